@@ -1,0 +1,189 @@
+// What the harness asks of the operating system: memory for its own tables, clocks, and figures
+// about this process.
+//
+// The heap under test is whatever `malloc` the process has, so nothing here may allocate from it:
+// files are read with raw read(2) into static buffers, tables come from mmap. This is the only
+// file of the harness that names the system (besides allocator.h); a port replaces it.
+// Everything but now_ns() and map_memory() is for one thread at a time.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace lab {
+
+inline constexpr size_t kPageBytes = 4096;  // the step at which blocks are touched
+
+// Exit statuses: 0 good, 2 bad usage (arguments.h), 1 anything that went wrong while running.
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+inline void write_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// One line on standard error, in pieces so that nothing has to be formatted into heap memory.
+template <typename... Pieces>
+[[noreturn]] void fail(int status, Pieces... pieces) {
+  (write_error(std::string_view(pieces)), ...);
+  write_error("\n");
+  _exit(status);
+}
+
+inline uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+inline void sleep_ms(uint64_t ms) {
+  timespec t{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
+  while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+  }
+}
+
+// Memory for the harness itself, already backed: a table that faulted in while the experiment
+// runs would be counted as the allocator's memory and as its page faults.
+inline void* map_memory(size_t bytes) {
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) fail(kExitFailed, "workload: no memory for the harness's tables (mmap)");
+  for (size_t i = 0; i < bytes; i += kPageBytes) static_cast<volatile char*>(p)[i] = 0;
+  return p;
+}
+
+// An array from mmap; it lives until the process ends.
+template <typename T>
+class Table {
+ public:
+  Table() = default;
+  explicit Table(size_t n) : data_(static_cast<T*>(map_memory(n * sizeof(T) + 1))), size_(n) {}
+  T& operator[](size_t i) { return data_[i]; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  T* data() { return data_; }
+  size_t size() const { return size_; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+inline unsigned core_count() {
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? static_cast<unsigned>(n) : 1;
+}
+
+inline uint64_t machine_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
+}
+
+// Reads a file of /proc whole into `buffer`; returns what fitted, empty if it cannot be read.
+inline std::string_view read_proc(const char* path, char* buffer, size_t capacity) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  size_t used = 0;
+  while (used < capacity) {
+    const ssize_t n = ::read(fd, buffer + used, capacity - used);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    used += static_cast<size_t>(n);
+  }
+  ::close(fd);
+  return {buffer, used};
+}
+
+// The number after "\nName:" in a file of /proc (in kB, as those files have it), as bytes.
+inline uint64_t proc_field_bytes(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at != 0 && text[at - 1] != '\n') continue;
+    at += name.size();
+    while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
+    uint64_t kb = 0;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
+      kb = kb * 10 + static_cast<uint64_t>(text[at++] - '0');
+    }
+    return kb * 1024;
+  }
+  return 0;
+}
+
+struct MemoryFigures {
+  uint64_t resident = 0;   // smaps_rollup Rss: exact, unlike statm, which is batched per CPU
+  uint64_t lazyfree = 0;   // part of `resident` that the kernel may take (MADV_FREE)
+  uint64_t huge = 0;       // part of `resident` in transparent huge pages
+};
+
+inline MemoryFigures memory_figures() {
+  static char buffer[4096];
+  const auto text = read_proc("/proc/self/smaps_rollup", buffer, sizeof buffer);
+  if (text.empty()) {
+    fail(kExitFailed, "workload: cannot read /proc/self/smaps_rollup (Linux 4.14 or newer, /proc "
+                      "mounted); resident memory cannot be measured");
+  }
+  return {proc_field_bytes(text, "Rss:"), proc_field_bytes(text, "LazyFree:"),
+          proc_field_bytes(text, "AnonHugePages:")};
+}
+
+inline uint64_t resident_high_water() {
+  static char buffer[8192];
+  return proc_field_bytes(read_proc("/proc/self/status", buffer, sizeof buffer), "VmHWM:");
+}
+
+// Sets the kernel's high-water mark to the present; without it a peak would include start-up.
+inline bool reset_resident_high_water() {
+  const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool ok = ::write(fd, "5", 1) == 1;
+  ::close(fd);
+  return ok;
+}
+
+inline uint64_t mapping_count() {
+  static char buffer[1 << 16];
+  const int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  uint64_t lines = 0;
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    for (ssize_t i = 0; i < n; ++i) lines += buffer[i] == '\n';
+  }
+  ::close(fd);
+  return lines;
+}
+
+struct Usage {
+  uint64_t minor_faults = 0, major_faults = 0;
+  uint64_t voluntary_switches = 0, involuntary_switches = 0;
+  double user_seconds = 0, system_seconds = 0;
+};
+
+inline Usage process_usage() {
+  rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return {static_cast<uint64_t>(u.ru_minflt), static_cast<uint64_t>(u.ru_majflt),
+          static_cast<uint64_t>(u.ru_nvcsw),  static_cast<uint64_t>(u.ru_nivcsw),
+          seconds(u.ru_utime),                seconds(u.ru_stime)};
+}
+
+}  // namespace lab
