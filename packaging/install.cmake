@@ -1,0 +1,26 @@
+# Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS loam loam_static EXPORT loamTargets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loam" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+
+set(LOAM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/loam")
+install(EXPORT loamTargets NAMESPACE loam:: DESTINATION "${LOAM_PACKAGE_DIR}")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/loamConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/packaging/loamConfig.cmake" INSTALL_DESTINATION "${LOAM_PACKAGE_DIR}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/packaging/loamConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/packaging/loamConfig.cmake"
+  "${PROJECT_BINARY_DIR}/packaging/loamConfigVersion.cmake" DESTINATION "${LOAM_PACKAGE_DIR}")
+
+# GNUInstallDirs allows absolute folders; pkg-config wants them relative to the prefix if they are.
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}"
+  OUTPUT_VARIABLE LOAM_PC_LIBDIR)
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}"
+  OUTPUT_VARIABLE LOAM_PC_INCLUDEDIR)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/loam.pc.in"
+  "${PROJECT_BINARY_DIR}/packaging/loam.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/packaging/loam.pc"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
