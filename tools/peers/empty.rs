@@ -1,0 +1,1 @@
+// Cargo wants a target; the peers are built from the dependencies' sources by `tools/peers/build`.
