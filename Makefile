@@ -1,0 +1,78 @@
+# The front door. Everything generated goes under build/.
+#
+#   make lab     from a fresh machine to a table and a report of allocators, in one command
+#   make test    set up, build, run every test
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# On CI a warning is an error.
+PRESET ?= $(if $(filter true,$(CI)),ci,release)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
+export CARGO_NET_RETRY ?= 5
+
+.PHONY: help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
+	peers bench install format clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing (as root, by apt), or say exactly what and how
+	@tools/setup
+
+setup-build:
+	@tools/setup build
+
+setup-test:
+	@tools/setup build test
+
+setup-lab:
+	@tools/setup build lab
+
+build: library tool ## Build build/libloam.so, build/libloam.a, build/loam and the workloads
+	@ls -1 build/libloam.so build/libloam.a build/loam
+
+library: setup-build
+	@tools/quietly build/log/configure.log cmake --preset $(PRESET)
+	@cmake --build build/cmake --parallel $(JOBS)
+
+tool: setup-build
+	@tools/cargo build --manifest-path tool/Cargo.toml --release --locked --jobs $(JOBS)
+	@ln -sfn cargo/release/loam build/loam
+
+lab: setup-lab build ## Run the experiments lfh and tokens on every allocator here; about two minutes
+	@mkdir -p build/lab
+	build/loam lab lfh tokens --quick --json build/lab/results.json --html build/lab/report.html
+
+test: setup-test build ## Run every test; the last line sums them up
+	@tools/run_tests
+
+check: ## Check layers and documents (no build needed)
+	@tools/check_layers.py $(if $(wildcard build/libloam.so),--library build/libloam.so)
+	@tools/check_docs.py
+
+sanitize: setup-test ## Run the unit tests under AddressSanitizer, ThreadSanitizer and UBSan
+	@for preset in asan tsan ubsan; do \
+	  echo "== $$preset"; \
+	  tools/quietly build/log/$$preset.log cmake --preset $$preset; \
+	  cmake --build --preset $$preset --parallel $(JOBS); \
+	  ctest --preset $$preset; \
+	done
+
+peers: setup-build ## Build newer allocators from the registries' source packages, to compare with
+	@tools/peers/build
+
+bench: build ## Run the paired benchmark against every allocator here
+	@bench/run
+
+install: build ## Install the library (DESTDIR and PREFIX as usual)
+	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)
+
+format: ## Lay out C++ and Rust sources
+	@git ls-files '*.h' '*.hpp' '*.cpp' '*.c' | xargs clang-format -i
+	@tools/cargo fmt --manifest-path tool/Cargo.toml
+
+clean: ## Remove what the build made (the peers stay)
+	@rm -rf build/cmake build/cargo build/workloads build/log build/loam build/libloam.*

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Checks what the documents say against what is there: links, anchors, file names, function names
+and make targets exist; no tracked file names a machine's folders or a package registry's host; the
+README stays short.
+
+    tools/check_docs.py [--root DIR]
+    tools/check_docs.py --self-test
+
+Exit status: 0 nothing found, 1 something found.
+"""
+from __future__ import annotations
+
+import argparse
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+README_LINES = 150
+
+CODE_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".toml", ".js", ".json",
+                 ".html", ".in", ".md", ".txt", ".map", ".css"}
+# Where the names that a document mentions may be defined.
+NAME_SUFFIXES = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".sh", ".cmake", ".js", ".txt", ".map", ""}
+
+# Written in pieces, so that this file passes its own check.
+MACHINE_PATHS = re.compile("(?<![\\w./~$}-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"])
+                           + r")/[\w.]")
+REGISTRY_HOSTS = re.compile(r"\b(?:" + "|".join(name.replace("DOT", r"\.") for name in [
+    "cratesDOTio", "pypiDOTorg", "pythonhostedDOTorg", "npmjsDOTorg", "npmjsDOTcom",
+    "debDOTdebianDOTorg", "securityDOTdebianDOTorg", "snapshotDOTdebianDOTorg",
+    "archiveDOTubuntuDOTcom", "proxyDOTgolangDOTorg", "mavenDOTorg"]) + r")\b")
+# Cargo writes the name of its default index into every lock file; nobody chose it.
+CARGO_INDEX = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
+
+LINK = re.compile(r"(?<!\\)!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
+FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# A path as a document writes it, perhaps with a line number behind it.
+PATH = re.compile(r"^(?:\./)?([\w.+-]+(?:/[\w.+-]+)*/?)(?::\d+)?$")
+FUNCTION = re.compile(r"^((?:[A-Za-z_]\w*::)*~?[A-Za-z_]\w*)\((?:[^()]*)\)$")
+QUALIFIED = re.compile(r"^((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)$")
+MAKE = re.compile(r"\bmake((?: +[a-z][\w-]*)+)")
+
+
+class Repository:
+    """The tracked files of a tree, and the identifiers that its sources contain."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True)
+        if listed.returncode == 0:
+            names = [name for name in listed.stdout.decode().split("\0") if name]
+        else:
+            names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+        self.files = {name for name in names if (root / name).is_file()}
+        self.folders = {str(parent) for name in self.files for parent in Path(name).parents}
+        self.basenames = {Path(name).name for name in self.files}
+        self.words: set[str] = set()
+        for name in self.files:
+            path = Path(name)
+            if path.suffix in NAME_SUFFIXES and "vendor" not in path.parts:
+                self.words |= set(re.findall(r"[A-Za-z_]\w*", self.text(name) or ""))
+        makefile = self.text("Makefile") or ""
+        self.targets = set(re.findall(r"^([a-z][\w-]*)\s*:(?!=)", makefile, re.M))
+        for line in re.findall(r"^\.PHONY\s*:(.*)$", makefile, re.M):
+            self.targets |= set(line.split())
+
+    def text(self, name: str) -> str | None:
+        """None for what is not text."""
+        path = self.root / name
+        if not path.is_file():
+            return None
+        try:
+            return path.read_text()
+        except UnicodeDecodeError:
+            return None
+
+    def documents(self) -> list[str]:
+        return sorted(name for name in self.files
+                      if name.endswith(".md") and "vendor" not in Path(name).parts)
+
+    def has_path(self, mentioned: str, document: str) -> bool:
+        """Relative to the root, to the document, or a path's unambiguous end ("base/bits.h")."""
+        wanted = mentioned.rstrip("/")
+        beside = posixpath.normpath(str(Path(document).parent / wanted))
+        known = self.files | self.folders
+        return (wanted in known or beside in known or wanted in self.basenames
+                or any(name.endswith("/" + wanted) for name in known))
+
+
+def slug(heading: str) -> str:
+    """The anchor that a forge makes of a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def blank(text: str, pattern: re.Pattern[str]) -> str:
+    return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
+
+
+def resolve(repository: Repository, document: str, path: str) -> str | None:
+    """The tree's name for a path relative to a document; None outside the tree."""
+    root = repository.root.resolve()
+    target = (root / document).parent.joinpath(path).resolve()
+    return str(target.relative_to(root)) if target.is_relative_to(root) else None
+
+
+def check_links(repository: Repository, document: str, text: str, errors: list[str]) -> None:
+    prose = blank(blank(text, FENCE), SPAN)
+    for match in LINK.finditer(prose):
+        target = match.group(1)
+        if re.match(r"[a-z][a-z+.-]*:", target):
+            continue
+        where = f"{document}:{line_of(text, match.start())}"
+        path, _, anchor = target.partition("#")
+        resolved = resolve(repository, document, path) if path else document
+        if not resolved or resolved not in repository.files | repository.folders:
+            errors.append(f"{where}: the link's target '{target}' does not exist")
+            continue
+        if anchor and resolved.endswith(".md"):
+            headings = HEADING.findall(blank(repository.text(resolved) or "", FENCE))
+            if anchor not in {slug(heading) for heading in headings}:
+                errors.append(f"{where}: '{resolved}' has no heading for '#{anchor}'")
+
+
+def is_placeholder(name: str) -> bool:
+    """NAME.cpp, TARGET/x: a word in capitals stands for something, unless it is a document's."""
+    return any(re.fullmatch(r"[A-Z][A-Z_]+", part.split(".")[0]) and not part.endswith(".md")
+               for part in name.split("/"))
+
+
+def check_names(repository: Repository, document: str, text: str, errors: list[str]) -> None:
+    prose = blank(text, FENCE)
+    for match in SPAN.finditer(prose):
+        span = match.group(1).strip()
+        where = f"{document}:{line_of(text, match.start())}"
+        if found := PATH.match(span):
+            check_path(repository, document, found.group(1), where, errors)
+        elif found := FUNCTION.match(span) or QUALIFIED.match(span):
+            name = found.group(1)
+            if name.startswith(("std::", "__")):
+                continue
+            missing = [part for part in name.replace("~", "").split("::")
+                       if part not in repository.words]
+            if missing:
+                errors.append(f"{where}: `{span}`: nothing in the sources is called "
+                              f"{' or '.join(missing)}")
+
+
+def check_path(repository: Repository, document: str, name: str, where: str,
+               errors: list[str]) -> None:
+    first = name.split("/")[0]
+    suffix = Path(name).suffix
+    # Products of the build are not tracked, and not every word with a dot or a slash is a file.
+    if first == "build" or is_placeholder(name):
+        return
+    is_file_name = suffix in CODE_SUFFIXES and not re.fullmatch(r"[\d.]+", name)
+    in_tree = "/" in name and (first in repository.folders or first in repository.files)
+    if (is_file_name or in_tree) and not repository.has_path(name, document):
+        errors.append(f"{where}: `{name}` does not exist")
+
+
+def check_make_targets(repository: Repository, document: str, text: str,
+                       errors: list[str]) -> None:
+    if not repository.targets:
+        return
+    snippets = [(match.start(), match.group(0)) for match in FENCE.finditer(text)]
+    snippets += [(match.start(), match.group(1)) for match in SPAN.finditer(blank(text, FENCE))]
+    for start, snippet in snippets:
+        for line_number, line in enumerate(snippet.splitlines()):
+            command = line.strip().removeprefix("$ ")
+            if not (match := MAKE.match(command)):
+                continue
+            for target in match.group(1).split():
+                if target not in repository.targets:
+                    errors.append(f"{document}:{line_of(text, start) + line_number}: "
+                                  f"the Makefile has no target '{target}'")
+
+
+def check_no_private_names(repository: Repository, errors: list[str]) -> None:
+    for name in sorted(repository.files):
+        text = repository.text(name)
+        if text is None:
+            continue
+        if name.endswith("Cargo.lock"):
+            text = text.replace(CARGO_INDEX, "")
+        for pattern, what in ((MACHINE_PATHS, "a machine's own folder"),
+                              (REGISTRY_HOSTS, "a package registry's host")):
+            for match in pattern.finditer(text):
+                errors.append(f"{name}:{line_of(text, match.start())}: names {what}: "
+                              f"{match.group(0)}")
+
+
+def check(root: Path) -> list[str]:
+    repository = Repository(root)
+    errors: list[str] = []
+    readme = repository.text("README.md")
+    if readme is None:
+        errors.append("README.md: missing")
+    elif readme.count("\n") > README_LINES:
+        errors.append(f"README.md: {readme.count(chr(10))} lines; {README_LINES} is the limit, "
+                      "the rest belongs in docs/")
+    for document in repository.documents():
+        text = repository.text(document) or ""
+        check_links(repository, document, text, errors)
+        check_names(repository, document, text, errors)
+        check_make_targets(repository, document, text, errors)
+    check_no_private_names(repository, errors)
+    return errors
+
+
+# --- The check checked: each rule broken once, on purpose ----------------------------------------
+
+GOOD = {
+    "README.md": "# Loam\n\nSee [the map](docs/map.md#how-it-is-found), `src/map/page_map.h`, "
+                 "`page_map.h`, `PageMap::find()` and `build/loam`; run `make test`.\n"
+                 "`3.14`, `std::vector::at()`, `NAME.cpp` and `malloc(3)` are no files.\n"
+                 "```\n$ make test\nnot `checked()` here\n```\n",
+    "docs/map.md": "# Map\n\n## How it is found\n\n[up](../README.md), `../src/map/page_map.h`\n",
+    "src/map/page_map.h": "struct PageMap { int find(); };  // malloc\n",
+    "Makefile": ".PHONY: test\ntest:\n\ttrue\n",
+    "tool/Cargo.lock": f'source = "{CARGO_INDEX}"\n',
+}
+BROKEN = {
+    "a dead link": ("docs/a.md", "[x](gone.md)\n", "does not exist"),
+    "a link out of the tree": ("docs/a.md", "[x](../../etc/passwd)\n", "does not exist"),
+    "a dead anchor": ("docs/a.md", "[x](map.md#nowhere)\n", "no heading"),
+    "a file that is gone": ("docs/a.md", "as in `src/map/gone.h`\n", "does not exist"),
+    "a lone file name that is gone": ("docs/a.md", "as in `gone.cpp`\n", "does not exist"),
+    "a folder that is gone": ("docs/a.md", "all of `src/gone/`\n", "does not exist"),
+    "a function that is gone": ("docs/a.md", "then `vanish()` runs\n", "vanish"),
+    "a method that is gone": ("docs/a.md", "then `PageMap::vanish(page)` runs\n", "vanish"),
+    "a qualified name that is gone": ("docs/a.md", "the `PageMap::vanish` member\n", "vanish"),
+    "a make target that is gone": ("docs/a.md", "```\nmake test vanish\n```\n", "no target"),
+    "a machine's folder": ("src/a.h", "// see /wo" + "rk/x\n", "machine's own folder"),
+    "another machine's folder": ("a.json", '"/ro' + 'ot/.cargo"\n', "machine's own folder"),
+    "a registry": ("tools/x.py", "https://py" + "pi.org/simple\n", "registry's host"),
+    "a long README": ("README.md", "line\n" * (README_LINES + 1), "is the limit"),
+}
+
+
+def self_test() -> int:
+    failures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        def tree(name: str, files: dict[str, str]) -> Path:
+            for path, text in files.items():
+                target = Path(temporary) / name / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+            return Path(temporary) / name
+
+        if errors := check(tree("good", GOOD)):
+            failures.append(f"a tree in order is refused: {errors}")
+        for index, (name, (path, text, words)) in enumerate(BROKEN.items()):
+            errors = check(tree(str(index), {**GOOD, path: text}))
+            if not any(words in error for error in errors):
+                failures.append(f"{name}: wanted '{words}', got {errors}")
+        missing = check(tree("missing", {k: v for k, v in GOOD.items() if k != "README.md"}))
+        if not any("README.md: missing" in error for error in missing):
+            failures.append(f"a missing README: got {missing}")
+    for failure in failures:
+        print(failure)
+    print(f"check_docs self-test: {len(BROKEN) + 2 - len(failures)} as wanted, {len(failures)} not")
+    return 1 if failures else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true", help="prove that each rule can fail")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    errors = check(arguments.root)
+    for error in errors:
+        print(error)
+    print(f"check_docs: {len(errors)} found" if errors else "check_docs: in order")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

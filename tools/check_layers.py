@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Checks the rules of src/ that a compiler does not: who may include whom, where the system and the
+processor may show, what libloam.so may need, how long a file may be.
+
+    tools/check_layers.py [--root DIR] [--library build/libloam.so]
+    tools/check_layers.py --self-test
+
+Exit status: 0 nothing found, 1 something found, 2 bad usage.
+"""
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Bottom to top: a layer includes itself and what stands before it.
+LAYERS = ["base", "os", "map", "pages", "small", "cache", "heap", "api"]
+# Beside the stack: counters sit on base, and every layer above may count.
+SIDE_LAYERS = {"counters": {"base"}}
+
+INTRINSIC_FILES = {"base/bits.h", "base/cpu.h"}
+INTRINSICS = re.compile(
+    r"#\s*include\s*<(?:\w*mmintrin|x86intrin|immintrin|arm_\w+|cpuid)\.h>"
+    r"|\b_mm\d*_\w+\s*\(|\b__builtin_ia32_\w+|\b_(?:tzcnt|lzcnt|pdep|pext|bextr|blsr)_\w+"
+    r"|\basm\s+(?:volatile\s*)?\(|\b__asm__\b")
+# Macros that name a system; the compiler and the processor are other questions.
+SYSTEM_MACROS = re.compile(
+    r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b(?:_WIN32|_WIN64|WIN32|__linux__|__linux|__APPLE__|"
+    r"__MACH__|__FreeBSD__|__NetBSD__|__OpenBSD__|__sun|__ANDROID__|__unix__|__CYGWIN__|"
+    r"__MINGW32__|__GLIBC__|__HAIKU__)\b")
+# Headers that belong to one system; their place is os/ (and api/ for the family's own errno.h).
+SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(sys/\w+\.h|linux/\S+|unistd\.h|windows\.h|"
+                            r"pthread\.h|sched\.h|dlfcn\.h|mach/\S+)>")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+
+REPORT_LINES = 500
+FAIL_LINES = 800
+
+# The C library's own: everything else would be a run-time dependency.
+ALLOWED_LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2",
+                     "ld-linux-aarch64.so.1"}
+# C++ run-time symbols that may be *weak* references: operator new throws through them when the
+# program has a C++ library, and aborts when it has none.
+CXX_SYMBOL = re.compile(r"^(?:_Z|__cxa_(?!atexit|finalize|thread_atexit_impl)|__gxx_|_Unwind_)")
+
+
+class Findings:
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.notes: list[str] = []
+
+    def error(self, where: str, what: str) -> None:
+        self.errors.append(f"{where}: {what}")
+
+    def note(self, where: str, what: str) -> None:
+        self.notes.append(f"{where}: {what}")
+
+
+def strip_comments(text: str) -> str:
+    """Blanks comments and keeps line numbers; string literals survive well enough for these rules."""
+    def blank(match: re.Match[str]) -> str:
+        found = match.group(0)
+        return found if found[0] in "\"'" else re.sub(r"[^\n]", " ", found)
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', blank, text,
+                  flags=re.S)
+
+
+def allowed_layers(layer: str) -> set[str]:
+    if layer in SIDE_LAYERS:
+        return SIDE_LAYERS[layer] | {layer}
+    return set(LAYERS[:LAYERS.index(layer) + 1]) | set(SIDE_LAYERS)
+
+
+def check_source(path: Path, source_root: Path, findings: Findings) -> None:
+    relative = path.relative_to(source_root)
+    where = f"src/{relative}"
+    layer = relative.parts[0]
+    if len(relative.parts) != 2:
+        findings.error(where, "sources lie in src/LAYER/, neither higher nor deeper")
+        return
+    if layer not in LAYERS and layer not in SIDE_LAYERS:
+        findings.error(where, f"'{layer}' is no layer; the layers are {' '.join(LAYERS)}")
+        return
+    text = strip_comments(path.read_text())
+    for number, line in enumerate(text.splitlines(), 1):
+        at = f"{where}:{number}"
+        if match := INCLUDE.match(line):
+            check_include(match.group(1), layer, at, source_root, findings)
+        if layer != "os" and SYSTEM_MACROS.match(line):
+            findings.error(at, "an operating system is named outside os/; put it behind os/os.h")
+        if layer not in ("os", "api") and (match := SYSTEM_HEADERS.match(line)):
+            findings.error(at, f"<{match.group(1)}> belongs to a system; only os/ may include it")
+        if layer != "os" and str(relative) not in INTRINSIC_FILES and INTRINSICS.search(line):
+            findings.error(at, "a processor intrinsic outside base/bits.h and base/cpu.h")
+
+
+def check_include(target: str, layer: str, at: str, source_root: Path,
+                  findings: Findings) -> None:
+    first = target.split("/")[0]
+    if first == "loam":
+        if layer not in ("api", "heap", *SIDE_LAYERS):
+            findings.error(at, f'"{target}" is the public interface; only heap and api know it')
+        return
+    if first not in LAYERS and first not in SIDE_LAYERS:
+        findings.error(at, f'"{target}" names no layer; write "LAYER/FILE.h"')
+        return
+    if first not in allowed_layers(layer):
+        findings.error(at, f'"{target}" stands above {layer}; it may include only '
+                           f'{", ".join(sorted(allowed_layers(layer)))}')
+    if not (source_root / target).is_file():
+        findings.error(at, f'"{target}" does not exist')
+
+
+def check_length(path: Path, root: Path, findings: Findings) -> None:
+    lines = path.read_text(errors="replace").count("\n")
+    where = str(path.relative_to(root))
+    if lines <= REPORT_LINES:
+        return
+    if lines <= FAIL_LINES:
+        findings.note(where, f"{lines} lines; over {REPORT_LINES} needs a reason")
+        return
+    notes = (root / "docs" / "decisions").glob("*.md")
+    if not any(path.name in note.read_text() for note in notes):
+        findings.error(where, f"{lines} lines; over {FAIL_LINES} needs a note in docs/decisions/ "
+                              f"that names {path.name}")
+
+
+def tracked_sources(root: Path) -> list[Path]:
+    """Hand-written code: what git knows, or everything under the usual folders without git."""
+    suffixes = {".h", ".hpp", ".c", ".cpp", ".rs", ".py", ".cmake"}
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True)
+    if listed.returncode == 0:
+        paths = [root / name for name in listed.stdout.decode().split("\0") if name]
+    else:
+        paths = [path for folder in ("src", "include", "native", "tool", "tests", "tools")
+                 for path in (root / folder).rglob("*")]
+    return [path for path in paths if path.suffix in suffixes and path.is_file()
+            and "vendor" not in path.relative_to(root).parts]
+
+
+def check_library(library: Path, findings: Findings) -> None:
+    def output(*command: str) -> list[str]:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    name = library.name
+    for line in output("readelf", "-dW", str(library)):
+        if match := re.search(r"\(NEEDED\).*\[(.+)\]", line):
+            if match.group(1) not in ALLOWED_LIBRARIES:
+                findings.error(name, f"needs {match.group(1)} at run time")
+        if "(TEXTREL)" in line:
+            findings.error(name, "has text relocations")
+    for line in output("nm", "-D", "--undefined-only", str(library)):
+        kind, symbol = line.split()[-2:]
+        versioned = symbol.partition("@")
+        if kind not in ("w", "v") and CXX_SYMBOL.match(versioned[0]):
+            findings.error(name, f"needs {symbol} of the C++ run-time library (weak references are "
+                                 "the only ones allowed)")
+    # One pointer of static TLS: more breaks dlopen of the library in some programs.
+    for line in output("readelf", "-lW", str(library)):
+        if match := re.match(r"\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(0x[0-9a-f]+)", line):
+            if int(match.group(1), 16) > 8:
+                findings.error(name, f"uses {int(match.group(1), 16)} bytes of static TLS; "
+                                     "one pointer (8) is the limit")
+    exported = [line.split()[-1] for line in output("nm", "-D", "--defined-only", str(library))]
+    allowed = re.compile(r"^(_Zn[wa]|_Zd[la]|loam_|LOAM_|malloc|calloc|realloc|free|posix_memalign|"
+                         r"aligned_alloc|memalign|valloc|pvalloc|mall(?:info|opt)|cfree|"
+                         r"__libc_\w+|Heap\w+|GetProcessHeaps?$)")
+    for symbol in exported:
+        if not allowed.match(symbol.partition("@")[0]):
+            findings.error(name, f"exports {symbol}, which is no part of the interface")
+
+
+def check(root: Path, library: Path | None) -> Findings:
+    findings = Findings()
+    source_root = root / "src"
+    sources = sorted(path for path in source_root.rglob("*") if path.suffix in {".h", ".cpp"})
+    if not sources:
+        findings.error("src", "no sources found; is this the repository's root?")
+    for path in sources:
+        check_source(path, source_root, findings)
+    for path in sorted(tracked_sources(root)):
+        check_length(path, root, findings)
+    if library is not None:
+        check_library(library, findings)
+    return findings
+
+
+# --- The check checked: each rule broken once, on purpose ----------------------------------------
+
+BROKEN = {
+    "an include upwards": ("src/pages/a.h", '#include "cache/magazine.h"\n', "stands above pages"),
+    "an include of the side layer's top": ("src/counters/a.h", '#include "os/os.h"\n',
+                                           "stands above counters"),
+    "an include without a layer": ("src/map/a.h", '#include "magazine.h"\n', "names no layer"),
+    "an include of nothing": ("src/map/a.h", '#include "base/gone.h"\n', "does not exist"),
+    "a system outside os": ("src/heap/a.cpp", "#if defined(_WIN32)\n#endif\n", "outside os/"),
+    "a system header outside os": ("src/heap/a.cpp", "#include <sys/mman.h>\n",
+                                   "belongs to a system"),
+    "an intrinsic elsewhere": ("src/small/a.h", "inline void f() { _mm_pause(); }\n",
+                               "intrinsic outside"),
+    "the public header low down": ("src/map/a.h", '#include "loam/loam.h"\n', "public interface"),
+    "an unknown layer": ("src/utils/a.h", "\n", "is no layer"),
+    "a folder too deep": ("src/base/detail/a.h", "\n", "neither higher nor deeper"),
+    "a file too long": ("src/base/a.h", "\n" * (FAIL_LINES + 1), "needs a note"),
+}
+GOOD = {
+    "src/base/bits.h": "#include <immintrin.h>\n",
+    "src/os/os.h": '#include "base/bits.h"\n#include <sys/mman.h>\n#if defined(__linux__)\n#endif\n',
+    "src/cache/magazine.h": '#include "os/os.h"  // not "api/malloc.h"\n'
+                            '#include "counters/list.h"\n/*\n#include "api/a.h"\n*/\n',
+    "src/counters/list.h": '#include "base/bits.h"\n',
+}
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def self_test_library(folder: Path) -> list[str]:
+    """A library that needs libstdc++, exports a stray name and uses too much TLS."""
+    source = folder / "bad.cpp"
+    source.write_text("#include <stdexcept>\nthread_local long many[8];\n"
+                      "void stray() { if (many[1]++) throw std::runtime_error(\"x\"); }\n")
+    library = folder / "libbad.so"
+    subprocess.run(["g++", "-shared", "-fPIC", "-O1", "-ftls-model=initial-exec", "-o",
+                    str(library), str(source)], check=True)
+    findings = Findings()
+    check_library(library, findings)
+    wanted = ["needs libstdc++", "C++ run-time library", "static TLS", "no part of the interface"]
+    return [f"a bad library: nothing said '{words}'" for words in wanted
+            if not any(words in error for error in findings.errors)]
+
+
+def self_test() -> int:
+    failures = []
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary) / "good"
+        write_tree(root, GOOD)
+        if errors := check(root, None).errors:
+            failures.append(f"a tree in order is refused: {errors}")
+        for index, (name, (path, text, words)) in enumerate(BROKEN.items()):
+            root = Path(temporary) / str(index)
+            write_tree(root, {**GOOD, path: text})
+            errors = check(root, None).errors
+            if not any(words in error for error in errors):
+                failures.append(f"{name}: wanted '{words}', got {errors}")
+        root = Path(temporary) / "noted"
+        write_tree(root, {**GOOD, "src/base/long.h": "\n" * (FAIL_LINES + 1),
+                          "docs/decisions/1.md": "Why `long.h` is long.\n",
+                          "src/base/longish.h": "\n" * (REPORT_LINES + 1)})
+        findings = check(root, None)
+        if findings.errors or len(findings.notes) != 1:
+            failures.append(f"a noted long file: {findings.errors} {findings.notes}")
+        failures += self_test_library(Path(temporary))
+    for failure in failures:
+        print(failure)
+    print(f"check_layers self-test: {len(BROKEN) + 3 - len(failures)} as wanted, "
+          f"{len(failures)} not")
+    return 1 if failures else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--library", type=Path, help="the shared library to inspect as well")
+    parser.add_argument("--self-test", action="store_true", help="prove that each rule can fail")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    if arguments.library is not None and not arguments.library.is_file():
+        print(f"{arguments.library} does not exist; run 'make build' first", file=sys.stderr)
+        return 2
+    findings = check(arguments.root, arguments.library)
+    for note in findings.notes:
+        print(f"note: {note}")
+    for error in findings.errors:
+        print(error)
+    if findings.errors:
+        print(f"check_layers: {len(findings.errors)} found")
+        return 1
+    print("check_layers: in order")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
