@@ -1,0 +1,121 @@
+//! Versions of libraries, from where they can be told without running them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The version of the C library that this process runs on, and its file.
+pub fn c_library() -> (Option<String>, Option<PathBuf>) {
+    let path = mapped_c_library();
+    let version = path.as_deref().and_then(c_library_version);
+    (version, path)
+}
+
+fn mapped_c_library() -> Option<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines()
+        .filter_map(|line| line.split_whitespace().nth(5))
+        .map(Path::new)
+        .find(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with("libc.so") || name.starts_with("libc-2"))
+        })
+        .map(Path::to_path_buf)
+}
+
+/// glibc carries its banner: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
+fn c_library_version(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let banner = b"release version ";
+    let start = bytes
+        .windows(banner.len())
+        .position(|window| window == banner)?
+        + banner.len();
+    Some(format!("glibc {}", version_text(&bytes[start..])))
+}
+
+/// The version of a packaged library: the package's if a package manager knows the file, else what
+/// the file's name says.
+pub fn of_library(path: &Path) -> Option<String> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    package_version(&real)
+        .or_else(|| package_version(path))
+        .or_else(|| from_name(&real))
+}
+
+fn package_version(path: &Path) -> Option<String> {
+    let owner = query(Command::new("dpkg-query").arg("--search").arg(path))?;
+    let package = owner.lines().next()?.split(": ").next()?.trim();
+    let version =
+        query(Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]))?;
+    let version = version.trim();
+    (!version.is_empty()).then(|| version.to_owned())
+}
+
+fn query(command: &mut Command) -> Option<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The version of the heap: its file's name if it is versioned, else the banner that it carries.
+pub fn of_loam(path: &Path) -> Option<String> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    from_name(&real).or_else(|| {
+        let bytes = fs::read(&real).ok()?;
+        let banner = b"libloam ";
+        bytes
+            .windows(banner.len() + 1)
+            .enumerate()
+            .find_map(|(at, window)| {
+                let starts = window.starts_with(banner) && window[banner.len()].is_ascii_digit();
+                starts.then(|| version_text(&bytes[at + banner.len()..]))
+            })
+    })
+}
+
+/// The digits and dots at the start.
+fn version_text(bytes: &[u8]) -> String {
+    let length = bytes
+        .iter()
+        .take_while(|b| b.is_ascii_digit() || **b == b'.')
+        .count();
+    String::from_utf8_lossy(&bytes[..length])
+        .trim_end_matches('.')
+        .to_owned()
+}
+
+/// `libtcmalloc_minimal.so.4.5.10` is 4.5.10.
+fn from_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let (_, version) = name.split_once(".so.")?;
+    Some(version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_library_of_this_machine_has_a_version() {
+        let (version, path) = c_library();
+        assert!(path.is_some_and(|path| path.exists()));
+        assert!(version.is_some_and(|version| version.starts_with("glibc 2.")));
+    }
+
+    #[test]
+    fn a_file_name_gives_its_version_away() {
+        assert_eq!(
+            from_name(Path::new("/l/libx.so.4.5.10")).as_deref(),
+            Some("4.5.10")
+        );
+        assert_eq!(from_name(Path::new("/l/libx.so")), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! The command line as a whole. Each verb's own arguments live in its `args.rs`; clap's types stop
+//! there.
+
+use clap::{Parser, Subcommand};
+
+use crate::{allocators, generate, lab, run};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    done, and something was found: a trial failed, an allocator that was asked for is absent
+  2    error: bad usage, a refused program, results that can not be written
+  126  run: the command was found and can not be executed
+  127  run: the command was not found
+  130  interrupted by Ctrl-C (143: by SIGTERM); finished trials are kept";
+
+/// A low-fragmentation heap for any program, and the instruments that prove it.
+#[derive(Debug, Parser)]
+#[command(name = "loam", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Run(run::args::RunArgs),
+    Allocators(allocators::args::AllocatorsArgs),
+    Lab(Box<lab::args::LabArgs>),
+    #[command(hide = true)]
+    Generate(generate::args::GenerateArgs),
+}

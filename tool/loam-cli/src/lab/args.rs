@@ -1,0 +1,4 @@
+use clap::Args;
+/// x
+#[derive(Debug, Args)]
+pub struct LabArgs {}

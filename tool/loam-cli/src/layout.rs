@@ -1,0 +1,183 @@
+//! Where things lie, in a build tree and when installed.
+//!
+//! In a build tree everything is under `build/`: `libloam.so`, `workloads/NAME`, `peers/NAME.so`,
+//! and `loam` itself, which may be a link into cargo's folder. Installed, the library is in
+//! `../lib` or `../lib/loam` seen from the executable, and the workloads in
+//! `../lib/loam/workloads`.
+//!
+//! Only folders that belong to the executable's own tree are looked at, never the working directory
+//! or an arbitrary ancestor: what is found here gets preloaded into programs, so a `libloam.so`
+//! that somebody left in `/tmp` must not count.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The file name of the heap.
+pub const LIBRARY_NAME: &str = "libloam.so";
+
+/// The folders that belong to this executable, nearest first.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// Folders that hold the executable, as invoked and as canonicalised.
+    executable_dirs: Vec<PathBuf>,
+}
+
+impl Layout {
+    /// Finds the folders of the running executable.
+    pub fn discover() -> Layout {
+        let invoked = env::args_os()
+            .next()
+            .map(PathBuf::from)
+            .and_then(resolve_invoked);
+        let canonical = env::current_exe()
+            .ok()
+            .and_then(|path| path.canonicalize().ok());
+        Layout::of_executables(invoked.into_iter().chain(canonical))
+    }
+
+    /// The layout around the given executables.
+    pub fn of_executables(executables: impl IntoIterator<Item = PathBuf>) -> Layout {
+        let mut executable_dirs: Vec<PathBuf> = Vec::new();
+        for executable in executables {
+            if let Some(dir) = executable.parent() {
+                if !executable_dirs.iter().any(|known| known == dir) {
+                    executable_dirs.push(dir.to_path_buf());
+                }
+            }
+        }
+        Layout { executable_dirs }
+    }
+
+    /// Folders that may be the build folder: the executable's own, and the one that cargo's folder
+    /// lies in.
+    pub fn build_dirs(&self) -> Vec<PathBuf> {
+        let mut dirs = Vec::new();
+        for dir in &self.executable_dirs {
+            push_new(&mut dirs, dir.clone());
+            // build/cargo/release/loam, or tool/target/release/loam with a plain `cargo build`.
+            let Some(target) = dir.parent() else { continue };
+            let Some(above) = target.parent() else {
+                continue;
+            };
+            match target.file_name().and_then(|name| name.to_str()) {
+                Some("cargo") => push_new(&mut dirs, above.to_path_buf()),
+                Some("target") => {
+                    if let Some(root) = above.parent() {
+                        push_new(&mut dirs, root.join("build"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        dirs
+    }
+
+    /// Places where the heap's shared object may be, best first.
+    pub fn library_candidates(&self) -> Vec<PathBuf> {
+        let mut candidates = Vec::new();
+        for dir in &self.executable_dirs {
+            push_new(&mut candidates, dir.join(LIBRARY_NAME));
+            if let Some(prefix) = dir.parent() {
+                push_new(&mut candidates, prefix.join("lib").join(LIBRARY_NAME));
+                push_new(&mut candidates, prefix.join("lib/loam").join(LIBRARY_NAME));
+                let triplet = format!("lib/{}-linux-gnu", env::consts::ARCH);
+                push_new(&mut candidates, prefix.join(triplet).join(LIBRARY_NAME));
+            }
+        }
+        for dir in self.build_dirs() {
+            push_new(&mut candidates, dir.join(LIBRARY_NAME));
+        }
+        candidates
+    }
+
+    /// Places where the workloads may be, best first.
+    pub fn workload_dirs(&self) -> Vec<PathBuf> {
+        let mut dirs: Vec<PathBuf> = self
+            .build_dirs()
+            .into_iter()
+            .map(|dir| dir.join("workloads"))
+            .collect();
+        for dir in &self.executable_dirs {
+            if let Some(prefix) = dir.parent() {
+                push_new(&mut dirs, prefix.join("lib/loam/workloads"));
+            }
+        }
+        dirs
+    }
+
+    /// Places where peers built from source may be, best first.
+    pub fn peer_dirs(&self) -> Vec<PathBuf> {
+        let mut dirs: Vec<PathBuf> = self
+            .build_dirs()
+            .into_iter()
+            .map(|dir| dir.join("peers"))
+            .collect();
+        for dir in &self.executable_dirs {
+            if let Some(prefix) = dir.parent() {
+                push_new(&mut dirs, prefix.join("lib/loam/peers"));
+            }
+        }
+        dirs
+    }
+
+    /// The source tree that a build folder belongs to, if the executable runs from one.
+    pub fn source_root(&self) -> Option<PathBuf> {
+        self.build_dirs()
+            .into_iter()
+            .filter(|dir| dir.file_name().is_some_and(|name| name == "build"))
+            .filter_map(|dir| dir.parent().map(Path::to_path_buf))
+            .find(|root| root.join(".git").exists())
+    }
+}
+
+/// The absolute path of `argv[0]`, links kept: `build/loam` is a link, and what lies beside it
+/// counts.
+fn resolve_invoked(argument: PathBuf) -> Option<PathBuf> {
+    let path = if argument.components().count() > 1 || argument.is_absolute() {
+        argument
+    } else {
+        which::which(&argument).ok()?
+    };
+    std::path::absolute(path).ok().filter(|path| path.exists())
+}
+
+fn push_new(paths: &mut Vec<PathBuf>, path: PathBuf) {
+    if !paths.contains(&path) {
+        paths.push(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_in_cargos_folder_finds_the_build_folder() {
+        let layout = Layout::of_executables([PathBuf::from("/src/build/cargo/release/loam")]);
+        assert!(layout.build_dirs().contains(&PathBuf::from("/src/build")));
+        assert!(layout
+            .library_candidates()
+            .contains(&PathBuf::from("/src/build/libloam.so")));
+        assert!(layout
+            .workload_dirs()
+            .contains(&PathBuf::from("/src/build/workloads")));
+    }
+
+    #[test]
+    fn an_installed_binary_looks_in_its_prefix_and_nowhere_else() {
+        let layout = Layout::of_executables([PathBuf::from("/usr/bin/loam")]);
+        let candidates = layout.library_candidates();
+        assert!(candidates.contains(&PathBuf::from("/usr/lib/libloam.so")));
+        assert!(candidates.contains(&PathBuf::from("/usr/lib/loam/libloam.so")));
+        assert!(candidates.iter().all(|path| path.starts_with("/usr")));
+    }
+
+    #[test]
+    fn a_folder_is_named_once() {
+        let twice = [PathBuf::from("/b/loam"), PathBuf::from("/b/loam")];
+        assert_eq!(
+            Layout::of_executables(twice).build_dirs(),
+            vec![PathBuf::from("/b")]
+        );
+    }
+}

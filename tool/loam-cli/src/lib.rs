@@ -1,0 +1,34 @@
+//! The tool behind `loam`: one module a verb, and the few things that all verbs share.
+//!
+//! `run` starts a program on the heap, `allocators` says which heaps this machine has, `lab`
+//! measures them (measure, results file and drawing are separate stages), `generate` prints the
+//! documentation that is made from the help. `layout` knows where the heap, the workloads and the
+//! peers lie; `output` formats units and messages.
+
+#![forbid(unsafe_code)]
+
+pub mod allocators;
+pub mod cli;
+pub mod exit;
+pub mod generate;
+pub mod lab;
+pub mod layout;
+pub mod output;
+pub mod run;
+
+use anyhow::Result;
+
+use cli::{Cli, Verb};
+use exit::Exit;
+use layout::Layout;
+
+/// Runs the verb that the command line named.
+pub fn dispatch(cli: Cli) -> Result<Exit> {
+    let layout = Layout::discover();
+    match cli.verb {
+        Verb::Run(args) => run::run(args.resolve(), &layout),
+        Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
+        Verb::Lab(args) => lab::run(args, &layout),
+        Verb::Generate(args) => generate::run(&args.resolve()),
+    }
+}

@@ -1,0 +1,150 @@
+//! `loam run`: start a program with the heap preloaded, and say beforehand if that can not work.
+//!
+//! ```text
+//! find libloam.so -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
+//!                 -> refuse, or warn -> LD_PRELOAD=libloam.so[:what was there] exec COMMAND
+//! ```
+//!
+//! The loader ignores a preload that it can not use and starts the program all the same, at best
+//! with a line on standard error. So a user would believe to be running on the heap and not be.
+//! That is why the file is read first. `exec` replaces this process: there is nothing in between
+//! that could alter signals, standard input or the exit code.
+
+pub mod args;
+pub mod elf;
+mod obstacles;
+mod preload;
+mod privilege;
+mod script;
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::exit::{Coded, Exit};
+use crate::layout::Layout;
+use crate::output;
+use args::RunOptions;
+use obstacles::{Obstacle, Severity};
+
+pub use preload::{find_library, is_unquotable};
+
+/// Runs the verb. Returns only if the program was not started.
+pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
+    let library = preload::find_library(options.library.as_deref(), layout)?;
+    let heap = elf::Image::read(&library.path)
+        .with_context(|| format!("the heap {} can not be preloaded", library.path.display()))?;
+    let program = resolve_command(&options.program)?;
+    let obstacles = obstacles::examine(&program, &options.arguments, &heap)?;
+
+    let refused = obstacles
+        .iter()
+        .any(|obstacle| obstacle.severity == Severity::Refuse);
+    if options.check {
+        return check(&program, &library.path, &obstacles, refused);
+    }
+    if refused && !options.force {
+        return Err(Coded {
+            exit: Exit::Error,
+            message: refusal(&program, &obstacles),
+        }
+        .into());
+    }
+    for obstacle in &obstacles {
+        output::print_warning(&obstacle.sentence());
+    }
+    Err(exec(&program, &options, &library.path))
+}
+
+fn check(program: &Path, library: &Path, obstacles: &[Obstacle], refused: bool) -> Result<Exit> {
+    let mut text = String::new();
+    if obstacles.is_empty() {
+        text += &format!("{} can run on {}\n", program.display(), library.display());
+    } else if refused {
+        text += &format!(
+            "{} can not run on {}:\n",
+            program.display(),
+            library.display()
+        );
+    } else {
+        text += &format!(
+            "{} can run on {}, but:\n",
+            program.display(),
+            library.display()
+        );
+    }
+    for obstacle in obstacles {
+        text += &format!("  {}\n", obstacle.sentence());
+    }
+    output::write_stdout(&text)?;
+    Ok(if refused { Exit::Finding } else { Exit::Done })
+}
+
+fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
+    let mut message = format!(
+        "{} was not started: it can not run on the heap.",
+        program.display()
+    );
+    for obstacle in obstacles
+        .iter()
+        .filter(|obstacle| obstacle.severity == Severity::Refuse)
+    {
+        message += &format!("\n  {}", obstacle.sentence());
+    }
+    message += "\n  (`loam run --force` starts it all the same, on the allocator that it has.)";
+    message
+}
+
+/// Finds the command as `execvp` would, with the shell's exit codes for what can not be started.
+fn resolve_command(program: &OsStr) -> Result<PathBuf> {
+    let shown = program.to_string_lossy();
+    let not_found = |message: String| Coded {
+        exit: Exit::NotFound,
+        message,
+    };
+    if program.is_empty() {
+        return Err(not_found("the command is an empty word".to_owned()).into());
+    }
+    if let Ok(path) = which::which(program) {
+        return Ok(path);
+    }
+    let named = Path::new(program);
+    if !program.to_string_lossy().contains('/') {
+        return Err(not_found(format!("{shown}: command not found in PATH")).into());
+    }
+    let not_executable = |message: String| Coded {
+        exit: Exit::NotExecutable,
+        message,
+    };
+    match named.metadata() {
+        Ok(meta) if meta.is_dir() => Err(not_executable(format!("{shown}: is a folder")).into()),
+        Ok(_) => Err(not_executable(format!("{shown}: not executable (see `chmod +x`)")).into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(not_found(format!("{shown}: no such file")).into())
+        }
+        Err(error) => Err(not_executable(format!("{shown}: {error}")).into()),
+    }
+}
+
+fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
+    let error = Command::new(program)
+        // The program sees the name that the caller wrote: multi-call binaries choose by it.
+        .arg0(&options.program)
+        .args(&options.arguments)
+        .env(
+            "LD_PRELOAD",
+            preload::with_ours_first(library, std::env::var_os("LD_PRELOAD")),
+        )
+        .exec();
+    let exit = if error.kind() == std::io::ErrorKind::NotFound {
+        // The file is there, so what is missing is its interpreter or loader.
+        Exit::NotFound
+    } else {
+        Exit::NotExecutable
+    };
+    let message = format!("{} could not be started: {error}", program.display());
+    Coded { exit, message }.into()
+}
