@@ -1,0 +1,120 @@
+// The C allocation family. Thin: argument checks, errno, and the heap. Zero-sized requests give unique
+// pointers; realloc(p, 0) frees and returns null, as glibc does.
+//
+// Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno.
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/units.h"
+#include "heap/heap.h"
+#include "os/os.h"
+
+namespace {
+
+using namespace loam;
+
+LOAM_COLD void* out_of_memory() {
+  os::set_errno_out_of_memory();
+  return nullptr;
+}
+
+LOAM_INLINE void* or_out_of_memory(void* block) { return LOAM_LIKELY(block != nullptr) ? block : out_of_memory(); }
+
+// bytes rounded up to a multiple of alignment may overflow; such a request cannot be met anyway.
+bool too_large(size_t alignment, size_t bytes) { return bytes > kLargestRequest - alignment; }
+
+void* aligned(size_t alignment, size_t bytes) {
+  if (LOAM_UNLIKELY(alignment > kLargestRequest || too_large(alignment, bytes))) return out_of_memory();
+  return or_out_of_memory(heap::allocate_aligned(alignment, bytes));
+}
+
+size_t next_power_of_two(size_t n) {
+  size_t power = 16;
+  while (power < n && power < kLargestRequest) power *= 2;
+  return power;
+}
+
+__attribute__((constructor(101))) void start_library() { heap::start(); }
+
+}  // namespace
+
+extern "C" {
+
+LOAM_EXPORT void* malloc(size_t bytes) {
+  if (LOAM_LIKELY(bytes <= kFineLimit)) {
+    void* block = current_cache->pop(fine_class(bytes));
+    if (LOAM_LIKELY(block != nullptr)) return block;
+  }
+  return or_out_of_memory(heap::allocate_slow(bytes));
+}
+
+LOAM_EXPORT void free(void* block) { heap::free(block); }
+
+LOAM_EXPORT void* calloc(size_t count, size_t bytes) {
+  size_t total;
+  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, bytes, &total))) return out_of_memory();
+  return or_out_of_memory(heap::allocate_zeroed(total));
+}
+
+LOAM_EXPORT void* realloc(void* block, size_t bytes) {
+  if (block == nullptr) return malloc(bytes);
+  if (LOAM_UNLIKELY(bytes == 0)) {
+    heap::free(block);
+    return nullptr;
+  }
+  return or_out_of_memory(heap::reallocate(block, bytes));
+}
+
+LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t bytes) {
+  size_t total;
+  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, bytes, &total))) return out_of_memory();
+  return realloc(block, total);
+}
+
+LOAM_EXPORT int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+  os::ErrnoGuard guard;  // the result says it; errno is not specified to change
+  void* block = aligned(alignment, bytes);
+  if (block == nullptr) return ENOMEM;
+  *out = block;
+  return 0;
+}
+
+LOAM_EXPORT void* aligned_alloc(size_t alignment, size_t bytes) {
+  if (LOAM_UNLIKELY(!is_power_of_two(alignment))) {
+    os::set_errno_invalid();
+    return nullptr;
+  }
+  return aligned(alignment, bytes);
+}
+
+LOAM_EXPORT void* memalign(size_t alignment, size_t bytes) {
+  // glibc rounds other alignments up to a power of two; so do we, since old programs rely on it.
+  if (LOAM_UNLIKELY(alignment > kLargestRequest)) {
+    os::set_errno_invalid();
+    return nullptr;
+  }
+  return aligned(is_power_of_two(alignment) ? alignment : next_power_of_two(alignment), bytes);
+}
+
+LOAM_EXPORT void* valloc(size_t bytes) { return aligned(os::granularity(), bytes); }
+
+LOAM_EXPORT void* pvalloc(size_t bytes) {
+  const size_t grain = os::granularity();
+  if (too_large(grain, bytes)) return out_of_memory();
+  return aligned(grain, round_up(bytes, grain));
+}
+
+LOAM_EXPORT void cfree(void* block) { heap::free(block); }
+LOAM_EXPORT void free_sized(void* block, size_t) { heap::free(block); }
+LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t) { heap::free(block); }
+
+LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
+
+LOAM_EXPORT int malloc_trim(size_t) {
+  os::ErrnoGuard guard;
+  return heap::compact().released_bytes != 0 ? 1 : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,104 @@
+// A bitmap of N bits with the run operations that a block of pages needs. N is a multiple of 64.
+//
+// Runs are maximal sequences of set bits; for_each_run visits them in ascending order in
+// O(words + runs). Not thread-safe: the owner's lock covers it.
+#pragma once
+
+#include "base/bits.h"
+
+namespace loam {
+
+template <unsigned N>
+struct Bitmap {
+  static_assert(N % 64 == 0, "whole words only: run scans read words");
+  static constexpr unsigned kWords = N / 64;
+
+  uint64_t words[kWords];
+
+  [[nodiscard]] bool test(unsigned i) const { return (words[i >> 6] >> (i & 63)) & 1; }
+  void set(unsigned i) { words[i >> 6] |= uint64_t{1} << (i & 63); }
+  void clear(unsigned i) { words[i >> 6] &= ~(uint64_t{1} << (i & 63)); }
+
+  /// Applies `op(word, mask)` to each word that the range [first, first + count) touches.
+  template <class Op>
+  LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) {
+    unsigned w = first >> 6;
+    unsigned bit = first & 63;
+    while (count != 0) {
+      const unsigned here = count < 64 - bit ? count : 64 - bit;
+      op(words[w], bit_range(bit, here));
+      count -= here;
+      bit = 0;
+      ++w;
+    }
+  }
+
+  void set_range(unsigned first, unsigned count) {
+    over_range(first, count, [](uint64_t& word, uint64_t mask) { word |= mask; });
+  }
+  void clear_range(unsigned first, unsigned count) {
+    over_range(first, count, [](uint64_t& word, uint64_t mask) { word &= ~mask; });
+  }
+  [[nodiscard]] unsigned count_range(unsigned first, unsigned count) const {
+    unsigned total = 0;
+    const_cast<Bitmap*>(this)->over_range(
+        first, count, [&](uint64_t& word, uint64_t mask) { total += count_bits(word & mask); });
+    return total;
+  }
+
+  [[nodiscard]] unsigned count() const {
+    unsigned total = 0;
+    for (uint64_t word : words) total += count_bits(word);
+    return total;
+  }
+
+  /// The first set bit at or after `from`, or N.
+  [[nodiscard]] unsigned find_set(unsigned from) const {
+    if (from >= N) return N;
+    unsigned w = from >> 6;
+    uint64_t word = words[w] & (~uint64_t{0} << (from & 63));
+    while (word == 0) {
+      if (++w == kWords) return N;
+      word = words[w];
+    }
+    return w * 64 + lowest_bit(word);
+  }
+
+  /// The first clear bit at or after `from`, or N.
+  [[nodiscard]] unsigned find_clear(unsigned from) const {
+    if (from >= N) return N;
+    unsigned w = from >> 6;
+    uint64_t word = ~words[w] & (~uint64_t{0} << (from & 63));
+    while (word == 0) {
+      if (++w == kWords) return N;
+      word = ~words[w];
+    }
+    return w * 64 + lowest_bit(word);
+  }
+
+  /// One past the last clear bit before `from`, that is: where the run of set bits that ends at
+  /// `from` (exclusive) begins. Returns `from` when bit from - 1 is clear or from is 0.
+  [[nodiscard]] unsigned run_begin(unsigned from) const {
+    while (from != 0) {
+      const unsigned w = (from - 1) >> 6;
+      const unsigned bit = (from - 1) & 63;
+      const uint64_t clear = ~words[w] & (~uint64_t{0} >> (63 - bit));
+      if (clear != 0) return w * 64 + highest_bit(clear) + 1;
+      from = w * 64;
+    }
+    return 0;
+  }
+
+  /// Calls visit(first, length) for each maximal run of set bits.
+  template <class Visit>
+  LOAM_INLINE void for_each_run(Visit visit) const {
+    unsigned first = find_set(0);
+    while (first < N) {
+      const unsigned end = find_clear(first);
+      visit(first, end - first);
+      first = find_set(end);
+    }
+  }
+};
+
+}  // namespace loam

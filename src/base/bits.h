@@ -1,0 +1,33 @@
+// Bit tricks on one word. Every function has defined results for the whole domain that its pre line names.
+#pragma once
+
+#include <bit>
+
+#include "base/config.h"
+
+namespace loam {
+
+/// The lowest set bit's number. pre: word != 0
+[[nodiscard]] LOAM_INLINE unsigned lowest_bit(uint64_t word) {
+  return static_cast<unsigned>(__builtin_ctzll(word));
+}
+
+/// The highest set bit's number. pre: word != 0
+[[nodiscard]] LOAM_INLINE unsigned highest_bit(uint64_t word) {
+  return 63u - static_cast<unsigned>(__builtin_clzll(word));
+}
+
+[[nodiscard]] LOAM_INLINE unsigned count_bits(uint64_t word) {
+  return static_cast<unsigned>(__builtin_popcountll(word));
+}
+
+/// A word with bits [first, first + count) set. pre: count >= 1, first + count <= 64
+[[nodiscard]] constexpr uint64_t bit_range(unsigned first, unsigned count) {
+  return (~uint64_t{0} >> (64 - count)) << first;
+}
+
+[[nodiscard]] LOAM_INLINE uint64_t rotate_right(uint64_t word, unsigned by) {
+  return std::rotr(word, static_cast<int>(by));
+}
+
+}  // namespace loam

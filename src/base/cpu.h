@@ -1,0 +1,24 @@
+// The processor, where a portable spelling does not exist: a pause in a spin loop, a prefetch.
+#pragma once
+
+#include "base/config.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace loam {
+
+/// Tells the core that it spins, so that a sibling thread gets the pipeline.
+LOAM_INLINE void cpu_pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores; isb stalls about as long as pause
+#endif
+}
+
+LOAM_INLINE void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
+LOAM_INLINE void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0, 3); }
+
+}  // namespace loam

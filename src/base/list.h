@@ -1,0 +1,67 @@
+// An intrusive doubly linked list: every operation O(1), no allocation. T derives from ListLink<T>
+// (or holds it as its only base of that tag). Not thread-safe: the owner's lock covers it.
+//
+//   head_ -> first <-> second <-> ... <-> last <- tail_         (not circular; null at both ends)
+#pragma once
+
+#include "base/check.h"
+
+namespace loam {
+
+template <class T, class Tag = void>
+struct ListLink {
+  T* next = nullptr;
+  T* previous = nullptr;
+};
+
+template <class T, class Tag = void>
+class List {
+  using Link = ListLink<T, Tag>;
+
+ public:
+  [[nodiscard]] bool empty() const { return head_ == nullptr; }
+  [[nodiscard]] T* front() const { return head_; }
+  [[nodiscard]] T* back() const { return tail_; }
+  [[nodiscard]] static T* next(const T* item) { return link(item)->next; }
+
+  void push_front(T* item) {
+    Link* node = link(item);
+    node->previous = nullptr;
+    node->next = head_;
+    (head_ != nullptr ? link(head_)->previous : tail_) = item;
+    head_ = item;
+  }
+
+  void push_back(T* item) {
+    Link* node = link(item);
+    node->next = nullptr;
+    node->previous = tail_;
+    (tail_ != nullptr ? link(tail_)->next : head_) = item;
+    tail_ = item;
+  }
+
+  void remove(T* item) {
+    Link* node = link(item);
+    (node->previous != nullptr ? link(node->previous)->next : head_) = node->next;
+    (node->next != nullptr ? link(node->next)->previous : tail_) = node->previous;
+    node->next = node->previous = nullptr;
+  }
+
+  /// Ends agree, links agree in both directions, and no cycle shorter than `limit` items.
+  [[nodiscard]] bool is_valid(size_t limit = SIZE_MAX) const {
+    const T* before = nullptr;
+    for (const T* item = head_; item != nullptr; before = item, item = next(item)) {
+      if (link(item)->previous != before || limit-- == 0) return false;
+    }
+    return before == tail_;
+  }
+
+ private:
+  static Link* link(T* item) { return item; }
+  static const Link* link(const T* item) { return item; }
+
+  T* head_ = nullptr;
+  T* tail_ = nullptr;
+};
+
+}  // namespace loam

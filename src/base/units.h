@@ -1,0 +1,73 @@
+// Units are types: a count of pages is not a count of bytes, a page's number is not a count.
+//
+//   Pages     how many 4 KiB heap pages; bytes() converts
+//   PageId    the number of a page inside its 1 GiB region (0 .. kPagesPerRegion - 1)
+//   SizeClass 0 means "not small: take the slow path"; 1 .. kSizeClassCount - 1 are classes
+#pragma once
+
+#include <compare>
+
+#include "base/config.h"
+
+namespace loam {
+
+inline constexpr unsigned kPageShift = 12;
+inline constexpr size_t kPageBytes = size_t{1} << kPageShift;
+inline constexpr unsigned kBlockShift = 21;  // a 2 MiB block: one huge page on x86-64 and aarch64
+inline constexpr size_t kBlockBytes = size_t{1} << kBlockShift;
+inline constexpr unsigned kPagesPerBlock = 1u << (kBlockShift - kPageShift);
+inline constexpr unsigned kRegionShift = 30;
+inline constexpr size_t kRegionBytes = size_t{1} << kRegionShift;
+inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
+inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
+inline constexpr unsigned kAddressBits = 47;  // user space of x86-64; aarch64's 48th bit is never asked for
+
+/// A number of 4 KiB heap pages.
+struct Pages {
+  size_t count = 0;
+
+  constexpr Pages() = default;
+  constexpr explicit Pages(size_t n) : count(n) {}
+  [[nodiscard]] constexpr size_t bytes() const { return count << kPageShift; }
+  /// The fewest pages that hold `bytes`. pre: bytes <= SIZE_MAX - kPageBytes
+  [[nodiscard]] static constexpr Pages covering(size_t bytes) {
+    return Pages((bytes + kPageBytes - 1) >> kPageShift);
+  }
+  constexpr auto operator<=>(const Pages&) const = default;
+  constexpr Pages operator+(Pages other) const { return Pages(count + other.count); }
+  constexpr Pages operator-(Pages other) const { return Pages(count - other.count); }
+  constexpr Pages& operator+=(Pages other) {
+    count += other.count;
+    return *this;
+  }
+  constexpr Pages& operator-=(Pages other) {
+    count -= other.count;
+    return *this;
+  }
+};
+
+/// The number of a page inside its region.
+struct PageId {
+  uint32_t index = 0;
+
+  constexpr PageId() = default;
+  constexpr explicit PageId(uint32_t i) : index(i) {}
+  constexpr auto operator<=>(const PageId&) const = default;
+  constexpr PageId operator+(Pages n) const {
+    return PageId(index + static_cast<uint32_t>(n.count));
+  }
+};
+
+enum class SizeClass : uint8_t {};
+inline constexpr SizeClass kNoClass{0};
+[[nodiscard]] constexpr unsigned index_of(SizeClass c) { return static_cast<unsigned>(c); }
+
+[[nodiscard]] constexpr size_t round_up(size_t n, size_t power_of_two) {
+  return (n + power_of_two - 1) & ~(power_of_two - 1);
+}
+[[nodiscard]] constexpr bool is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
+
+static_assert(kPagesPerBlock == 512, "a block's bitmaps are eight 64-bit words");
+static_assert(kPagesPerRegion == 262144, "the page map of a region has one entry a page");
+
+}  // namespace loam

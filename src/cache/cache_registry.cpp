@@ -1,0 +1,101 @@
+#include "cache/cache_registry.h"
+
+#include <new>
+
+#include "map/metadata.h"
+#include "os/os.h"
+
+namespace loam {
+
+constinit CacheRegistry cache_registry;
+
+namespace {
+constinit ThreadCache unused_cache(ThreadCache::State::kUnused);
+constinit ThreadCache ended_cache(ThreadCache::State::kEnded);
+}  // namespace
+
+constinit thread_local ThreadCache* current_cache = &unused_cache;
+
+static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece, "a cache is one piece of metadata");
+
+ThreadCache* CacheRegistry::start_thread() {
+  ThreadCache* cache;
+  {
+    Lock lock(mutex_);
+    if (!exit_hook_) exit_hook_ = os::register_thread_exit(&end_thread);
+    cache = spare_;
+    if (cache != nullptr) {
+      spare_ = cache->next;
+    } else {
+      void* piece = metadata.allocate(sizeof(ThreadCache));
+      if (piece == nullptr) return nullptr;
+      cache = new (piece) ThreadCache(ThreadCache::State::kLive);
+    }
+    cache->next = nullptr;
+    cache->state_ = ThreadCache::State::kLive;
+    live_.push_back(cache);
+    ++threads_;
+  }
+  current_cache = cache;
+  // After the cache is in place: the C library may allocate in here.
+  os::arm_thread_exit(cache);
+  return cache;
+}
+
+void CacheRegistry::retire(ThreadCache* cache) {
+  live_.remove(cache);
+  --threads_;
+  ended_refills_ += cache->refills_;
+  ended_flushes_ += cache->flushes_;
+  cache->refills_ = cache->flushes_ = 0;
+  cache->release_slots();
+  cache->next = spare_;
+  spare_ = cache;
+}
+
+void CacheRegistry::end_thread(void* argument) {
+  ThreadCache* cache = static_cast<ThreadCache*>(argument);
+  // From here on this thread goes to the bins directly: the C library frees after the last key destructor,
+  // and a cache that is made again would never be returned.
+  current_cache = &ended_cache;
+  cache->flush_all(SmallHeap::Wait::kYes);
+  Lock lock(cache_registry.mutex_);
+  cache_registry.retire(cache);
+}
+
+void CacheRegistry::flush_current() {
+  if (current_cache->state() == ThreadCache::State::kLive) current_cache->flush_all(SmallHeap::Wait::kYes);
+}
+
+CacheRegistry::Totals CacheRegistry::totals() {
+  Lock lock(mutex_);
+  Totals t{threads_, 0, ended_refills_, ended_flushes_};
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    t.held_bytes += cache->held_bytes();
+    t.refills += cache->refills();
+    t.flushes += cache->flushes();
+  }
+  return t;
+}
+
+size_t CacheRegistry::held_blocks(unsigned size_class) {
+  Lock lock(mutex_);
+  size_t total = 0;
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    total += cache->held_blocks(size_class);
+  }
+  return total;
+}
+
+void CacheRegistry::adopt_after_fork() {
+  mutex_.reset_after_fork();
+  ThreadCache* next = nullptr;
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = next) {
+    next = List<ThreadCache>::next(cache);
+    if (cache == current_cache) continue;
+    cache->flush_all(SmallHeap::Wait::kYes);
+    retire(cache);
+  }
+}
+
+}  // namespace loam

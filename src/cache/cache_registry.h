@@ -1,0 +1,51 @@
+// Which threads have a cache: starts it on a thread's first slow call, flushes it when the thread ends,
+// adopts the caches of threads that a fork() left behind.
+//
+// Lock: mutex_, above every bin's lock. Thread-safe.
+#pragma once
+
+#include "cache/thread_cache.h"
+
+namespace loam {
+
+class CacheRegistry {
+ public:
+  constexpr CacheRegistry() = default;
+
+  /// Gives the calling thread a cache and returns it; null when memory is refused.
+  [[nodiscard]] ThreadCache* start_thread();
+
+  /// Flushes the calling thread's cache (trim, and before a heap walk).
+  void flush_current();
+
+  struct Totals {
+    size_t threads;
+    size_t held_bytes;
+    uint64_t refills;
+    uint64_t flushes;
+  };
+  [[nodiscard]] Totals totals();
+  /// Blocks of a class in all caches; exact when no other thread allocates.
+  [[nodiscard]] size_t held_blocks(unsigned size_class);
+
+  void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
+  void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
+  /// In the child of fork(), once every lock is reset: what dead threads held goes home.
+  void adopt_after_fork();
+
+ private:
+  static void end_thread(void* cache);
+  void retire(ThreadCache* cache);
+
+  Mutex mutex_;
+  List<ThreadCache> live_;
+  ThreadCache* spare_ = nullptr;  // linked through next
+  size_t threads_ = 0;
+  uint64_t ended_refills_ = 0;
+  uint64_t ended_flushes_ = 0;
+  bool exit_hook_ = false;
+};
+
+extern CacheRegistry cache_registry;
+
+}  // namespace loam

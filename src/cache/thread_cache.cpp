@@ -1,0 +1,237 @@
+#include "cache/thread_cache.h"
+
+#include <cstring>
+
+#include "cache/cache_registry.h"
+#include "map/metadata.h"
+#include "os/os.h"
+
+namespace loam {
+
+namespace {
+
+// Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
+constexpr unsigned kInitialSlots = 8;
+// A class's magazine holds at most this many bytes of blocks (but two blocks always).
+constexpr size_t kClassBytes = size_t{32} << 10;
+constexpr unsigned kMaxCapacity = 256;
+static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
+// What the magazines of one thread may grow to beyond their initial slots, in bytes of blocks.
+constexpr size_t kThreadBytes = size_t{512} << 10;
+// What all magazines of the process may grow to: this, or the heap's size divided by kProcessShare.
+constexpr size_t kProcessBytes = size_t{2} << 20;
+constexpr size_t kProcessShare = 128;
+// Slow operations between two collections of idle classes.
+constexpr uint32_t kCollectEvery = 256;
+// How often a thread looks after the page heap while that wants it, and how many slow calls in one such
+// period mean "busy": then armed magazines would cost more than they bring.
+constexpr uint64_t kTickMs = 8;
+constexpr uint32_t kBusy = 64;
+
+constinit std::atomic<size_t> granted_in_process{0};
+
+unsigned max_capacity(unsigned size_class) {
+  const size_t by_bytes = kClassBytes / kSizeClasses[size_class].bytes;
+  return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
+}
+
+bool grant(size_t bytes) {
+  const size_t share = page_heap.used_bytes_hint() / kProcessShare;
+  const size_t limit = share > kProcessBytes ? share : kProcessBytes;
+  if (granted_in_process.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit) return true;
+  granted_in_process.fetch_sub(bytes, std::memory_order_relaxed);
+  return false;
+}
+
+void* take_one(unsigned size_class) {
+  void* block = nullptr;
+  return default_small_heap.take(size_class, &block, 1) == 1 ? block : nullptr;
+}
+
+}  // namespace
+
+bool ThreadCache::grow(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  const unsigned limit = max_capacity(size_class);
+  unsigned capacity = t.capacity == 0 ? kInitialSlots : 2u * t.capacity;
+  if (capacity > limit) capacity = limit;
+  if (capacity <= t.capacity) return false;
+  const size_t more = t.capacity == 0 ? 0 : (capacity - t.capacity) * size_t{kSizeClasses[size_class].bytes};
+  if (more != 0 && (granted_bytes_ + more > kThreadBytes || !grant(more))) return false;
+  void** slots = static_cast<void**>(metadata.allocate(capacity * sizeof(void*)));
+  if (slots == nullptr) {
+    granted_in_process.fetch_sub(more, std::memory_order_relaxed);
+    return false;
+  }
+  const size_t held = static_cast<size_t>(m.head - m.base);
+  void** old = m.base;
+  if (held != 0) memcpy(slots, old, held * sizeof(void*));
+  const unsigned old_capacity = t.capacity;
+  m.base = slots;
+  t.capacity = static_cast<uint16_t>(capacity);
+  __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
+  disarm(size_class);
+  granted_bytes_ += more;
+  if (old != nullptr) metadata.free(old, old_capacity * sizeof(void*));
+  return true;
+}
+
+void* ThreadCache::allocate_slow(unsigned size_class) {
+  if (LOAM_UNLIKELY(state_ != State::kLive)) {
+    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+    return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
+  }
+  if (LOAM_LIKELY(!page_heap.wants_ticks())) {
+    disarm(size_class);
+    return refill_and_pop(size_class);
+  }
+  const bool stay_armed = attend();
+  disarm(size_class);
+  void* block = refill_and_pop(size_class);
+  if (stay_armed) arm(magazines_[size_class]);
+  return block;
+}
+
+void* ThreadCache::refill_and_pop(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  if (m.head != m.base) return pop(size_class);
+
+  t.active = true;
+  ++refills_;
+  const bool first = t.capacity == 0;
+  grow(size_class);
+  if (LOAM_UNLIKELY(t.capacity == 0)) return take_one(size_class);
+  // The first visit of a class takes a few only: a class that is used once should strand nothing.
+  unsigned wanted = first ? t.capacity / 4u : t.capacity / 2u;
+  if (wanted == 0) wanted = 1;
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted);
+  if (got == 0) return nullptr;
+  // Ascending addresses are handed out first: the lowest slot goes to the caller, then the next.
+  for (unsigned i = 0, j = got - 1; i < j; ++i, --j) {
+    void* swapped = m.base[i];
+    m.base[i] = m.base[j];
+    m.base[j] = swapped;
+  }
+  void* block = m.base[got - 1];
+  __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
+  if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
+  return block;
+}
+
+void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wait) {
+  Magazine& m = magazines_[size_class];
+  void* evicted[kMaxCapacity];
+  const size_t held = static_cast<size_t>(m.head - m.base);
+  memcpy(evicted, m.base, count * sizeof(void*));
+  // The magazine forgets them before the bin learns of them: a fork() in between loses blocks in the
+  // child, the other order would free them twice there.
+  memmove(m.base, m.base + count, (held - count) * sizeof(void*));
+  __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
+  default_small_heap.give(size_class, evicted, count, wait);
+}
+
+void ThreadCache::free_slow(unsigned size_class, void* block) {
+  if (LOAM_UNLIKELY(state_ != State::kLive)) {
+    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+    if (live != nullptr) return live->free_slow(size_class, block);
+    default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
+    return;
+  }
+  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks()) && attend();
+  disarm(size_class);
+  if (!push(size_class, block)) make_room_and_push(size_class, block);
+  if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
+}
+
+void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
+  Tuning& t = tuning_[size_class];
+  t.active = true;
+  if (!grow(size_class)) {
+    if (LOAM_UNLIKELY(t.capacity == 0)) {
+      default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
+      return;
+    }
+    ++flushes_;
+    // The cold half goes: what was freed longest ago, at the bottom.
+    evict(size_class, (t.capacity + 1u) / 2u, SmallHeap::Wait::kNo);
+  }
+  const bool pushed = push(size_class, block);
+  LOAM_CHECK(pushed, "thread cache: no room after an eviction");
+  if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
+}
+
+void ThreadCache::collect() {
+  slow_operations_ = 0;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    Magazine& m = magazines_[c];
+    Tuning& t = tuning_[c];
+    if (t.capacity == 0) continue;
+    if (!t.active) {
+      // Neither missed nor overflowed: whatever it holds is more than it needs.
+      const unsigned held = static_cast<unsigned>(m.head - m.base);
+      if (held != 0) evict(c, (held + 1) / 2, SmallHeap::Wait::kNo);
+      disarm(c);
+    }
+    t.active = false;
+  }
+}
+
+bool ThreadCache::attend() {
+  const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy;
+  last_tick_ms_ = now;
+  slow_in_this_tick_ = 0;
+  page_heap.tick();
+  for (unsigned c = 1; c < kSizeClassCount; ++c) arm(magazines_[c]);
+  return true;
+}
+
+void ThreadCache::flush_all(SmallHeap::Wait wait) {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    Magazine& m = magazines_[c];
+    if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
+    disarm(c);
+  }
+}
+
+void ThreadCache::release_slots() {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    Magazine& m = magazines_[c];
+    if (m.base != nullptr) metadata.free(m.base, tuning_[c].capacity * sizeof(void*));
+    m = Magazine{};
+    tuning_[c] = Tuning{};
+  }
+  granted_in_process.fetch_sub(granted_bytes_, std::memory_order_relaxed);
+  granted_bytes_ = 0;
+}
+
+size_t ThreadCache::held_blocks(unsigned size_class) const {
+  const Magazine& m = magazines_[size_class];
+  void** head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
+  void** base = __atomic_load_n(&m.base, __ATOMIC_RELAXED);
+  const size_t held = static_cast<size_t>(head - base);
+  return held <= kMaxCapacity ? held : 0;  // torn between an old and a new array: say nothing
+}
+
+size_t ThreadCache::held_bytes() const {
+  size_t total = 0;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) total += held_blocks(c) * kSizeClasses[c].bytes;
+  return total;
+}
+
+bool ThreadCache::is_valid() const {
+  for (unsigned c = 0; c < kSizeClassCount; ++c) {
+    const Magazine& m = magazines_[c];
+    const Tuning& t = tuning_[c];
+    if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head) return false;
+    if (m.high < m.head || m.high > m.base + t.capacity) return false;
+    for (void** slot = m.base; slot < m.head; ++slot) {
+      if (class_at(*slot) != c) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace loam

@@ -1,0 +1,114 @@
+// A thread's magazines: per size class a stack of pointers to free blocks. malloc() pops, free() pushes; the
+// blocks themselves are never touched.
+//
+//            base        low            head           high
+//             |           |              |              |
+//             v           v              v              v
+//   slots:   [ p0 | p1 | p2 | ... | pn |    |    |    ]
+//
+//   base <= low <= head <= high <= base + capacity;   normally low = base and high = base + capacity
+//
+// An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path once. That
+// is how a thread that only ever hits its cache still finds time for the page heap's purge, at no cost to
+// the fast path. Two static caches with no slots stand for "not started" and "ended" threads: their every
+// operation takes the slow path too, so the fast path tests for neither.
+//
+// Owned by its thread; other threads read head pointers for statistics only. The pointer is stored before
+// the head (release), so that the copy of another thread's cache that a fork()ed child sees is consistent.
+#pragma once
+
+#include "base/list.h"
+#include "map/page_map.h"
+#include "small/size_classes.h"
+#include "small/small_heap.h"
+
+namespace loam {
+
+struct Magazine {
+  void** head;
+  void** low;
+  void** high;
+  void** base;
+};
+
+class alignas(64) ThreadCache : public ListLink<ThreadCache> {
+ public:
+  enum class State : uint8_t { kUnused, kLive, kEnded };
+
+  constexpr explicit ThreadCache(State state) : state_(state) {}
+
+  /// A block of the class, or null when the slow path must run.
+  [[nodiscard]] LOAM_INLINE void* pop(unsigned size_class) {
+    Magazine& m = magazines_[size_class];
+    void** head = m.head;
+    if (LOAM_UNLIKELY(head == m.low)) return nullptr;
+    void* block = head[-1];
+    m.head = head - 1;
+    return block;
+  }
+
+  /// False when the slow path must run; class 0 always needs it.
+  [[nodiscard]] LOAM_INLINE bool push(unsigned size_class, void* block) {
+    Magazine& m = magazines_[size_class];
+    void** head = m.head;
+    if (LOAM_UNLIKELY(head == m.high)) return false;
+    *head = block;
+    // release: pairs with the fork()ed child's copy of this memory (see above)
+    __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
+    return true;
+  }
+
+  /// The slow halves. allocate_slow returns null when memory is refused.
+  [[nodiscard]] LOAM_NOINLINE void* allocate_slow(unsigned size_class);
+  LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
+
+  /// Returns everything held; `wait` as for SmallHeap::give.
+  void flush_all(SmallHeap::Wait wait);
+
+  [[nodiscard]] State state() const { return state_; }
+  /// Bytes in blocks held; exact for the owner, recent for others.
+  [[nodiscard]] size_t held_bytes() const;
+  [[nodiscard]] size_t held_blocks(unsigned size_class) const;
+  [[nodiscard]] uint64_t refills() const { return refills_; }
+  [[nodiscard]] uint64_t flushes() const { return flushes_; }
+  [[nodiscard]] bool is_valid() const;
+
+  /// Returns slot arrays to the metadata arena. pre: flushed
+  void release_slots();
+
+ private:
+  friend class CacheRegistry;
+  struct Tuning {
+    uint16_t capacity;  ///< slots in the array
+    bool active;        ///< missed or overflowed since the last collection
+  };
+
+  static void arm(Magazine& m) { m.low = m.high = m.head; }
+  void disarm(unsigned size_class) {
+    Magazine& m = magazines_[size_class];
+    m.low = m.base;
+    m.high = m.base + tuning_[size_class].capacity;
+  }
+  void* refill_and_pop(unsigned size_class);
+  void make_room_and_push(unsigned size_class, void* block);
+  bool grow(unsigned size_class);
+  void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
+  void collect();
+  /// Looks after the page heap when it is time; true while magazines should stay armed.
+  bool attend();
+
+  Magazine magazines_[kSizeClassCount] = {};
+  Tuning tuning_[kSizeClassCount] = {};
+  State state_;
+  uint32_t slow_operations_ = 0;
+  uint32_t slow_in_this_tick_ = 0;
+  uint64_t last_tick_ms_ = 0;
+  size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
+  uint64_t refills_ = 0;
+  uint64_t flushes_ = 0;
+};
+
+/// The calling thread's cache; never null.
+extern thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
+
+}  // namespace loam

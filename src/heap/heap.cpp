@@ -1,0 +1,293 @@
+#include "heap/heap.h"
+
+#include <cstring>
+
+#include "cache/cache_registry.h"
+#include "heap/options.h"
+#include "map/metadata.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+
+namespace loam::heap {
+
+namespace {
+
+constexpr uint16_t kDefaultHeap = 0;
+
+void* allocate_large(size_t bytes, size_t alignment, bool* zero) {
+  if (bytes > kLargestRequest) return nullptr;
+  const Pages pages = Pages::covering(bytes == 0 ? 1 : bytes);
+  const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
+  if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
+    Span* span = page_heap.allocate_large(pages, aligned, bytes, kDefaultHeap, zero);
+    if (span != nullptr) return reinterpret_cast<void*>(span_base(span));
+  }
+  // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
+  *zero = true;
+  return huge_map.allocate(bytes, alignment, kDefaultHeap);
+}
+
+// What a pointer turned out to be, off the fast path.
+struct Found {
+  enum Kind { kNothing, kSmallBlock, kLargeBlock, kHugeBlock } kind = kNothing;
+  Span* span = nullptr;
+  size_t bytes = 0;  ///< usable
+};
+
+Found find(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  Found found;
+  if (region_at(address) == nullptr) {
+    const HugeMap::Entry entry = huge_map.find(address);
+    if (entry.address != 0) {
+      found.kind = Found::kHugeBlock;
+      found.bytes = entry.mapped;
+    }
+    return found;
+  }
+  Span* span = span_at(address);
+  if (span == nullptr) {
+    // A large mapping may lie in a gibibyte that also holds a region.
+    const HugeMap::Entry entry = huge_map.find(address);
+    if (entry.address == 0) return found;
+    found.kind = Found::kHugeBlock;
+    found.bytes = entry.mapped;
+    return found;
+  }
+  if (span->kind == SpanKind::kLarge) {
+    if (address != span_base(span)) return found;
+    found.kind = Found::kLargeBlock;
+    found.span = span;
+    found.bytes = Pages(span->large.pages).bytes();
+    return found;
+  }
+  const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+  const size_t offset = address - span_base(span);
+  if (span->kind != SpanKind::kSmall || offset % info.bytes != 0 || offset / info.bytes >= info.slots) return found;
+  found.kind = Found::kSmallBlock;
+  found.span = span;
+  found.bytes = info.bytes;
+  return found;
+}
+
+// Moving costs a copy, staying costs the slack. Chosen: a small block moves once it would waste more than a
+// quarter of its slot and 64 bytes.
+bool worth_staying(size_t slot_bytes, size_t bytes) {
+  return bytes + 64 >= slot_bytes || bytes >= slot_bytes - slot_bytes / 4;
+}
+
+void* move_to(void* block, size_t old_bytes, size_t bytes) {
+  void* moved = allocate(bytes);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, old_bytes < bytes ? old_bytes : bytes);
+  heap::free(block);
+  return moved;
+}
+
+bool resize_in_place(void* block, const Found& found, size_t bytes) {
+  switch (found.kind) {
+    case Found::kSmallBlock:
+      return bytes <= found.bytes;
+    case Found::kLargeBlock:
+      return bytes > kLargestSmall && bytes <= kMaxRun.bytes() &&
+             page_heap.resize_large(found.span, Pages::covering(bytes), bytes);
+    case Found::kHugeBlock:
+      return bytes > kLargestSmall &&
+             huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, true) != nullptr;
+    case Found::kNothing:
+      break;
+  }
+  return false;
+}
+
+}  // namespace
+
+void* allocate_slow(size_t bytes) {
+  if (LOAM_LIKELY(bytes <= kLargestSmall)) {
+    const unsigned size_class = class_for(bytes);
+    ThreadCache* cache = current_cache;
+    void* block = cache->pop(size_class);
+    return LOAM_LIKELY(block != nullptr) ? block : cache->allocate_slow(size_class);
+  }
+  bool zero;
+  return allocate_large(bytes, kPageBytes, &zero);
+}
+
+void* allocate_zeroed(size_t bytes) {
+  if (LOAM_LIKELY(bytes <= kLargestSmall)) {
+    void* block = allocate(bytes);
+    return LOAM_LIKELY(block != nullptr) ? memset(block, 0, bytes) : nullptr;
+  }
+  bool zero = false;
+  void* block = allocate_large(bytes, kPageBytes, &zero);
+  if (block != nullptr && !zero) memset(block, 0, bytes);
+  return block;
+}
+
+void* allocate_aligned(size_t alignment, size_t bytes) {
+  if (alignment <= 16) return allocate(bytes);
+  const unsigned size_class = class_for_aligned(bytes, alignment);
+  if (size_class != 0) {
+    ThreadCache* cache = current_cache;
+    void* block = cache->pop(size_class);
+    return block != nullptr ? block : cache->allocate_slow(size_class);
+  }
+  bool zero;
+  return allocate_large(bytes, alignment, &zero);
+}
+
+void free_slow(void* block) {
+  if (block == nullptr) return;
+  os::ErrnoGuard guard;
+  const unsigned size_class = class_at(block);
+  if (LOAM_LIKELY(size_class != 0)) {
+    current_cache->free_slow(size_class, block);
+    return;
+  }
+  const Found found = find(block);
+  switch (found.kind) {
+    case Found::kLargeBlock:
+      page_heap.free(found.span);
+      return;
+    case Found::kHugeBlock:
+      if (huge_map.free(reinterpret_cast<uintptr_t>(block))) return;
+      break;
+    case Found::kSmallBlock:
+    case Found::kNothing:
+      break;
+  }
+  report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
+}
+
+void* reallocate(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
+  const Found found = find(block);
+  switch (found.kind) {
+    case Found::kSmallBlock:
+      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return block;
+      return move_to(block, found.bytes, bytes);
+    case Found::kLargeBlock:
+      if (resize_in_place(block, found, bytes)) return block;
+      return move_to(block, found.bytes, bytes);
+    case Found::kHugeBlock:
+      if (bytes > kMaxRun.bytes() / 2) {
+        return huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false);
+      }
+      return move_to(block, found.bytes, bytes);
+    case Found::kNothing:
+      break;
+  }
+  report_misuse("realloc of a pointer that is no block", block);
+  return nullptr;
+}
+
+bool try_resize(void* block, size_t bytes) { return resize_in_place(block, find(block), bytes); }
+
+size_t usable_size(const void* block) {
+  const unsigned size_class = class_at(block);
+  if (LOAM_LIKELY(size_class != 0)) return kSizeClasses[size_class].bytes;
+  return block == nullptr ? 0 : find(block).bytes;
+}
+
+CompactResult compact() {
+  cache_registry.flush_current();
+  CompactResult result{};
+  Pages released = default_small_heap.compact();
+  result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
+  released += page_heap.purge_all();
+  result.released_bytes = released.bytes();
+  return result;
+}
+
+void take_snapshot(Snapshot* out) {
+  *out = Snapshot{};
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const BinStats bin = default_small_heap.stats(c);
+    const SizeClassInfo& info = kSizeClasses[c];
+    ClassSnapshot& s = out->classes[c];
+    s.spans = bin.spans;
+    s.slots = bin.slots;
+    s.free = bin.free_slots;
+    const size_t outside = bin.slots - bin.free_slots;
+    const size_t held = cache_registry.held_blocks(c);
+    s.cached = held < outside ? held : outside;
+    s.live = outside - s.cached;
+    s.unbacked_pages = bin.unbacked_pages;
+    s.taken = bin.taken;
+    s.given = bin.given;
+    s.remote_batches = bin.remote_batches;
+    s.lock_acquisitions = bin.lock_acquisitions;
+    s.lock_contentions = bin.lock_contentions;
+    s.lock_refusals = bin.lock_refusals;
+    out->live_small_bytes += s.live * info.bytes;
+    out->cached_bytes += s.cached * info.bytes;
+    out->span_free_bytes += s.free * info.bytes;
+    out->span_tail_bytes += s.spans * (Pages(info.pages).bytes() - size_t{info.slots} * info.bytes);
+    out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
+  }
+  const PageStats pages = page_heap.stats();
+  const size_t in_spans =
+      out->live_small_bytes + out->cached_bytes + out->span_free_bytes + out->span_tail_bytes;
+  out->used_bytes = pages.used.bytes();
+  out->live_large_bytes = out->used_bytes > in_spans ? out->used_bytes - in_spans : 0;
+  out->dirty_bytes = pages.dirty.bytes();
+  out->committed_bytes = pages.committed_bytes;
+  out->reserved_bytes = pages.reserved_bytes;
+  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes();
+  out->peak_used_bytes = pages.peak_used.bytes();
+  out->largest_free_bytes = pages.longest_backed_run_bytes;
+  out->purge_calls = pages.purge_calls;
+  out->purged_bytes = Pages(pages.purged_pages).bytes();
+  out->refused_calls = pages.refused_calls;
+  out->fresh_bytes = Pages(pages.fresh_pages).bytes();
+  out->page_lock_acquisitions = pages.lock_acquisitions;
+  out->page_lock_contentions = pages.lock_contentions;
+  const HugeMap::Totals huge = huge_map.totals();
+  out->live_huge_bytes = huge.mapped_bytes;
+  out->huge_blocks = huge.blocks;
+  const CacheRegistry::Totals caches = cache_registry.totals();
+  out->threads = caches.threads;
+  out->refills = caches.refills;
+  out->flushes = caches.flushes;
+}
+
+bool is_valid() {
+  return default_small_heap.is_valid() && page_heap.is_valid() && huge_map.is_valid() &&
+         current_cache->is_valid();
+}
+
+namespace {
+
+// Lock order: caches' registry, bins by class, page heap, huge map, metadata.
+void before_fork() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+  cache_registry.lock();
+  default_small_heap.lock_all();
+  page_heap.mutex().lock();
+  huge_map.mutex().lock();
+  metadata.mutex().lock();
+}
+
+void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+  metadata.mutex().unlock();
+  huge_map.mutex().unlock();
+  page_heap.mutex().unlock();
+  default_small_heap.unlock_all();
+  cache_registry.unlock();
+}
+
+void after_fork_in_child() {
+  metadata.mutex().reset_after_fork();
+  huge_map.mutex().reset_after_fork();
+  page_heap.mutex().reset_after_fork();
+  default_small_heap.reset_locks_after_fork();
+  cache_registry.adopt_after_fork();
+}
+
+}  // namespace
+
+void start() {
+  apply_options();
+  os::register_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+}
+
+}  // namespace loam::heap

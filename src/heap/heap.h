@@ -1,0 +1,78 @@
+// Heap: the one place where the layers meet. Everything malloc's family needs, with C semantics but for errno
+// and exceptions, which the api layer adds.
+//
+//   bytes <= 32 KiB   a slot of a size class, through the thread's magazine
+//   up to 32 MiB      a run of pages in a region, no class: cost grows page by page
+//   above             a mapping of its own
+//
+// Thread-safe. Pointers may be freed by any thread.
+#pragma once
+
+#include "cache/thread_cache.h"
+#include "heap/snapshot.h"
+
+namespace loam {
+
+/// Requests above this fail at once: ptrdiff_t could not measure the block.
+inline constexpr size_t kLargestRequest = static_cast<size_t>(PTRDIFF_MAX);
+
+namespace heap {
+
+/// The fast path of malloc(); everything else is behind it.
+[[nodiscard]] LOAM_INLINE void* allocate(size_t bytes);
+[[nodiscard]] LOAM_NOINLINE void* allocate_slow(size_t bytes);
+
+[[nodiscard]] void* allocate_zeroed(size_t bytes);
+
+/// pre: alignment is a power of two
+[[nodiscard]] void* allocate_aligned(size_t alignment, size_t bytes);
+
+/// The fast path of free(); null is fine.
+LOAM_INLINE void free(void* block);
+LOAM_NOINLINE void free_slow(void* block);
+
+/// pre: block != null, bytes != 0. Null when memory is refused; the block is then unchanged.
+[[nodiscard]] void* reallocate(void* block, size_t bytes);
+
+/// Resizes without moving; false when that is impossible. pre: block != null
+[[nodiscard]] bool try_resize(void* block, size_t bytes);
+
+/// Bytes that the caller may use; 0 for null and for what is no block.
+[[nodiscard]] size_t usable_size(const void* block);
+
+struct CompactResult {
+  size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
+  size_t released_bytes;      ///< given back to the system
+};
+/// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and free pages
+/// inside live spans. May take milliseconds.
+CompactResult compact();
+
+/// Exact when no other thread allocates; within a few blocks otherwise.
+void take_snapshot(Snapshot* out);
+
+/// Full walks of every structure, for tests. Other threads must be quiet.
+[[nodiscard]] bool is_valid();
+
+/// Reads options and hooks fork(); once, as soon as the C library is ready.
+void start();
+
+}  // namespace heap
+
+LOAM_INLINE void* heap::allocate(size_t bytes) {
+  if (LOAM_LIKELY(bytes <= kFineLimit)) {
+    const unsigned size_class = fine_class(bytes);
+    ThreadCache* cache = current_cache;
+    void* block = cache->pop(size_class);
+    if (LOAM_LIKELY(block != nullptr)) return block;
+  }
+  return allocate_slow(bytes);
+}
+
+LOAM_INLINE void heap::free(void* block) {
+  const unsigned size_class = class_at(block);
+  if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
+  free_slow(block);
+}
+
+}  // namespace loam

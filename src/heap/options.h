@@ -1,0 +1,23 @@
+// The options that a user sets in the environment, in one table; ignored in setuid and setgid programs.
+#pragma once
+
+#include "base/config.h"
+
+namespace loam {
+
+struct Option {
+  const char* name;
+  const char* values;
+  const char* initial;
+  const char* meaning;
+};
+
+inline constexpr Option kOptions[] = {
+    {"LOAM_ON_CORRUPTION", "abort|report", "abort",
+     "what to do when a double free or another misuse of a pointer is found"},
+};
+
+/// Reads the environment. An unknown value is reported on standard error and the default kept.
+void apply_options();
+
+}  // namespace loam

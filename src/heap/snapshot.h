@@ -1,0 +1,58 @@
+// Where every byte went, at one moment.
+//
+//   used by spans  = live_small + cached + span_free + tails
+//   used           = used by spans + used by large runs
+//   committed      = used + dirty + clean (purged or never touched)
+//   resident (est) = used + dirty + huge + metadata - unbacked
+#pragma once
+
+#include "small/size_classes.h"
+
+namespace loam {
+
+struct ClassSnapshot {
+  size_t spans;
+  size_t slots;
+  size_t live;    ///< slots in the program's hands
+  size_t cached;  ///< slots in magazines and remote batches
+  size_t free;    ///< slots free in spans
+  size_t unbacked_pages;
+  uint64_t taken;
+  uint64_t given;
+  uint64_t remote_batches;
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  uint64_t lock_refusals;
+};
+
+struct Snapshot {
+  ClassSnapshot classes[kSizeClassCount];
+  size_t live_small_bytes;
+  size_t live_large_bytes;  ///< runs of pages, whole pages counted
+  size_t live_huge_bytes;   ///< own mappings
+  size_t huge_blocks;
+  size_t cached_bytes;
+  size_t span_free_bytes;
+  size_t span_tail_bytes;
+  size_t unbacked_bytes;  ///< pages inside live spans that compact gave back
+  size_t used_bytes;      ///< pages in runs
+  size_t dirty_bytes;     ///< free pages that are backed
+  size_t committed_bytes;
+  size_t reserved_bytes;
+  size_t metadata_bytes;
+  size_t peak_used_bytes;
+  size_t largest_free_bytes;
+  size_t threads;
+  uint64_t refills;
+  uint64_t flushes;
+  uint64_t purge_calls;
+  uint64_t purged_bytes;
+  uint64_t refused_calls;
+  uint64_t fresh_bytes;
+  uint64_t page_lock_acquisitions;
+  uint64_t page_lock_contentions;
+
+  [[nodiscard]] size_t live_bytes() const { return live_small_bytes + live_large_bytes + live_huge_bytes; }
+};
+
+}  // namespace loam

@@ -1,0 +1,102 @@
+#include "map/page_map.h"
+
+#include <cstring>
+
+#include "os/os.h"
+
+namespace loam {
+
+constinit uintptr_t directory[kDirectoryEntries] = {};
+// Never written, so its pages stay the system's shared zero page; not const, since 256 KiB of zeros
+// would then stand in the file.
+constinit uint8_t no_region[kPagesPerRegion] = {};
+namespace {
+
+// Records are made accessible in steps: one mprotect() for 4,096 spans, and overcommit_memory=2 is
+// charged for what is used only. Smaller steps cost calls, larger ones commit charge.
+constexpr uint32_t kSpanStep = 4096;
+
+bool commit_spans(Region* region, uint32_t count) {
+  char* begin = reinterpret_cast<char*>(&region->spans[region->spans_committed]);
+  char* end = reinterpret_cast<char*>(&region->spans[count]);
+  const size_t grain = os::granularity();
+  begin = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(begin), grain));
+  end = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(end), grain));
+  if (begin != end && !os::commit(begin, static_cast<size_t>(end - begin))) return false;
+  region->spans_committed = count;
+  return true;
+}
+
+}  // namespace
+
+Region* add_region(uintptr_t base) {
+  LOAM_ASSERT((base & (kRegionBytes - 1)) == 0);
+  LOAM_ASSERT(directory[base >> kRegionShift] == 0);
+  char* reserved = static_cast<char*>(os::reserve_metadata(kHeaderAlignment, kHeaderAlignment));
+  if (reserved == nullptr) return nullptr;
+  Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
+  const size_t fixed =
+      round_up(sizeof(Region) - (kPagesPerRegion - kSpanStep) * sizeof(Span), os::granularity());
+  if (!os::commit(region, fixed)) {
+    os::release(reserved, kHeaderAlignment);
+    return nullptr;
+  }
+  region->base = base;
+  region->spans_committed = kSpanStep;
+  region->spans_used = 1;  // number 0 means "none" in page_span
+  const uintptr_t delta =
+      reinterpret_cast<uintptr_t>(region->page_class) - reinterpret_cast<uintptr_t>(no_region);
+  // release publishes the header; pairs with the acquire in region_at()
+  __atomic_store_n(&directory[base >> kRegionShift], delta, __ATOMIC_RELEASE);
+  return region;
+}
+
+Span* take_span_record(Region* region) {
+  uint32_t number = region->free_spans;
+  if (number != 0) {
+    region->free_spans = region->spans[number].first_page;
+  } else {
+    number = region->spans_used;
+    LOAM_ASSERT(number < kPagesPerRegion);
+    if (number == region->spans_committed) {
+      const uint32_t more = number + kSpanStep;
+      if (!commit_spans(region, more < kPagesPerRegion ? more : kPagesPerRegion)) return nullptr;
+    }
+    region->spans_used = number + 1;
+  }
+  Span* span = &region->spans[number];
+  memset(static_cast<void*>(span), 0, sizeof *span);
+  return span;
+}
+
+void return_span_record(Region* region, Span* span) {
+  span->kind = SpanKind::kNone;
+  span->first_page = region->free_spans;
+  region->free_spans = static_cast<uint32_t>(span - region->spans);
+}
+
+void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class) {
+  const uint32_t number = static_cast<uint32_t>(span - region->spans);
+  for (uint32_t i = 0; i < pages.count; ++i) {
+    __atomic_store_n(&region->page_span[span->first_page + i], number, __ATOMIC_RELAXED);
+    __atomic_store_n(&region->page_class[span->first_page + i],
+                     static_cast<uint8_t>(size_class), __ATOMIC_RELAXED);
+  }
+}
+
+void unpublish_span(Region* region, Span* span, Pages pages) {
+  for (uint32_t i = 0; i < pages.count; ++i) {
+    __atomic_store_n(&region->page_class[span->first_page + i], uint8_t{0}, __ATOMIC_RELAXED);
+    __atomic_store_n(&region->page_span[span->first_page + i], 0u, __ATOMIC_RELAXED);
+  }
+}
+
+size_t metadata_bytes(const Region* region) {
+  size_t blocks = 0;
+  for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
+  const size_t pages = blocks * kPagesPerBlock;
+  return pages * (sizeof region->page_class[0] + sizeof region->page_span[0]) + blocks * sizeof(Block) +
+         region->spans_used * sizeof(Span);
+}
+
+}  // namespace loam

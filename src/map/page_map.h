@@ -1,0 +1,130 @@
+// The map: what is at this address? Two loads, never a fault, for any 64-bit value.
+//
+//   address --> directory[address >> 30] --> region header --> page_class[page], page_span[page]
+//
+// A region is 1 GiB of address space whose header lies elsewhere, between inaccessible pages, aligned
+// so that a record's own address names its region. Extents (the parts of the region that Loam has
+// reserved) may be smaller than the region under a tight RLIMIT_AS.
+//
+//   header:  | guard | page_class 256 KiB | page_span 1 MiB | blocks | scalars | span records ... | guard
+//
+// The directory holds differences to `no_region`, so that an empty entry (zero) leads to a table of
+// zeros without a branch. Class 0 means: not a small block of the default heap, take the slow path.
+//
+// Writing: page_class and page_span of a page are written only by who owns the run there; readers on
+// the free path may look at any time, and see a stable value for every live block.
+#pragma once
+
+#include <atomic>
+
+#include "map/records.h"
+
+namespace loam {
+
+/// Page-aligned part of a region that Loam reserved; blocks below `committed_blocks` may be used.
+struct Extent {
+  uint32_t first_block;
+  uint32_t block_count;
+  uint32_t committed_blocks;
+};
+inline constexpr unsigned kMaxExtents = 64;
+
+struct Region {
+  uint8_t page_class[kPagesPerRegion];
+  uint32_t page_span[kPagesPerRegion];  ///< record number; 0 = none. A large run sets its first page only.
+  Block blocks[kBlocksPerRegion];
+  Bitmap<kBlocksPerRegion> whole;  ///< blocks in state kWhole
+  Extent extents[kMaxExtents];
+  uint32_t extent_count;
+  uint32_t spans_committed;  ///< records that may be touched
+  uint32_t spans_used;       ///< records handed out at least once; record 0 is never used
+  uint32_t free_spans;       ///< head of the list of free records, linked through first_page
+  uintptr_t base;            ///< the region's address, a multiple of 1 GiB
+  Region* next;
+  Span spans[kPagesPerRegion];
+
+  [[nodiscard]] void* page_address(PageId page) const {
+    return reinterpret_cast<void*>(base + (static_cast<uintptr_t>(page.index) << kPageShift));
+  }
+  [[nodiscard]] static PageId page_of(uintptr_t address) {
+    return PageId(static_cast<uint32_t>(address >> kPageShift) & (kPagesPerRegion - 1));
+  }
+};
+
+inline constexpr size_t kHeaderAlignment = size_t{32} << 20;
+inline constexpr size_t kHeaderGuard = size_t{64} << 10;  // the largest page size of aarch64
+static_assert(sizeof(Region) + 2 * kHeaderGuard <= kHeaderAlignment, "a record's address names its region");
+
+inline constexpr unsigned kDirectoryEntries = 1u << (kAddressBits - kRegionShift);
+
+extern uintptr_t directory[kDirectoryEntries];
+extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
+
+/// Region of a record that lives in one.
+[[nodiscard]] LOAM_INLINE Region* region_of(const Span* span) {
+  return reinterpret_cast<Region*>((reinterpret_cast<uintptr_t>(span) & ~(kHeaderAlignment - 1)) +
+                                   kHeaderGuard);
+}
+[[nodiscard]] LOAM_INLINE Region* region_of(const Block* block) {
+  return region_of(reinterpret_cast<const Span*>(block));
+}
+
+/// Region that an address lies in, or null. Any value is answered.
+[[nodiscard]] LOAM_INLINE Region* region_at(uintptr_t address) {
+  const uintptr_t entry = address >> kRegionShift;
+  if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return nullptr;
+  // acquire pairs with the release in add_region(); on x86-64 a plain load
+  const uintptr_t delta = __atomic_load_n(&directory[entry], __ATOMIC_ACQUIRE);
+  if (LOAM_UNLIKELY(delta == 0)) return nullptr;
+  return reinterpret_cast<Region*>(reinterpret_cast<uintptr_t>(no_region) + delta);
+}
+
+/// Size class of the small block of the default heap at `pointer`; kNoClass for everything else,
+/// misaligned and wild pointers included.
+///
+/// Rotating the address right by 4 moves the bits that must be zero (the low four of an aligned
+/// pointer) to the top, so one comparison rejects misaligned and non-canonical pointers at once.
+[[nodiscard]] LOAM_INLINE unsigned class_at(const void* pointer) {
+  const uint64_t rotated = rotate_right(reinterpret_cast<uintptr_t>(pointer), 4);
+  const uint64_t entry = rotated >> (kRegionShift - 4);
+  if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return 0;
+  // relaxed: a live block's region was published before the block was, by whatever handed us the pointer
+  const uintptr_t table =
+      __atomic_load_n(&directory[entry], __ATOMIC_RELAXED) + reinterpret_cast<uintptr_t>(no_region);
+  const uint64_t page = (rotated >> (kPageShift - 4)) & (kPagesPerRegion - 1);
+  return __atomic_load_n(reinterpret_cast<const uint8_t*>(table) + page, __ATOMIC_RELAXED);
+}
+
+/// Record of the span that covers the page of `address`, or null. For a large run only its first
+/// page answers.
+[[nodiscard]] LOAM_INLINE Span* span_at(uintptr_t address) {
+  Region* region = region_at(address);
+  if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
+  const uint32_t number =
+      __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
+  return number == 0 ? nullptr : &region->spans[number];
+}
+
+[[nodiscard]] LOAM_INLINE uintptr_t span_base(const Span* span) {
+  return region_of(span)->base + (static_cast<uintptr_t>(span->first_page) << kPageShift);
+}
+
+/// Makes a header for the region at `base` (a multiple of 1 GiB) and publishes it. Null when memory
+/// for the header is refused. pre: no region there yet; the page heap's lock is held
+[[nodiscard]] Region* add_region(uintptr_t base);
+
+/// A free span record of the region, zeroed but for its first_page; null when its memory is refused.
+/// pre: the page heap's lock is held
+[[nodiscard]] Span* take_span_record(Region* region);
+
+/// pre: as take_span_record; no page names the record any more
+void return_span_record(Region* region, Span* span);
+
+/// Names `span` (with class byte `size_class`) as the owner of `pages` pages from its first.
+void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);
+void unpublish_span(Region* region, Span* span, Pages pages);
+
+/// Bytes of the region's header that may be backed: an upper bound from what was handed out.
+[[nodiscard]] size_t metadata_bytes(const Region* region);
+
+}  // namespace loam

@@ -1,0 +1,79 @@
+// What the map knows of a piece of memory: the span record and the block record. Plain data; the
+// operations live in the layers that own them (small/, pages/).
+//
+// Span: one 64-byte line, out of the memory that it describes.
+//
+//    0        8       16       24       32      40       48      52       56     58     60  61  62  63
+//   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
+//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | heap | c | p | l | k |
+//   | pages and requested bytes (large) |       |        | page  | mask   | count|      |   |   |   |   |
+//   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
+//
+// Lock: a small span belongs to its bin's lock, a large one and every block to the page heap's lock.
+#pragma once
+
+#include "base/bitmap.h"
+#include "base/list.h"
+#include "base/units.h"
+
+namespace loam {
+
+inline constexpr unsigned kMaxSlots = 256;     // four words of free bits
+inline constexpr unsigned kMaxSpanPages = 32;  // one bit a page in the mask of unbacked pages
+
+enum class SpanKind : uint8_t {
+  kNone = 0,  ///< the record is not in use
+  kSmall,     ///< slots of one size class
+  kLarge,     ///< one block of whole pages
+};
+
+struct alignas(64) Span : ListLink<Span> {
+  union {
+    uint64_t free_bits[kMaxSlots / 64];  ///< kSmall: bit set = slot free in the span (not cached)
+    struct {
+      uint64_t pages;      ///< kLarge: length of the run
+      uint64_t requested;  ///< kLarge: bytes asked for
+      uint64_t unused[2];
+    } large;
+  };
+  uint32_t first_page;      ///< number of the first page in the region
+  uint32_t unbacked_pages;  ///< kSmall: bit set = that page was given back to the system
+  uint16_t free_slots;      ///< kSmall: population of free_bits
+  uint16_t heap;            ///< number of the owning heap
+  SizeClass size_class;     ///< kSmall
+  uint8_t page_count;       ///< kSmall
+  uint8_t list;             ///< kSmall: the occupancy list that holds it
+  SpanKind kind;
+};
+static_assert(sizeof(Span) == 64, "a flush touches one line a span");
+
+struct FreeList;   // tag: blocks by their longest free run
+struct DirtyList;  // tag: blocks by their longest free and backed run
+struct AgeList;    // tag: blocks with free and backed pages, least recently freed into first
+
+enum class BlockState : uint8_t {
+  kUncommitted = 0,  ///< reserved address space
+  kWhole,            ///< committed, every page free, in the region's set of whole blocks
+  kActive,           ///< some pages used (or about to be), in the free index
+};
+
+/// Which runs share a block: what lives long together stays together.
+enum class RunKind : uint8_t { kSpan = 0, kLarge = 1 };
+inline constexpr unsigned kRunKinds = 2;
+
+/// 2 MiB of pages.  dirty = free & backed;  dirty_pages = |dirty|;  free_pages = |free|
+struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<Block, AgeList> {
+  Bitmap<kPagesPerBlock> free;    ///< bit set = page in no run
+  Bitmap<kPagesPerBlock> backed;  ///< bit set = page may hold memory (it was handed out since its last purge)
+  uint16_t free_pages;
+  uint16_t dirty_pages;
+  uint16_t free_bin;   ///< upper bound of the longest free run; 0 = not in the free index
+  uint16_t dirty_bin;  ///< upper bound of the longest dirty run; 0 = not in the dirty index
+  uint32_t last_free_ms;
+  BlockState state;
+  RunKind kind;
+  bool aged;  ///< in the age list
+  bool no_huge;
+};
+
+}  // namespace loam

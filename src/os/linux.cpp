@@ -1,0 +1,163 @@
+// Linux. Every call goes through ErrnoGuard, since free() must keep errno.
+#if defined(__linux__)
+
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "os/os.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
+#endif
+
+namespace loam::os {
+
+namespace {
+
+void* map(void* hint, size_t bytes, int protection) {
+  void* p = mmap(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+void* map_aligned(size_t bytes, size_t alignment, int protection) {
+  void* p = map(nullptr, bytes, protection);
+  if (p == nullptr || (reinterpret_cast<uintptr_t>(p) & (alignment - 1)) == 0) return p;
+  munmap(p, bytes);
+  // Over-reserve and trim: the kernel places mappings at page granularity only.
+  const size_t padded = bytes + alignment;
+  p = map(nullptr, padded, protection);
+  if (p == nullptr) return nullptr;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
+  const uintptr_t aligned = round_up(begin, alignment);
+  if (aligned != begin) munmap(p, aligned - begin);
+  const size_t tail = begin + padded - (aligned + bytes);
+  if (tail != 0) munmap(reinterpret_cast<void*>(aligned + bytes), tail);
+  return reinterpret_cast<void*>(aligned);
+}
+
+uint64_t read_clock(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+pthread_key_t thread_exit_key;
+
+}  // namespace
+
+ErrnoGuard::ErrnoGuard() : saved_(errno) {}
+ErrnoGuard::~ErrnoGuard() { errno = saved_; }
+void set_errno_out_of_memory() { errno = ENOMEM; }
+void set_errno_invalid() { errno = EINVAL; }
+
+size_t granularity() {
+  static constinit size_t cached = 0;
+  const size_t known = __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
+  if (known != 0) return known;
+  const size_t bytes = getauxval(AT_PAGESZ);
+  __atomic_store_n(&cached, bytes, __ATOMIC_RELAXED);
+  return bytes;
+}
+
+void* reserve(size_t bytes, size_t alignment) {
+  ErrnoGuard guard;
+  return map_aligned(bytes, alignment, PROT_NONE);
+}
+
+void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
+
+bool commit(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool purge(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  return madvise(address, bytes, MADV_DONTNEED) == 0;
+}
+
+bool populate(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  return madvise(address, bytes, MADV_POPULATE_WRITE) == 0;
+}
+
+bool advise_huge(void* address, size_t bytes, bool allow) {
+  ErrnoGuard guard;
+  return madvise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
+}
+
+void release(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  munmap(address, bytes);
+}
+
+void* map_block(size_t bytes, size_t alignment) {
+  ErrnoGuard guard;
+  void* p = map_aligned(bytes, alignment, PROT_NONE);
+  if (p == nullptr) return nullptr;
+  if (mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0) return p;
+  munmap(p, bytes);
+  return nullptr;
+}
+
+void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place) {
+  ErrnoGuard guard;
+  void* p = mremap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+uint64_t now_coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
+uint64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
+
+void wait_while_equal(const uint32_t* word, uint32_t expected) {
+  ErrnoGuard guard;
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void wake_one(const uint32_t* word) {
+  ErrnoGuard guard;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+bool register_thread_exit(void (*callback)(void*)) {
+  return pthread_key_create(&thread_exit_key, callback) == 0;
+}
+
+void arm_thread_exit(void* argument) {
+  ErrnoGuard guard;
+  pthread_setspecific(thread_exit_key, argument);
+}
+
+void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
+  ErrnoGuard guard;
+  pthread_atfork(prepare, parent, child);
+}
+
+const char* option(const char* name) {
+  if (getauxval(AT_SECURE) != 0) return nullptr;
+  return getenv(name);
+}
+
+void write_error(const char* text, size_t length) {
+  ErrnoGuard guard;
+  while (length != 0) {
+    const ssize_t written = write(STDERR_FILENO, text, length);
+    if (written <= 0) return;
+    text += written;
+    length -= static_cast<size_t>(written);
+  }
+}
+
+void abort_process() { abort(); }
+
+}  // namespace loam::os
+
+#endif  // __linux__

@@ -1,0 +1,82 @@
+// A lock of 4 bytes and the counts that a profiler wants: how often taken, how often somebody had to wait.
+//
+//   state_: 0 free, 1 held, 2 held and somebody may sleep
+//
+// The counts are written only by the holder, so plain relaxed stores suffice; readers may see a count
+// that is one operation old. Not recursive. Usable as static storage before any constructor ran.
+#pragma once
+
+#include <atomic>
+
+#include "base/config.h"
+#include "os/os.h"
+
+namespace loam {
+
+class LOAM_CAPABILITY("mutex") Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  LOAM_INLINE void lock() LOAM_ACQUIRE() {
+    uint32_t expected = 0;
+    // acquire pairs with the release in unlock()
+    if (LOAM_LIKELY(state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
+                                                   std::memory_order_relaxed))) {
+      count(acquisitions_);
+      return;
+    }
+    lock_contended();
+  }
+
+  [[nodiscard]] LOAM_INLINE bool try_lock() LOAM_TRY_ACQUIRE(true) {
+    uint32_t expected = 0;
+    if (!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {
+      refusals_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+    count(acquisitions_);
+    return true;
+  }
+
+  LOAM_INLINE void unlock() LOAM_RELEASE() {
+    // release publishes what the holder wrote; pairs with the acquire in lock() and try_lock()
+    if (LOAM_UNLIKELY(state_.exchange(0, std::memory_order_release) == 2)) wake();
+  }
+
+  /// In the child of a fork: nobody else is left, whatever the state says.
+  void reset_after_fork() { state_.store(0, std::memory_order_relaxed); }
+
+  [[nodiscard]] bool is_locked() const { return state_.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] uint64_t acquisitions() const { return acquisitions_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t contentions() const { return contentions_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
+
+ private:
+  static void count(std::atomic<uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  LOAM_COLD void lock_contended();
+  LOAM_COLD void wake();
+
+  std::atomic<uint32_t> state_{0};
+  std::atomic<uint32_t> refusals_{0};
+  std::atomic<uint64_t> acquisitions_{0};
+  std::atomic<uint64_t> contentions_{0};
+};
+
+/// Holds a Mutex for a scope.
+class LOAM_CAPABILITY("scoped lock") Lock {
+ public:
+  explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace loam

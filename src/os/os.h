@@ -1,0 +1,88 @@
+// The whole port: what Loam needs of an operating system. One file a system implements it
+// (linux.cpp), and fake.cpp implements it for tests with pretend addresses and injected failures.
+// The seam is the linker, so that no layer above carries a template parameter for it.
+//
+// Rules. Addresses and sizes are multiples of granularity() unless a line says otherwise; sizes are
+// not zero. No function changes errno, allocates from the heap, or takes a lock of Loam's. A `bool`
+// is false when the system refused; the caller counts that and carries on.
+//
+//   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked --release--> gone
+#pragma once
+
+#include "base/config.h"
+
+namespace loam::os {
+
+/// The system's page size in bytes (a multiple of the heap's 4 KiB page).
+[[nodiscard]] size_t granularity();
+
+/// Address space without access or backing. `alignment` is a power of two. Null when refused.
+[[nodiscard]] void* reserve(size_t bytes, size_t alignment);
+
+/// As reserve, for Loam's own tables: real memory even under the fake. Null when refused.
+[[nodiscard]] void* reserve_metadata(size_t bytes, size_t alignment);
+
+/// Makes reserved memory readable and writable; its content is zero. Committed memory stays so.
+[[nodiscard]] bool commit(void* address, size_t bytes);
+
+/// Gives the backing of committed memory back at once; it reads as zero afterwards.
+[[nodiscard]] bool purge(void* address, size_t bytes);
+
+/// Backs committed memory in one call instead of a fault a page. Content is kept.
+[[nodiscard]] bool populate(void* address, size_t bytes);
+
+/// Lets (true) or forbids (false) the system to back the range by huge pages.
+[[nodiscard]] bool advise_huge(void* address, size_t bytes, bool allow);
+
+/// Returns the address space itself.
+void release(void* address, size_t bytes);
+
+/// A mapping of its own for one large block: readable, writable, zero. Null when refused.
+[[nodiscard]] void* map_block(size_t bytes, size_t alignment);
+
+/// Grows or shrinks a mapping made by map_block; it may move unless `in_place`. Null when refused,
+/// and then the old mapping is as it was.
+[[nodiscard]] void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place);
+
+/// Nanoseconds of a clock that never goes back; coarse (some milliseconds) and cheap.
+[[nodiscard]] uint64_t now_coarse_ns();
+
+/// The same clock, fine.
+[[nodiscard]] uint64_t now_ns();
+
+/// Sleeps while *word == expected (spurious returns allowed); wakes one sleeper.
+void wait_while_equal(const uint32_t* word, uint32_t expected);
+void wake_one(const uint32_t* word);
+
+/// Runs `callback(argument)` when a thread that called arm_thread_exit(argument) ends.
+[[nodiscard]] bool register_thread_exit(void (*callback)(void*));
+void arm_thread_exit(void* argument);
+
+/// Runs the callbacks around fork(); must be called once the C library is ready.
+void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
+
+/// An environment variable's value, or null; always null in a setuid or setgid program.
+[[nodiscard]] const char* option(const char* name);
+
+/// Writes to standard error; never fails.
+void write_error(const char* text, size_t length);
+
+[[noreturn]] void abort_process();
+
+/// Keeps errno as it was across a scope.
+class ErrnoGuard {
+ public:
+  ErrnoGuard();
+  ~ErrnoGuard();
+  ErrnoGuard(const ErrnoGuard&) = delete;
+  ErrnoGuard& operator=(const ErrnoGuard&) = delete;
+
+ private:
+  int saved_;
+};
+
+/// Sets errno to ENOMEM or EINVAL.
+void set_errno_out_of_memory();
+void set_errno_invalid();
+
+}  // namespace loam::os

@@ -1,0 +1,65 @@
+// Blocks by the length of a run: the smallest run that fits, in O(1).
+//
+// One list per length 0 < n <= 512 and one bitmap of the lists that are not empty. The length under which
+// a block stands is an upper bound of its longest run: taking pages may leave it too high, and the next
+// search that the block disappoints puts it right. So taking never rescans.
+//
+// Lock: the page heap's.
+#pragma once
+
+#include "map/records.h"
+
+namespace loam {
+
+template <class Tag, uint16_t Block::* Bin>
+class BlockIndex {
+ public:
+  /// Puts the block under `longest` (0 = takes it out).
+  void place(Block* block, unsigned longest) {
+    const unsigned old = block->*Bin;
+    if (old == longest) return;
+    if (old != 0) {
+      lists_[old].remove(block);
+      if (lists_[old].empty()) occupied_.clear(old);
+    }
+    block->*Bin = static_cast<uint16_t>(longest);
+    if (longest != 0) {
+      lists_[longest].push_front(block);
+      occupied_.set(longest);
+    }
+  }
+
+  /// A block whose bound is the smallest that is at least `length`; null if there is none.
+  [[nodiscard]] Block* smallest(unsigned length) const {
+    const unsigned bin = occupied_.find_set(length);
+    return bin == kBins ? nullptr : lists_[bin].front();
+  }
+
+  /// The longest bound in the index, 0 when it is empty.
+  [[nodiscard]] unsigned longest() const {
+    for (unsigned w = decltype(occupied_)::kWords; w-- > 0;) {
+      if (occupied_.words[w] != 0) return w * 64 + highest_bit(occupied_.words[w]);
+    }
+    return 0;
+  }
+
+  [[nodiscard]] bool is_valid() const {
+    for (unsigned n = 1; n <= kPagesPerBlock; ++n) {
+      if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
+      for (const Block* b = lists_[n].front(); b != nullptr; b = List<Block, Tag>::next(b)) {
+        if (b->*Bin != n) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
+  List<Block, Tag> lists_[kPagesPerBlock + 1];
+  Bitmap<kBins> occupied_{};
+};
+
+using FreeIndex = BlockIndex<FreeList, &Block::free_bin>;
+using DirtyIndex = BlockIndex<DirtyList, &Block::dirty_bin>;
+
+}  // namespace loam

@@ -1,0 +1,149 @@
+#include "pages/huge_map.h"
+
+#include "base/check.h"
+#include "os/os.h"
+
+namespace loam {
+
+constinit HugeMap huge_map;
+
+HugeMap::Entry* HugeMap::locate(uintptr_t address) {
+  if (table_ == nullptr || address == 0) return nullptr;
+  const size_t mask = (size_t{1} << bits_) - 1;
+  for (size_t i = home(address);; i = (i + 1) & mask) {
+    if (table_[i].address == address) return &table_[i];
+    if (table_[i].address == 0) return nullptr;
+  }
+}
+
+bool HugeMap::grow_table() {
+  const unsigned bits = table_ == nullptr ? 9 : bits_ + 1;
+  const size_t bytes = round_up(sizeof(Entry) << bits, os::granularity());
+  void* memory = os::reserve_metadata(bytes, os::granularity());
+  if (memory == nullptr) return false;
+  if (!os::commit(memory, bytes)) {
+    os::release(memory, bytes);
+    return false;
+  }
+  Entry* old = table_;
+  const size_t old_size = old == nullptr ? 0 : size_t{1} << bits_;
+  table_ = static_cast<Entry*>(memory);
+  bits_ = bits;
+  const size_t mask = (size_t{1} << bits) - 1;
+  for (size_t i = 0; i < old_size; ++i) {
+    if (old[i].address == 0) continue;
+    size_t to = home(old[i].address);
+    while (table_[to].address != 0) to = (to + 1) & mask;
+    table_[to] = old[i];
+  }
+  if (old != nullptr) os::release(old, round_up(old_size * sizeof(Entry), os::granularity()));
+  return true;
+}
+
+bool HugeMap::insert(const Entry& entry) {
+  if (table_ == nullptr || 4 * (count_ + 1) > 3 * (size_t{1} << bits_)) {
+    if (!grow_table()) return false;
+  }
+  const size_t mask = (size_t{1} << bits_) - 1;
+  size_t i = home(entry.address);
+  while (table_[i].address != 0) i = (i + 1) & mask;
+  table_[i] = entry;
+  ++count_;
+  mapped_bytes_ += entry.mapped;
+  requested_bytes_ += entry.requested;
+  return true;
+}
+
+void HugeMap::erase(Entry* entry) {
+  mapped_bytes_ -= entry->mapped;
+  requested_bytes_ -= entry->requested;
+  --count_;
+  // Backward-shift deletion: no tombstones, so probes never grow with age.
+  const size_t mask = (size_t{1} << bits_) - 1;
+  size_t hole = static_cast<size_t>(entry - table_);
+  for (size_t i = (hole + 1) & mask; table_[i].address != 0; i = (i + 1) & mask) {
+    const size_t distance_home = (i - home(table_[i].address)) & mask;
+    if (distance_home >= ((i - hole) & mask)) {
+      table_[hole] = table_[i];
+      hole = i;
+    }
+  }
+  table_[hole] = Entry{};
+}
+
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint16_t heap) {
+  const size_t grain = os::granularity();
+  if (alignment < grain) alignment = grain;
+  if (bytes > PTRDIFF_MAX - alignment) return nullptr;
+  const size_t mapped = round_up(bytes, grain);
+  void* block = os::map_block(mapped, alignment);
+  if (block == nullptr) return nullptr;
+  {
+    Lock lock(mutex_);
+    if (insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap})) return block;
+  }
+  os::release(block, mapped);
+  return nullptr;
+}
+
+bool HugeMap::free(uintptr_t address) {
+  Entry removed;
+  {
+    Lock lock(mutex_);
+    Entry* entry = locate(address);
+    if (entry == nullptr) return false;
+    removed = *entry;
+    erase(entry);
+  }
+  os::release(reinterpret_cast<void*>(address), removed.mapped);
+  return true;
+}
+
+void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place) {
+  if (bytes > PTRDIFF_MAX - os::granularity()) return nullptr;
+  const size_t mapped = round_up(bytes, os::granularity());
+  Lock lock(mutex_);
+  Entry* entry = locate(address);
+  if (entry == nullptr) return nullptr;
+  Entry changed = *entry;
+  if (mapped != entry->mapped) {
+    void* moved = os::remap_block(reinterpret_cast<void*>(address), entry->mapped, mapped, in_place);
+    if (moved == nullptr) return nullptr;
+    changed.address = reinterpret_cast<uintptr_t>(moved);
+    changed.mapped = mapped;
+  }
+  changed.requested = bytes;
+  // The lock is held across the move: another thread may be given the old address at once, and must not
+  // find a stale entry under it.
+  erase(entry);
+  const bool inserted = insert(changed);
+  LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
+  return reinterpret_cast<void*>(changed.address);
+}
+
+HugeMap::Entry HugeMap::find(uintptr_t address) {
+  Lock lock(mutex_);
+  const Entry* entry = locate(address);
+  return entry == nullptr ? Entry{} : *entry;
+}
+
+HugeMap::Totals HugeMap::totals() {
+  Lock lock(mutex_);
+  return {count_, mapped_bytes_, requested_bytes_};
+}
+
+bool HugeMap::is_valid() {
+  Lock lock(mutex_);
+  size_t count = 0, mapped = 0, requested = 0;
+  const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
+  for (size_t i = 0; i < size; ++i) {
+    if (table_[i].address == 0) continue;
+    if (locate(table_[i].address) != &table_[i]) return false;
+    ++count;
+    mapped += table_[i].mapped;
+    requested += table_[i].requested;
+  }
+  return count == count_ && mapped == mapped_bytes_ && requested == requested_bytes_;
+}
+
+}  // namespace loam

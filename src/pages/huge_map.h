@@ -1,0 +1,66 @@
+// Blocks too large for regions, each in a mapping of its own: a table by address.
+//
+//   open addressing, linear probing, at most 3/4 full; the table itself is a mapping that doubles
+//
+// Lock: own, below no other. Thread-safe. A block's mapping is made and removed outside the lock.
+#pragma once
+
+#include "base/units.h"
+#include "os/mutex.h"
+
+namespace loam {
+
+class HugeMap {
+ public:
+  constexpr HugeMap() = default;
+
+  struct Entry {
+    uintptr_t address;  ///< 0 = empty place
+    size_t mapped;      ///< bytes of the mapping
+    size_t requested;
+    uint64_t heap;
+  };
+
+  /// A zeroed block. `alignment` is a power of two. Null when refused.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint16_t heap);
+
+  /// Unmaps the block at `address`; false when there is none.
+  [[nodiscard]] bool free(uintptr_t address);
+
+  /// Resizes, moving if that is allowed; null when refused, the block then unchanged.
+  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place);
+
+  /// What is at exactly this address; address 0 in the result means nothing.
+  [[nodiscard]] Entry find(uintptr_t address);
+
+  struct Totals {
+    size_t blocks;
+    size_t mapped_bytes;
+    size_t requested_bytes;
+  };
+  [[nodiscard]] Totals totals();
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] bool is_valid();
+
+ private:
+  Entry* locate(uintptr_t address);
+  bool insert(const Entry& entry);
+  void erase(Entry* entry);
+  bool grow_table();
+  [[nodiscard]] size_t home(uintptr_t address) const {
+    // Fibonacci hashing: the high bits of the product spread page numbers that differ in low bits.
+    return ((address >> kPageShift) * 0x9e3779b97f4a7c15u) >> (64 - bits_);
+  }
+
+  Mutex mutex_;
+  Entry* table_ = nullptr;
+  unsigned bits_ = 0;
+  size_t count_ = 0;
+  size_t mapped_bytes_ = 0;
+  size_t requested_bytes_ = 0;
+};
+
+/// The table that every heap of the process shares.
+extern HugeMap huge_map;
+
+}  // namespace loam

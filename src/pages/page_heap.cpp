@@ -1,0 +1,515 @@
+#include "pages/page_heap.h"
+
+#include "os/os.h"
+
+namespace loam {
+
+constinit PageHeap page_heap;
+
+namespace {
+
+// How many page operations pass between two looks at the clock. Chosen: a look costs about 5 ns, an
+// operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
+constexpr unsigned kOperationsPerTick = 32;
+
+// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages are
+// about 0.3 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
+constexpr size_t kPagesPerTick = 2048;
+
+// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more means
+// commit charge that overcommit_memory=2 refuses.
+constexpr size_t kMaxCommitBlocks = 32;
+
+}  // namespace
+
+// ---- taking -----------------------------------------------------------------------------------
+
+bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
+                      Fit* fit) {
+  // A run of count + alignment - 1 pages surely holds an aligned one; a whole block always does.
+  unsigned need = count + alignment - 1;
+  if (need > kPagesPerBlock) need = kPagesPerBlock;
+  for (;;) {
+    Block* candidate = from == From::kDirty ? dirty_[index].smallest(need) : free_[index].smallest(need);
+    if (candidate == nullptr) return false;
+    if (from == From::kDirty) {
+      *fit = best_fit(both(candidate->free, candidate->backed), count, alignment);
+      dirty_[index].place(candidate, fit->found ? fit->longest_left : longest_run(both(candidate->free, candidate->backed)));
+    } else {
+      *fit = best_fit(candidate->free, count, alignment);
+      free_[index].place(candidate, fit->found ? fit->longest_left : longest_run(candidate->free));
+    }
+    if (fit->found) {
+      *block = candidate;
+      return true;
+    }
+    // The bound was too high; it is right now and below `need`, so the loop makes progress.
+  }
+}
+
+void PageHeap::activate(Block* block, RunKind kind) {
+  if (block->state == BlockState::kActive) return;
+  Region* region = region_of(block);
+  const unsigned dirty_bin = block->dirty_bin;
+  dirty_[kRunKinds].place(block, 0);
+  region->whole.clear(static_cast<unsigned>(block - region->blocks));
+  --whole_blocks_;
+  block->state = BlockState::kActive;
+  block->kind = kind;
+  dirty_[unsigned(kind)].place(block, dirty_bin);
+  free_[unsigned(kind)].place(block, kPagesPerBlock);
+}
+
+PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunKind kind) {
+  const unsigned own = unsigned(kind);
+  const unsigned other = own ^ 1u;
+  Block* block = nullptr;
+  Fit fit;
+  if (search(From::kDirty, own, count, alignment, &block, &fit) ||
+      search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
+      search(From::kFree, own, count, alignment, &block, &fit) ||
+      search(From::kDirty, other, count, alignment, &block, &fit)) {
+    activate(block, kind);
+  } else {
+    block = take_whole(kind);
+    if (block == nullptr && !search(From::kFree, other, count, alignment, &block, &fit)) return {};
+    if (!fit.found) fit.first = 0;
+  }
+  Place place;
+  place.region = region_of(block);
+  place.page = first_page_of(block) + Pages(fit.first);
+  place.fresh = mark_used(block, fit.first, count) == 0;
+  return place;
+}
+
+Block* PageHeap::take_whole(RunKind kind) {
+  if (whole_blocks_ == 0 && !grow(1)) return nullptr;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    const unsigned i = region->whole.find_set(0);
+    if (i < kBlocksPerRegion) {
+      activate(&region->blocks[i], kind);
+      return &region->blocks[i];
+    }
+  }
+  fatal("page heap: the count of whole blocks and the regions disagree");
+}
+
+PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind) {
+  const unsigned count = static_cast<unsigned>((pages.count + kPagesPerBlock - 1) / kPagesPerBlock);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Region* best_region = nullptr;
+    unsigned best_first = 0, best_length = ~0u;
+    for (Region* region = regions_; region != nullptr; region = region->next) {
+      region->whole.for_each_run([&](unsigned first, unsigned length) {
+        const unsigned start = (first + alignment_blocks - 1) & ~(alignment_blocks - 1);
+        if (start + count <= first + length && length < best_length) {
+          best_region = region;
+          best_first = start;
+          best_length = length;
+        }
+      });
+    }
+    if (best_region != nullptr) {
+      Place place;
+      place.region = best_region;
+      place.page = PageId(best_first * kPagesPerBlock);
+      place.fresh = true;
+      size_t left = pages.count;
+      for (unsigned i = best_first; left != 0; ++i) {
+        const unsigned here = left < kPagesPerBlock ? static_cast<unsigned>(left) : kPagesPerBlock;
+        activate(&best_region->blocks[i], kind);
+        place.fresh &= mark_used(&best_region->blocks[i], 0, here) == 0;
+        left -= here;
+      }
+      return place;
+    }
+    if (!grow(count + alignment_blocks - 1)) return {};
+  }
+  return {};
+}
+
+PageHeap::Place PageHeap::take(Pages pages, Pages alignment, RunKind kind) {
+  Place place = pages.count <= kPagesPerBlock && alignment.count <= kPagesPerBlock
+                    ? take_in_block(static_cast<unsigned>(pages.count),
+                                    static_cast<unsigned>(alignment.count), kind)
+                    : take_blocks(pages,
+                                  alignment.count <= kPagesPerBlock
+                                      ? 1u
+                                      : static_cast<unsigned>(alignment.count / kPagesPerBlock),
+                                  kind);
+  if (place.region == nullptr) return place;
+  used_ += pages;
+  if (used_ > peak_used_) peak_used_ = used_;
+  policy_.observe(used_);
+  return place;
+}
+
+unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
+  block->free.clear_range(first, count);
+  const unsigned backed = block->backed.count_range(first, count);
+  if (backed != count) block->backed.set_range(first, count);
+  block->free_pages = static_cast<uint16_t>(block->free_pages - count);
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - backed);
+  dirty_pages_ -= Pages(backed);
+  fresh_pages_ += count - backed;
+  if (block->dirty_pages == 0) {
+    dirty_index(block).place(block, 0);
+    if (block->aged) {
+      age_.remove(block);
+      block->aged = false;
+    }
+  }
+  if (block->free_pages == 0) free_[unsigned(block->kind)].place(block, 0);
+  return backed;
+}
+
+// ---- giving back ------------------------------------------------------------------------------
+
+void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask) {
+  LOAM_ASSERT(both(block->free, block->backed).count_range(first, count) == 0);
+  block->free.set_range(first, count);
+  unsigned dirty = count;
+  for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
+    block->backed.clear(first + lowest_bit(mask));
+    --dirty;
+  }
+  block->free_pages = static_cast<uint16_t>(block->free_pages + count);
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
+  dirty_pages_ += Pages(dirty);
+  block->last_free_ms = static_cast<uint32_t>(now_ms_);
+  if (block->dirty_pages != 0) {
+    if (block->aged) age_.remove(block);
+    age_.push_back(block);
+    block->aged = true;
+  }
+
+  if (block->free_pages == kPagesPerBlock) {
+    Region* region = region_of(block);
+    free_[unsigned(block->kind)].place(block, 0);
+    dirty_[unsigned(block->kind)].place(block, 0);
+    block->state = BlockState::kWhole;
+    region->whole.set(static_cast<unsigned>(block - region->blocks));
+    ++whole_blocks_;
+    refresh_dirty(block);
+    return;
+  }
+  const unsigned free_run = run_around(block->free, first, count);
+  if (free_run > block->free_bin) free_[unsigned(block->kind)].place(block, free_run);
+  if (unbacked_mask != 0) {
+    refresh_dirty(block);
+  } else {
+    const unsigned dirty_run = run_around(both(block->free, block->backed), first, count);
+    if (dirty_run > block->dirty_bin) dirty_[unsigned(block->kind)].place(block, dirty_run);
+  }
+}
+
+void PageHeap::refresh_dirty(Block* block) {
+  dirty_index(block).place(block, longest_run(both(block->free, block->backed)));
+}
+
+void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask) {
+  used_ -= pages;
+  uint32_t page = first.index;
+  size_t left = pages.count;
+  while (left != 0) {
+    const unsigned offset = page % kPagesPerBlock;
+    const unsigned here = left < kPagesPerBlock - offset ? static_cast<unsigned>(left)
+                                                         : kPagesPerBlock - offset;
+    mark_free(&region->blocks[page / kPagesPerBlock], offset, here, unbacked_mask);
+    page += here;
+    left -= here;
+  }
+}
+
+// ---- growing ----------------------------------------------------------------------------------
+
+bool PageHeap::add_extent(unsigned blocks) {
+  unsigned want = extent_blocks_;
+  while (want < blocks) want *= 2;
+  for (; want >= blocks && want >= 1; want /= 2) {
+    const size_t bytes = size_t{want} << kBlockShift;
+    void* memory = os::reserve(bytes, bytes);
+    if (memory == nullptr) continue;
+    const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
+    Region* region = address >> kAddressBits == 0 ? region_at(address) : nullptr;
+    if (region == nullptr && address >> kAddressBits == 0) {
+      region = add_region(address & ~(kRegionBytes - 1));
+      if (region != nullptr) append_region(region);
+    }
+    if (region == nullptr || region->extent_count == kMaxExtents) {
+      os::release(memory, bytes);
+      continue;  // a header may fit once less is asked for
+    }
+    Extent& extent = region->extents[region->extent_count++];
+    extent.first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
+    extent.block_count = want;
+    reserved_blocks_ += want;
+    if (want < extent_blocks_) extent_blocks_ = want;
+    return true;
+  }
+  return false;
+}
+
+void PageHeap::append_region(Region* region) {
+  Region** tail = &regions_;
+  while (*tail != nullptr) tail = &(*tail)->next;
+  *tail = region;
+}
+
+bool PageHeap::grow(unsigned blocks) {
+  if (blocks > kBlocksPerRegion) return false;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (Region* region = regions_; region != nullptr; region = region->next) {
+      for (uint32_t i = 0; i < region->extent_count; ++i) {
+        Extent& extent = region->extents[i];
+        const uint32_t left = extent.block_count - extent.committed_blocks;
+        if (left < blocks) continue;
+        size_t step = committed_blocks_ / 8;
+        if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
+        if (step < blocks) step = blocks;
+        if (step > left) step = left;
+        const uint32_t first = extent.first_block + extent.committed_blocks;
+        char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
+        if (!os::commit(address, step << kBlockShift)) {
+          ++refused_calls_;
+          step = blocks;
+          if (!os::commit(address, step << kBlockShift)) return false;
+        }
+        for (uint32_t b = first; b < first + step; ++b) {
+          Block& block = region->blocks[b];
+          block.free.set_range(0, kPagesPerBlock);
+          block.free_pages = kPagesPerBlock;
+          block.state = BlockState::kWhole;
+          region->whole.set(b);
+        }
+        extent.committed_blocks += static_cast<uint32_t>(step);
+        committed_blocks_ += step;
+        whole_blocks_ += static_cast<unsigned>(step);
+        return true;
+      }
+    }
+    if (!add_extent(blocks)) return false;
+  }
+  return false;
+}
+
+// ---- purging ----------------------------------------------------------------------------------
+
+Pages PageHeap::purge_block(Block* block, Pages limit) {
+  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  const PageBits dirty = both(block->free, block->backed);
+  char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
+  size_t done = 0;
+  dirty.for_each_run([&](unsigned first, unsigned length) {
+    if (done >= limit.count) return;
+    // Only whole pages of the system inside the run can go; with 4 KiB pages that is the run itself.
+    const unsigned begin = (first + grain - 1) / grain * grain;
+    const unsigned end = (first + length) / grain * grain;
+    if (begin >= end) return;
+    ++purge_calls_;
+    if (!os::purge(base + Pages(begin).bytes(), Pages(end - begin).bytes())) {
+      ++refused_calls_;
+      return;
+    }
+    block->backed.clear_range(begin, end - begin);
+    done += end - begin;
+  });
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - done);
+  dirty_pages_ -= Pages(done);
+  purged_pages_ += done;
+  refresh_dirty(block);
+  // What could not go (grain, refusal) leaves the age list too, or the loop would meet it for ever.
+  age_.remove(block);
+  block->aged = false;
+  if (block->dirty_pages != 0 && done != 0) {
+    age_.push_back(block);
+    block->aged = true;
+  }
+  return Pages(done);
+}
+
+void PageHeap::tick_locked() {
+  now_ms_ = os::now_coarse_ns() / 1'000'000;
+  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
+  size_t excess = decision.excess.count;
+  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
+  used_hint_.store(used_.bytes(), std::memory_order_relaxed);
+  if (excess == 0) return;
+  size_t bound = kPagesPerTick + excess / 64;
+  size_t budget = decision.budget.count;
+  while (excess != 0 && bound != 0) {
+    Block* block = age_.front();
+    if (block == nullptr) break;
+    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
+    size_t limit = excess < bound ? excess : bound;
+    if (!old && budget < limit) limit = budget;
+    if (limit == 0) break;
+    const size_t done = purge_block(block, Pages(limit)).count;
+    if (!old) {
+      policy_.spend(Pages(done));
+      budget -= done < budget ? done : budget;
+    }
+    excess -= done < excess ? done : excess;
+    bound -= done < bound ? done : bound;
+    if (done == 0 && age_.front() == block) break;
+  }
+}
+
+void PageHeap::count_operation() {
+  if (++operations_ >= kOperationsPerTick) {
+    operations_ = 0;
+    tick_locked();
+  }
+}
+
+void PageHeap::tick() {
+  Lock lock(mutex_);
+  tick_locked();
+}
+
+Pages PageHeap::purge_all() {
+  Lock lock(mutex_);
+  size_t total = 0;
+  while (Block* block = age_.front()) total += purge_block(block, Pages(kPagesPerBlock)).count;
+  wants_ticks_.store(false, std::memory_order_relaxed);
+  return Pages(total);
+}
+
+// ---- the public calls -------------------------------------------------------------------------
+
+Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap) {
+  Lock lock(mutex_);
+  const Place place = take(pages, Pages(1), RunKind::kSpan);
+  if (place.region == nullptr) return nullptr;
+  Span* span = take_span_record(place.region);
+  if (span == nullptr) {
+    release_pages(place.region, place.page, pages, 0);
+    return nullptr;
+  }
+  span->first_page = place.page.index;
+  span->page_count = static_cast<uint8_t>(pages.count);
+  span->size_class = size_class;
+  span->heap = heap;
+  span->kind = SpanKind::kSmall;
+  publish_span(place.region, span, pages, class_byte);
+  count_operation();
+  return span;
+}
+
+Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
+  Lock lock(mutex_);
+  const Place place = take(pages, alignment, RunKind::kLarge);
+  if (place.region == nullptr) return nullptr;
+  Span* span = take_span_record(place.region);
+  if (span == nullptr) {
+    release_pages(place.region, place.page, pages, 0);
+    return nullptr;
+  }
+  span->first_page = place.page.index;
+  span->heap = heap;
+  span->kind = SpanKind::kLarge;
+  span->large.pages = pages.count;
+  span->large.requested = requested;
+  *zero = place.fresh;
+  publish_span(place.region, span, Pages(1), kNoClass);
+  count_operation();
+  return span;
+}
+
+void PageHeap::free(Span* span) {
+  Lock lock(mutex_);
+  Region* region = region_of(span);
+  const PageId first(span->first_page);
+  const bool large = span->kind == SpanKind::kLarge;
+  const Pages pages(large ? span->large.pages : span->page_count);
+  const uint32_t unbacked = large ? 0 : span->unbacked_pages;
+  unpublish_span(region, span, large ? Pages(1) : pages);
+  return_span_record(region, span);
+  release_pages(region, first, pages, unbacked);
+  count_operation();
+}
+
+bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
+  Lock lock(mutex_);
+  Region* region = region_of(span);
+  const Pages old(span->large.pages);
+  const PageId end = PageId(span->first_page) + old;
+  if (pages < old) {
+    release_pages(region, PageId(span->first_page) + pages, old - pages, 0);
+  } else if (pages > old) {
+    // In place only inside the block where the run ends; a longer stretch is rare enough to move.
+    const Pages more = pages - old;
+    const unsigned offset = end.index % kPagesPerBlock;
+    if (offset == 0 || offset + more.count > kPagesPerBlock) return false;
+    Block* block = &region->blocks[end.index / kPagesPerBlock];
+    const unsigned count = static_cast<unsigned>(more.count);
+    if (block->state != BlockState::kActive || block->free.count_range(offset, count) != count) return false;
+    mark_used(block, offset, count);  // the bins' bounds stay upper bounds
+    used_ += more;
+    if (used_ > peak_used_) peak_used_ = used_;
+    policy_.observe(used_);
+  }
+  span->large.pages = pages.count;
+  span->large.requested = requested;
+  count_operation();
+  return true;
+}
+
+PageStats PageHeap::stats() {
+  Lock lock(mutex_);
+  PageStats s{};
+  s.reserved_bytes = reserved_blocks_ << kBlockShift;
+  s.committed_bytes = committed_blocks_ << kBlockShift;
+  s.used = used_;
+  s.dirty = dirty_pages_;
+  s.peak_used = peak_used_;
+  s.purge_calls = purge_calls_;
+  s.purged_pages = purged_pages_;
+  s.refused_calls = refused_calls_;
+  s.fresh_pages = fresh_pages_;
+  s.lock_acquisitions = mutex_.acquisitions();
+  s.lock_contentions = mutex_.contentions();
+  unsigned longest = 0;
+  for (const DirtyIndex& index : dirty_) longest = index.longest() > longest ? index.longest() : longest;
+  s.longest_backed_run_bytes = Pages(longest).bytes();
+  for (const Region* region = regions_; region != nullptr; region = region->next) {
+    s.metadata_bytes += metadata_bytes(region);
+  }
+  return s;
+}
+
+bool PageHeap::block_is_valid(const Block* block) const {
+  const PageBits dirty = both(block->free, block->backed);
+  if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
+  if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
+  if (longest_run(dirty) > block->dirty_bin) return false;
+  if (block->state == BlockState::kActive && longest_run(block->free) > block->free_bin) return false;
+  return !(block->aged && block->dirty_pages == 0);
+}
+
+bool PageHeap::is_valid() {
+  Lock lock(mutex_);
+  size_t free_pages = 0, dirty = 0, whole = 0;
+  for (const Region* region = regions_; region != nullptr; region = region->next) {
+    for (unsigned i = 0; i < kBlocksPerRegion; ++i) {
+      const Block* block = &region->blocks[i];
+      if (block->state == BlockState::kUncommitted) continue;
+      if (!block_is_valid(block)) return false;
+      free_pages += block->free_pages;
+      dirty += block->dirty_pages;
+      const bool is_whole = block->state == BlockState::kWhole;
+      if (is_whole != region->whole.test(i)) return false;
+      whole += is_whole;
+    }
+  }
+  for (const FreeIndex& index : free_) {
+    if (!index.is_valid()) return false;
+  }
+  for (const DirtyIndex& index : dirty_) {
+    if (!index.is_valid()) return false;
+  }
+  return age_.is_valid() && dirty == dirty_pages_.count && whole == whole_blocks_ &&
+         free_pages + used_.count == committed_blocks_ * kPagesPerBlock;
+}
+
+}  // namespace loam

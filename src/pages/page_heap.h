@@ -1,0 +1,140 @@
+// The page heap: hands out runs of 4 KiB pages, takes them back, joins neighbours at once, and decides
+// which free pages stay backed.
+//
+//   used_pages + free_pages            = pages of all committed blocks
+//   dirty_pages                        = sum of |free & backed| over blocks   <= free_pages
+//   a block is in the age list         <=> it has dirty pages
+//   a block is in region->whole        <=> all of its pages are free
+//
+// Order of preference for a run of n pages: a backed run in blocks of its kind, a backed run in whole
+// blocks, a partly backed or purged run in blocks of its kind, a whole block, a backed run of the other
+// kind's blocks, fresh address space. Resident memory grows only when nothing backed fits.
+//
+// Runs of more than one block take whole blocks in address order, and share the last one's tail.
+// All public functions take the lock themselves.
+#pragma once
+
+#include "map/page_map.h"
+#include "os/mutex.h"
+#include "pages/block_index.h"
+#include "pages/purge_policy.h"
+#include "pages/run_search.h"
+
+namespace loam {
+
+/// Runs up to this many pages live in regions; larger blocks have a mapping of their own (huge_map.h).
+/// Chosen: 32 MiB; above it a mapping's cost vanishes and mremap() moves it without copying.
+inline constexpr Pages kMaxRun{8192};
+
+struct PageStats {
+  size_t reserved_bytes;
+  size_t committed_bytes;  ///< blocks that may be used
+  Pages used;              ///< in runs
+  Pages dirty;             ///< free and backed
+  Pages peak_used;
+  uint64_t purge_calls;
+  uint64_t purged_pages;
+  uint64_t refused_calls;  ///< purge or commit calls that the system refused
+  uint64_t fresh_pages;    ///< pages handed out that were not backed
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  size_t longest_backed_run_bytes;
+  size_t metadata_bytes;
+};
+
+class PageHeap {
+ public:
+  constexpr PageHeap() = default;
+
+  /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
+  /// heaps). The record's slots are not filled in. Null when memory is refused.
+  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap);
+
+  /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
+  /// alignment is a power of two
+  [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap,
+                                     bool* zero);
+
+  /// Gives a run back. pre: no live block in it
+  void free(Span* span);
+
+  /// Grows or shrinks a large run where it stands; false when what follows is taken.
+  [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
+
+  /// Gives backed free pages back to the system: all of them. Returns the pages purged.
+  Pages purge_all();
+
+  /// One step of the purge policy; cheap when there is nothing to do.
+  void tick();
+
+  /// True while more is backed than is worth keeping: somebody should call tick() now and then.
+  [[nodiscard]] bool wants_ticks() const { return wants_ticks_.load(std::memory_order_relaxed); }
+
+  /// Bytes in runs, some operations old: for limits that follow the heap's size.
+  [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
+
+  [[nodiscard]] PageStats stats();
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] bool is_valid();
+
+ private:
+  struct Place {
+    Region* region = nullptr;
+    PageId page;
+    bool fresh = false;
+  };
+  enum class From { kDirty, kFree };
+
+  Place take(Pages pages, Pages alignment, RunKind kind);
+  Place take_in_block(unsigned count, unsigned alignment, RunKind kind);
+  Place take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind);
+  bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
+  Block* take_whole(RunKind kind);
+  bool grow(unsigned blocks);
+  bool add_extent(unsigned blocks);
+  void append_region(Region* region);
+  void activate(Block* block, RunKind kind);
+  /// Marks pages of one block used; returns how many of them were backed.
+  unsigned mark_used(Block* block, unsigned first, unsigned count);
+  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask);
+  void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask);
+  void refresh_dirty(Block* block);
+  Pages purge_block(Block* block, Pages limit);
+  void count_operation();
+  void tick_locked();
+  [[nodiscard]] bool block_is_valid(const Block* block) const;
+
+  static PageId first_page_of(const Block* block) {
+    return PageId(static_cast<uint32_t>(block - region_of(block)->blocks) * kPagesPerBlock);
+  }
+  DirtyIndex& dirty_index(const Block* block) {
+    return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
+  }
+
+  Mutex mutex_;
+  std::atomic<bool> wants_ticks_{false};
+  std::atomic<size_t> used_hint_{0};
+  FreeIndex free_[kRunKinds];
+  DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
+  List<Block, AgeList> age_;
+  PurgePolicy policy_;
+  Region* regions_ = nullptr;  // oldest first
+  uint64_t now_ms_ = 0;
+  unsigned operations_ = 0;
+  unsigned whole_blocks_ = 0;
+  unsigned extent_blocks_ = kBlocksPerRegion;  // halves when the system refuses
+  size_t reserved_blocks_ = 0;
+  size_t committed_blocks_ = 0;
+  Pages used_{};
+  Pages dirty_pages_{};
+  Pages peak_used_{};
+  uint64_t purge_calls_ = 0;
+  uint64_t purged_pages_ = 0;
+  uint64_t refused_calls_ = 0;
+  uint64_t fresh_pages_ = 0;
+};
+
+/// The page heap that every heap of the process shares.
+extern PageHeap page_heap;
+
+}  // namespace loam

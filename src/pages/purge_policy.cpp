@@ -1,0 +1,34 @@
+#include "pages/purge_policy.h"
+
+namespace loam {
+
+Pages PurgePolicy::recent_peak() const {
+  size_t peak = 0;
+  for (size_t p : peaks_) peak = p > peak ? p : peak;
+  return Pages(peak);
+}
+
+PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty) {
+  if (slot_began_ms_ == 0) slot_began_ms_ = last_ms_ = now_ms;
+  // The window slides by slots; a long silence empties it whole.
+  for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved) {
+    slot_ = (slot_ + 1) % kSlots;
+    peaks_[slot_] = used.count;
+    slot_began_ms_ += kSlotMs;
+  }
+  if (now_ms - slot_began_ms_ >= kSlotMs) slot_began_ms_ = now_ms;
+  observe(used);
+
+  budget_ += (now_ms - last_ms_) * kPagesPerSecond / 1000;
+  if (budget_ > kBudgetCap) budget_ = kBudgetCap;
+  last_ms_ = now_ms;
+
+  const Pages keep = recent_peak() - used + kFloor;
+  Decision decision;
+  decision.excess = dirty > keep ? dirty - keep : Pages(0);
+  decision.budget = Pages(budget_);
+  decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
+  return decision;
+}
+
+}  // namespace loam

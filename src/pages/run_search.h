@@ -1,0 +1,65 @@
+// Pure searches in a block's bitmap of candidate pages: where does a run of n pages go?
+#pragma once
+
+#include "map/records.h"
+
+namespace loam {
+
+using PageBits = Bitmap<kPagesPerBlock>;
+
+/// Result of a search: the place, and the longest run left in the bitmap once it is taken.
+struct Fit {
+  unsigned first = 0;
+  bool found = false;
+  unsigned longest_left = 0;
+};
+
+/// The smallest run of set bits that holds `count` pages at a multiple of `alignment` (in pages, a
+/// power of two), lowest address first among equals. O(runs).
+///
+/// Best fit rather than first fit: the scan sees every run anyway, because it computes longest_left.
+[[nodiscard]] inline Fit best_fit(const PageBits& bits, unsigned count, unsigned alignment) {
+  Fit fit;
+  unsigned best_first = 0, best_length = kPagesPerBlock + 1, others = 0;
+  bits.for_each_run([&](unsigned first, unsigned length) {
+    const unsigned start = (first + alignment - 1) & ~(alignment - 1);
+    if (start + count <= first + length && length < best_length) {
+      if (best_length <= kPagesPerBlock && best_length > others) others = best_length;
+      best_first = first;
+      best_length = length;
+      fit.first = start;
+      fit.found = true;
+    } else if (length > others) {
+      others = length;
+    }
+  });
+  fit.longest_left = others;
+  if (fit.found) {
+    const unsigned before = fit.first - best_first;
+    const unsigned after = best_first + best_length - (fit.first + count);
+    if (before > fit.longest_left) fit.longest_left = before;
+    if (after > fit.longest_left) fit.longest_left = after;
+  }
+  return fit;
+}
+
+[[nodiscard]] inline unsigned longest_run(const PageBits& bits) {
+  unsigned longest = 0;
+  bits.for_each_run([&](unsigned, unsigned length) {
+    if (length > longest) longest = length;
+  });
+  return longest;
+}
+
+[[nodiscard]] inline PageBits both(const PageBits& a, const PageBits& b) {
+  PageBits result;
+  for (unsigned w = 0; w < PageBits::kWords; ++w) result.words[w] = a.words[w] & b.words[w];
+  return result;
+}
+
+/// Length of the run of set bits around [first, first + count). pre: that range is set
+[[nodiscard]] inline unsigned run_around(const PageBits& bits, unsigned first, unsigned count) {
+  return bits.find_clear(first + count - 1) - bits.run_begin(first);
+}
+
+}  // namespace loam

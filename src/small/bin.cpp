@@ -1,0 +1,227 @@
+#include "small/bin.h"
+
+#include "base/cpu.h"
+#include "os/os.h"
+
+namespace loam {
+
+namespace {
+
+constexpr uint8_t kNoList = 0xff;
+
+// used * kLists / slots by multiplication; rounding down keeps the result below kLists for used < slots.
+struct ListScale {
+  uint32_t scale[kSizeClassCount];
+};
+constexpr ListScale make_list_scale() {
+  ListScale t{};
+  for (unsigned c = 1; c < kSizeClassCount; ++c) t.scale[c] = (Bin::kLists << 16) / kSizeClasses[c].slots;
+  return t;
+}
+constexpr ListScale kListScale = make_list_scale();
+
+unsigned list_of(unsigned used, unsigned size_class) { return (used * kListScale.scale[size_class]) >> 16; }
+
+// Pages of the span that slot `slot` touches, as a mask.
+uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
+  const unsigned first = slot * info.bytes >> kPageShift;
+  const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
+  return static_cast<uint32_t>(bit_range(first, last - first + 1));
+}
+
+bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
+
+}  // namespace
+
+void Bin::place(Span* span, unsigned slots) {
+  const unsigned list = span->free_slots == 0
+                            ? kNoList
+                            : list_of(slots - span->free_slots, index_of(span->size_class));
+  if (list == span->list) return;
+  if (span->list != kNoList) {
+    lists_[span->list].remove(span);
+    if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
+  }
+  span->list = static_cast<uint8_t>(list);
+  if (list != kNoList) {
+    lists_[list].push_front(span);
+    occupied_ |= 1u << list;
+  }
+}
+
+unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap,
+                          void** out, unsigned wanted) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  unsigned got = 0;
+  while (got < wanted) {
+    Span* span;
+    if (LOAM_LIKELY(occupied_ != 0)) {
+      span = lists_[highest_bit(occupied_)].front();
+    } else {
+      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, heap);
+      if (span == nullptr) break;
+      for (unsigned slot = 0; slot < info.slots; slot += 64) {
+        const unsigned here = info.slots - slot < 64 ? info.slots - slot : 64;
+        span->free_bits[slot / 64] = bit_range(0, here);
+      }
+      span->free_slots = info.slots;
+      span->list = kNoList;
+      ++spans_;
+      free_slots_ += info.slots;
+    }
+    if (span == kept_empty_) kept_empty_ = nullptr;
+    const uintptr_t base = span_base(span);
+    unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
+    span->free_slots = static_cast<uint16_t>(span->free_slots - take);
+    free_slots_ -= take;
+    for (unsigned word = 0; take != 0; ++word) {
+      uint64_t bits = span->free_bits[word];
+      for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
+        const unsigned slot = word * 64 + lowest_bit(bits);
+        out[got++] = reinterpret_cast<void*>(base + size_t{slot} * info.bytes);
+        if (LOAM_UNLIKELY(span->unbacked_pages != 0)) {
+          const uint32_t back = span->unbacked_pages & pages_of_slot(slot, info);
+          unbacked_pages_ -= count_bits(back);
+          span->unbacked_pages &= ~back;
+        }
+      }
+      span->free_bits[word] = bits;
+    }
+    place(span, info.slots);
+  }
+  taken_ += got;
+  return got;
+}
+
+void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
+  lists_[span->list].remove(span);
+  if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
+  --spans_;
+  free_slots_ -= slots;
+  unbacked_pages_ -= count_bits(span->unbacked_pages);
+  pages.free(span);
+}
+
+void Bin::give_one(PageHeap& pages, const SizeClassInfo& info, unsigned size_class, void* pointer,
+                   Span* span) {
+  if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kSmall ||
+                    index_of(span->size_class) != size_class)) {
+    report_misuse("free of a block that is free already, or of memory that is no block", pointer);
+    return;
+  }
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - span_base(span);
+  const unsigned slot = static_cast<unsigned>((offset * info.reciprocal) >> 32);
+  if (LOAM_UNLIKELY(size_t{slot} * info.bytes != offset || slot >= info.slots)) {
+    report_misuse("free of a pointer into the middle of a block", pointer);
+    return;
+  }
+  uint64_t& word = span->free_bits[slot >> 6];
+  const uint64_t bit = uint64_t{1} << (slot & 63);
+  if (LOAM_UNLIKELY((word & bit) != 0)) {
+    report_misuse("double free", pointer);
+    return;
+  }
+  word |= bit;
+  ++span->free_slots;
+  ++free_slots_;
+  ++given_;
+  place(span, info.slots);
+  if (LOAM_UNLIKELY(span->free_slots == info.slots)) {
+    if (kept_empty_ == nullptr) {
+      kept_empty_ = span;
+    } else {
+      release_span(pages, span, info.slots);
+    }
+  }
+}
+
+void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, Span* const* spans,
+                      unsigned count) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  for (unsigned i = 0; i < count; ++i) give_one(pages, info, size_class, pointers[i], spans[i]);
+}
+
+RemoteBatch* Bin::drain_locked(PageHeap& pages, unsigned size_class) {
+  if (LOAM_LIKELY(remote_.empty())) return nullptr;
+  RemoteBatch* taken = remote_.take_all();
+  for (RemoteBatch* batch = taken; batch != nullptr; batch = batch->next) {
+    Span* spans[RemoteBatch::kPointers];
+    for (unsigned i = 0; i < batch->count; ++i) {
+      spans[i] = span_at(reinterpret_cast<uintptr_t>(batch->pointers[i]));
+      prefetch_for_write(spans[i]);
+    }
+    give_locked(pages, size_class, batch->pointers, spans, static_cast<unsigned>(batch->count));
+    ++remote_batches_;
+  }
+  return taken;
+}
+
+Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  size_t purged = 0;
+  kept_empty_ = nullptr;
+  for (unsigned k = 0; k < kLists; ++k) {
+    Span* next = nullptr;
+    for (Span* span = lists_[k].front(); span != nullptr; span = next) {
+      next = List<Span>::next(span);
+      if (span->free_slots == info.slots) {
+        release_span(pages, span, info.slots);
+        continue;
+      }
+      uint32_t used_pages = 0;
+      for (unsigned slot = 0; slot < info.slots; ++slot) {
+        if (!slot_is_free(span, slot)) used_pages |= pages_of_slot(slot, info);
+      }
+      uint32_t idle = static_cast<uint32_t>(bit_range(0, info.pages)) & ~used_pages & ~span->unbacked_pages;
+      while (idle != 0) {
+        const unsigned first = lowest_bit(idle);
+        const unsigned length = lowest_bit(~(uint64_t{idle} >> first));
+        idle &= ~static_cast<uint32_t>(bit_range(first, length));
+        const uintptr_t page = (span_base(span) >> kPageShift) + first;
+        const uintptr_t begin = (page + grain - 1) / grain * grain;
+        const uintptr_t end = (page + length) / grain * grain;
+        if (begin >= end) continue;
+        if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) continue;
+        const unsigned count = static_cast<unsigned>(end - begin);
+        span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));
+        unbacked_pages_ += count;
+        purged += count;
+      }
+    }
+  }
+  return Pages(purged);
+}
+
+BinStats Bin::stats_locked() const {
+  BinStats s{};
+  s.spans = spans_;
+  s.free_slots = free_slots_;
+  s.unbacked_pages = unbacked_pages_;
+  s.taken = taken_;
+  s.given = given_;
+  s.remote_batches = remote_batches_;
+  s.lock_acquisitions = mutex_.acquisitions();
+  s.lock_contentions = mutex_.contentions();
+  s.lock_refusals = mutex_.refusals();
+  return s;
+}
+
+bool Bin::is_valid_locked(unsigned size_class) const {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  size_t free_slots = 0;
+  for (unsigned k = 0; k < kLists; ++k) {
+    if (((occupied_ >> k) & 1) == lists_[k].empty() || !lists_[k].is_valid()) return false;
+    for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
+      unsigned bits = 0;
+      for (uint64_t word : span->free_bits) bits += count_bits(word);
+      if (bits != span->free_slots || bits == 0 || span->list != k) return false;
+      if (list_of(info.slots - bits, size_class) != k) return false;
+      if (index_of(span->size_class) != size_class || span->kind != SpanKind::kSmall) return false;
+      free_slots += bits;
+    }
+  }
+  return free_slots == free_slots_ && taken_ - given_ == spans_ * info.slots - free_slots_;
+}
+
+}  // namespace loam

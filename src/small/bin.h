@@ -1,0 +1,81 @@
+// One size class of one heap: its spans by occupancy, fullest first.
+//
+//   lists_[k] holds the spans with 0 < free slots whose share of used slots is in [k/8, (k+1)/8)
+//   full spans are in no list; every other span is in exactly one
+//   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, or live)
+//
+// Taking from the fullest span lets the emptier ones drain and go back whole; every step is O(1) a slot and
+// nothing is ever searched, which is what keeps the hundredth round as fast as the first.
+//
+// Lock: mutex(); functions named *_locked need it. Above the page heap's lock in the order.
+#pragma once
+
+#include "map/page_map.h"
+#include "os/mutex.h"
+#include "pages/page_heap.h"
+#include "small/remote_queue.h"
+#include "small/size_classes.h"
+
+namespace loam {
+
+struct BinStats {
+  size_t spans;
+  size_t slots;
+  size_t free_slots;       ///< in spans: neither live, nor cached, nor in a remote batch
+  size_t unbacked_pages;   ///< of live spans, given back by compact
+  uint64_t taken;          ///< slots handed to caches since the start
+  uint64_t given;          ///< slots that came back
+  uint64_t remote_batches;
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  uint64_t lock_refusals;  ///< flushes that went to the remote queue instead of waiting
+};
+
+class Bin {
+ public:
+  static constexpr unsigned kLists = 8;
+
+  constexpr Bin() = default;
+
+  /// Up to `wanted` (>= 1) slots, lowest addresses of the fullest spans first, at least one unless memory is
+  /// refused. Returns how many.
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
+                                     uint16_t heap, void** out, unsigned wanted);
+
+  /// Gives slots back. `spans[i]` owns `pointers[i]`, or is null for a pointer that nobody owns. A slot that
+  /// is already free, a pointer into a slot's middle or to another class is a misuse: reported, then dropped.
+  void give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, Span* const* spans,
+                   unsigned count);
+
+  /// Takes what other threads left in the remote queue. Returns the emptied batches, for their pool.
+  [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, unsigned size_class);
+
+  /// Gives the pages of free slots inside live spans back to the system, and empty spans to the page heap.
+  /// Returns the pages purged inside spans.
+  Pages compact_locked(PageHeap& pages, unsigned size_class);
+
+  [[nodiscard]] BinStats stats_locked() const;
+  [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
+
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] RemoteQueue& remote() { return remote_; }
+
+ private:
+  void place(Span* span, unsigned slots);
+  void give_one(PageHeap& pages, const SizeClassInfo& info, unsigned size_class, void* pointer, Span* span);
+  void release_span(PageHeap& pages, Span* span, unsigned slots);
+
+  Mutex mutex_;
+  uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
+  RemoteQueue remote_;
+  List<Span> lists_[kLists];
+  Span* kept_empty_ = nullptr;  // one empty span stays, or a class at the edge would churn the page heap
+  size_t spans_ = 0;
+  size_t free_slots_ = 0;
+  size_t unbacked_pages_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t given_ = 0;
+  uint64_t remote_batches_ = 0;
+};
+
+}  // namespace loam

@@ -1,0 +1,53 @@
+// Blocks on their way home: when a flush finds a bin locked, it leaves its pointers here instead of waiting,
+// a batch at a time, one atomic operation each; whoever holds the bin's lock next takes them all.
+//
+//   head_ -> batch -> batch -> ...      (a stack; pushed one by one, taken whole, so ABA cannot happen)
+//
+// Push is lock-free from any thread. Batches are 128 bytes of metadata, out of the freed blocks.
+#pragma once
+
+#include <atomic>
+
+#include "base/config.h"
+
+namespace loam {
+
+struct RemoteBatch {
+  static constexpr unsigned kPointers = 14;
+  RemoteBatch* next;
+  uint64_t count;
+  void* pointers[kPointers];
+};
+static_assert(sizeof(RemoteBatch) == 128, "two cache lines: the pair that prefetchers fetch together");
+
+class RemoteQueue {
+ public:
+  void push(RemoteBatch* batch) {
+    queued_.fetch_add(static_cast<uint32_t>(batch->count), std::memory_order_relaxed);
+    RemoteBatch* head = head_.load(std::memory_order_relaxed);
+    do {
+      batch->next = head;
+      // release publishes the batch; pairs with the acquire in take_all()
+    } while (!head_.compare_exchange_weak(head, batch, std::memory_order_release,
+                                          std::memory_order_relaxed));
+  }
+
+  [[nodiscard]] RemoteBatch* take_all() {
+    RemoteBatch* taken = head_.exchange(nullptr, std::memory_order_acquire);
+    uint32_t count = 0;
+    for (const RemoteBatch* b = taken; b != nullptr; b = b->next) count += static_cast<uint32_t>(b->count);
+    queued_.fetch_sub(count, std::memory_order_relaxed);
+    return taken;
+  }
+
+  [[nodiscard]] bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
+
+  /// Pointers waiting; may lag behind by what is being pushed right now.
+  [[nodiscard]] uint32_t queued() const { return queued_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<RemoteBatch*> head_{nullptr};
+  std::atomic<uint32_t> queued_{0};
+};
+
+}  // namespace loam

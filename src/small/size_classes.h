@@ -1,0 +1,62 @@
+// From a size to its class, in one table load.
+//
+// Two tables: bytes up to 1,024 in steps of 16, up to 32 KiB in steps of 128. They are computed at compile
+// time from the generated table of classes, and are read-only data shared by all processes.
+#pragma once
+
+#include "small/size_class_table.h"
+
+namespace loam {
+
+inline constexpr size_t kFineLimit = 1024;
+
+namespace detail {
+
+struct ClassTables {
+  uint8_t fine[kFineLimit / 16 + 1];
+  uint8_t coarse[kLargestSmall / 128 + 1];
+};
+
+constexpr ClassTables make_class_tables() {
+  ClassTables t{};
+  unsigned c = 1;
+  for (size_t i = 0; i <= kFineLimit / 16; ++i) {
+    while (kSizeClasses[c].bytes < i * 16) ++c;
+    t.fine[i] = static_cast<uint8_t>(c);
+  }
+  c = 1;
+  for (size_t i = 0; i <= kLargestSmall / 128; ++i) {
+    while (kSizeClasses[c].bytes < i * 128) ++c;
+    t.coarse[i] = static_cast<uint8_t>(c);
+  }
+  return t;
+}
+
+inline constexpr ClassTables kClassTables = make_class_tables();
+
+}  // namespace detail
+
+/// pre: bytes <= kFineLimit. Zero bytes get the smallest class: their pointer is unique.
+[[nodiscard]] LOAM_INLINE unsigned fine_class(size_t bytes) {
+  return detail::kClassTables.fine[(bytes + 15) >> 4];
+}
+
+/// pre: bytes <= kLargestSmall
+[[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) {
+  return bytes <= kFineLimit ? fine_class(bytes) : detail::kClassTables.coarse[(bytes + 127) >> 7];
+}
+
+/// The smallest class for `bytes` whose every slot is a multiple of `alignment`; 0 if there is none.
+/// pre: alignment is a power of two
+[[nodiscard]] inline unsigned class_for_aligned(size_t bytes, size_t alignment) {
+  if (alignment > kPageBytes || bytes > kLargestSmall) return 0;
+  for (unsigned c = class_for(bytes < alignment ? alignment : bytes); c < kSizeClassCount; ++c) {
+    if ((kSizeClasses[c].bytes & (alignment - 1)) == 0) return c;
+  }
+  return 0;
+}
+
+static_assert(kSizeClassCount <= 256, "the page map keeps one class byte a page");
+static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall, "the table ends at the limit");
+
+}  // namespace loam

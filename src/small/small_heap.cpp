@@ -1,0 +1,108 @@
+#include "small/small_heap.h"
+
+#include "base/cpu.h"
+#include "small/remote_pool.h"
+
+namespace loam {
+
+constinit SmallHeap default_small_heap(page_heap, 0, true);
+
+namespace {
+
+// Slots that may wait in one remote queue before the sender itself waits for the lock and empties it, so
+// that an idle owner strands nothing: 64 KiB of blocks, at least a few batches.
+unsigned queue_limit(unsigned size_class) {
+  const unsigned by_bytes = (64u << 10) / kSizeClasses[size_class].bytes;
+  return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
+}
+
+}  // namespace
+
+unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
+  Bin& bin = bins_[size_class];
+  RemoteBatch* emptied;
+  unsigned got;
+  {
+    Lock lock(bin.mutex());
+    emptied = bin.drain_locked(pages_, size_class);
+    got = bin.take_locked(pages_, size_class, class_byte(size_class), heap_, out, wanted);
+  }
+  return_batches(emptied);
+  return got;
+}
+
+void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
+  Bin& bin = bins_[size_class];
+  Span* spans[kMaxGive];
+  // Two passes: the records' lines arrive while later lookups run.
+  for (unsigned i = 0; i < count; ++i) {
+    spans[i] = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
+    prefetch_for_write(spans[i]);
+  }
+  if (wait == Wait::kNo && !bin.mutex().try_lock()) {
+    unsigned sent = 0;
+    while (sent < count) {
+      RemoteBatch* batch = take_batch();
+      if (batch == nullptr) break;
+      while (batch->count < RemoteBatch::kPointers && sent < count) {
+        batch->pointers[batch->count++] = pointers[sent++];
+      }
+      bin.remote().push(batch);
+    }
+    if (sent == count && bin.remote().queued() <= queue_limit(size_class)) return;
+    bin.mutex().lock();
+    pointers += sent;
+    count -= sent;
+    RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
+    bin.give_locked(pages_, size_class, pointers, spans + sent, count);
+    bin.mutex().unlock();
+    return_batches(emptied);
+    return;
+  }
+  if (wait == Wait::kYes) bin.mutex().lock();
+  bin.give_locked(pages_, size_class, pointers, spans, count);
+  RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
+  bin.mutex().unlock();
+  return_batches(emptied);
+}
+
+Pages SmallHeap::compact() {
+  Pages purged;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    RemoteBatch* emptied;
+    {
+      Lock lock(bins_[c].mutex());
+      emptied = bins_[c].drain_locked(pages_, c);
+      purged += bins_[c].compact_locked(pages_, c);
+    }
+    return_batches(emptied);
+  }
+  return purged;
+}
+
+BinStats SmallHeap::stats(unsigned size_class) {
+  Lock lock(bins_[size_class].mutex());
+  BinStats s = bins_[size_class].stats_locked();
+  s.slots = s.spans * kSizeClasses[size_class].slots;
+  return s;
+}
+
+bool SmallHeap::is_valid() {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    Lock lock(bins_[c].mutex());
+    if (!bins_[c].is_valid_locked(c)) return false;
+  }
+  return true;
+}
+
+void SmallHeap::lock_all() {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().lock();
+}
+void SmallHeap::unlock_all() {
+  for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
+}
+void SmallHeap::reset_locks_after_fork() {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().reset_after_fork();
+}
+
+}  // namespace loam
