@@ -53,10 +53,11 @@ class Arguments {
     return numeric(name, quick, full, least, most, help, true);
   }
 
-  // One of a list of words; the first is the default.
+  // One of a list of words; the first is the default, in the full form `full` if given.
   std::string_view choice(std::string_view name, std::initializer_list<std::string_view> allowed,
-                          std::string_view help) {
-    std::string_view value = *allowed.begin();
+                          std::string_view help, std::string_view full = {}) {
+    if (full.empty()) full = *allowed.begin();
+    std::string_view value = full_ ? full : *allowed.begin();
     if (const char* given = take(name)) {
       value = given;
       bool known = false;
@@ -75,7 +76,7 @@ class Arguments {
         fail(kExitUsage, "");
       }
     }
-    Parameter p{.name = name, .text = value, .help = help};
+    Parameter p{.name = name, .text = value, .full_text = full, .help = help};
     for (const auto word : allowed) {
       if (p.choice_count < kMostChoices) p.choices[p.choice_count++] = word;
     }
@@ -109,7 +110,7 @@ class Arguments {
   static constexpr size_t kMostChoices = 16;
 
   struct Parameter {
-    std::string_view name, text = {}, help;
+    std::string_view name, text = {}, full_text = {}, help;
     uint64_t value = 0, quick = 0, full = 0;
     bool numeric = false;
     std::string_view choices[kMostChoices] = {};  // the first is the default
@@ -211,6 +212,10 @@ class Arguments {
         }
         out("; default ");
         out(p.choices[0]);
+        if (p.full_text != p.choices[0]) {
+          out(", full ");
+          out(p.full_text);
+        }
         out(")\n");
       }
     }
