@@ -1,0 +1,5 @@
+/* The tests quieten compiler warnings with these; this build asks for no warnings. */
+#define DIAG_PUSH_NEEDS_COMMENT
+#define DIAG_POP_NEEDS_COMMENT
+#define DIAG_IGNORE_NEEDS_COMMENT(version, option)
+#define DIAG_IGNORE_Os_NEEDS_COMMENT(version, option)

@@ -1,0 +1,1 @@
+/* gnulib's tests include a configuration header first; the tests used here need nothing of it. */
