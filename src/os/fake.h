@@ -1,0 +1,111 @@
+// The pretend system behind os/os.h for tests, and the handles by which a test steers it.
+//
+//   data       addresses only: never mapped, never to be touched, so terabytes cost a few map nodes
+//   metadata   real memory (Loam writes its records there)
+//   clock      stands still until a test moves it
+//
+// Every call is checked: ranges not empty, multiples of the granularity, inside what was reserved
+// (and committed, where os.h says so). A breach is the caller's mistake and ends the process with
+// one line.
+//
+// The model of backing: a test says which bytes a program would have written (touch), purge() takes
+// the backing away, so resident_bytes() is what the system would count, and is_touched() tells
+// whether memory that the heap calls zero really is.
+//
+// Thread-safe. The state is the process's; reset() starts afresh but hands out new addresses only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace loam::os::fake {
+
+enum class Call : uint8_t {
+  kReserve,
+  kReserveMetadata,
+  kCommit,
+  kCommitMetadata,
+  kPurge,
+  kPopulate,
+  kAdviseHuge,
+  kRelease,
+  kReleaseMetadata,
+  kMapBlock,
+  kRemapBlock,
+  kRegisterThreadExit,
+};
+inline constexpr unsigned kCalls = 12;
+
+struct Record {
+  Call call;
+  uintptr_t address;  ///< the result where the call returns an address; 0 when it was refused
+  size_t bytes;
+  bool refused;
+};
+
+/// Forgets reservations, failures, counters, log, clock and options. Address space is not reused.
+void reset();
+
+// ---- the machine ------------------------------------------------------------------------------
+
+/// The page size: 4, 16 or 64 KiB. Set it before anything is reserved.
+void set_granularity(size_t bytes);
+/// Reserved bytes, data and metadata together, that may exist at once: RLIMIT_AS.
+void limit_reserved(size_t bytes);
+/// Whether released data addresses are handed out again, lowest first. Initially not.
+void reuse_addresses(bool reuse);
+/// Where the next data reservations go, upwards; addresses above kAddressBits are allowed.
+void place_next_at(uintptr_t address);
+/// What option() answers; null removes it.
+void set_option(const char* name, const char* value);
+
+// ---- the clock --------------------------------------------------------------------------------
+
+void set_clock_ms(uint64_t ms);
+void advance_ms(uint64_t ms);
+
+// ---- injected failures ------------------------------------------------------------------------
+
+inline constexpr uint64_t kForever = UINT64_MAX;
+/// Refuses calls number `nth` (1 is the next one) and the `count` - 1 after it, of one kind.
+void fail(Call call, uint64_t nth = 1, uint64_t count = kForever);
+/// The same, counting over every call that may be refused.
+void fail_any(uint64_t nth, uint64_t count = 1);
+void clear_failures();
+
+// ---- what happened ----------------------------------------------------------------------------
+
+[[nodiscard]] uint64_t calls(Call call);
+[[nodiscard]] uint64_t refusals(Call call);
+/// Calls that may be refused, of all kinds: the range over which fail_any() is worth trying.
+[[nodiscard]] uint64_t fallible_calls();
+/// Calls since reset() or the last clear_log().
+[[nodiscard]] std::vector<Record> log();
+void clear_log();
+
+[[nodiscard]] size_t reserved_bytes();  ///< data
+[[nodiscard]] size_t metadata_bytes();  ///< reserved for metadata
+[[nodiscard]] size_t committed_bytes(); ///< data
+[[nodiscard]] bool is_reserved(uintptr_t address, size_t bytes);
+[[nodiscard]] bool is_committed(uintptr_t address, size_t bytes);
+
+/// Says that the program wrote here: whole pages of the system become backed. pre: committed
+void touch(uintptr_t address, size_t bytes);
+/// Whether any page of the range is backed.
+[[nodiscard]] bool is_touched(uintptr_t address, size_t bytes);
+[[nodiscard]] size_t resident_bytes();
+
+/// What was written to standard error since reset() or the last call of this.
+[[nodiscard]] std::string take_errors();
+
+struct ForkHooks {
+  void (*prepare)();
+  void (*parent)();
+  void (*child)();
+};
+/// The callbacks that were registered for fork(); null when none were.
+[[nodiscard]] ForkHooks fork_hooks();
+
+}  // namespace loam::os::fake
