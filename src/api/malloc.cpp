@@ -41,13 +41,7 @@ __attribute__((constructor(101))) void start_library() { heap::start(); }
 
 extern "C" {
 
-LOAM_EXPORT void* malloc(size_t bytes) {
-  if (LOAM_LIKELY(bytes <= kFineLimit)) {
-    void* block = current_cache->pop(fine_class(bytes));
-    if (LOAM_LIKELY(block != nullptr)) return block;
-  }
-  return or_out_of_memory(heap::allocate_slow(bytes));
-}
+LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
 
 LOAM_EXPORT void free(void* block) { heap::free(block); }
 

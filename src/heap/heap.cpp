@@ -103,14 +103,18 @@ bool resize_in_place(void* block, const Found& found, size_t bytes) {
 }  // namespace
 
 void* allocate_slow(size_t bytes) {
+  void* block;
   if (LOAM_LIKELY(bytes <= kLargestSmall)) {
     const unsigned size_class = class_for(bytes);
     ThreadCache* cache = current_cache;
-    void* block = cache->pop(size_class);
-    return LOAM_LIKELY(block != nullptr) ? block : cache->allocate_slow(size_class);
+    block = cache->pop(size_class);
+    if (block == nullptr) block = cache->allocate_slow(size_class);
+  } else {
+    bool zero;
+    block = allocate_large(bytes, kPageBytes, &zero);
   }
-  bool zero;
-  return allocate_large(bytes, kPageBytes, &zero);
+  if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
+  return block;
 }
 
 void* allocate_zeroed(size_t bytes) {

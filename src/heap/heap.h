@@ -18,7 +18,7 @@ inline constexpr size_t kLargestRequest = static_cast<size_t>(PTRDIFF_MAX);
 
 namespace heap {
 
-/// The fast path of malloc(); everything else is behind it.
+/// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is refused.
 [[nodiscard]] LOAM_INLINE void* allocate(size_t bytes);
 [[nodiscard]] LOAM_NOINLINE void* allocate_slow(size_t bytes);
 
@@ -62,9 +62,7 @@ void start();
 LOAM_INLINE void* heap::allocate(size_t bytes) {
   if (LOAM_LIKELY(bytes <= kFineLimit)) {
     const unsigned size_class = fine_class(bytes);
-    ThreadCache* cache = current_cache;
-    void* block = cache->pop(size_class);
-    if (LOAM_LIKELY(block != nullptr)) return block;
+    if (void* block = current_cache->pop(size_class); LOAM_LIKELY(block != nullptr)) return block;
   }
   return allocate_slow(bytes);
 }

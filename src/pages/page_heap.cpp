@@ -331,25 +331,21 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ns() / 1'000'000;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
-  size_t excess = decision.excess.count;
   wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   used_hint_.store(used_.bytes(), std::memory_order_relaxed);
-  if (excess == 0) return;
-  size_t bound = kPagesPerTick + excess / 64;
-  size_t budget = decision.budget.count;
-  while (excess != 0 && bound != 0) {
+  size_t idle = decision.idle.count;
+  size_t young = decision.young.count;
+  size_t bound = kPagesPerTick + idle / 64;
+  while (bound != 0) {
     Block* block = age_.front();
     if (block == nullptr) break;
     const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
-    size_t limit = excess < bound ? excess : bound;
-    if (!old && budget < limit) limit = budget;
+    size_t& allowed = old && idle != 0 ? idle : young;
+    const size_t limit = allowed < bound ? allowed : bound;
     if (limit == 0) break;
     const size_t done = purge_block(block, Pages(limit)).count;
-    if (!old) {
-      policy_.spend(Pages(done));
-      budget -= done < budget ? done : budget;
-    }
-    excess -= done < excess ? done : excess;
+    if (&allowed == &young) policy_.spend(Pages(done));
+    allowed -= done < allowed ? done : allowed;
     bound -= done < bound ? done : bound;
     if (done == 0 && age_.front() == block) break;
   }

@@ -25,8 +25,9 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
 
   const Pages keep = recent_peak() - used + kFloor;
   Decision decision;
-  decision.excess = dirty > keep ? dirty - keep : Pages(0);
-  decision.budget = Pages(budget_);
+  decision.idle = dirty > keep ? dirty - keep : Pages(0);
+  decision.young = dirty > kFloor ? dirty - kFloor : Pages(0);
+  if (decision.young > Pages(budget_)) decision.young = Pages(budget_);
   decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
   return decision;
 }

@@ -2,11 +2,12 @@
 // tests drive it through hours in microseconds.
 //
 //   keep   = peak use of the last kHoldMs - use now + kFloor     what the near future may need again
-//   excess = dirty - keep                                        what may go
+//   idle   = dirty - keep                                        may go once nobody wanted it for kIdleMs
+//   young  = dirty - kFloor                                      may go against the budget
 //
-// Excess pages whose block saw no free for kIdleMs go at once. Younger ones go against a budget: a page
-// that is purged too early costs a fault, so at most kFaultBudget of the running time is spent on faults
-// that we caused; the loss is bounded by design and no cap on size can thrash.
+// A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second of faults
+// brings) of the running time goes into faults that we caused: the loss is bounded by design, and no cap on
+// size can thrash. What has been idle goes for nothing.
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once
@@ -31,8 +32,8 @@ class PurgePolicy {
   static constexpr uint64_t kBudgetCap = kPagesPerSecond / 8;
 
   struct Decision {
-    Pages excess;        ///< pages beyond what is worth keeping
-    Pages budget;        ///< of these, how many may be young
+    Pages idle;   ///< pages that may go from blocks idle since before idle_before_ms
+    Pages young;  ///< pages that may go from any block; counts against the budget
     uint32_t idle_before_ms;  ///< blocks last freed into before this time are old
   };
 
