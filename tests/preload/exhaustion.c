@@ -33,17 +33,23 @@ static void empty(int count, size_t size) {
   }
 }
 
-static void check_every_entry_point_refuses(size_t size) {
+// `size` is what malloc has just refused; `too_large` cannot fit whatever is free. A heap may still
+// have room for another size or alignment, so those are asked for too much only.
+static void check_every_entry_point_refuses(size_t size, size_t too_large) {
   errno = 0;
   CHECK(opaque(calloc(1, size)) == NULL && errno == ENOMEM);
   errno = 0;
   CHECK(opaque(realloc(NULL, size)) == NULL && errno == ENOMEM);
   errno = 0;
-  CHECK(opaque(memalign(4096, size)) == NULL && errno == ENOMEM);
+  CHECK(opaque(malloc(too_large)) == NULL && errno == ENOMEM);
   errno = 0;
-  CHECK(opaque(aligned_alloc(64, size)) == NULL && errno == ENOMEM);
+  CHECK(opaque(calloc(too_large, 1)) == NULL && errno == ENOMEM);
+  errno = 0;
+  CHECK(opaque(memalign(4096, too_large)) == NULL && errno == ENOMEM);
+  errno = 0;
+  CHECK(opaque(aligned_alloc(64, too_large)) == NULL && errno == ENOMEM);
   void* out = NULL;
-  CHECK_EQUAL(posix_memalign(&out, 64, size), ENOMEM);
+  CHECK_EQUAL(posix_memalign(&out, 64, too_large), ENOMEM);
 }
 
 static void one_cycle(size_t size, size_t limit) {
@@ -51,7 +57,7 @@ static void one_cycle(size_t size, size_t limit) {
   // The heap may need a part of the limit for itself, but not most of it.
   CHECK((size_t)count * size > limit / 2);
   CHECK(count < kMostBlocks);
-  check_every_entry_point_refuses(size < 65536 ? 1 << 20 : size);
+  check_every_entry_point_refuses(size, limit);
   // A block that cannot grow stays as it was.
   void* const kept = blocks[0];
   errno = 0;

@@ -1,0 +1,37 @@
+"""python3 runs a part of its own standard test suite, its object allocator switched off."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness import Failure, Side, expect_equal, run
+
+# Containers, text, numbers, compression, a parser in C, threads, fork: what allocates.
+MODULES = ["test_json", "test_dict", "test_list", "test_set", "test_deque", "test_re", "test_bytes",
+           "test_long", "test_gc", "test_heapq", "test_zlib", "test_xml_etree", "test_threading",
+           "test_fork1"]
+
+RESULT = re.compile(r"^(\S+ \([\w.]+\)).* \.\.\. (ok|skipped|FAIL|ERROR|expected failure)\b", re.M)
+
+
+def results(side: Side, folder: Path) -> list[str]:
+    """One line a test, in the order of their names: the order of running is Python's affair."""
+    work = folder / side.name.replace(" ", "-")
+    work.mkdir()
+    finished = run(side, ["/usr/bin/python3", "-m", "test", "-v", *MODULES], folder=work,
+                   timeout=300, environment={"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"},
+                   program="python3")
+    text = finished.output + finished.errors
+    for module in MODULES:
+        if f"] {module}" not in text:
+            raise Failure(f"{side.name}: {module} did not run")
+    return sorted(f"{name} {outcome}" for name, outcome in RESULT.findall(text))
+
+
+def python(system: Side, loam: Side, folder: Path) -> str:
+    expected = results(system, folder)
+    found = results(loam, folder)
+    if len(expected) < 1000:
+        raise Failure(f"only {len(expected)} test results were recognised in Python's output")
+    expect_equal("the list of test results", "\n".join(expected), "\n".join(found))
+    return f"{len(found)} of its own tests end as they do on the system's malloc"
