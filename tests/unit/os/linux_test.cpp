@@ -1,0 +1,115 @@
+// The real system through os.h: what every layer above takes for granted.
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "os/fatal.h"
+#include "os/os.h"
+
+namespace loam {
+namespace {
+
+uintptr_t number(void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+TEST(System, GranularityIsAPowerOfTwoThatHoldsWholePages) {
+  EXPECT_TRUE(is_power_of_two(os::granularity()));
+  EXPECT_EQ(os::granularity() % kPageBytes, 0u);
+}
+
+TEST(System, ReservationsHaveTheirAlignment) {
+  for (size_t alignment = os::granularity(); alignment <= kRegionBytes; alignment *= 2) {
+    void* p = os::reserve(2 * os::granularity(), alignment);
+    ASSERT_NE(p, nullptr) << alignment;
+    EXPECT_EQ(number(p) % alignment, 0u);
+    os::release(p, 2 * os::granularity());
+  }
+}
+
+TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
+  const size_t bytes = 4 * os::granularity();
+  char* p = static_cast<char*>(os::reserve(bytes, os::granularity()));
+  ASSERT_NE(p, nullptr);
+  ASSERT_TRUE(os::commit(p, bytes));
+  for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(p[i], 0);
+  memset(p, 1, bytes);
+  ASSERT_TRUE(os::commit(p, bytes)) << "committing twice is allowed";
+  EXPECT_EQ(p[0], 1);
+  ASSERT_TRUE(os::purge(p + os::granularity(), os::granularity()));
+  EXPECT_EQ(p[os::granularity() - 1], 1);
+  EXPECT_EQ(p[os::granularity()], 0);
+  EXPECT_EQ(p[2 * os::granularity() - 1], 0);
+  EXPECT_EQ(p[2 * os::granularity()], 1);
+  os::release(p, bytes);
+}
+
+TEST(System, AnImpossibleReservationIsRefusedAndErrnoIsKept) {
+  errno = 77;
+  EXPECT_EQ(os::reserve(size_t{1} << 62, os::granularity()), nullptr);
+  EXPECT_EQ(os::map_block(size_t{1} << 62, os::granularity()), nullptr);
+  EXPECT_FALSE(os::commit(reinterpret_cast<void*>(os::granularity()), os::granularity()));
+  EXPECT_EQ(errno, 77);
+}
+
+TEST(System, ABlockMovesWithItsContent) {
+  const size_t bytes = size_t{1} << 20;
+  char* p = static_cast<char*>(os::map_block(bytes, bytes));
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(number(p) % bytes, 0u);
+  memset(p, 5, bytes);
+  char* moved = static_cast<char*>(os::remap_block(p, bytes, 8 * bytes, false));
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(moved[0], 5);
+  EXPECT_EQ(moved[bytes - 1], 5);
+  EXPECT_EQ(moved[bytes], 0);
+  EXPECT_EQ(os::remap_block(moved, 8 * bytes, bytes, true), moved);
+  os::release(moved, bytes);
+}
+
+TEST(System, TheClockNeverGoesBack) {
+  uint64_t before = os::now_ns();
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t now = os::now_ns();
+    ASSERT_GE(now, before);
+    before = now;
+  }
+  EXPECT_NE(os::now_coarse_ns(), 0u);
+}
+
+int exits = 0;
+
+TEST(System, AThreadThatArmedItsExitIsHeardOf) {
+  ASSERT_TRUE(os::register_thread_exit([](void* argument) { exits += *static_cast<int*>(argument); }));
+  static int armed = 3;
+  std::thread([] { os::arm_thread_exit(&armed); }).join();
+  std::thread([] {}).join();
+  EXPECT_EQ(exits, 3);
+}
+
+TEST(SystemDeathTest, AFatalErrorIsOneLineWithTheAddress) {
+  EXPECT_DEATH(fatal("something broke", reinterpret_cast<void*>(0x1a2b)),
+               "^loam: something broke \\(address 0x1a2b\\)\n$");
+  EXPECT_DEATH(fatal("no address"), "^loam: no address\n$");
+}
+
+TEST(SystemDeathTest, MisuseAbortsUnlessItIsOnlyReported) {
+  EXPECT_DEATH(report_misuse("double free", reinterpret_cast<void*>(0x10)), "double free .address 0x10");
+  set_corruption_policy(CorruptionPolicy::kReport);
+  testing::internal::CaptureStderr();
+  report_misuse("double free", reinterpret_cast<void*>(0x10));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "loam: double free (address 0x10)\n");
+  set_corruption_policy(CorruptionPolicy::kAbort);
+}
+
+TEST(SystemDeathTest, ReservedMemoryCannotBeTouched) {
+  char* p = static_cast<char*>(os::reserve(os::granularity(), os::granularity()));
+  ASSERT_NE(p, nullptr);
+  EXPECT_DEATH(*p = 1, "");
+  os::release(p, os::granularity());
+}
+
+}  // namespace
+}  // namespace loam
