@@ -1,7 +1,9 @@
-// Writing to a block, so that resident memory means something.
+// What experiments do with blocks: check them, write to them, and rest with one now and then.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 
 #include "system.h"
 
@@ -20,6 +22,17 @@ inline void* must(void* block, size_t bytes) {
   if (block != nullptr || bytes == 0) return block;
   fail(kExitFailed, "workload: the allocator had no memory for a request; lower the sizes or "
                     "counts (--help lists them)");
+}
+
+// A program at rest still does a little now and then, and heaps without a thread of their own
+// notice that time passes only when they are called: one small block every 10 ms.
+inline void idle(uint64_t ms) {
+  for (uint64_t slept = 0; slept < ms; slept += 10) {
+    sleep_ms(10);
+    void* p = must(std::malloc(48), 48);
+    touch(p, 48);
+    std::free(p);
+  }
 }
 
 }  // namespace lab
