@@ -1,4 +1,214 @@
-use clap::Args;
-/// x
+//! `loam lab`: its arguments, resolved into plain options. clap's types stop here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// Measure allocators against each other and show what was found.
+///
+/// Each experiment is a program that is run afresh for every trial, with one allocator after the
+/// other preloaded, in an order that changes from round to round. After every trial the results
+/// file is written anew, so that an interruption loses nothing; tables and the report are made
+/// from that file alone (`loam lab show`). Without a NAME the quick set is run: about two minutes.
 #[derive(Debug, Args)]
-pub struct LabArgs {}
+#[command(args_conflicts_with_subcommands = true, after_help = EXPERIMENTS_HINT)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    verb: Option<LabVerb>,
+
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+const EXPERIMENTS_HINT: &str = "\
+Examples:
+  loam lab                                          the quick set, every allocator found
+  loam lab lfh --allocators system,loam,jemalloc    one experiment, three allocators
+  loam lab lfh --allocators jemalloc,tight=jemalloc:MALLOC_CONF=dirty_decay_ms:0
+                                                    two settings of one allocator
+  loam lab --json r.json --resume                   go on where an interruption stopped
+  loam lab show r.json --html r.html                table and report again
+  loam lab compare before.json after.json           what changed between two runs";
+
+#[derive(Debug, Subcommand)]
+enum LabVerb {
+    Show(ShowArgs),
+    Compare(CompareArgs),
+}
+
+#[derive(Debug, Args)]
+struct MeasureArgs {
+    /// Experiments to run; without any, the quick set (with --full: all that are built)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Small sizes and few rounds (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+
+    /// Full sizes and more rounds
+    #[arg(long)]
+    full: bool,
+
+    /// Allocators to measure: NAME, PATH or LABEL=NAME, each with :VARIABLE=VALUE settings
+    ///
+    /// Separated by commas; the option may be repeated. NAME is one of those that `loam
+    /// allocators` lists; PATH is a shared object. `NAME:memory` is the setting with which the
+    /// allocator's authors advise to save memory. Without the option: every allocator found.
+    #[arg(long, value_name = "LIST")]
+    allocators: Vec<String>,
+
+    /// Where the results go (default: loam-lab-DATE.json here)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Where the report goes (default: beside the results)
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Seeds every random choice of the experiments
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Rounds: trials of each allocator (default: 3, with --full 9)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    trials: Option<u32>,
+
+    /// Keep the finished trials of the results file and run what is missing
+    #[arg(long, requires = "json")]
+    resume: bool,
+
+    /// Seconds after which a trial is stopped (default: 120, with --full 3600)
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    timeout: Option<u64>,
+
+    /// Where the workloads are, for tests
+    #[arg(long, value_name = "DIR", hide = true)]
+    workloads_dir: Option<PathBuf>,
+}
+
+/// Show a results file: the table again, and the report if asked for.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// A results file that `loam lab` wrote
+    results: PathBuf,
+
+    /// Write the report to this file too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Compare two results files: what changed from A to B, for each experiment and allocator.
+#[derive(Debug, Args)]
+struct CompareArgs {
+    /// The results to compare with
+    a: PathBuf,
+    /// The results to judge
+    b: PathBuf,
+}
+
+/// What `lab` is to do.
+#[derive(Debug)]
+pub enum LabAction {
+    /// Run experiments.
+    Measure(MeasureOptions),
+    /// Draw a results file.
+    Show {
+        /// The results file.
+        results: PathBuf,
+        /// Where the report goes, if one is wanted.
+        html: Option<PathBuf>,
+    },
+    /// Compare two results files.
+    Compare {
+        /// The earlier.
+        a: PathBuf,
+        /// The later.
+        b: PathBuf,
+    },
+}
+
+/// Which of its two sizes an experiment runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// Small, for a first look.
+    Quick,
+    /// As the articles had it, or larger.
+    Full,
+}
+
+impl Form {
+    /// As the workloads' command line and the reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Quick => "quick",
+            Form::Full => "full",
+        }
+    }
+}
+
+/// What to measure and where to put it.
+#[derive(Debug)]
+pub struct MeasureOptions {
+    /// Experiments; none means the set that belongs to the form.
+    pub names: Vec<String>,
+    /// Size of the experiments.
+    pub form: Form,
+    /// Allocators as the user wrote them; none means every one found.
+    pub allocators: Vec<String>,
+    /// Results file, if named.
+    pub json: Option<PathBuf>,
+    /// Report, if named.
+    pub html: Option<PathBuf>,
+    /// Seed of the experiments.
+    pub seed: u64,
+    /// Trials of each allocator.
+    pub rounds: u32,
+    /// Whether to go on with the results file.
+    pub resume: bool,
+    /// Longest time for one trial.
+    pub timeout: Duration,
+    /// Where the workloads are, if not where the build puts them.
+    pub workloads_dir: Option<PathBuf>,
+}
+
+impl LabArgs {
+    /// Fills in what depends on the form.
+    pub fn resolve(self) -> LabAction {
+        match self.verb {
+            Some(LabVerb::Show(show)) => LabAction::Show {
+                results: show.results,
+                html: show.html,
+            },
+            Some(LabVerb::Compare(compare)) => LabAction::Compare {
+                a: compare.a,
+                b: compare.b,
+            },
+            None => LabAction::Measure(self.measure.resolve()),
+        }
+    }
+}
+
+impl MeasureArgs {
+    fn resolve(self) -> MeasureOptions {
+        let form = if self.full { Form::Full } else { Form::Quick };
+        let (rounds, timeout) = match form {
+            Form::Quick => (3, 120),
+            Form::Full => (9, 3600),
+        };
+        MeasureOptions {
+            names: self.names,
+            form,
+            allocators: self.allocators,
+            json: self.json,
+            html: self.html,
+            seed: self.seed,
+            rounds: self.trials.unwrap_or(rounds),
+            resume: self.resume,
+            timeout: Duration::from_secs(self.timeout.unwrap_or(timeout)),
+            workloads_dir: self.workloads_dir,
+        }
+    }
+}

@@ -1,7 +1,123 @@
+//! `loam lab`: measure allocators, keep what was measured, draw it.
+//!
+//! ```text
+//! plan (which experiments, which allocators, where the results go)
+//!   -> measure (a process a trial; the results file is rewritten after each)
+//!   -> results file
+//!   -> analyse (medians, intervals, ratios paired by round)
+//!   -> draw (the table on the terminal, the HTML report)
+//! ```
+//!
+//! `show` and `compare` start from the results file, and so does everything that `measure` prints
+//! at its end: what can be seen right after measuring can be seen again later.
+
+pub mod analyse;
 pub mod args;
-pub fn run(
-    _a: Box<args::LabArgs>,
-    _l: &crate::layout::Layout,
-) -> anyhow::Result<crate::exit::Exit> {
-    Ok(crate::exit::Exit::Done)
+mod compare;
+pub mod draw;
+pub mod experiments;
+mod identity;
+mod measure;
+mod outputs;
+mod plan;
+pub mod results;
+mod resume;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::exit::{Coded, Exit};
+use crate::layout::Layout;
+use crate::output;
+use args::{LabAction, LabArgs, MeasureOptions};
+use measure::stop::Stop;
+use measure::{Bench, Ending};
+use outputs::Outputs;
+use results::{store, Results};
+
+/// Runs the verb.
+pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
+    match args.resolve() {
+        LabAction::Measure(options) => measure(&options, layout),
+        LabAction::Show { results, html } => show(&results, html.as_deref()),
+        LabAction::Compare { a, b } => {
+            let (before, after) = (store::load(&a)?, store::load(&b)?);
+            let styled = output::stdout_is_styled();
+            output::write_stdout(&compare::render(&before, &after, styled))?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
+    let plan = plan::make(options, layout)?;
+    let outputs = Outputs::claim(options.json.as_deref(), options.html.as_deref())?;
+    let mut results = plan.into_results(options, layout);
+    if options.resume {
+        resume::take_over(&mut results, outputs.json.path())?;
+    }
+    announce(&results, &outputs);
+    let bench = Bench {
+        timeout: options.timeout,
+        stop: Stop::on_signals()?,
+    };
+    let ending = measure::measure(&mut results, &outputs.json, &bench);
+
+    // Drawn even after an error: what was measured is worth seeing.
+    output::write_stdout(&draw::table::render(&results, output::stdout_is_styled()))?;
+    if let Ending::Unsaved { error, lost } = ending {
+        let message = format!(
+            "{error}\n  Measuring was stopped. Finished trials up to this one are in the file; \
+             not in it: {lost}.\n  --resume goes on from there."
+        );
+        return Err(Coded {
+            exit: Exit::Error,
+            message,
+        }
+        .into());
+    }
+    draw::report(&results, &outputs.html)?;
+    eprintln!("results: {}", outputs.json.path().display());
+    eprintln!("report:  {}", outputs.html.path().display());
+    Ok(match ending {
+        Ending::Interrupted(signal) => {
+            eprintln!(
+                "interrupted; {} not run. `--json {} --resume` runs what is missing.",
+                output::words::count(results.missing(), "trial"),
+                outputs.json.path().display()
+            );
+            Exit::Signal(signal)
+        }
+        _ if results.failed().next().is_some() => Exit::Finding,
+        _ => Exit::Done,
+    })
+}
+
+fn announce(results: &Results, outputs: &Outputs) {
+    for record in results.allocators.iter().filter(|record| !record.measured) {
+        let reason = record.reason.as_deref().unwrap_or("absent");
+        let remedy = record
+            .remedy
+            .as_ref()
+            .map(|r| format!(" (to get it: {r})"))
+            .unwrap_or_default();
+        eprintln!("not measured: {}: {reason}{remedy}", record.label);
+    }
+    let done = results.trials.iter().filter(|trial| !trial.warm_up).count();
+    if done > 0 {
+        let trials = output::words::count(done, "finished trial");
+        eprintln!("resuming {}: {trials} kept", outputs.json.path().display());
+    }
+}
+
+fn show(path: &Path, html: Option<&Path>) -> Result<Exit> {
+    let results = store::load(path)?;
+    output::write_stdout(&draw::table::render(&results, output::stdout_is_styled()))?;
+    if let Some(html) = html {
+        let store = store::Store::claim(html, draw::looks_like_report)?;
+        draw::report(&results, &store)?;
+        eprintln!("report:  {}", store.path().display());
+    }
+    Ok(Exit::Done)
 }

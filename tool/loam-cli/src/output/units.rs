@@ -14,7 +14,7 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes.
     Bytes,
-    /// A part of a whole; 0.15 is written 15 %.
+    /// A part of a whole; 0.15 is written 15%.
     Percent,
     /// A plain number of things.
     Count,
@@ -33,7 +33,7 @@ impl Unit {
             Unit::Seconds => seconds(value),
             Unit::Nanoseconds => seconds(value * 1e-9),
             Unit::Bytes => bytes(value),
-            Unit::Percent => format!("{} %", significant(value * 100.0)),
+            Unit::Percent => format!("{}%", significant(value * 100.0)),
             Unit::Count => decimal(value),
             Unit::Ratio => ratio(value),
         }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(Unit::PerSecond.show(21_345_678.0), "21.3 M/s");
         assert_eq!(Unit::Bytes.show(1_288_490_189.0), "1.20 GiB");
         assert_eq!(Unit::Bytes.show(512.0), "512 B");
-        assert_eq!(Unit::Percent.show(0.1534), "15.3 %");
+        assert_eq!(Unit::Percent.show(0.1534), "15.3%");
         assert_eq!(Unit::Seconds.show(0.035), "35.0 ms");
         assert_eq!(Unit::Seconds.show(125.4), "2 min 05 s");
         assert_eq!(Unit::Nanoseconds.show(1500.0), "1.50 us");
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn rounding_does_not_add_a_digit() {
-        assert_eq!(Unit::Percent.show(0.09996), "10.0 %");
+        assert_eq!(Unit::Percent.show(0.09996), "10.0%");
         assert_eq!(duration(59.7), "1 min 00 s");
     }
 }

@@ -1,0 +1,179 @@
+//! Figures: one number of a run each, and the tables that they make.
+
+use serde::Serialize;
+
+use super::runs::{Row, Run, View};
+use super::stats::{self, Summary};
+use crate::lab::results::lines::Checkpoint;
+use crate::output::units::Unit;
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+    /// Neither; it is shown because it explains the others.
+    Neither,
+}
+
+/// One number of a run.
+#[derive(Clone)]
+pub struct Figure {
+    /// Tells figures apart in files.
+    pub id: &'static str,
+    /// The column's heading.
+    pub title: &'static str,
+    /// How it is made, for the report.
+    pub meaning: &'static str,
+    /// How it is written.
+    pub unit: Unit,
+    /// Which way is good.
+    pub better: Better,
+    /// The number.
+    pub of: fn(&Run) -> Option<f64>,
+}
+
+/// A row's value for a figure.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// The value over all rounds.
+    pub value: Summary,
+    /// The value divided by the base row's, paired by round.
+    pub ratio: Option<Summary>,
+    /// Whether no comparable row is better.
+    pub is_best: bool,
+}
+
+/// A table of an experiment.
+pub struct FigureTable<'v> {
+    /// What it was made from.
+    pub view: &'v View<'v>,
+    /// Its columns.
+    pub figures: Vec<Figure>,
+    /// Rows by columns; as the rows of the view.
+    pub cells: Vec<Vec<Option<Cell>>>,
+}
+
+impl<'v> FigureTable<'v> {
+    /// Computes every cell.
+    pub fn of(view: &'v View<'v>, figures: Vec<Figure>) -> FigureTable<'v> {
+        let mut columns: Vec<Vec<Option<Cell>>> =
+            figures.iter().map(|figure| column(view, figure)).collect();
+        // A figure that no row has makes no column.
+        let used: Vec<bool> = columns
+            .iter()
+            .map(|column| column.iter().any(Option::is_some))
+            .collect();
+        let mut keep = used.iter();
+        columns.retain(|_| *keep.next().expect("one flag a column"));
+        let mut keep = used.iter();
+        let figures: Vec<Figure> = figures
+            .into_iter()
+            .filter(|_| *keep.next().expect("one flag a column"))
+            .collect();
+        let cells = (0..view.rows.len())
+            .map(|row| columns.iter().map(|column| column[row]).collect())
+            .collect();
+        FigureTable {
+            view,
+            figures,
+            cells,
+        }
+    }
+
+    /// The cell of a row for the figure of that id.
+    pub fn cell(&self, row: usize, id: &str) -> Option<&Cell> {
+        let column = self.figures.iter().position(|figure| figure.id == id)?;
+        self.cells[row][column].as_ref()
+    }
+
+    /// The row of the base variant that is best by a figure.
+    pub fn best(&self, id: &str) -> Option<usize> {
+        (0..self.cells.len()).find(|row| self.cell(*row, id).is_some_and(|cell| cell.is_best))
+    }
+
+    /// Index of the row of that allocator in the base variant.
+    pub fn row_of(&self, allocator: &str) -> Option<usize> {
+        let variant = &self.view.base_row()?.variant;
+        let is_it = |row: &Row| row.allocator == allocator && row.variant == *variant;
+        self.view.rows.iter().position(is_it)
+    }
+}
+
+fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
+    let base = view
+        .base_row()
+        .map(|row| row.values(figure.of))
+        .unwrap_or_default();
+    let mut cells: Vec<Option<Cell>> = view
+        .rows
+        .iter()
+        .map(|row| {
+            let values = row.values(figure.of);
+            let plain: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+            Some(Cell {
+                value: Summary::of(&plain)?,
+                ratio: stats::paired_ratio(&values, &base),
+                is_best: false,
+            })
+        })
+        .collect();
+    // Only allocators compete: a null allocator that frees nothing would always be the fastest.
+    let variant = view.base_row().map(|row| row.variant.as_str());
+    let competes = |index: usize| Some(view.rows[index].variant.as_str()) == variant;
+    let medians = || {
+        let all = cells
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| competes(*index));
+        all.filter_map(|(_, cell)| cell.map(|cell| cell.value.median))
+    };
+    let best = match figure.better {
+        Better::Higher => medians().reduce(f64::max),
+        Better::Lower => medians().reduce(f64::min),
+        Better::Neither => None,
+    };
+    let competitors = medians().count();
+    for (index, cell) in cells.iter_mut().enumerate() {
+        if let Some(cell) = cell {
+            cell.is_best = competitors > 1 && competes(index) && best == Some(cell.value.median);
+        }
+    }
+    cells
+}
+
+/// Operations of these points by the time that they took.
+pub fn rate<'p>(points: impl IntoIterator<Item = &'p Checkpoint>) -> Option<f64> {
+    let mut operations = 0.0;
+    let mut seconds = 0.0;
+    for point in points {
+        operations += point.operations.unwrap_or(0.0);
+        seconds += point.seconds.unwrap_or(0.0);
+    }
+    (seconds > 0.0 && operations > 0.0).then(|| operations / seconds)
+}
+
+/// The largest value of a key over all points.
+pub fn largest(run: &Run, key: &str) -> Option<f64> {
+    run.points()
+        .filter_map(|point| point.number(key))
+        .reduce(f64::max)
+}
+
+/// The last value of a key.
+pub fn last(run: &Run, key: &str) -> Option<f64> {
+    run.points().filter_map(|point| point.number(key)).last()
+}
+
+/// The mean over the last three points that have the key.
+pub fn mean_of_last_three(points: &[Checkpoint], key: &str) -> Option<f64> {
+    let values: Vec<f64> = points
+        .iter()
+        .filter_map(|point| point.number(key))
+        .collect();
+    let tail = &values[values.len().saturating_sub(3)..];
+    (!tail.is_empty()).then(|| tail.iter().sum::<f64>() / tail.len() as f64)
+}

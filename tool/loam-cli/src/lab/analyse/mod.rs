@@ -1,0 +1,11 @@
+//! From raw lines to figures: nothing here measures, and nothing here draws.
+//!
+//! ```text
+//! trials -> runs (checkpoints by series, one run for each variant of a trial)
+//!        -> rows (all runs of one variant under one allocator)
+//!        -> figures: median and interval of a row; ratio to the base row, paired by round
+//! ```
+
+pub mod figures;
+pub mod runs;
+pub mod stats;

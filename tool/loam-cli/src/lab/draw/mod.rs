@@ -1,0 +1,21 @@
+//! What people see: the terminal's table and the HTML report. Everything is drawn from a results
+//! file; nothing here measures.
+
+pub mod chart;
+mod html;
+mod page;
+pub mod table;
+
+pub use html::{looks_like_report, report};
+
+use super::experiments::{self, Experiment};
+use super::results::Results;
+
+/// The experiments of a results file, in its order.
+pub fn experiments_of(results: &Results) -> Vec<Box<dyn Experiment>> {
+    results
+        .experiments
+        .iter()
+        .map(|record| experiments::of_name(&record.name))
+        .collect()
+}

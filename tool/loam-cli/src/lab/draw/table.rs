@@ -1,0 +1,198 @@
+//! The table at the end of `loam lab`: an experiment each, a row for every allocator, and a
+//! sentence for every row.
+
+use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
+
+use crate::lab::analyse::figures::{Cell, Figure, FigureTable};
+use crate::lab::analyse::runs::View;
+use crate::lab::analyse::stats::{Method, Summary};
+use crate::lab::experiments::Experiment;
+use crate::lab::results::{Results, State};
+use crate::output::units::{ratio, Unit};
+use crate::output::{bold, dim, words};
+
+/// The whole output. With `styled` the best of each column is bold; without, it has an asterisk.
+pub fn render(results: &Results, styled: bool) -> String {
+    let mut text = String::new();
+    for experiment in super::experiments_of(results) {
+        text += &one_experiment(results, experiment.as_ref(), styled);
+    }
+    text + &footer(results, styled)
+}
+
+fn one_experiment(results: &Results, experiment: &dyn Experiment, styled: bool) -> String {
+    let bold = bold();
+    let view = View::of(results, experiment.name());
+    let mut text = format!(
+        "{bold}{}: {}{bold:#}\n",
+        experiment.name(),
+        experiment.title()
+    );
+    if view.rows.is_empty() {
+        return text + "  No trial of it was finished.\n\n";
+    }
+    let table = FigureTable::of(&view, experiment.figures());
+    text += &figures(&table, styled);
+    text += "\n";
+    for (index, row) in view.rows.iter().enumerate() {
+        let sentence = experiment.sentence(&table, index);
+        text += &wrapped(&format!("{}: {sentence}", row.label()));
+    }
+    text + "\n"
+}
+
+fn figures(figures: &FigureTable, styled: bool) -> String {
+    let bold = bold();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let mut header = vec![TableCell::new(String::new())];
+    for figure in &figures.figures {
+        let cell = TableCell::new(format!("{bold}{}{bold:#}", figure.title));
+        header.push(cell.set_alignment(CellAlignment::Right));
+    }
+    table.set_header(header);
+    for (index, (row, cells)) in figures.view.rows.iter().zip(&figures.cells).enumerate() {
+        let is_base = figures.view.base == Some(index);
+        let mut line = vec![TableCell::new(row.label())];
+        for (figure, cell) in figures.figures.iter().zip(cells) {
+            let text = cell.map_or_else(
+                || "-".to_owned(),
+                |cell| show(figure, &cell, is_base, styled),
+            );
+            line.push(TableCell::new(text).set_alignment(CellAlignment::Right));
+        }
+        table.add_row(line);
+    }
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n") + "\n"
+}
+
+/// Two lines: the value, and below it the ratio to the base with its interval; for the base
+/// itself, and for figures that are ratios already, the interval of the value.
+fn show(figure: &Figure, cell: &Cell, is_base: bool, styled: bool) -> String {
+    let value = figure.unit.show(cell.value.median);
+    let value = match (cell.is_best, styled) {
+        (true, true) => format!("{0}{value}{0:#}", bold()),
+        (true, false) => format!("*{value}"),
+        (false, _) => value,
+    };
+    let dim = dim();
+    let second = if is_base || figure.unit == Unit::Ratio {
+        spread(&cell.value, |value| figure.unit.show(value))
+    } else {
+        let Some(summary) = cell.ratio else {
+            return value;
+        };
+        let plain = |value| ratio(value).trim_end_matches('x').to_owned();
+        format!("{} {}", ratio(summary.median), spread(&summary, plain))
+    };
+    format!("{value}\n{dim}{}{dim:#}", second.trim())
+}
+
+fn spread(summary: &Summary, show: impl Fn(f64) -> String) -> String {
+    let (low, high) = (show(summary.low), show(summary.high));
+    match summary.method {
+        Method::Single => String::new(),
+        _ if low == high => String::new(),
+        _ => format!("({low} - {high})"),
+    }
+}
+
+fn wrapped(sentence: &str) -> String {
+    const WIDTH: usize = 98;
+    let mut text = String::new();
+    let mut line = "  ".to_owned();
+    for word in sentence.split(' ') {
+        if line.chars().count() + word.chars().count() > WIDTH && line.trim() != "" {
+            text += line.trim_end();
+            text += "\n";
+            line = "    ".to_owned();
+        }
+        line += word;
+        line.push(' ');
+    }
+    text + line.trim_end() + "\n"
+}
+
+fn footer(results: &Results, styled: bool) -> String {
+    let mut lines = Vec::new();
+    let best = if styled { "Bold" } else { "An asterisk" };
+    lines.push(format!(
+        "{best} marks the best of a column. Second lines: the median of the ratios to the \
+         system's malloc (1.00x), paired by round, and their {}.",
+        if results.options.rounds >= crate::lab::analyse::stats::BOOTSTRAP_FROM as u32 {
+            "95% bootstrap interval"
+        } else {
+            "range"
+        }
+    ));
+    lines.push(format!(
+        "{} of each allocator, form {}, seed {}; {}.",
+        words::count(results.options.rounds as usize, "trial"),
+        results.options.form.name(),
+        results.options.seed,
+        results.machine.summary()
+    ));
+    lines.extend(remarks(results));
+    lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// What is missing or doubtful about a run; also the report's.
+pub fn remarks(results: &Results) -> Vec<String> {
+    let mut lines = Vec::new();
+    match results.state {
+        State::Complete => {}
+        State::Interrupted => lines.push("The run was interrupted.".to_owned()),
+        State::Stopped => lines.push("The run was stopped by an error.".to_owned()),
+        State::Running => {
+            lines.push("The run is under way, or ended without finishing.".to_owned());
+        }
+    }
+    let missing = results.missing();
+    if missing > 0 {
+        let trials = words::count(missing, "planned trial");
+        lines.push(format!(
+            "Missing: {trials} did not run (--resume runs what is missing)."
+        ));
+    }
+    for trial in results.failed() {
+        let reason = trial.reason.as_deref().unwrap_or("no reason recorded");
+        lines.push(format!("Failed: {}: {reason}.", trial.describe()));
+    }
+    for record in results.allocators.iter().filter(|record| !record.measured) {
+        let reason = record.reason.as_deref().unwrap_or("absent");
+        let remedy = record
+            .remedy
+            .as_ref()
+            .map(|r| format!(" ({r})"))
+            .unwrap_or_default();
+        lines.push(format!("Not measured: {}: {reason}{remedy}.", record.label));
+    }
+    lines.extend(noise(results));
+    lines
+}
+
+fn noise(results: &Results) -> Option<String> {
+    let measured = || results.trials.iter().filter(|trial| trial.is_measured());
+    let noisy = measured().filter(|trial| trial.noisy).count();
+    if noisy == 0 {
+        return None;
+    }
+    let left_out: usize = super::experiments_of(results)
+        .iter()
+        .flat_map(|experiment| View::of(results, experiment.name()).rows)
+        .map(|row| row.left_out)
+        .sum();
+    Some(format!(
+        "Noise: during {noisy} of {} the machine was busy with something else; {}.",
+        words::count(measured().count(), "trial"),
+        match left_out {
+            0 => "they count all the same, because too few quiet ones are left".to_owned(),
+            n if n == noisy => "they do not count".to_owned(),
+            n => format!("{n} of them do not count, the others do, for lack of quiet ones"),
+        }
+    ))
+}

@@ -1,0 +1,304 @@
+//! `tokens`: the preprocessor that got slower every run.
+
+use super::phrases;
+use super::{generic, CaseContext, Experiment};
+use crate::lab::analyse::figures::{Better, Figure, FigureTable};
+use crate::lab::analyse::runs::{Row, Run, View, PLAIN};
+use crate::lab::args::Form;
+use crate::lab::draw::chart::{self, Axis, Chart};
+use crate::lab::results::lines::Checkpoint;
+use crate::lab::results::Case;
+use crate::output::units::Unit;
+use crate::output::words;
+
+/// The preprocessor that got slower every run.
+pub struct Tokens;
+
+const MAIN: &str = "runs";
+const AFTER: &str = "after";
+
+/// The article's other designs of the program, compared on one allocator.
+const DESIGNS: [&str; 3] = ["null", "pool", "arena"];
+/// Its last cure: a private low-fragmentation heap, which only this project's library offers.
+const PRIVATE_HEAP: &str = "loam-lfh";
+
+/// The article's program slowed by 40 % a run; anything above this is worth naming.
+const SLOWED: f64 = 1.05;
+
+fn runs(run: &Run) -> Option<&[Checkpoint]> {
+    run.series(MAIN).map(|series| series.points.as_slice())
+}
+
+fn total_seconds(run: &Run) -> Option<f64> {
+    runs(run)?.iter().map(|point| point.seconds).sum()
+}
+
+/// The last run's time by the second's: the first also warms the page cache and the heap.
+fn last_by_second(run: &Run) -> Option<f64> {
+    let points = runs(run)?;
+    let last = points.last().filter(|_| points.len() > 2)?;
+    Some(last.seconds? / points.get(1)?.seconds?)
+}
+
+fn last_by_first(run: &Run) -> Option<f64> {
+    let points = runs(run)?;
+    let last = points.last().filter(|_| points.len() > 1)?;
+    Some(last.seconds? / points.first()?.seconds?)
+}
+
+impl Experiment for Tokens {
+    fn name(&self) -> &str {
+        "tokens"
+    }
+
+    fn title(&self) -> String {
+        "The preprocessor that got slower every run".to_owned()
+    }
+
+    fn question(&self) -> String {
+        "A preprocessor reads the system's own headers again and again in one process and frees \
+         everything after each run: does the next run get slower, and does the memory come back?"
+            .to_owned()
+    }
+
+    fn cases(&self, plan: &CaseContext) -> Vec<Case> {
+        let mut cases = vec![plan.case(PLAIN, &[], plan.labels.to_vec())];
+        // The other designs explain the figures and do not compete: in the quick form one round
+        // of them is enough.
+        let rounds = if plan.form == Form::Quick {
+            1
+        } else {
+            plan.rounds
+        };
+        if let Some(reference) = plan.reference() {
+            for design in DESIGNS {
+                let case = plan.case(design, &["--variant", design], vec![reference.clone()]);
+                cases.push(Case { rounds, ..case });
+            }
+        }
+        if let Some(loam) = plan.loam {
+            let arguments = ["--variant", PRIVATE_HEAP];
+            let case = plan.case(PRIVATE_HEAP, &arguments, vec![loam.to_owned()]);
+            cases.push(Case { rounds, ..case });
+        }
+        cases
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        vec![
+            Figure {
+                id: "seconds",
+                title: "all runs",
+                meaning: "seconds of all runs together",
+                unit: Unit::Seconds,
+                better: Better::Lower,
+                of: total_seconds,
+            },
+            Figure {
+                id: "slowdown",
+                title: "last / first run",
+                meaning: "time of the last run divided by that of the first",
+                unit: Unit::Ratio,
+                better: Better::Lower,
+                of: last_by_first,
+            },
+            Figure {
+                id: "steady",
+                title: "last / second",
+                meaning: "time of the last run divided by that of the second, which no longer \
+                          fills caches and the heap",
+                unit: Unit::Ratio,
+                better: Better::Lower,
+                of: last_by_second,
+            },
+            generic::peak(),
+            Figure {
+                id: "freed",
+                title: "left when freed",
+                meaning: "resident memory after the last run, when everything is freed",
+                unit: Unit::Bytes,
+                better: Better::Lower,
+                of: |run| runs(run)?.last()?.resident_bytes,
+            },
+        ]
+    }
+
+    fn sentence(&self, table: &FigureTable, row: usize) -> String {
+        let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
+        let trend = value("steady").map(trend).unwrap_or_default();
+        let freed = value("freed").map(|bytes| format!("keeps {}", Unit::Bytes.show(bytes)));
+        let mut parts = Vec::new();
+        match table.view.base_row() {
+            Some(base) if table.view.base != Some(row) => {
+                // The ratio is one of times; a speed reads better.
+                if let Some(ratio) = table.cell(row, "seconds").and_then(|cell| cell.ratio) {
+                    parts.push(phrases::speed(&ratio.inverse(), &base.allocator));
+                }
+            }
+            _ => {
+                let total = value("seconds").map(|seconds| Unit::Seconds.show(seconds));
+                parts.push(format!(
+                    "what the others are compared with: {}",
+                    total.unwrap_or_else(|| "no time".to_owned())
+                ));
+            }
+        }
+        parts.push(trend);
+        parts.extend(freed);
+        parts.retain(|part| !part.is_empty());
+        parts.join("; ") + "."
+    }
+
+    fn findings(&self, table: &FigureTable) -> Vec<String> {
+        let mut findings = Vec::new();
+        findings.extend(phrases::leader(table, "seconds", "Fastest over all runs"));
+        findings.push(who_slows(table));
+        findings.extend(designs(table));
+        findings.extend(phrases::leader(
+            table,
+            "freed",
+            "After the last run, with everything freed, the smallest process",
+        ));
+        findings
+    }
+
+    fn charts(&self, view: &View) -> Vec<Chart> {
+        let x = || chart::x_axis(view, MAIN);
+        let plain =
+            |of: fn(&Checkpoint) -> Option<f64>| chart::curves(view, Row::is_plain, MAIN, of);
+        let reference = view
+            .base_row()
+            .map(|row| row.allocator.clone())
+            .unwrap_or_default();
+        let is_design = |row: &Row| row.variant != PLAIN || row.allocator == reference;
+        let designs = chart::curves(view, is_design, MAIN, |point| point.seconds);
+        let has_designs = view.rows.iter().any(|row| row.variant != PLAIN);
+        [
+            Chart::lines(
+                view,
+                "time",
+                "Time of each run",
+                "Every run does the same work, so a line that rises is a heap that gets slower. \
+                 Median of the rounds; the band is their range.",
+                x(),
+                Axis::of("Seconds a run", Unit::Seconds),
+                plain(|point| point.seconds),
+            ),
+            Chart::lines(
+                view,
+                "ratio",
+                "Each run against the first",
+                "1 is the time of the first run; the article's program rose by up to 0.4 a run.",
+                x(),
+                Axis::of("Time / time of the first run", Unit::Ratio),
+                plain(|point| point.number("slowdown")),
+            ),
+            Chart::lines(
+                view,
+                "memory",
+                "Resident memory after each run",
+                "Everything is freed at each of these points: what is left is what the allocator \
+                 keeps.",
+                x(),
+                Axis::of("Resident memory", Unit::Bytes),
+                plain(|point| point.resident_bytes),
+            ),
+            Chart::lines(
+                view,
+                "designs",
+                "The article's other designs",
+                "The same program with a null allocator that never frees, a block pool, an arena \
+                 and a private heap, beside plain malloc.",
+                x(),
+                Axis::of("Seconds a run", Unit::Seconds),
+                designs,
+            )
+            .filter(|_| has_designs),
+            Chart::lines(
+                view,
+                "after",
+                "Resident memory after asking for it back",
+                "After the last run and a call of malloc_trim, where the allocator has it.",
+                chart::steps_axis(view, AFTER),
+                Axis::of("Resident memory", Unit::Bytes),
+                chart::curves(view, Row::is_plain, AFTER, |point| point.resident_bytes),
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn trend(ratio: f64) -> String {
+    let percent = (ratio - 1.0) * 100.0;
+    if ratio > SLOWED {
+        format!("the last run takes {percent:.0}% longer than the second")
+    } else if ratio < 2.0 - SLOWED {
+        format!("the last run takes {:.0}% less than the second", -percent)
+    } else {
+        "runs stay equally fast".to_owned()
+    }
+}
+
+fn who_slows(table: &FigureTable) -> String {
+    let mut slowed = Vec::new();
+    for (index, row) in table
+        .view
+        .rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.variant == PLAIN)
+    {
+        let Some(cell) = table.cell(index, "steady") else {
+            continue;
+        };
+        if cell.value.median > SLOWED {
+            let percent = (cell.value.median - 1.0) * 100.0;
+            slowed.push(format!(
+                "{} (by {percent:.0}%)",
+                phrases::call(&row.allocator)
+            ));
+        }
+    }
+    if slowed.is_empty() {
+        "No allocator's last run takes more than 5% longer than its second: the article's \
+         slow-down is not seen here."
+            .to_owned()
+    } else {
+        format!(
+            "The last run takes longer than the second under {}.",
+            words::list(&slowed)
+        )
+    }
+}
+
+/// The article: the null allocator doubled the speed.
+fn designs(table: &FigureTable) -> Option<String> {
+    let said: Vec<String> = table
+        .view
+        .rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.variant != PLAIN)
+        .filter_map(|(index, row)| {
+            let ratio = table.cell(index, "seconds")?.ratio?;
+            let name = match row.variant.as_str() {
+                "null" => "never freeing",
+                "pool" => "a block pool",
+                "arena" => "an arena",
+                PRIVATE_HEAP => "a private low-fragmentation heap",
+                other => other,
+            };
+            Some(format!("{name} {:.2} times", 1.0 / ratio.median))
+        })
+        .collect();
+    let base = table.view.base_row()?;
+    (!said.is_empty()).then(|| {
+        format!(
+            "Against plain malloc on {}, the article's other designs reach this speed: {}.",
+            phrases::call(&base.allocator),
+            words::list(&said)
+        )
+    })
+}

@@ -1,0 +1,199 @@
+//! The results file on disk: checked before anything is measured, replaced whole after each trial.
+//!
+//! A new version is written beside the old one and renamed over it, so that at every moment the
+//! file is a complete one: a crash, a full disk or a cut-off power line costs one trial at most.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::{Results, FORMAT, VERSION};
+
+/// Why a results file can not be used.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// It can not be written.
+    #[error("{path} can not be written: {source}{}", hint(source))]
+    Unwritable { path: String, source: io::Error },
+    /// There is something else of that name.
+    #[error("{path} exists and is {what}; choose another name")]
+    Foreign { path: String, what: &'static str },
+    /// It can not be read.
+    #[error("{path} can not be read: {source}")]
+    Unreadable { path: String, source: io::Error },
+    /// It is not a results file.
+    #[error("{path} is no results file of `loam lab`: {reason}")]
+    NotResults { path: String, reason: String },
+    /// It is from the future.
+    #[error(
+        "{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam"
+    )]
+    TooNew { path: String, found: u64 },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room or name another place with --json"
+        }
+        io::ErrorKind::NotFound => "; the folder does not exist",
+        _ => "",
+    }
+}
+
+/// Where results or a report go.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+}
+
+impl Store {
+    /// Claims a place: fails now if it could not be written later. `is_ours` recognises a file
+    /// that may be replaced by its first bytes.
+    pub fn claim(path: &Path, is_ours: impl Fn(&[u8]) -> bool) -> Result<Store, StoreError> {
+        // A link keeps being a link: what it leads to is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let store = Store { path };
+        match fs::metadata(&store.path) {
+            Ok(meta) if meta.is_dir() => return Err(store.foreign("a folder")),
+            Ok(meta) if meta.is_file() => {
+                let head = read_head(&store.path).map_err(|error| store.unwritable(error))?;
+                if !head.is_empty() && !is_ours(&head) {
+                    return Err(store.foreign("not something that `loam lab` wrote"));
+                }
+            }
+            // A device or a pipe: it takes what is written or it does not.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(store.unwritable(error)),
+        }
+        // As large as an empty results file: a disk that is full already is found out here.
+        store
+            .try_out(&[b' '; 4096])
+            .map_err(|error| store.unwritable(error))?;
+        Ok(store)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Replaces the file.
+    pub fn replace(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        self.try_replace(write)
+            .map_err(|error| self.unwritable(error))
+    }
+
+    fn try_replace(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        if !self.is_replaceable() {
+            let mut file = BufWriter::new(File::options().write(true).open(&self.path)?);
+            write(&mut file)?;
+            return file.flush();
+        }
+        let mut file = BufWriter::new(self.beside()?);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // Data first, then the name: after a power cut the name must not lead to an empty file.
+        file.as_file().sync_all()?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Writes a trial piece beside the file and removes it again.
+    fn try_out(&self, piece: &[u8]) -> io::Result<()> {
+        if self.is_replaceable() {
+            let mut file = self.beside()?;
+            file.write_all(piece)?;
+            return file.as_file().sync_all();
+        }
+        let mut file = File::options().write(true).open(&self.path)?;
+        // /dev/full refuses even this; a pipe or terminal takes an empty line.
+        file.write_all(b"\n")
+    }
+
+    fn is_replaceable(&self) -> bool {
+        fs::metadata(&self.path).map_or(true, |meta| meta.is_file())
+    }
+
+    fn beside(&self) -> io::Result<tempfile::NamedTempFile> {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        tempfile::Builder::new()
+            .prefix(".loam-lab-")
+            // Like any file that a program creates; the default would be readable by its owner only.
+            .permissions(fs::Permissions::from_mode(0o666))
+            .tempfile_in(dir.unwrap_or(Path::new(".")))
+    }
+
+    fn unwritable(&self, source: io::Error) -> StoreError {
+        StoreError::Unwritable {
+            path: self.path.display().to_string(),
+            source,
+        }
+    }
+
+    fn foreign(&self, what: &'static str) -> StoreError {
+        StoreError::Foreign {
+            path: self.path.display().to_string(),
+            what,
+        }
+    }
+}
+
+fn read_head(path: &Path) -> io::Result<Vec<u8>> {
+    use io::Read;
+    let mut head = Vec::new();
+    File::open(path)?.take(4096).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Whether these are the first bytes of a results file.
+pub fn looks_like_results(head: &[u8]) -> bool {
+    String::from_utf8_lossy(head).contains(FORMAT)
+}
+
+/// Writes results.
+pub fn save(results: &Results, store: &Store) -> Result<(), StoreError> {
+    store.replace(|file| {
+        // Pretty for the eye; the workloads' own lines stay one line each.
+        serde_json::to_writer_pretty(&mut *file, results)?;
+        file.write_all(b"\n")
+    })
+}
+
+/// Reads results.
+pub fn load(path: &Path) -> Result<Results, StoreError> {
+    let shown = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|source| StoreError::Unreadable {
+        path: shown.clone(),
+        source,
+    })?;
+    let not_results = |reason: String| StoreError::NotResults {
+        path: shown.clone(),
+        reason,
+    };
+
+    #[derive(serde::Deserialize)]
+    struct Head {
+        format: Option<String>,
+        version: Option<u64>,
+    }
+    let head: Head = serde_json::from_str(&text).map_err(|error| not_results(error.to_string()))?;
+    if head.format.as_deref() != Some(FORMAT) {
+        return Err(not_results(format!("its \"format\" is not \"{FORMAT}\"")));
+    }
+    match head.version {
+        Some(version) if version > u64::from(VERSION) => Err(StoreError::TooNew {
+            path: shown,
+            found: version,
+        }),
+        Some(_) => serde_json::from_str(&text).map_err(|error| not_results(error.to_string())),
+        None => Err(not_results("it has no \"version\"".to_owned())),
+    }
+}
