@@ -1,0 +1,9 @@
+"""What ends a benchmark early, with a message for the person who started it."""
+
+
+class UsageError(Exception):
+    """The command line asks for something that does not exist; exit 2."""
+
+
+class SetupError(Exception):
+    """Something that the benchmark needs is missing; the message says how to get it; exit 2."""

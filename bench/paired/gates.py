@@ -1,0 +1,208 @@
+"""The gates of the design, and the two wider suites: what is run, what is read, what must hold.
+
+A gate is run as the list of its cases, one after another, and gives one sample: the figures of all
+cases together. Its checks are judged one by one.
+"""
+
+from dataclasses import dataclass, field
+
+from . import extract
+from .checks import Above, Own, Versus
+from .curves import Smooth, Steady
+from .trial import Case
+
+MIB = 1 << 20
+
+
+@dataclass
+class Step:
+    """One program of a gate: its case, how to read it, and a prefix for its figures' names."""
+
+    case: Case
+    read: callable
+    prefix: str = ""
+
+
+@dataclass
+class Gate:
+    """One row of the design's table (or a suite): steps to run, checks to judge."""
+
+    name: str
+    title: str
+    steps: list
+    checks: list = field(default_factory=list)
+    # Without contenders' A B B A rounds of their own: every peer takes part in every round.
+    all_in_every_round: bool = False
+    most_rounds: int = 1000  # for gates whose trials take a minute
+
+
+def build(workloads, bench, quick):
+    """Every gate, by name. `workloads` and `bench` are the folders of the programs."""
+
+    def lfh(name, threads):
+        iterations = 1_600_000 if quick else 25_600_000
+        words = "one thread" if threads == 1 else f"{threads} threads"
+        case = Case(workloads / "lfh", ["--iterations", iterations, "--threads", threads])
+        return Gate(
+            name,
+            f"LFH analysis, {iterations:,} operations, {words}",
+            [Step(case, extract.lfh)],
+            [
+                Versus("seconds", "speed", "s", 1.0, speed=True),
+                Versus("overhead", "overhead, mean of last 3", "%", 1.0, goal=0.75),
+            ],
+        )
+
+    def tokens():
+        runs = 4 if quick else 12
+        files = ["--files", 40] if quick else []
+        case = Case(workloads / "tokens", ["--runs", runs, *files])
+        return Gate(
+            "tokens",
+            f"token rounds, {runs} runs",
+            [Step(case, extract.tokens)],
+            [
+                Versus("seconds", "speed", "s", 1.0, speed=True),
+                Own("last_over_second", "last run / second", "", 1.02),
+                Versus("peak", "peak above start", "MiB", 1.05),
+                Own("trimmed", "above start after trim", "MiB", 4 * MIB),
+            ],
+        )
+
+    def queue():
+        return None
+
+    def handoff():
+        blocks = 1_000_000 if quick else 8_000_000
+        plain = Case(workloads / "handoff", ["--blocks", blocks])
+        mixed = Case(
+            workloads / "handoff", ["--blocks", blocks // 2, "--bytes", 16, "--bytes-most", 2000]
+        )
+        checks = []
+        for prefix, words in (("", "64 B"), ("mixed.", "16-2000 B")):
+            for figure, pairing in (("one", "1 to 1"), ("many", "N to N")):
+                key, title = f"{prefix}{figure}", f"{pairing}, {words}"
+                checks.append(Versus(f"{key}_seconds", f"speed {title}", "s", 1.0, speed=True))
+                checks.append(
+                    Own(f"{key}_peak_over_live", f"peak above live {title}", "MiB", 4 * MIB)
+                )
+        steps = [Step(plain, extract.handoff), Step(mixed, extract.handoff, "mixed.")]
+        return Gate("handoff", f"producer/consumer, {blocks:,} blocks", steps, checks)
+
+    def phase():
+        live = 20_000_000 if quick else 200_000_000
+        rounds = 3 if quick else 10
+        idle = 200 if quick else 2000
+        case = Case(
+            workloads / "phase", ["--live", live, "--rounds", rounds, "--idle-ms", idle]
+        )
+        return Gate(
+            "phase",
+            f"phase change, {live // 1_000_000} MB of small objects, {rounds} phases",
+            [Step(case, extract.phase)],
+            [
+                Versus("seconds", "speed", "s", 0.9, speed=True),
+                Versus("peak_ratio", "peak RSS / peak live", "", 1.0),
+                Versus("compacted", "resident after compact", "MiB", 0.9, goal=0.5),
+            ],
+        )
+
+    def sizes():
+        # Totals as far as a paired run can afford; the lab's full sweep goes through all of them.
+        share = 8 if quick else 1
+        rounds = 4 if quick else 6
+        sweep = ["--total", (128 * MIB) // share, "--rounds", rounds, "--idle-ms", 100]
+        steps = [
+            Step(Case(program, [*sweep, "--variant", variant]), extract.sizes, f"{variant}.")
+            for program in [workloads / "sizes"]
+            for variant in ("malloc", "aligned")
+        ]
+        for size, gib in ((64, 1), (1024, 2), (65504, 8), (65536, 8), (1 << 20, 8)):
+            # What comes back after the last free is asked of the step that holds the most.
+            idle = 10_000 // share if size == 1024 else 100
+            total = ["--total", gib * 1024 * MIB // share, "--rounds", rounds, "--idle-ms", idle]
+            case = Case(workloads / "sizes", ["--variant", "malloc", "--size", size, *total])
+            steps.append(Step(case, extract.sizes, f"{gib}GiB-{size}."))
+        alternating = ["--total", 8 * 1024 * MIB // share, "--rounds", rounds + 2, "--idle-ms", 100]
+        case = Case(workloads / "sizes", ["--variant", "alternating", *alternating])
+        steps.append(Step(case, extract.sizes, "alternating."))
+        checks = [
+            Versus("malloc.mean_ns", "speed, all sizes", "ns", 1.0, speed=True),
+            Versus("aligned.mean_ns", "speed, all sizes, aligned", "ns", 1.0, speed=True),
+            *(
+                Versus(f"{gib}GiB-{size}.mean_ns", f"speed, {size} B, {gib} GiB", "ns", 1.0, speed=True)
+                for size, gib in ((64, 1), (1024, 2), (65504, 8), (65536, 8), (1 << 20, 8))
+            ),
+            Smooth("malloc.ns.*", "worst cliff between sizes", "", 1.3),
+            Smooth("aligned.ns.*", "worst cliff, aligned", "", 1.3),
+            Steady("malloc.ageing.*", "last round / second", "", 1.02),
+            Steady("alternating.ageing.*", "the same, alternating, 8 GiB", "", 1.02),
+            Own("2GiB-1024.after_idle", "10 s after the last free", "MiB", 64 * MIB),
+        ]
+        title = f"size sweep 16 B to 1 MiB, totals to {8 / share:g} GiB"
+        return Gate("sizes", title, steps, checks, most_rounds=5)
+
+    def startup():
+        repeat = 40 if quick else 300
+        steps = [
+            Step(Case("/bin/true", [], repeat), extract.startup, "true."),
+            Step(Case(bench / "tiny", [], repeat), extract.startup, "tiny."),
+        ]
+        checks = []
+        for prefix, words in (("true.", "/bin/true"), ("tiny.", "one malloc")):
+            checks.append(
+                Versus(f"{prefix}seconds", f"time, {words}", "ms", 1.1, only="system")
+            )
+            checks.append(Above(f"{prefix}resident", f"resident, {words}", "MiB", MIB, "system"))
+        return Gate("startup", f"start-up of a trivial program, {repeat} runs", steps, checks)
+
+    found = [lfh("lfh1", 1), lfh("lfh2", 2), tokens(), queue(), handoff(), phase()]
+    found += [sizes(), startup()]
+    return {gate.name: gate for gate in found if gate}
+
+
+SHAPES = {
+    "larson": [[]],
+    "cache_scratch": [["--mode", "passive"], ["--mode", "active"]],
+    "xmalloc": [[]],
+    "sh6": [[]],
+    "sh8": [[]],
+    "mstress": [[]],
+    "rptest": [[]],
+}
+
+
+def micro(bench, quick):
+    """Single operations: a figure a case, no limit; every peer in every round."""
+    operations = 100_000 if quick else 1_000_000
+    case = Case(bench / "micro", ["--operations", operations])
+    return Gate(
+        "micro",
+        f"single operations, {operations:,} a case",
+        [Step(case, extract.micro)],
+        all_in_every_round=True,
+    )
+
+
+def shapes(bench, quick, wanted):
+    """The literature's workloads, each a suite of its own; no limit."""
+    gates = []
+    for name in wanted:
+        for arguments in SHAPES[name]:
+            mode = arguments[1] if arguments else ""
+            form = [] if quick else ["--full"]
+            gates.append(
+                Gate(
+                    f"{name}-{mode}" if mode else name,
+                    f"shape {name} {mode}".strip(),
+                    [Step(Case(bench / name, [*form, *arguments]), extract.shape)],
+                    [
+                        Versus("seconds", "speed", "s", None, speed=True),
+                        Versus("peak", "peak above start", "MiB", None),
+                        Versus("freed", "after freeing all", "MiB", None),
+                        Own("slope", "slowdown over rounds", "", 0.05),
+                    ],
+                    all_in_every_round=True,
+                )
+            )
+    return gates

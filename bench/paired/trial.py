@@ -1,0 +1,118 @@
+"""One trial: one process under one allocator, started and watched by build/bench/launch."""
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import SetupError
+
+LAUNCHER_FAULT, NO_COMMAND, TIMED_OUT = 125, 127, 124
+
+
+class TrialFailed(Exception):
+    """The program under this allocator crashed, hung or printed nonsense."""
+
+
+@dataclass
+class Case:
+    """What is run: a program with its arguments; `repeat` for start-up, timed many times."""
+
+    program: Path
+    arguments: list
+    repeat: int = 0
+    timeout: int = 600
+
+
+@dataclass
+class Outcome:
+    """What one trial brought: the launcher's report and the program's own lines."""
+
+    watch: dict
+    start: dict
+    checkpoints: list
+    end: dict
+
+    def series(self, name):
+        """The checkpoints of one series, in order."""
+        return [line for line in self.checkpoints if line.get("series") == name]
+
+
+class Runner:
+    """Starts trials. `padding` varies the environment's length, hence the stack's layout."""
+
+    def __init__(self, launcher):
+        if not launcher.is_file():
+            raise SetupError(f"{launcher} does not exist; `make build` makes it")
+        self.launcher = launcher
+
+    def run(self, case, allocator, padding):
+        if not os.access(case.program, os.X_OK):
+            raise SetupError(f"{case.program} does not exist; `make build` makes it")
+        with tempfile.TemporaryDirectory(prefix="loam-bench-") as folder:
+            report = Path(folder) / "report.json"
+            command = [str(self.launcher), "--report", str(report)]
+            command += ["--timeout", str(case.timeout), "--set", f"BENCH_PADDING={'x' * padding}"]
+            if allocator.path:
+                command += ["--preload", str(allocator.path)]
+            for name, value in allocator.environment.items():
+                command += ["--set", f"{name}={value}"]
+            if case.repeat:
+                command += ["--repeat", str(case.repeat)]
+            command += ["--", str(case.program), *map(str, case.arguments)]
+            output = self._execute(command)
+            if output.returncode == LAUNCHER_FAULT:
+                raise SetupError(output.stderr.strip() or "the launcher failed")
+            self._judge(output, case)
+            try:
+                watch = json.loads(report.read_text())
+            except (OSError, ValueError):
+                raise TrialFailed("the launcher left no report") from None
+        return self._parse(watch, output.stdout, case)
+
+    @staticmethod
+    def _execute(command):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+        )
+        try:
+            stdout, stderr = process.communicate()
+        except BaseException:
+            # The launcher's child dies with it; nothing may go on running behind an interrupt.
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    @staticmethod
+    def _judge(output, case):
+        code = output.returncode
+        if code == 0:
+            return
+        detail = output.stderr.strip().splitlines()[-1:] or [""]
+        if code == TIMED_OUT:
+            raise TrialFailed(f"ran past its limit of {case.timeout} s")
+        if code == NO_COMMAND:
+            raise SetupError(detail[0])
+        if code == 2:
+            raise SetupError(f"{case.program.name} refused its arguments: {detail[0]}")
+        if code > 128:
+            raise TrialFailed(f"died of signal {code - 128} {detail[0]}".strip())
+        raise TrialFailed(f"ended with status {code} {detail[0]}".strip())
+
+    @staticmethod
+    def _parse(watch, text, case):
+        if case.repeat:
+            return Outcome(watch, {}, [], {})
+        try:
+            lines = [json.loads(line) for line in text.splitlines()]
+        except ValueError:
+            raise TrialFailed("printed a line that is not JSON") from None
+        start = next((line for line in lines if line.get("type") == "start"), None)
+        end = next((line for line in lines if line.get("type") == "end"), None)
+        if start is None or end is None:
+            raise TrialFailed("printed no start or no end line")
+        checkpoints = [line for line in lines if line.get("type") == "checkpoint"]
+        return Outcome(watch, start, checkpoints, end)
