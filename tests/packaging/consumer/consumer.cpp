@@ -1,7 +1,9 @@
 // Linked with the library, this program's malloc and operator new are Loam's, and the public header
 // compiles as C++ and as C.
-#include <dlfcn.h>
+#if __has_include(<loam/loam.h>)
 #include <loam/loam.h>
+#endif
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
