@@ -10,6 +10,9 @@ SHELL := /bin/bash
 # On CI a warning is an error.
 PRESET ?= $(if $(filter true,$(CI)),ci,release)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Building the library asks for nothing that only the tests need.
+BUILD_TESTS := OFF
+test: BUILD_TESTS := ON
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
@@ -35,7 +38,8 @@ build: library tool ## Build build/libloam.so, build/libloam.a, build/loam and t
 	@ls -1 build/libloam.so build/libloam.a build/loam
 
 library: setup-build
-	@tools/quietly build/log/configure.log cmake --preset $(PRESET)
+	@tools/quietly build/log/configure.log cmake --preset $(PRESET) \
+	  -DLOAM_BUILD_TESTS=$(BUILD_TESTS)
 	@cmake --build build/cmake --parallel $(JOBS)
 
 tool: setup-build
