@@ -12,11 +12,14 @@
 // average (over time), last sample, LazyFree and huge pages at their highest, sampling figures,
 // and how the child ended. With --repeat N the child runs N times without sampling and FILE gets
 // every run's seconds; one more run is then stopped at its exit to read what it has resident, for
-// maxrss is batched per CPU and hundreds of kB off. Exit status: the child's, 128 + signal if it was killed, 124 if it ran past
-// the timeout, 125 for a fault of the launcher's own, 127 if the command cannot be started.
+// maxrss is batched per CPU and hundreds of kB off.
+//
+// Exit status: the child's, 128 + signal if it was killed, 124 if it ran past the timeout, 125 for
+// a fault of the launcher's own, 127 if the command cannot be started.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -109,6 +112,7 @@ pid_t start(const Options& o, char* const* env) {
   exec_error = 0;
   const pid_t child = vfork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // an interrupted benchmark leaves nothing running
     execvpe(o.command[0], o.command, env);
     exec_error = errno;
     _exit(kExitNoCommand);

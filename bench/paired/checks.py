@@ -94,7 +94,7 @@ class Own:
     figure: str
     title: str
     unit: str
-    limit: float
+    limit: float | None
     speed = False
     goal = None
     only = None
@@ -110,7 +110,7 @@ class Own:
             verdict.note = "no figure"
             return verdict
         verdict.own = verdict.estimate.median
-        verdict.met = verdict.own <= self.limit
+        verdict.met = None if self.limit is None else verdict.own <= self.limit
         medians = {peer: ratios.median_of(screening, peer, self.figure) for peer in peers}
         medians = {peer: value for peer, value in medians.items() if value is not None}
         if medians:

@@ -26,8 +26,18 @@ def _seconds(lines):
 
 def watch(outcome):
     """What the launcher saw of any workload: for the record, and for every table's memory part."""
-    keys = ("seconds", "user_seconds", "system_seconds", "minor_faults", "rss_peak", "rss_average",
-            "rss_end", "lazyfree_peak", "huge_peak", "voluntary_switches")
+    keys = (
+        "seconds",
+        "user_seconds",
+        "system_seconds",
+        "minor_faults",
+        "rss_peak",
+        "rss_average",
+        "rss_end",
+        "lazyfree_peak",
+        "huge_peak",
+        "voluntary_switches",
+    )
     return {f"process_{key}": outcome.watch[key] for key in keys if key in outcome.watch}
 
 
@@ -92,8 +102,13 @@ def phase(outcome):
     steps = {line["step"]: line for line in lines}
     working = [line for line in lines if line["step"] in ("fill", "thin", "refill", "free")]
     figures = {"seconds": _seconds(working), "peak_ratio": outcome.end["peak_ratio"]}
-    for name, key in (("idle", "idle"), ("compact", "compacted"), ("free", "freed"),
-                      ("idle-empty", "idle_empty"), ("compact-empty", "trimmed")):
+    for name, key in (
+        ("idle", "idle"),
+        ("compact", "compacted"),
+        ("free", "freed"),
+        ("idle-empty", "idle_empty"),
+        ("compact-empty", "trimmed"),
+    ):
         if name in steps:
             figures[key] = steps[name]["resident_bytes"] - _baseline(outcome)
     if "compact" in steps:

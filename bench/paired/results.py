@@ -27,8 +27,15 @@ class ResultsFile:
 
     def __init__(self, path, header):
         self.path = path
-        self.data = {"format": FORMAT, "version": VERSION, "started": now(), "finished": None,
-                     "interrupted": False, **header, "gates": {}}
+        self.data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "started": now(),
+            "finished": None,
+            "interrupted": False,
+            **header,
+            "gates": {},
+        }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.write()

@@ -48,9 +48,27 @@ class Runner:
             raise SetupError(f"{launcher} does not exist; `make build` makes it")
         self.launcher = launcher
 
+    @staticmethod
+    def require(program):
+        if not os.access(program, os.X_OK):
+            raise SetupError(f"{program} does not exist; `make build` makes it")
+
+    @staticmethod
+    def preload_problem(allocator):
+        """Why the dynamic linker does not load the allocator; None if it does. The linker itself
+        only warns and goes on with the system's malloc, which would then be measured."""
+        if allocator.path is None:
+            return None
+        environment = {**os.environ, **allocator.environment, "LD_PRELOAD": str(allocator.path)}
+        seen = subprocess.run(
+            ["cat", "/proc/self/maps"], env=environment, capture_output=True, text=True
+        )
+        if seen.returncode == 0 and str(allocator.path.resolve()) in seen.stdout:
+            return None
+        reason = seen.stderr.strip().splitlines()
+        return reason[0] if reason else f"`cat` under it ended with status {seen.returncode}"
+
     def run(self, case, allocator, padding):
-        if not os.access(case.program, os.X_OK):
-            raise SetupError(f"{case.program} does not exist; `make build` makes it")
         with tempfile.TemporaryDirectory(prefix="loam-bench-") as folder:
             report = Path(folder) / "report.json"
             command = [str(self.launcher), "--report", str(report)]
@@ -75,7 +93,11 @@ class Runner:
     @staticmethod
     def _execute(command):
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
         )
         try:
             stdout, stderr = process.communicate()

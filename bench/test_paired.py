@@ -1,0 +1,226 @@
+"""Tests of the benchmark's arithmetic and schedule, with a fake runner in place of programs."""
+
+import argparse
+import importlib.machinery
+import importlib.util
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from paired import checks, curves, extract, gates, machine, ratios, report, results, schedule
+from paired.allocators import Allocator
+from paired.errors import UsageError
+from paired.trial import Case, Outcome, TrialFailed
+
+
+def script(name):
+    """A program without .py as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(HERE / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def rounds_of(figure, **samples):
+    """Rounds from {allocator: [per round [values]]}."""
+    count = len(next(iter(samples.values())))
+    return [
+        {name: [{figure: value} for value in values[i]] for name, values in samples.items()}
+        for i in range(count)
+    ]
+
+
+class Silent:
+    def plan(self, *_):
+        pass
+
+    tick = failed = discarded = plan
+
+
+class FakeRunner:
+    """Seconds by allocator, growing steadily with every trial, as on a machine that heats up."""
+
+    def __init__(self, seconds, drift=0.0, crashing=()):
+        self.seconds, self.drift, self.crashing, self.order = seconds, drift, crashing, []
+
+    def run(self, case, allocator, padding):
+        if allocator.name in self.crashing:
+            raise TrialFailed("died of signal 11")
+        self.order.append(allocator.name)
+        value = self.seconds[allocator.name] + self.drift * len(self.order)
+        line = {"series": "iterations", "seconds": value, "overhead": 0.2, "minor_faults": 1}
+        start, end = {"baseline_resident_bytes": 0}, {"peak_resident_bytes": 10}
+        return Outcome({}, start, [dict(line) for _ in range(3)], end)
+
+
+def allocator(name):
+    return Allocator(name, "1", "test", None)
+
+
+def measured(runner, peers, rounds=3):
+    gate = gates.Gate(
+        "lfh1",
+        "a gate",
+        [gates.Step(Case("x", []), extract.lfh)],
+        [checks.Versus("seconds", "speed", "s", 1.0, speed=True)],
+    )
+    run = schedule.Run(gate, "ours")
+    options = argparse.Namespace(rounds=rounds, screening=1, seed=1)
+    scheduler = schedule.Scheduler(
+        runner, allocator("ours"), [allocator(p) for p in peers], options, Silent(), lambda: None
+    )
+    scheduler.run(gate, run)
+    return run
+
+
+class RatioTests(unittest.TestCase):
+    def test_a_steady_drift_cancels_out_of_a_b_b_a(self):
+        # Sums: both run at 1.0 + drift * position; A at 0 and 3, B at 1 and 2.
+        found = ratios.paired(rounds_of("s", a=[[1.0, 1.3]], b=[[1.1, 1.2]]), "a", "b", "s")
+        self.assertAlmostEqual(found.median, (1.3 / 1.32) ** 0.5)
+        self.assertLess(abs(found.median - 1), 0.01)
+
+    def test_an_estimate_counts_rounds_on_the_winning_side(self):
+        found = ratios.estimate([0.9, 1.1, 1.2])
+        self.assertEqual((found.median, found.wins(True), found.wins(False)), (1.1, 2, 1))
+        self.assertLessEqual(found.low, found.median)
+        self.assertGreaterEqual(found.high, found.median)
+
+    def test_a_figure_that_is_not_positive_gives_no_ratio(self):
+        self.assertIsNone(ratios.paired(rounds_of("s", a=[[0.0, 1]], b=[[1, 1]]), "a", "b", "s"))
+
+    def test_an_estimate_is_the_same_every_time(self):
+        values = [1.0, 1.5, 0.7, 1.1]
+        self.assertEqual(ratios.estimate(values), ratios.estimate(values))
+
+
+class CheckTests(unittest.TestCase):
+    def test_the_hardest_peer_decides(self):
+        rounds = rounds_of("s", ours=[[1.0, 1.0]], slow=[[2.0, 2.0]], fast=[[0.8, 0.8]])
+        check = checks.Versus("s", "speed", "s", 1.0, speed=True)
+        verdict = check.judge(rounds, [], "ours", ["slow", "fast"])
+        self.assertEqual((verdict.peer, verdict.met), ("fast", False))
+
+    def test_memory_is_ours_over_theirs(self):
+        rounds = rounds_of("m", ours=[[80, 80]], theirs=[[100, 100]])
+        verdict = checks.Versus("m", "peak", "MiB", 1.0, goal=0.75).judge(
+            rounds, [], "ours", ["theirs"]
+        )
+        self.assertAlmostEqual(verdict.estimate.median, 0.8)
+        self.assertEqual((verdict.met, verdict.goal_met), (True, False))
+
+    def test_contenders_are_those_near_the_best(self):
+        rounds = rounds_of("s", a=[[1.0]], b=[[1.05]], c=[[2.0]])
+        check = checks.Versus("s", "speed", "s", 1.0, speed=True)
+        self.assertEqual(check.candidates(rounds, ["a", "b", "c"], 0.1), ["a", "b"])
+
+    def test_a_limit_above_one_opponent_is_a_difference(self):
+        rounds = rounds_of("m", ours=[[5, 5]], system=[[4, 4]])
+        self.assertTrue(checks.Above("m", "m", "", 1, "system").judge(rounds, [], "ours", []).met)
+
+
+class CurveTests(unittest.TestCase):
+    def test_cost_may_grow_with_the_pages_touched_and_no_more(self):
+        smooth = curves.Smooth.worst({512: 10, 1024: 20, 4096: 80, 8192: 80})
+        self.assertLessEqual(smooth[0], 1.0)
+        self.assertEqual(curves.Smooth.worst({4096: 80, 8192: 160, 16384: 160}), (2.0, 8192))
+        self.assertEqual(curves.Smooth.worst({65504: 300, 65536: 100})[1], 65504)
+
+    def test_a_size_ages_when_its_interval_lies_above_the_limit(self):
+        check = curves.Steady("ageing.*", "ageing", "", 1.02)
+        steady = [{"ours": [{"ageing.64": v}]} for v in (0.97, 1.01, 1.05)]
+        ageing = [{"ours": [{"ageing.64": v}]} for v in (1.2, 1.21, 1.22)]
+        self.assertTrue(check.judge(steady, [], "ours", []).met)
+        self.assertFalse(check.judge(ageing, [], "ours", []).met)
+
+
+class ScheduleTests(unittest.TestCase):
+    def test_contenders_meet_the_subject_in_a_b_b_a(self):
+        runner = FakeRunner({"ours": 1.0, "near": 1.0, "far": 3.0})
+        run = measured(runner, ["near", "far"], rounds=1)
+        self.assertEqual(runner.order[:6], ["ours", "near", "far", "far", "near", "ours"])
+        self.assertEqual(runner.order[6:], ["ours", "near", "near", "ours"])
+        self.assertTrue(run.complete)
+
+    def test_drift_does_not_decide(self):
+        run = measured(FakeRunner({"ours": 1.0, "near": 1.0}, drift=0.01), ["near"])
+        verdict = report.gate(run, ["near"])[1][0]
+        self.assertAlmostEqual(verdict.estimate.median, 1.0, places=3)
+
+    def test_a_peer_that_crashes_is_reported_and_the_rest_goes_on(self):
+        run = measured(FakeRunner({"ours": 1.0, "near": 1.1}, crashing={"bad"}), ["bad", "near"])
+        self.assertEqual(run.failed, {"bad": "died of signal 11"})
+        lines, verdicts = report.gate(run, ["bad", "near"])
+        self.assertEqual(verdicts[0].peer, "near")
+        self.assertIn("  bad failed: died of signal 11", lines)
+
+    def test_a_stolen_round_is_run_again_and_not_counted(self):
+        states = iter([0.5] + [0.0] * 100)
+        original = machine.Quiet.end
+        machine.Quiet.end = lambda self: {"steal": next(states), "others": 0.0}
+        try:
+            run = measured(FakeRunner({"ours": 1.0, "near": 1.0}), ["near"], rounds=2)
+        finally:
+            machine.Quiet.end = original
+        self.assertEqual([r.kept for r in run.rounds], [False, True, True, True])
+        self.assertEqual(len(run.kept("final")), 2)
+
+
+class ResultsTests(unittest.TestCase):
+    def test_tables_are_the_same_from_the_file(self):
+        run = measured(FakeRunner({"ours": 1.0, "near": 1.1}), ["near"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "deep" / "results.json"
+            store = results.ResultsFile(path, {"subject": "ours"})
+            store.update(run)
+            revived = results.revive(results.load(path), run.gate)
+        self.assertEqual(report.gate(run, ["near"])[0], report.gate(revived, ["near"])[0])
+
+    def test_a_file_of_another_kind_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.json"
+            for text in ("nonsense", "{}", json.dumps({"format": "loam-bench", "version": 9})):
+                path.write_text(text)
+                with self.assertRaises(UsageError):
+                    results.load(path)
+
+
+class GoldenTests(unittest.TestCase):
+    RECORD = """events: Ir Dr Dw Bc Bi
+fn=(below main)
+1 5
+fn=measure_16
+10 100 0 2
+cfn=malloc
+calls=999 1
+11 19980 1998 999 999
+cfn=malloc
+calls=1 1
+12 20 2 1 1
+cfn=free
+calls=1000 1
+13 30000 3000 1000 2000 0
+fn=main
+"""
+
+    def test_costs_are_per_call_over_all_call_sites(self):
+        counts = script("golden").parse(self.RECORD)
+        self.assertEqual(counts["malloc"]["16"]["instructions"], 20)
+        self.assertEqual(counts["free"]["16"]["branches"], 2)
+
+    def test_dearer_and_cheaper_are_told_apart(self):
+        golden = script("golden")
+        before = golden.parse(self.RECORD)
+        after = golden.parse(self.RECORD.replace("30000", "31000").replace("1998 ", "999 "))
+        dearer, cheaper = golden.compare(before, after)
+        self.assertEqual((len(dearer), len(cheaper)), (1, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
