@@ -66,6 +66,21 @@ LOAM_INLINE void* allocate_or_throw(size_t bytes) {
   return retry([bytes] { return heap::allocate(bytes); });
 }
 
+using NothrowNew = void* (*)(size_t, const std::nothrow_t&);
+using NothrowAlignedNew = void* (*)(size_t, std::align_val_t, const std::nothrow_t&);
+
+// The nothrow forms must call the handler too, and swallow what it throws. Code without exceptions cannot
+// catch, but the runtime's own nothrow form can: it calls our throwing form inside a try block.
+LOAM_COLD void* nothrow_by_runtime(const char* form, size_t bytes) {
+  auto* runtime = reinterpret_cast<NothrowNew>(dlsym(RTLD_NEXT, form));
+  return runtime != nullptr ? runtime(bytes, std::nothrow_t{}) : nullptr;
+}
+
+LOAM_COLD void* nothrow_by_runtime(const char* form, size_t bytes, std::align_val_t alignment) {
+  auto* runtime = reinterpret_cast<NothrowAlignedNew>(dlsym(RTLD_NEXT, form));
+  return runtime != nullptr ? runtime(bytes, alignment, std::nothrow_t{}) : nullptr;
+}
+
 void* try_aligned(size_t bytes, std::align_val_t alignment) {
   const size_t value = static_cast<size_t>(alignment);
   if (!is_power_of_two(value) || bytes > kLargestRequest - value) return nullptr;
@@ -83,12 +98,24 @@ void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
 // NOLINTBEGIN: the forms are the standard's
 LOAM_EXPORT void* operator new(size_t n) { return allocate_or_throw(n); }
 LOAM_EXPORT void* operator new[](size_t n) { return allocate_or_throw(n); }
-LOAM_EXPORT void* operator new(size_t n, const std::nothrow_t&) noexcept { return heap::allocate(n); }
-LOAM_EXPORT void* operator new[](size_t n, const std::nothrow_t&) noexcept { return heap::allocate(n); }
+LOAM_EXPORT void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  void* block = heap::allocate(n);
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime("_ZnwmRKSt9nothrow_t", n);
+}
+LOAM_EXPORT void* operator new[](size_t n, const std::nothrow_t&) noexcept {
+  void* block = heap::allocate(n);
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime("_ZnamRKSt9nothrow_t", n);
+}
 LOAM_EXPORT void* operator new(size_t n, std::align_val_t a) { return aligned_or_throw(n, a); }
 LOAM_EXPORT void* operator new[](size_t n, std::align_val_t a) { return aligned_or_throw(n, a); }
-LOAM_EXPORT void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept { return try_aligned(n, a); }
-LOAM_EXPORT void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept { return try_aligned(n, a); }
+LOAM_EXPORT void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  void* block = try_aligned(n, a);
+  return block != nullptr ? block : nothrow_by_runtime("_ZnwmSt11align_val_tRKSt9nothrow_t", n, a);
+}
+LOAM_EXPORT void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  void* block = try_aligned(n, a);
+  return block != nullptr ? block : nothrow_by_runtime("_ZnamSt11align_val_tRKSt9nothrow_t", n, a);
+}
 
 LOAM_EXPORT void operator delete(void* p) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete[](void* p) noexcept { loam::heap::free(p); }

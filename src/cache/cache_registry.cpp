@@ -29,7 +29,7 @@ ThreadCache* CacheRegistry::start_thread() {
     } else {
       void* piece = metadata.allocate(sizeof(ThreadCache));
       if (piece == nullptr) return nullptr;
-      cache = new (piece) ThreadCache(ThreadCache::State::kLive);
+      cache = new (piece) ThreadCache(ThreadCache::Live{});
     }
     cache->next = nullptr;
     cache->state_ = ThreadCache::State::kLive;
@@ -76,6 +76,14 @@ CacheRegistry::Totals CacheRegistry::totals() {
     t.flushes += cache->flushes();
   }
   return t;
+}
+
+bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
+  Lock lock(mutex_);
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    if (cache->holds(size_class, block)) return true;
+  }
+  return false;
 }
 
 size_t CacheRegistry::held_blocks(unsigned size_class) {

@@ -28,6 +28,10 @@ class CacheRegistry {
   /// Blocks of a class in all caches; exact when no other thread allocates.
   [[nodiscard]] size_t held_blocks(unsigned size_class);
 
+  /// True when a live cache holds the block. O(threads * blocks held): for full checking only; another
+  /// thread's magazine may be seen in the middle of a change, which can hide a block but never invent one.
+  [[nodiscard]] bool any_holds(unsigned size_class, const void* block);
+
   void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
   void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
   /// In the child of fork(), once every lock is reset: what dead threads held goes home.

@@ -1,5 +1,6 @@
 #include "cache/thread_cache.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "cache/cache_registry.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr unsigned kInitialSlots = 8;
 // A class's magazine holds at most this many bytes of blocks (but two blocks always).
 constexpr size_t kClassBytes = size_t{32} << 10;
-constexpr unsigned kMaxCapacity = 256;
+constexpr unsigned kMaxCapacity = 512;
 static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
 // What the magazines of one thread may grow to beyond their initial slots, in bytes of blocks.
 constexpr size_t kThreadBytes = size_t{512} << 10;
@@ -29,6 +30,8 @@ constexpr uint64_t kTickMs = 8;
 constexpr uint32_t kBusy = 64;
 
 constinit std::atomic<size_t> granted_in_process{0};
+constinit bool full_checks = false;
+constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
 unsigned max_capacity(unsigned size_class) {
   const size_t by_bytes = kClassBytes / kSizeClasses[size_class].bytes;
@@ -50,6 +53,12 @@ void* take_one(unsigned size_class) {
 
 }  // namespace
 
+void set_full_free_checks(bool on) { full_checks = on; }
+
+ThreadCache::ThreadCache(Live) : state_(State::kLive) {
+  for (void**& recent : recent_) recent = &no_block;
+}
+
 bool ThreadCache::grow(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
@@ -68,10 +77,14 @@ bool ThreadCache::grow(unsigned size_class) {
   void** old = m.base;
   if (held != 0) memcpy(slots, old, held * sizeof(void*));
   const unsigned old_capacity = t.capacity;
-  m.base = slots;
+  // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that looks now.
+  __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  __atomic_store_n(&m.base, slots, __ATOMIC_RELEASE);
   t.capacity = static_cast<uint16_t>(capacity);
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
+  for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
   granted_bytes_ += more;
   if (old != nullptr) metadata.free(old, old_capacity * sizeof(void*));
   return true;
@@ -82,7 +95,7 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
-  if (LOAM_LIKELY(!page_heap.wants_ticks())) {
+  if (LOAM_LIKELY(!page_heap.wants_ticks() && !full_checks)) {
     disarm(size_class);
     return refill_and_pop(size_class);
   }
@@ -108,12 +121,6 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   if (wanted == 0) wanted = 1;
   const unsigned got = default_small_heap.take(size_class, m.base, wanted);
   if (got == 0) return nullptr;
-  // Ascending addresses are handed out first: the lowest slot goes to the caller, then the next.
-  for (unsigned i = 0, j = got - 1; i < j; ++i, --j) {
-    void* swapped = m.base[i];
-    m.base[i] = m.base[j];
-    m.base[j] = swapped;
-  }
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
   if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
@@ -125,8 +132,10 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
   void* evicted[kMaxCapacity];
   const size_t held = static_cast<size_t>(m.head - m.base);
   memcpy(evicted, m.base, count * sizeof(void*));
-  // The magazine forgets them before the bin learns of them: a fork() in between loses blocks in the
-  // child, the other order would free them twice there.
+  // The magazine forgets them before the bin learns of them, and is empty while its content moves: a fork()
+  // in between loses blocks in the child, any other order would free some twice there.
+  __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   memmove(m.base, m.base + count, (held - count) * sizeof(void*));
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
   default_small_heap.give(size_class, evicted, count, wait);
@@ -139,10 +148,39 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
-  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks()) && attend();
+  if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
+  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || full_checks) && attend();
   disarm(size_class);
   if (!push(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
+}
+
+bool ThreadCache::holds(unsigned size_class, const void* block) const {
+  const Magazine& m = magazines_[size_class];
+  for (void** slot = m.base; slot < m.head; ++slot) {
+    if (*slot == block) return true;
+  }
+  return false;
+}
+
+bool ThreadCache::check_free(unsigned size_class, void* block) {
+  bool twice = freed_recently(size_class, block);
+  if (LOAM_UNLIKELY(full_checks) && !twice) {
+    const SizeClassInfo& info = kSizeClasses[size_class];
+    const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+    const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
+    const size_t slot = offset / info.bytes;
+    if (span == nullptr || offset % info.bytes != 0 || slot >= info.slots) {
+      report_misuse("free of a pointer into the middle of a block", block);
+      return false;
+    }
+    // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
+    const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
+    twice = ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
+  }
+  if (LOAM_LIKELY(!twice)) return true;
+  report_misuse("double free", block);
+  return false;
 }
 
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
@@ -180,6 +218,10 @@ void ThreadCache::collect() {
 
 bool ThreadCache::attend() {
   const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  if (LOAM_UNLIKELY(full_checks)) {
+    page_heap.tick();
+    return true;
+  }
   if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy;
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
@@ -191,6 +233,7 @@ bool ThreadCache::attend() {
 void ThreadCache::flush_all(SmallHeap::Wait wait) {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     Magazine& m = magazines_[c];
+    if (m.head == nullptr) m.head = m.base;  // a fork() caught its thread between two arrays
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
     disarm(c);
   }
@@ -211,8 +254,9 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
   const Magazine& m = magazines_[size_class];
   void** head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
   void** base = __atomic_load_n(&m.base, __ATOMIC_RELAXED);
+  if (head == nullptr) return 0;  // between two arrays
   const size_t held = static_cast<size_t>(head - base);
-  return held <= kMaxCapacity ? held : 0;  // torn between an old and a new array: say nothing
+  return held <= kMaxCapacity ? held : 0;  // torn by a reader's bad luck: say nothing
 }
 
 size_t ThreadCache::held_bytes() const {

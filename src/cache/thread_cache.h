@@ -13,6 +13,12 @@
 // the fast path. Two static caches with no slots stand for "not started" and "ended" threads: their every
 // operation takes the slow path too, so the fast path tests for neither.
 //
+// Double frees are caught by a small table that remembers, by a hash of the pointer, where this thread's last
+// frees stand; a pointer that still stands there was freed already. Exact, never wrong, a few instructions; what
+// it has forgotten (older than kRecent frees, or freed by another thread) is found when the block goes home,
+// by its bit in the span. With full checking on (LOAM_CHECK_FREE=full) magazines stay armed for ever and every
+// free is checked against span and magazines at once.
+//
 // Owned by its thread; other threads read head pointers for statistics only. The pointer is stored before
 // the head (release), so that the copy of another thread's cache that a fork()ed child sees is consistent.
 #pragma once
@@ -35,7 +41,10 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
 
+  /// For the two static caches, which have no slots.
   constexpr explicit ThreadCache(State state) : state_(state) {}
+  struct Live {};
+  explicit ThreadCache(Live);
 
   /// A block of the class, or null when the slow path must run.
   [[nodiscard]] LOAM_INLINE void* pop(unsigned size_class) {
@@ -54,6 +63,9 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
     Magazine& m = magazines_[size_class];
     void** head = m.head;
     if (LOAM_UNLIKELY(head == m.high)) return false;
+    void**& recent = recent_[recent_index(block)];
+    if (LOAM_UNLIKELY(*recent == block) && recent < head && recent >= m.base) return false;
+    recent = head;
     *head = block;
     // release: pairs with the fork()ed child's copy of this memory (see above)
     __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
@@ -66,6 +78,16 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
 
   /// Returns everything held; `wait` as for SmallHeap::give.
   void flush_all(SmallHeap::Wait wait);
+
+  /// True when `block` is one of this thread's last frees and still cached: using it now is a mistake.
+  [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
+    const Magazine& m = magazines_[size_class];
+    void** const recent = recent_[recent_index(block)];
+    return recent >= m.base && recent < m.head && *recent == block;
+  }
+
+  /// True when `block` stands in this cache's magazine of the class. O(blocks held).
+  [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
 
   [[nodiscard]] State state() const { return state_; }
   /// Bytes in blocks held; exact for the owner, recent for others.
@@ -80,6 +102,13 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
 
  private:
   friend class CacheRegistry;
+  static constexpr unsigned kRecentBits = 8;
+  static constexpr unsigned kRecent = 1u << kRecentBits;
+  [[nodiscard]] static LOAM_INLINE size_t recent_index(const void* block) {
+    // Fibonacci hashing of the low 32 bits: blocks of one span differ there.
+    const uint32_t low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) >> 4);
+    return (low * 0x9e3779b9u) >> (32 - kRecentBits);
+  }
   struct Tuning {
     uint16_t capacity;  ///< slots in the array
     bool active;        ///< missed or overflowed since the last collection
@@ -94,6 +123,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
   bool grow(unsigned size_class);
+  [[nodiscard]] bool check_free(unsigned size_class, void* block);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void collect();
   /// Looks after the page heap when it is time; true while magazines should stay armed.
@@ -101,6 +131,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
 
   // Aligned so that no magazine's four words lie in two cache lines.
   alignas(64) Magazine magazines_[kSizeClassCount] = {};
+  void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kSizeClassCount] = {};
   State state_;
   uint32_t slow_operations_ = 0;
@@ -110,6 +141,9 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
 };
+
+/// Checks every free against the span and all magazines, at once. Set before threads start.
+void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
 extern thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));

@@ -7,6 +7,7 @@
 #include "map/metadata.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
+#include "small/remote_pool.h"
 
 namespace loam::heap {
 
@@ -16,7 +17,8 @@ constexpr uint16_t kDefaultHeap = 0;
 
 void* allocate_large(size_t bytes, size_t alignment, bool* zero) {
   if (bytes > kLargestRequest) return nullptr;
-  const Pages pages = Pages::covering(bytes == 0 ? 1 : bytes);
+  if (bytes == 0) bytes = 1;
+  const Pages pages = Pages::covering(bytes);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
     Span* span = page_heap.allocate_large(pages, aligned, bytes, kDefaultHeap, zero);
@@ -24,7 +26,14 @@ void* allocate_large(size_t bytes, size_t alignment, bool* zero) {
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
   *zero = true;
-  return huge_map.allocate(bytes, alignment, kDefaultHeap);
+  void* block = huge_map.allocate(bytes, alignment, kDefaultHeap);
+  if (LOAM_LIKELY(block != nullptr)) return block;
+  // Address space is scarce: what regions hold for nothing goes back, then once more; and what did not fit
+  // a mapping may still fit a region that stays.
+  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, kDefaultHeap);
+  if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
+  Span* span = page_heap.allocate_large(pages, aligned, bytes, kDefaultHeap, zero);
+  return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
 }
 
 // What a pointer turned out to be, off the fast path.
@@ -168,6 +177,7 @@ void* reallocate(void* block, size_t bytes) {
   const Found found = find(block);
   switch (found.kind) {
     case Found::kSmallBlock:
+      if (LOAM_UNLIKELY(current_cache->freed_recently(index_of(found.span->size_class), block))) break;
       if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return block;
       return move_to(block, found.bytes, bytes);
     case Found::kLargeBlock:
@@ -181,7 +191,7 @@ void* reallocate(void* block, size_t bytes) {
     case Found::kNothing:
       break;
   }
-  report_misuse("realloc of a pointer that is no block", block);
+  report_misuse("realloc of a pointer that is no block (freed already, or not from this heap)", block);
   return nullptr;
 }
 
@@ -213,7 +223,7 @@ void take_snapshot(Snapshot* out) {
     s.slots = bin.slots;
     s.free = bin.free_slots;
     const size_t outside = bin.slots - bin.free_slots;
-    const size_t held = cache_registry.held_blocks(c);
+    const size_t held = cache_registry.held_blocks(c) + bin.queued;
     s.cached = held < outside ? held : outside;
     s.live = outside - s.cached;
     s.unbacked_pages = bin.unbacked_pages;
@@ -262,17 +272,19 @@ bool is_valid() {
 
 namespace {
 
-// Lock order: caches' registry, bins by class, page heap, huge map, metadata.
+// Lock order: caches' registry, bins by class, page heap, huge map, remote pool, metadata.
 void before_fork() LOAM_NO_THREAD_SAFETY_ANALYSIS {
   cache_registry.lock();
   default_small_heap.lock_all();
   page_heap.mutex().lock();
   huge_map.mutex().lock();
+  remote_pool.mutex().lock();
   metadata.mutex().lock();
 }
 
 void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
   metadata.mutex().unlock();
+  remote_pool.mutex().unlock();
   huge_map.mutex().unlock();
   page_heap.mutex().unlock();
   default_small_heap.unlock_all();
@@ -281,6 +293,7 @@ void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
 
 void after_fork_in_child() {
   metadata.mutex().reset_after_fork();
+  remote_pool.mutex().reset_after_fork();
   huge_map.mutex().reset_after_fork();
   page_heap.mutex().reset_after_fork();
   default_small_heap.reset_locks_after_fork();

@@ -15,6 +15,8 @@ struct Option {
 inline constexpr Option kOptions[] = {
     {"LOAM_ON_CORRUPTION", "abort|report", "abort",
      "what to do when a double free or another misuse of a pointer is found"},
+    {"LOAM_CHECK_FREE", "fast|full", "fast",
+     "full: check every free against its span and every thread's cache, at once; slower"},
 };
 
 /// Reads the environment. An unknown value is reported on standard error and the default kept.

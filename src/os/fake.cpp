@@ -87,7 +87,8 @@ uintptr_t take_addresses(size_t bytes, size_t alignment) {
 void drop_addresses(uintptr_t begin, uintptr_t end) {
   state.reserved.remove(begin, end);
   state.committed.remove(begin, end);
-  state.touched.remove(begin, end);
+  state.resident.remove(begin, end);
+  state.written.remove(begin, end);
   state.released.add(begin, end);
 }
 
@@ -165,7 +166,10 @@ bool purge(void* address, size_t bytes) {
   check_shape("purge", address, bytes);
   check_covered(state.committed, "purge of what is not committed", number(address), bytes);
   const bool granted = !refused(Call::kPurge);
-  if (granted) state.touched.remove(number(address), number(address) + bytes);
+  if (granted) {
+    state.resident.remove(number(address), number(address) + bytes);
+    state.written.remove(number(address), number(address) + bytes);
+  }
   return note(Call::kPurge, number(address), bytes, granted);
 }
 
@@ -174,7 +178,7 @@ bool populate(void* address, size_t bytes) {
   check_shape("populate", address, bytes);
   check_covered(state.committed, "populate of what is not committed", number(address), bytes);
   const bool granted = !refused(Call::kPopulate);
-  if (granted) state.touched.add(number(address), number(address) + bytes);
+  if (granted) state.resident.add(number(address), number(address) + bytes);
   return note(Call::kPopulate, number(address), bytes, granted);
 }
 
@@ -241,7 +245,10 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
       place = take_addresses(new_bytes, state.granularity);
       if (place != 0) {
         state.committed.add(place, place + new_bytes);
-        if (state.touched.meets(begin, old_end)) state.touched.add(place, place + old_bytes);
+        if (state.written.meets(begin, old_end)) {
+          state.resident.add(place, place + old_bytes);
+          state.written.add(place, place + old_bytes);
+        }
         drop_addresses(begin, old_end);
       }
     }

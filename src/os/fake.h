@@ -9,8 +9,8 @@
 // one line.
 //
 // The model of backing: a test says which bytes a program would have written (touch), purge() takes
-// the backing away, so resident_bytes() is what the system would count, and is_touched() tells
-// whether memory that the heap calls zero really is.
+// the backing and the content away. So resident_bytes() is what the system would count, and
+// written_bytes() tells whether memory that the heap calls zero is, and whether live memory was lost.
 //
 // Thread-safe. The state is the process's; reset() starts afresh but hands out new addresses only.
 #pragma once
@@ -91,10 +91,11 @@ void clear_log();
 [[nodiscard]] bool is_reserved(uintptr_t address, size_t bytes);
 [[nodiscard]] bool is_committed(uintptr_t address, size_t bytes);
 
-/// Says that the program wrote here: whole pages of the system become backed. pre: committed
+/// Says that the program wrote these bytes: the system's pages around them become backed.
+/// pre: committed
 void touch(uintptr_t address, size_t bytes);
-/// Whether any page of the range is backed.
-[[nodiscard]] bool is_touched(uintptr_t address, size_t bytes);
+/// How many bytes of the range were written and not taken away since.
+[[nodiscard]] size_t written_bytes(uintptr_t address, size_t bytes);
 [[nodiscard]] size_t resident_bytes();
 
 /// What was written to standard error since reset() or the last call of this.

@@ -139,17 +139,18 @@ void touch(uintptr_t address, size_t bytes) {
   const uintptr_t begin = address & ~(state.granularity - 1);
   const uintptr_t end = round_up(address + bytes, state.granularity);
   check_covered(state.committed, "touch of what is not committed", begin, end - begin);
-  state.touched.add(begin, end);
+  state.resident.add(begin, end);
+  state.written.add(address, address + bytes);
 }
 
-bool is_touched(uintptr_t address, size_t bytes) {
+size_t written_bytes(uintptr_t address, size_t bytes) {
   Guard guard(state.mutex);
-  return state.touched.meets(address, address + bytes);
+  return state.written.overlap(address, address + bytes);
 }
 
 size_t resident_bytes() {
   Guard guard(state.mutex);
-  return state.touched.total();
+  return state.resident.total();
 }
 
 std::string take_errors() {

@@ -4,6 +4,7 @@
 // Lock: state.mutex, for every member.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -41,7 +42,7 @@ class Ranges {
         ++it;
         continue;
       }
-      total_ -= (e < end ? e : end) - (b > begin ? b : begin);
+      total_ -= std::min(e, end) - std::max(b, begin);
       it = map_.erase(it);
       if (b < begin) map_[b] = begin;
       if (e > end) it = map_.emplace(end, e).first;
@@ -56,6 +57,17 @@ class Ranges {
   [[nodiscard]] bool meets(uintptr_t begin, uintptr_t end) const {
     auto it = map_.lower_bound(end);
     return it != map_.begin() && std::prev(it)->second > begin;
+  }
+
+  /// How much of [begin, end) is in the set.
+  [[nodiscard]] size_t overlap(uintptr_t begin, uintptr_t end) const {
+    size_t sum = 0;
+    auto it = map_.upper_bound(begin);
+    if (it != map_.begin()) --it;
+    for (; it != map_.end() && it->first < end; ++it) {
+      if (it->second > begin) sum += std::min(it->second, end) - std::max(it->first, begin);
+    }
+    return sum;
   }
 
   [[nodiscard]] size_t total() const { return total_; }
@@ -100,7 +112,8 @@ struct Settings {
   Ranges reserved;
   Ranges released;
   Ranges committed;
-  Ranges touched;
+  Ranges resident;  // whole pages of the system
+  Ranges written;   // bytes
   ForkHooks fork_hooks{};
 };
 

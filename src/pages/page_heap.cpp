@@ -176,6 +176,8 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   block->free_pages = static_cast<uint16_t>(block->free_pages + count);
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
   dirty_pages_ += Pages(dirty);
+  // At once, not at the next tick: a program may free a few large runs and then never come here again.
+  if (dirty_pages_ > PurgePolicy::kFloor && !wants_ticks()) wants_ticks_.store(true, std::memory_order_relaxed);
   block->last_free_ms = static_cast<uint32_t>(now_ms_);
   if (block->dirty_pages != 0) {
     if (block->aged) age_.remove(block);
@@ -250,6 +252,42 @@ bool PageHeap::add_extent(unsigned blocks) {
   return false;
 }
 
+bool PageHeap::release_idle_extents() {
+  Lock lock(mutex_);
+  bool released = false;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (uint32_t i = 0; i < region->extent_count;) {
+      const Extent extent = region->extents[i];
+      unsigned whole = 0;
+      for (uint32_t b = 0; b < extent.committed_blocks; ++b) {
+        whole += region->whole.test(extent.first_block + b);
+      }
+      if (whole != extent.committed_blocks) {
+        ++i;
+        continue;
+      }
+      for (uint32_t b = extent.first_block; b < extent.first_block + whole; ++b) forget_block(&region->blocks[b]);
+      os::release(reinterpret_cast<char*>(region->base) + (size_t{extent.first_block} << kBlockShift),
+                  size_t{extent.block_count} << kBlockShift);
+      committed_blocks_ -= whole;
+      reserved_blocks_ -= extent.block_count;
+      region->extents[i] = region->extents[--region->extent_count];
+      released = true;
+    }
+  }
+  return released;
+}
+
+void PageHeap::forget_block(Block* block) {
+  Region* region = region_of(block);
+  dirty_index(block).place(block, 0);
+  if (block->aged) age_.remove(block);
+  dirty_pages_ -= Pages(block->dirty_pages);
+  region->whole.clear(static_cast<unsigned>(block - region->blocks));
+  --whole_blocks_;
+  *block = Block{};
+}
+
 void PageHeap::append_region(Region* region) {
   Region** tail = &regions_;
   while (*tail != nullptr) tail = &(*tail)->next;
@@ -300,35 +338,44 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   const PageBits dirty = both(block->free, block->backed);
   char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
   size_t done = 0;
+  unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
     if (done >= limit.count) return;
-    // Only whole pages of the system inside the run can go; with 4 KiB pages that is the run itself.
-    const unsigned begin = (first + grain - 1) / grain * grain;
-    const unsigned end = (first + length) / grain * grain;
+    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is free.
+    unsigned begin = first / grain * grain;
+    unsigned end = (first + length + grain - 1) / grain * grain;
+    if (begin != first && block->free.count_range(begin, first - begin) != first - begin) begin += grain;
+    const unsigned past = first + length;
+    if (end != past && block->free.count_range(past, end - past) != end - past) end -= grain;
+    if (begin < purged_to) begin = purged_to;
     if (begin >= end) return;
     ++purge_calls_;
     if (!os::purge(base + Pages(begin).bytes(), Pages(end - begin).bytes())) {
       ++refused_calls_;
       return;
     }
+    done += dirty.count_range(begin, end - begin);
     block->backed.clear_range(begin, end - begin);
-    done += end - begin;
+    purged_to = end;
   });
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - done);
   dirty_pages_ -= Pages(done);
   purged_pages_ += done;
   refresh_dirty(block);
-  // What could not go (grain, refusal) leaves the age list too, or the loop would meet it for ever.
-  age_.remove(block);
-  block->aged = false;
-  if (block->dirty_pages != 0 && done != 0) {
+  if (block->dirty_pages == 0) {
+    age_.remove(block);
+    block->aged = false;
+  } else if (done < limit.count) {
+    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
+    // with used memory). Behind the others, so that a walk in this order meets them first.
+    age_.remove(block);
     age_.push_back(block);
-    block->aged = true;
   }
   return Pages(done);
 }
 
 void PageHeap::tick_locked() {
+  const uint32_t last_tick_ms = static_cast<uint32_t>(now_ms_);
   now_ms_ = os::now_coarse_ns() / 1'000'000;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
   wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
@@ -339,15 +386,17 @@ void PageHeap::tick_locked() {
   while (bound != 0) {
     Block* block = age_.front();
     if (block == nullptr) break;
-    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
+    // A stamp is the time of the tick before the free, so one that equals the last tick's says nothing.
+    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0 &&
+                     block->last_free_ms != last_tick_ms;
     size_t& allowed = old && idle != 0 ? idle : young;
     const size_t limit = allowed < bound ? allowed : bound;
     if (limit == 0) break;
     const size_t done = purge_block(block, Pages(limit)).count;
     if (&allowed == &young) policy_.spend(Pages(done));
+    if (done == 0) break;  // refused: try again at a later tick
     allowed -= done < allowed ? done : allowed;
     bound -= done < bound ? done : bound;
-    if (done == 0 && age_.front() == block) break;
   }
 }
 
@@ -366,8 +415,14 @@ void PageHeap::tick() {
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   size_t total = 0;
-  while (Block* block = age_.front()) total += purge_block(block, Pages(kPagesPerBlock)).count;
-  wants_ticks_.store(false, std::memory_order_relaxed);
+  // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
+  Block* last = age_.back();
+  for (bool more = last != nullptr; more;) {
+    Block* block = age_.front();
+    more = block != last;
+    total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
+  }
+  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   return Pages(total);
 }
 

@@ -64,6 +64,10 @@ class PageHeap {
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
   Pages purge_all();
 
+  /// Returns the address space of extents in which nothing is used; true if there was one. For when the
+  /// system refuses more.
+  bool release_idle_extents();
+
   /// One step of the purge policy; cheap when there is nothing to do.
   void tick();
 
@@ -93,6 +97,7 @@ class PageHeap {
   bool grow(unsigned blocks);
   bool add_extent(unsigned blocks);
   void append_region(Region* region);
+  void forget_block(Block* block);
   void activate(Block* block, RunKind kind);
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);

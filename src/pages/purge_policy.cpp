@@ -19,7 +19,8 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (now_ms - slot_began_ms_ >= kSlotMs) slot_began_ms_ = now_ms;
   observe(used);
 
-  budget_ += (now_ms - last_ms_) * kPagesPerSecond / 1000;
+  const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
+  budget_ += static_cast<int64_t>(passed) * kPagesPerSecond / 1000;
   if (budget_ > kBudgetCap) budget_ = kBudgetCap;
   last_ms_ = now_ms;
 
@@ -27,7 +28,8 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   Decision decision;
   decision.idle = dirty > keep ? dirty - keep : Pages(0);
   decision.young = dirty > kFloor ? dirty - kFloor : Pages(0);
-  if (decision.young > Pages(budget_)) decision.young = Pages(budget_);
+  const Pages affordable(budget_ > 0 ? static_cast<size_t>(budget_) : 0);
+  if (decision.young > affordable) decision.young = affordable;
   decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
   return decision;
 }

@@ -27,9 +27,9 @@ class PurgePolicy {
   static constexpr Pages kFloor{256};
   /// Derived: 2 % of the running time at 2 us a fault (1.4 to 1.9 us measured, plus the call) is 10,000
   /// pages a second.
-  static constexpr uint64_t kPagesPerSecond = 10'000;
+  static constexpr int64_t kPagesPerSecond = 10'000;
   /// Chosen: how much unspent budget may gather; an eighth of a second of it.
-  static constexpr uint64_t kBudgetCap = kPagesPerSecond / 8;
+  static constexpr int64_t kBudgetCap = kPagesPerSecond / 8;
 
   struct Decision {
     Pages idle;   ///< pages that may go from blocks idle since before idle_before_ms
@@ -40,7 +40,7 @@ class PurgePolicy {
   [[nodiscard]] Decision decide(uint64_t now_ms, Pages used, Pages dirty);
 
   /// Pages that were purged against the budget.
-  void spend(Pages young) { budget_ -= young.count < budget_ ? young.count : budget_; }
+  void spend(Pages young) { budget_ -= static_cast<int64_t>(young.count); }
 
   /// Notes use between decisions, so that short peaks count.
   void observe(Pages used) {
@@ -55,7 +55,7 @@ class PurgePolicy {
 
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
-  uint64_t budget_ = kBudgetCap;
+  int64_t budget_ = kBudgetCap;  // may go into debt: a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
   unsigned slot_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "small/bin.h"
 
+#include <cstring>
+
 #include "base/cpu.h"
 #include "os/os.h"
 
@@ -33,10 +35,10 @@ bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slo
 
 }  // namespace
 
-void Bin::place(Span* span, unsigned slots) {
-  const unsigned list = span->free_slots == 0
-                            ? kNoList
-                            : list_of(slots - span->free_slots, index_of(span->size_class));
+void Bin::place(Span* span) {
+  const unsigned size_class = index_of(span->size_class);
+  const unsigned list =
+      span->free_slots == 0 ? kNoList : list_of(kSizeClasses[size_class].slots - span->free_slots, size_class);
   if (list == span->list) return;
   if (span->list != kNoList) {
     lists_[span->list].remove(span);
@@ -53,6 +55,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
                           void** out, unsigned wanted) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   unsigned got = 0;
+  void** next = out + wanted;
   while (got < wanted) {
     Span* span;
     if (LOAM_LIKELY(occupied_ != 0)) {
@@ -74,11 +77,12 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
     span->free_slots = static_cast<uint16_t>(span->free_slots - take);
     free_slots_ -= take;
+    got += take;
     for (unsigned word = 0; take != 0; ++word) {
       uint64_t bits = span->free_bits[word];
       for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
         const unsigned slot = word * 64 + lowest_bit(bits);
-        out[got++] = reinterpret_cast<void*>(base + size_t{slot} * info.bytes);
+        *--next = reinterpret_cast<void*>(base + size_t{slot} * info.bytes);
         if (LOAM_UNLIKELY(span->unbacked_pages != 0)) {
           const uint32_t back = span->unbacked_pages & pages_of_slot(slot, info);
           unbacked_pages_ -= count_bits(back);
@@ -87,8 +91,9 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       }
       span->free_bits[word] = bits;
     }
-    place(span, info.slots);
+    place(span);
   }
+  if (LOAM_UNLIKELY(got != wanted)) memmove(out, next, got * sizeof(void*));
   taken_ += got;
   return got;
 }
@@ -102,43 +107,53 @@ void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
   pages.free(span);
 }
 
-void Bin::give_one(PageHeap& pages, const SizeClassInfo& info, unsigned size_class, void* pointer,
-                   Span* span) {
+// Slot of a pointer that somebody frees, or kMaxSlots after reporting why it has none.
+static unsigned slot_to_free(const SizeClassInfo& info, unsigned size_class, const void* pointer,
+                             const Span* span) {
   if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kSmall ||
                     index_of(span->size_class) != size_class)) {
     report_misuse("free of a block that is free already, or of memory that is no block", pointer);
-    return;
+    return kMaxSlots;
   }
   const size_t offset = reinterpret_cast<uintptr_t>(pointer) - span_base(span);
   const unsigned slot = static_cast<unsigned>((offset * info.reciprocal) >> 32);
   if (LOAM_UNLIKELY(size_t{slot} * info.bytes != offset || slot >= info.slots)) {
     report_misuse("free of a pointer into the middle of a block", pointer);
-    return;
+    return kMaxSlots;
   }
-  uint64_t& word = span->free_bits[slot >> 6];
-  const uint64_t bit = uint64_t{1} << (slot & 63);
-  if (LOAM_UNLIKELY((word & bit) != 0)) {
+  if (LOAM_UNLIKELY(slot_is_free(span, slot))) {
     report_misuse("double free", pointer);
-    return;
+    return kMaxSlots;
   }
-  word |= bit;
-  ++span->free_slots;
-  ++free_slots_;
-  ++given_;
-  place(span, info.slots);
-  if (LOAM_UNLIKELY(span->free_slots == info.slots)) {
-    if (kept_empty_ == nullptr) {
-      kept_empty_ = span;
-    } else {
-      release_span(pages, span, info.slots);
-    }
-  }
+  return slot;
 }
 
 void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, Span* const* spans,
                       unsigned count) {
   const SizeClassInfo& info = kSizeClasses[size_class];
-  for (unsigned i = 0; i < count; ++i) give_one(pages, info, size_class, pointers[i], spans[i]);
+  unsigned i = 0;
+  while (i < count) {
+    // Neighbours in a magazine are often neighbours in memory: one list move for each stretch of a span.
+    Span* span = spans[i];
+    unsigned freed = 0;
+    for (; i < count && spans[i] == span; ++i) {
+      const unsigned slot = slot_to_free(info, size_class, pointers[i], span);
+      if (LOAM_UNLIKELY(slot == kMaxSlots)) continue;
+      span->free_bits[slot >> 6] |= uint64_t{1} << (slot & 63);
+      ++freed;
+    }
+    if (LOAM_UNLIKELY(freed == 0)) continue;
+    span->free_slots = static_cast<uint16_t>(span->free_slots + freed);
+    free_slots_ += freed;
+    given_ += freed;
+    place(span);
+    if (LOAM_LIKELY(span->free_slots != info.slots)) continue;
+    if (kept_empty_ == nullptr) {
+      kept_empty_ = span;
+    } else if (span != kept_empty_) {
+      release_span(pages, span, info.slots);
+    }
+  }
 }
 
 RemoteBatch* Bin::drain_locked(PageHeap& pages, unsigned size_class) {
@@ -200,6 +215,7 @@ BinStats Bin::stats_locked() const {
   s.unbacked_pages = unbacked_pages_;
   s.taken = taken_;
   s.given = given_;
+  s.queued = remote_.queued();
   s.remote_batches = remote_batches_;
   s.lock_acquisitions = mutex_.acquisitions();
   s.lock_contentions = mutex_.contentions();

@@ -25,6 +25,7 @@ struct BinStats {
   size_t unbacked_pages;   ///< of live spans, given back by compact
   uint64_t taken;          ///< slots handed to caches since the start
   uint64_t given;          ///< slots that came back
+  size_t queued;           ///< slots in the remote queue
   uint64_t remote_batches;
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
@@ -37,8 +38,8 @@ class Bin {
 
   constexpr Bin() = default;
 
-  /// Up to `wanted` (>= 1) slots, lowest addresses of the fullest spans first, at least one unless memory is
-  /// refused. Returns how many.
+  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused. Returns how many;
+  /// they stand in `out` last first, so that a stack hands out ascending addresses.
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
                                      uint16_t heap, void** out, unsigned wanted);
 
@@ -61,8 +62,7 @@ class Bin {
   [[nodiscard]] RemoteQueue& remote() { return remote_; }
 
  private:
-  void place(Span* span, unsigned slots);
-  void give_one(PageHeap& pages, const SizeClassInfo& info, unsigned size_class, void* pointer, Span* span);
+  void place(Span* span);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
 
   Mutex mutex_;

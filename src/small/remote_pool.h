@@ -1,17 +1,30 @@
 // Empty remote batches, kept for the next flush that needs one.
 //
-// Thread-safe and lock-free: a stack pushed by compare-and-swap and emptied whole by exchange, so that ABA
-// cannot happen. A taker keeps one batch and puts the rest back.
+// Lock: own, a leaf. Thread-safe.
 #pragma once
 
+#include "os/mutex.h"
 #include "small/remote_queue.h"
 
 namespace loam {
 
-/// A batch with count 0, or null when memory is refused.
-[[nodiscard]] RemoteBatch* take_batch();
+class RemotePool {
+ public:
+  constexpr RemotePool() = default;
 
-/// Puts a list of batches (linked by next; may be null) back.
-void return_batches(RemoteBatch* list);
+  /// A batch with count 0, or null when memory is refused.
+  [[nodiscard]] RemoteBatch* take();
+
+  /// Puts a list of batches (linked by next; may be null) back.
+  void give(RemoteBatch* list);
+
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+
+ private:
+  Mutex mutex_;
+  RemoteBatch* free_ = nullptr;
+};
+
+extern RemotePool remote_pool;
 
 }  // namespace loam

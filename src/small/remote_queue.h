@@ -42,6 +42,15 @@ class RemoteQueue {
 
   [[nodiscard]] bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
 
+  /// In the child of a fork(): a sender may have counted a batch that it never linked.
+  void recount_after_fork() {
+    uint32_t count = 0;
+    for (const RemoteBatch* b = head_.load(std::memory_order_relaxed); b != nullptr; b = b->next) {
+      count += static_cast<uint32_t>(b->count);
+    }
+    queued_.store(count, std::memory_order_relaxed);
+  }
+
   /// Pointers waiting; may lag behind by what is being pushed right now.
   [[nodiscard]] uint32_t queued() const { return queued_.load(std::memory_order_relaxed); }
 

@@ -27,7 +27,7 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
     emptied = bin.drain_locked(pages_, size_class);
     got = bin.take_locked(pages_, size_class, class_byte(size_class), heap_, out, wanted);
   }
-  return_batches(emptied);
+  remote_pool.give(emptied);
   return got;
 }
 
@@ -35,14 +35,21 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
   Bin& bin = bins_[size_class];
   Span* spans[kMaxGive];
   // Two passes: the records' lines arrive while later lookups run.
+  uintptr_t last_page = 0;
+  Span* span = nullptr;
   for (unsigned i = 0; i < count; ++i) {
-    spans[i] = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
-    prefetch_for_write(spans[i]);
+    const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
+    if (page != last_page) {
+      span = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
+      prefetch_for_write(span);
+      last_page = page;
+    }
+    spans[i] = span;
   }
   if (wait == Wait::kNo && !bin.mutex().try_lock()) {
     unsigned sent = 0;
     while (sent < count) {
-      RemoteBatch* batch = take_batch();
+      RemoteBatch* batch = remote_pool.take();
       if (batch == nullptr) break;
       while (batch->count < RemoteBatch::kPointers && sent < count) {
         batch->pointers[batch->count++] = pointers[sent++];
@@ -56,14 +63,14 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
     RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
     bin.give_locked(pages_, size_class, pointers, spans + sent, count);
     bin.mutex().unlock();
-    return_batches(emptied);
+    remote_pool.give(emptied);
     return;
   }
   if (wait == Wait::kYes) bin.mutex().lock();
   bin.give_locked(pages_, size_class, pointers, spans, count);
   RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
   bin.mutex().unlock();
-  return_batches(emptied);
+  remote_pool.give(emptied);
 }
 
 Pages SmallHeap::compact() {
@@ -75,7 +82,7 @@ Pages SmallHeap::compact() {
       emptied = bins_[c].drain_locked(pages_, c);
       purged += bins_[c].compact_locked(pages_, c);
     }
-    return_batches(emptied);
+    remote_pool.give(emptied);
   }
   return purged;
 }
@@ -102,7 +109,10 @@ void SmallHeap::unlock_all() {
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
 }
 void SmallHeap::reset_locks_after_fork() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().reset_after_fork();
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    bins_[c].mutex().reset_after_fork();
+    bins_[c].remote().recount_after_fork();
+  }
 }
 
 }  // namespace loam

@@ -22,7 +22,7 @@ class SmallHeap {
   };
   /// Gives slots of the class back. pre: count <= kMaxGive
   void give(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
-  static constexpr unsigned kMaxGive = 256;
+  static constexpr unsigned kMaxGive = 512;
 
   /// Empties remote queues, returns empty spans, purges free pages inside live spans.
   Pages compact();
