@@ -3,6 +3,7 @@
 
 pub mod chart;
 mod html;
+mod method;
 mod page;
 pub mod table;
 

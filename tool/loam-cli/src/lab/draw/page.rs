@@ -1,1 +1,204 @@
+//! The report's page: findings first, charts second, method last.
 
+use maud::{html, Markup};
+
+use super::chart::Chart;
+use super::html::Section;
+use super::{method, table};
+use crate::lab::analyse::figures::{Cell, Figure, FigureTable};
+use crate::lab::analyse::stats::{Method, Summary};
+use crate::lab::results::Results;
+use crate::output::units::{ratio, Unit};
+
+/// `lfh and tokens`
+pub fn names(results: &Results) -> String {
+    let names: Vec<&str> = results
+        .experiments
+        .iter()
+        .map(|record| record.name.as_str())
+        .collect();
+    crate::output::words::list(&names)
+}
+
+/// Everything that is seen.
+pub fn body(results: &Results, sections: &[Section]) -> Markup {
+    html! {
+        a.skip href="#findings" { "Skip to the findings" }
+        header {
+            h1 { "What fragmentation did to each allocator" }
+            p {
+                "Experiments " (names(results)) ", measured " (day(&results.created)) " on "
+                (results.machine.summary()) "."
+            }
+            nav aria-label="Page" {
+                a href="#findings" { "Findings" }
+                a href="#charts" { "Charts" }
+                a href="#method" { "Method" }
+                label {
+                    "Colours "
+                    select id="theme" {
+                        option value="auto" { "as the system" }
+                        option value="light" { "light" }
+                        option value="dark" { "dark" }
+                    }
+                }
+            }
+        }
+        main {
+            (remarks(results))
+            section id="findings" {
+                h2 { "Findings" }
+                @for section in sections { (findings(section)) }
+            }
+            section id="charts" {
+                h2 { "Charts" }
+                (charts(sections))
+            }
+            section id="method" {
+                h2 { "Method" }
+                (method::section(results, sections))
+            }
+        }
+        footer {
+            p {
+                "Made by loam " (results.tool.version)
+                " from a results file; " code { "loam lab show" } " makes it again. Charts by "
+                "Apache ECharts (Apache-2.0)."
+            }
+        }
+    }
+}
+
+fn day(stamp: &str) -> &str {
+    stamp.split('T').next().unwrap_or(stamp)
+}
+
+/// What is missing or doubtful, before anything else is read.
+fn remarks(results: &Results) -> Markup {
+    let remarks = table::remarks(results);
+    html! {
+        @if !remarks.is_empty() {
+            aside.remarks aria-label="What is missing or doubtful" {
+                h2 { "Before you read on" }
+                ul { @for remark in &remarks { li { (remark) } } }
+            }
+        }
+    }
+}
+
+fn findings(section: &Section) -> Markup {
+    html! {
+        article id={ "findings-" (section.name) } {
+            h3 { (section.title) " " span.name { (section.name) } }
+            p.question { (section.question) }
+            @if section.sentences.is_empty() {
+                p.absent { "No trial of it was finished." }
+            } @else {
+                ul.findings { @for finding in &section.findings { li { (finding) } } }
+                (section.table)
+                dl.sentences {
+                    @for (label, sentence) in &section.sentences {
+                        div { dt { (label) } dd { (sentence) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The table of figures, the best of each column in bold.
+pub fn figures(table: &FigureTable) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Table of figures" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "allocator" }
+                        @for figure in &table.figures {
+                            th.number scope="col" title=(figure.meaning) { (figure.title) }
+                        }
+                    }
+                }
+                tbody {
+                    @for (index, (row, cells)) in
+                        table.view.rows.iter().zip(&table.cells).enumerate() {
+                        tr {
+                            th scope="row" { (row.label()) }
+                            @for (figure, cell) in table.figures.iter().zip(cells) {
+                                (figure_cell(figure, cell.as_ref(), table.view.base == Some(index)))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figure_cell(figure: &Figure, cell: Option<&Cell>, is_base: bool) -> Markup {
+    let Some(cell) = cell else {
+        return html! { td.number { "-" } };
+    };
+    let value = figure.unit.show(cell.value.median);
+    let second = if is_base || figure.unit == Unit::Ratio {
+        spread(&cell.value, |value| figure.unit.show(value))
+    } else {
+        cell.ratio.map_or_else(String::new, |summary| {
+            format!("{} {}", ratio(summary.median), spread(&summary, ratio))
+        })
+    };
+    html! {
+        td.number {
+            @if cell.is_best { strong { (value) } } @else { (value) }
+            small { (second) }
+        }
+    }
+}
+
+fn spread(summary: &Summary, show: impl Fn(f64) -> String) -> String {
+    let (low, high) = (show(summary.low), show(summary.high));
+    match summary.method {
+        Method::Single => String::new(),
+        _ if low == high => String::new(),
+        _ => format!("({low} to {high})"),
+    }
+}
+
+fn charts(sections: &[Section]) -> Markup {
+    let has_charts = sections.iter().any(|section| !section.charts.is_empty());
+    html! {
+        @if has_charts {
+            noscript { p { "The charts are drawn by a script, which is switched off here." } }
+            // Filled by the script: a switch for each allocator.
+            div.switches id="switches" role="group" aria-label="Allocators shown" {}
+            @for section in sections.iter().filter(|section| !section.charts.is_empty()) {
+                h3 { (section.title) " " span.name { (section.name) } }
+                div.grid { @for chart in &section.charts { (figure(chart)) } }
+            }
+        } @else {
+            p.absent { "There is nothing to draw: no trial was finished." }
+        }
+    }
+}
+
+fn figure(chart: &Chart) -> Markup {
+    let heading = format!("{}-title", chart.id);
+    let reading = format!("{}-reading", chart.id);
+    html! {
+        figure.chart-figure data-chart=(chart.id) aria-labelledby=(heading) {
+            h4 id=(heading) { (chart.title) }
+            p.reading id=(reading) { (chart.reading) }
+            div.chart id=(chart.id) tabindex="0" role="img" aria-labelledby=(heading)
+                aria-describedby=(reading) {}
+            div.legend role="group" aria-label={ "Curves of " (chart.title) } {}
+            div.tools {
+                button type="button" data-action="svg" { "Save SVG" }
+                button type="button" data-action="csv" { "Save CSV" }
+                button type="button" data-action="log" aria-pressed=(chart.y.log.to_string()) {
+                    "Logarithmic"
+                }
+            }
+            details { summary { "As a table" } div.scroll tabindex="0" {} }
+        }
+    }
+}

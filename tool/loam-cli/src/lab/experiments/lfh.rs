@@ -261,10 +261,7 @@ fn decay(view: &View) -> Option<String> {
         }
         if *last < best * STEADY {
             let percent = (1.0 - last / best) * 100.0;
-            slowed.push(format!(
-                "{} ({percent:.0}%)",
-                phrases::call(&row.allocator)
-            ));
+            slowed.push(format!("{} ({percent:.0}%)", phrases::call(&row.allocator)));
         } else {
             steady += 1;
         }

@@ -1,0 +1,167 @@
+"use strict";
+// From a chart as data to the options of the chart library.
+Loam.options = (() => {
+  const { value, tick, text } = Loam.format;
+  const theme = () => {
+    const style = getComputedStyle(document.documentElement);
+    const get = (name) => style.getPropertyValue(name).trim();
+    return { ink: get("--ink"), soft: get("--soft"), line: get("--line"), ground: get("--ground") };
+  };
+
+  const axis = (a, colours, narrow, isX) => ({
+    type: a.categories ? "category" : a.log ? "log" : "value",
+    data: a.categories,
+    name: a.label,
+    nameLocation: isX ? "middle" : "end",
+    nameGap: isX ? 28 : 12,
+    // On a phone the y axis' name would be cut off; the heading says it already.
+    nameTextStyle: { color: colours.soft, fontSize: 12, align: isX ? "center" : "left" },
+    scale: !a.categories && isX,
+    min: !isX && !a.log ? (range) => Math.min(0, range.min) : undefined,
+    axisLine: { lineStyle: { color: colours.soft } },
+    axisLabel: {
+      color: colours.soft, fontSize: 12, hideOverlap: true,
+      formatter: a.categories ? undefined : (v) => tick(a.unit, v),
+    },
+    splitLine: { show: !isX, lineStyle: { color: colours.line } },
+    minorSplitLine: { show: false },
+    splitNumber: narrow ? 4 : 5,
+  });
+
+  const positive = (chart, p) =>
+    (!chart.y.log || p.y > 0) && (!chart.x.log || p.x > 0 || chart.x.categories);
+
+  // The range of the rounds as a filled shape behind its line.
+  const band = (chart, curve, look) => {
+    const points = curve.points.filter((p) => positive(chart, p) && (!chart.y.log || p.low > 0));
+    if (points.length < 2 || points.every((p) => p.low === p.high)) return [];
+    return [{
+      type: "custom", name: curve.label, silent: true, z: 1, clip: true, tooltip: { show: false },
+      data: [[points[0].x, points[0].low]],
+      dimensions: ["x", "y"],
+      itemStyle: { color: look.colour },
+      renderItem: (params, api) => ({
+        type: "polygon",
+        shape: {
+          points: [
+            ...points.map((p) => api.coord([p.x, p.high])),
+            ...points.slice().reverse().map((p) => api.coord([p.x, p.low])),
+          ],
+        },
+        style: { fill: look.colour, opacity: 0.16 },
+      }),
+    }];
+  };
+
+  // Bars from the lowest to the highest round in both directions.
+  const errorBars = (curve, look) => curve.points.length === 0 ? [] : [{
+    type: "custom", name: curve.label, silent: true, z: 1, tooltip: { show: false },
+    data: curve.points.map((p) => [p.x, p.y]),
+    renderItem: (params, api) => {
+      const p = curve.points[params.dataIndex];
+      const range = p.x_range || [p.x, p.x];
+      const line = (from, to) => {
+        const [a, b] = [api.coord(from), api.coord(to)];
+        const shape = { x1: a[0], y1: a[1], x2: b[0], y2: b[1] };
+        return { type: "line", shape, style: { stroke: look.colour, lineWidth: 2, opacity: 0.5 } };
+      };
+      return {
+        type: "group",
+        children: [line([p.x, p.low], [p.x, p.high]), line([range[0], p.y], [range[1], p.y])],
+      };
+    },
+  }];
+
+  const lineSeries = (chart, curve, look, colours) => {
+    const points = curve.points.filter((p) => positive(chart, p));
+    const few = points.length <= 40;
+    return [...band(chart, curve, look), {
+      type: "line", name: curve.label, z: curve.allocator === "loam" ? 4 : 3,
+      data: points.map((p) => [p.x, p.y]),
+      symbol: look.symbol, symbolSize: few ? 8 : 0, showSymbol: few,
+      lineStyle: { type: look.dash, width: look.width, color: look.colour },
+      itemStyle: { color: look.colour, borderColor: look.colour },
+      emphasis: { focus: "series" },
+    }];
+  };
+
+  const barSeries = (chart, curve, look, colours) => [{
+    type: "bar", name: curve.label,
+    data: chart.x.categories.map((_, i) => curve.points.find((p) => p.x === i)?.y ?? null),
+    itemStyle: { color: look.colour, borderColor: colours.ground, borderWidth: 1 },
+    emphasis: { focus: "series" },
+  }];
+
+  const scatterSeries = (chart, curve, look, colours) => [...errorBars(curve, look), {
+    type: "scatter", name: curve.label, z: 3,
+    data: curve.points.map((p) => [p.x, p.y]),
+    symbol: look.symbol, symbolSize: 14,
+    itemStyle: { color: look.colour, borderColor: look.colour, borderWidth: 2 },
+    label: { show: true, formatter: curve.label, position: "right", color: colours.ink,
+      fontSize: 12, textBorderColor: colours.ground, textBorderWidth: 2 },
+    labelLayout: { moveOverlap: "shiftY" },
+    emphasis: { focus: "series" },
+  }];
+
+  const isBars = (chart) => Boolean(chart.x.categories) && chart.x.categories.length <= 4;
+
+  const findPoint = (curve, x) => curve.points.find((p) => p.x === x);
+
+  const tooltip = (chart) => (items) => {
+    const list = (Array.isArray(items) ? items : [items])
+      .filter((item) => item.componentSubType !== "custom");
+    if (list.length === 0) return "";
+    const x = isBars(chart) ? list[0].dataIndex : list[0].value[0];
+    const place = chart.x.categories ? chart.x.categories[x] : value(chart.x.unit, x);
+    const unit = chart.x.categories || chart.kind === "scatter" ? "" : ` ${chart.x.label}`;
+    const rows = list
+      .map((item) => {
+        const curve = chart.curves.find((c) => c.label === item.seriesName);
+        return { item, point: curve && findPoint(curve, x) };
+      })
+      .filter((row) => row.point)
+      .sort((a, b) => b.point.y - a.point.y)
+      .map(({ item, point }) => {
+        const range = point.count > 1 && point.low !== point.high
+          ? ` <small>(${value(chart.y.unit, point.low)} to ${value(chart.y.unit, point.high)})</small>`
+          : "";
+        return `<div>${item.marker}${text(item.seriesName)}: `
+          + `<b>${value(chart.y.unit, point.y)}</b>${range}</div>`;
+      });
+    const head = chart.kind === "scatter" ? `${text(chart.x.label)} ${place}` : text(place) + text(unit);
+    return `<div><b>${head}</b></div>${rows.join("")}`;
+  };
+
+  // `hidden` holds labels of curves that are switched off.
+  return (chart, data, { hidden = new Set(), width = 640, legend = false } = {}) => {
+    const colours = theme();
+    const narrow = width < 480;
+    const draw = chart.kind === "scatter" ? scatterSeries : isBars(chart) ? barSeries : lineSeries;
+    const shown = chart.curves.filter((curve) => !hidden.has(curve.label));
+    const series = shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours));
+    return {
+      animation: false,
+      backgroundColor: "transparent",
+      textStyle: { fontFamily: "system-ui, sans-serif", color: colours.ink },
+      aria: { enabled: true, decal: { show: isBars(chart) } },
+      title: legend ? { text: chart.title, textStyle: { color: colours.ink, fontSize: 16 } } : undefined,
+      legend: legend
+        ? { bottom: 0, data: shown.map((c) => c.label), textStyle: { color: colours.ink } }
+        : { show: false },
+      grid: {
+        left: 8, right: chart.kind === "scatter" ? (narrow ? 56 : 96) : 20, top: legend ? 64 : 34,
+        bottom: (chart.x.label ? 34 : 12) + (legend ? 48 : 0), outerBoundsMode: "same",
+        outerBoundsContain: "axisLabel",
+      },
+      tooltip: {
+        trigger: chart.kind === "scatter" ? "item" : "axis", confine: true,
+        backgroundColor: colours.ground, borderColor: colours.line,
+        textStyle: { color: colours.ink, fontSize: 13 }, formatter: tooltip(chart),
+        axisPointer: { type: isBars(chart) ? "shadow" : "line" },
+      },
+      xAxis: axis(chart.x, colours, narrow, true),
+      yAxis: axis(chart.y, colours, narrow, false),
+      series,
+    };
+  };
+})();
