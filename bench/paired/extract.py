@@ -84,6 +84,19 @@ def tokens(outcome):
     return figures
 
 
+def queue(outcome):
+    """One container and one test a process: all that is not `after` is its rounds."""
+    lines = [line for line in outcome.checkpoints if line.get("series") != "after"]
+    lines = _need(lines, "rounds")
+    return {
+        "seconds": _seconds(lines),
+        "peak": max(line["peak_resident_bytes"] for line in lines) - _baseline(outcome),
+        "slope": slope([line["seconds"] for line in lines[1:]]),
+        "resident_after": lines[-1]["resident_bytes"] - _baseline(outcome),
+        "trimmed": outcome.series("after")[-1]["resident_bytes"] - _baseline(outcome),
+    }
+
+
 def handoff(outcome):
     figures = {}
     for series, prefix in (("1 to 1", "one"), ("N to N", "many")):

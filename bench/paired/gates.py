@@ -34,6 +34,7 @@ class Gate:
     # Without contenders' A B B A rounds of their own: every peer takes part in every round.
     all_in_every_round: bool = False
     most_rounds: int = 1000  # for gates whose trials take a minute
+    derive: callable = None  # figures of all steps -> further figures
 
 
 def build(workloads, bench, quick):
@@ -70,7 +71,40 @@ def build(workloads, bench, quick):
         )
 
     def queue():
-        return None
+        entries, rounds = (50_000, 4) if quick else (1_000_000, 16)
+        common = [
+            "--entries",
+            entries,
+            "--rounds",
+            rounds,
+            "--strings",
+            2,
+            "--allocation",
+            "malloc",
+        ]
+        kinds = [(name, "sequential") for name in ("queue-list", "list", "map")]
+        kinds.append(("list", "at-once"))
+        steps, parts = [], []
+        for container, test in kinds:
+            arguments = [*common, "--container", container, "--test", test]
+            prefix = f"{container} {test}."
+            parts.append(prefix)
+            steps.append(Step(Case(workloads / "queue", arguments), extract.queue, prefix))
+
+        def derive(figures):
+            return {
+                "seconds": sum(figures[part + "seconds"] for part in parts),
+                "peak": max(figures[part + "peak"] for part in parts),
+            }
+
+        checks = [
+            Versus("seconds", "speed, all together", "s", 1.0, speed=True),
+            *(Versus(f"{p}seconds", f"  {p[:-1]}", "s", None, speed=True) for p in parts),
+            *(Own(f"{p}slope", f"slowdown, {p[:-1]}", "", 0.02) for p in parts),
+            Versus("peak", "peak above start", "MiB", 1.05),
+        ]
+        title = f"functor queue through node containers, {entries:,} entries, {rounds} rounds"
+        return Gate("queue", title, steps, checks, derive=derive)
 
     def handoff():
         blocks = 1_000_000 if quick else 8_000_000
@@ -109,35 +143,33 @@ def build(workloads, bench, quick):
         # Totals as far as a paired run can afford; the lab's full sweep goes through all of them.
         share = 8 if quick else 1
         rounds = 4 if quick else 6
-        sweep = ["--total", (128 * MIB) // share, "--rounds", rounds, "--idle-ms", 100]
-        steps = [
-            Step(Case(program, [*sweep, "--variant", variant]), extract.sizes, f"{variant}.")
-            for program in [workloads / "sizes"]
-            for variant in ("malloc", "aligned")
+        program = workloads / "sizes"
+
+        def step(name, variant, total, idle_ms=100, further=()):
+            arguments = ["--variant", variant, "--total", total // share, "--idle-ms", idle_ms]
+            return Step(Case(program, [*arguments, *further]), extract.sizes, f"{name}.")
+
+        in_rounds = ["--rounds", rounds]
+        steps = [step(kind, kind, 128 * MIB, further=in_rounds) for kind in ("malloc", "aligned")]
+        checks = [
+            Versus("malloc.mean_ns", "speed, all sizes", "ns", 1.0, speed=True),
+            Versus("aligned.mean_ns", "speed, all sizes, aligned", "ns", 1.0, speed=True),
         ]
         for size, gib in ((64, 1), (1024, 2), (65504, 8), (65536, 8), (1 << 20, 8)):
             # What comes back after the last free is asked of the step that holds the most.
             idle = 10_000 // share if size == 1024 else 100
-            total = ["--total", gib * 1024 * MIB // share, "--rounds", rounds, "--idle-ms", idle]
-            case = Case(workloads / "sizes", ["--variant", "malloc", "--size", size, *total])
-            steps.append(Step(case, extract.sizes, f"{gib}GiB-{size}."))
-        alternating = ["--total", 8 * 1024 * MIB // share, "--rounds", rounds + 2, "--idle-ms", 100]
-        case = Case(workloads / "sizes", ["--variant", "alternating", *alternating])
-        steps.append(Step(case, extract.sizes, "alternating."))
-        checks = [
-            Versus("malloc.mean_ns", "speed, all sizes", "ns", 1.0, speed=True),
-            Versus("aligned.mean_ns", "speed, all sizes, aligned", "ns", 1.0, speed=True),
-            *(
-                Versus(
-                    f"{gib}GiB-{size}.mean_ns", f"speed, {size} B, {gib} GiB", "ns", 1.0, speed=True
-                )
-                for size, gib in ((64, 1), (1024, 2), (65504, 8), (65536, 8), (1 << 20, 8))
-            ),
+            name, words = f"large-{size}", f"speed, {size} B, {gib / share:g} GiB"
+            further = ["--size", size, *in_rounds]
+            steps.append(step(name, "malloc", gib * 1024 * MIB, idle, further))
+            checks.append(Versus(f"{name}.mean_ns", words, "ns", 1.0, speed=True))
+        twice = ["--rounds", rounds + 2]
+        steps.append(step("alternating", "alternating", 8 * 1024 * MIB, further=twice))
+        checks += [
             Smooth("malloc.ns.*", "worst cliff between sizes", "", 1.3),
             Smooth("aligned.ns.*", "worst cliff, aligned", "", 1.3),
             Steady("malloc.ageing.*", "last round / second", "", 1.02),
-            Steady("alternating.ageing.*", "the same, alternating, 8 GiB", "", 1.02),
-            Own("2GiB-1024.after_idle", "10 s after the last free", "MiB", 64 * MIB),
+            Steady("alternating.ageing.*", "the same, 64 KiB alternating", "", 1.02),
+            Own("large-1024.after_idle", f"{10 / share:g} s after the last free", "MiB", 64 * MIB),
         ]
         title = f"size sweep 16 B to 1 MiB, totals to {8 / share:g} GiB"
         return Gate("sizes", title, steps, checks, most_rounds=5)

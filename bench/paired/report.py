@@ -7,7 +7,7 @@ from .checks import Versus
 from .schedule import OTHERS_LIMIT
 
 MIB = 1 << 20
-WIDTHS = (34, 11, 25, 24, 7, 20)
+WIDTHS = (34, 11, 25, 25, 11, 20)
 
 
 def _value(value, unit):
@@ -21,6 +21,8 @@ def _value(value, unit):
         return f"{value * 1e3:.3f} ms"
     if unit == "ns":
         return f"{value:.1f} ns"
+    if unit == "count":
+        return f"{value:.0f}"
     if unit == "s":
         return f"{value:.3f} s"
     return f"{value:.3f}"
@@ -114,6 +116,35 @@ def everyone(run, peers):
         values = [ratios.median_of(screening, name, check.figure) for check in shown]
         if any(value is not None for value in values):
             cells = "".join(f"{_value(v, c.unit):>13}" for v, c in zip(values, shown))
+            lines.append(f"  {name:<24}{cells}")
+    for step in run.gate.steps:
+        if not step.case.repeat:
+            lines += _process(run, step, peers)
+    return lines
+
+
+WATCHED = (
+    ("RSS peak", "rss_peak", "MiB"),
+    ("average", "rss_average", "MiB"),
+    ("last", "rss_end", "MiB"),
+    ("LazyFree", "lazyfree_peak", "MiB"),
+    ("huge", "huge_peak", "MiB"),
+    ("faults", "minor_faults", "count"),
+    ("system", "system_seconds", "s"),
+)
+
+
+def _process(run, step, peers):
+    """What the launcher saw from outside: the workload's own tables are in these figures."""
+    program = " ".join(map(str, [step.case.program.name, *step.case.arguments]))
+    lines = [f"  process {program}"]
+    lines.append("  " + " " * 24 + "".join(f"{title:>13}" for title, _, _ in WATCHED))
+    for name in [run.subject, *peers]:
+        keys = [f"{step.prefix}process_{key}" for _, key, _ in WATCHED]
+        values = [ratios.median_of(run.kept("screening"), name, key) for key in keys]
+        if any(value is not None for value in values):
+            units = [unit for _, _, unit in WATCHED]
+            cells = "".join(f"{_value(v, unit):>13}" for v, unit in zip(values, units))
             lines.append(f"  {name:<24}{cells}")
     return lines
 

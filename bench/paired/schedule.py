@@ -131,6 +131,8 @@ class Scheduler:
                 outcome = self.runner.run(step.case, allocator, padding)
                 from_step = {**extract_watch(outcome, step), **step.read(outcome)}
                 figures.update({step.prefix + key: value for key, value in from_step.items()})
+            if gate.derive:
+                figures.update(gate.derive(figures))
         except TrialFailed as error:
             run.failed[allocator.name] = str(error)
             self.progress.failed(allocator.name, str(error))
