@@ -64,8 +64,9 @@ uintptr_t find_place(size_t bytes, size_t alignment) {
     }
   }
   const uintptr_t from = state.placed != 0 ? state.placed : state.next;
+  const uintptr_t end = state.placed != 0 ? UINTPTR_MAX : uintptr_t{1} << kAddressBits;
   const uintptr_t place = round_up(from, alignment);
-  return place < from || place + bytes < place ? 0 : place;
+  return place < from || place >= end || bytes > end - place ? 0 : place;
 }
 
 /// Takes pretend address space; 0 when there is none.

@@ -242,9 +242,8 @@ bool PageHeap::add_extent(unsigned blocks) {
       os::release(memory, bytes);
       continue;  // a header may fit once less is asked for
     }
-    Extent& extent = region->extents[region->extent_count++];
-    extent.first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
-    extent.block_count = want;
+    const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
+    region->extents[region->extent_count++] = Extent{first_block, want, 0};
     reserved_blocks_ += want;
     if (want < extent_blocks_) extent_blocks_ = want;
     return true;
