@@ -109,17 +109,19 @@ TEST_F(FakeSystem, AddressSpaceEndsAtTheLimit) {
   EXPECT_NE(os::reserve(4 * kBlockBytes, kBlockBytes), nullptr);
 }
 
-TEST_F(FakeSystem, TouchedMemoryIsResidentUntilItIsPurged) {
+TEST_F(FakeSystem, WrittenMemoryIsResidentUntilItIsPurged) {
   void* p = os::reserve(kBlockBytes, kBlockBytes);
   ASSERT_TRUE(os::commit(p, kBlockBytes));
   EXPECT_EQ(fake::resident_bytes(), 0u);
   fake::touch(number(p) + 100, 1);
   fake::touch(number(p) + 4 * kPageBytes - 1, 2);
   EXPECT_EQ(fake::resident_bytes(), 3 * kPageBytes);
-  EXPECT_TRUE(fake::is_touched(number(p), 1));
-  EXPECT_FALSE(fake::is_touched(number(p) + kPageBytes, 2 * kPageBytes));
+  EXPECT_EQ(fake::written_bytes(number(p), 1000), 1u);
+  EXPECT_EQ(fake::written_bytes(number(p) + kPageBytes, 2 * kPageBytes), 0u);
+  EXPECT_EQ(fake::written_bytes(number(p), kBlockBytes), 3u);
   EXPECT_TRUE(os::purge(at(p, 3 * kPageBytes), kPageBytes));
   EXPECT_EQ(fake::resident_bytes(), 2 * kPageBytes);
+  EXPECT_EQ(fake::written_bytes(number(p), kBlockBytes), 2u) << "content goes with the backing";
   EXPECT_TRUE(os::populate(at(p, 8 * kPageBytes), 2 * kPageBytes));
   EXPECT_EQ(fake::resident_bytes(), 4 * kPageBytes);
 }

@@ -1,0 +1,235 @@
+// What the page heap gives back, and when, driven through fake time: the recent peak stays, what is idle
+// goes, faults that we caused stay within their budget, and nothing is forgotten.
+#include "pages/page_heap.h"
+
+#include <algorithm>
+
+#include "os/fake.h"
+#include "pages/page_heap_model.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using test::PageHeapModel;
+using test::Random;
+
+constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
+constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
+constexpr uint64_t kTickMs = 8;
+
+class PurgeTest : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+
+  /// Lets time pass the way caches do it: a tick every few milliseconds while the heap wants them.
+  void pass(uint64_t ms) {
+    for (uint64_t t = 0; t < ms; t += kTickMs) {
+      fake::advance_ms(kTickMs);
+      if (model.heap().wants_ticks()) model.heap().tick();
+    }
+  }
+
+  [[nodiscard]] Pages dirty() { return model.heap().stats().dirty; }
+  [[nodiscard]] uint64_t purged() { return model.heap().stats().purged_pages; }
+
+  PageHeapModel model;
+};
+
+TEST_F(PurgeTest, AfterTheLastFreeAlmostNothingIsLeftWithinSeconds) {
+  for (const size_t megabytes : {8, 100, 2000, 20'000}) {
+    SCOPED_TRACE(testing::Message() << megabytes << " MiB freed");
+    const size_t pages = (megabytes << 20) / kPageBytes;
+    while (model.used() < pages) model.large(2048, 1, 2048 * kPageBytes);
+    model.free_all();
+    pass(10'000);
+    EXPECT_LE(dirty(), PurgePolicy::kFloor);
+    EXPECT_LE(fake::resident_bytes(), PurgePolicy::kFloor.bytes());
+    model.check();
+  }
+}
+
+TEST_F(PurgeTest, AFewLargeFreesAreEnoughToWantTicks) {
+  for (int i = 0; i < 20; ++i) model.large(kMaxRun.count, 1, kMaxRun.bytes());
+  pass(1000);
+  model.free_all();
+  EXPECT_TRUE(model.heap().wants_ticks()) << "nobody would ever come to purge 640 MiB";
+  pass(10'000);
+  EXPECT_LE(dirty(), PurgePolicy::kFloor);
+}
+
+TEST_F(PurgeTest, ASmallProgramNeverPays) {
+  Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  for (int i = 0; i < 20'000; ++i) {
+    if (model.used() < 100) {
+      model.large(random.between(1, 20), 1, 1);
+    } else {
+      model.free(model.random_run(random));
+    }
+    fake::advance_ms(random.below(50));
+  }
+  model.free_all();
+  pass(10'000);
+  EXPECT_EQ(purged(), 0u);
+  EXPECT_FALSE(model.heap().wants_ticks());
+}
+
+TEST_F(PurgeTest, RoundsThatComeBackWithinTheHoldKeepAlmostAllTheirMemory) {
+  // 200 MiB used and freed, round after round, with a second's pause between.
+  const uint64_t start = 3;
+  uint64_t before = 0, fresh = 0;
+  for (uint64_t round = 0; round < 30; ++round) {
+    if (round == start) {
+      before = purged();
+      fresh = model.heap().stats().fresh_pages;
+    }
+    while (model.used() < 51'200) model.large(512, 1, kBlockBytes);
+    pass(500);
+    model.free_all();
+    pass(500);
+  }
+  const uint64_t seconds = 30 - start;
+  EXPECT_LE(purged() - before, kCap + kPagesPerBlock + seconds * kRate);
+  EXPECT_LE(model.heap().stats().fresh_pages - fresh, kCap + kPagesPerBlock + seconds * kRate);
+  EXPECT_LE(fake::resident_bytes(), 51'200 * kPageBytes + PurgePolicy::kFloor.bytes());
+}
+
+TEST_F(PurgeTest, YoungPagesGoNoFasterThanTheirBudget) {
+  // 400 blocks that are freed into all the time, each with a long run of pages that nobody wants: none of
+  // them is ever idle, so only the budget may take them.
+  std::vector<uintptr_t> churn, wide;
+  for (int i = 0; i < 400; ++i) {
+    wide.push_back(model.large(500, 1, 500 * kPageBytes));
+    churn.push_back(model.large(12, 1, 1));
+  }
+  fake::advance_ms(20 * PurgePolicy::kHoldMs);
+  for (const uintptr_t run : wide) model.free(run);
+  model.heap().tick();
+  const uint64_t before = purged();
+  uint64_t ms = 0;
+  for (int round = 0; round < 400; ++round) {
+    for (uintptr_t& run : churn) {
+      model.resize(run, 11);  // a free into the block, and the page is taken again
+      model.resize(run, 12);
+    }
+    fake::advance_ms(kTickMs);
+    ms += kTickMs;
+    model.heap().tick();
+    ASSERT_LE(purged() - before, kCap + kPagesPerBlock + ms * kRate / 1000) << "after " << ms << " ms";
+  }
+  EXPECT_GE(purged() - before, ms * kRate / 2000) << "what may go should go";
+  model.check();
+}
+
+TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
+  std::vector<uintptr_t> old_runs, young_runs;
+  for (int i = 0; i < 30; ++i) old_runs.push_back(model.large(kPagesPerBlock, 1, kBlockBytes));
+  for (int i = 0; i < 30; ++i) young_runs.push_back(model.large(kPagesPerBlock, 1, kBlockBytes));
+  const uintptr_t keep = model.large(1, 1, 1);
+  model.heap().tick();
+  for (const uintptr_t run : old_runs) model.free(run);
+  fake::advance_ms(2 * PurgePolicy::kHoldMs);
+  model.heap().tick();  // bounded: some of the old ones are gone
+  for (const uintptr_t run : young_runs) model.free(run);
+  for (int i = 0; i < 40 && model.heap().stats().dirty.count > 30 * kPagesPerBlock; ++i) {
+    fake::advance_ms(1);
+    model.heap().tick();
+  }
+  size_t young_left = 0, old_left = 0;
+  for (const uintptr_t run : young_runs) young_left += fake::written_bytes(run, kBlockBytes);
+  for (const uintptr_t run : old_runs) old_left += fake::written_bytes(run, kBlockBytes);
+  EXPECT_EQ(old_left, 0u);
+  EXPECT_GE(young_left, 29 * kBlockBytes);
+  model.free(keep);
+}
+
+TEST_F(PurgeTest, ABlockThatIsStoppedHalfWayStaysTheNextOne) {
+  // Blocks of many short dirty runs: one tick's bound ends inside one.
+  std::vector<uintptr_t> holes;
+  for (int i = 0; i < 256 * 60; ++i) {
+    const uintptr_t hole = model.large(1, 1, kPageBytes);
+    model.large(1, 1, kPageBytes);
+    holes.push_back(hole);
+  }
+  std::sort(holes.begin(), holes.end());
+  model.heap().tick();
+  for (const uintptr_t hole : holes) model.free(hole);
+  fake::advance_ms(2 * PurgePolicy::kHoldMs);
+  while (dirty() > PurgePolicy::kFloor) {
+    const Pages before = dirty();
+    fake::advance_ms(1);
+    model.heap().tick();
+    ASSERT_LT(dirty(), before);
+    // In order of age: at most one block is half done.
+    size_t partly = 0;
+    for (size_t i = 0; i < holes.size();) {
+      size_t left = 0, count = 0;
+      const uintptr_t block = holes[i] / kBlockBytes;
+      for (; i < holes.size() && holes[i] / kBlockBytes == block; ++i, ++count) {
+        left += fake::written_bytes(holes[i], kPageBytes) != 0;
+      }
+      partly += left != 0 && left != count;
+    }
+    ASSERT_LE(partly, 1u);
+  }
+}
+
+TEST_F(PurgeTest, OneTickIsBounded) {
+  for (int i = 0; i < 2000; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);  // 4 GiB
+  model.free_all();
+  fake::advance_ms(2 * PurgePolicy::kHoldMs);
+  const size_t excess = dirty().count;
+  const uint64_t before = purged();
+  model.heap().tick();
+  model.heap().tick();
+  EXPECT_GT(purged(), before);
+  EXPECT_LE(purged() - before, 2 * (2048 + excess / 64 + kPagesPerBlock));
+}
+
+TEST_F(PurgeTest, APauseOfDaysDoesNotConfuseTheClock) {
+  for (const uint64_t days : {1, 20, 30, 50, 100}) {
+    for (int i = 0; i < 50; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+    model.free_all();
+    fake::advance_ms(days * 24 * 3600 * 1000);
+    pass(10'000);
+    EXPECT_LE(dirty(), PurgePolicy::kFloor) << days << " days";
+    model.check();
+  }
+}
+
+TEST_F(PurgeTest, AFreeAfterALongSilenceIsYoung) {
+  for (int i = 0; i < 200; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  pass(100);
+  fake::advance_ms(60'000);
+  for (int i = 0; i < 30; ++i) model.free(model.runs().begin()->first);  // no tick among them
+  const uint64_t before = purged();
+  model.heap().tick();
+  EXPECT_LE(purged() - before, kCap + kPagesPerBlock) << "as if it had been idle for a minute";
+}
+
+TEST_F(PurgeTest, HoursOfMixedWorkKeepTheInvariantsAndTheBounds) {
+  Random random = test::seeded(5);
+  LOAM_TRACE_SEED(random);
+  size_t target = 0;
+  for (int minute = 0; minute < 240; ++minute) {
+    target = random.chance(30) ? 0 : random.magnitude(200'000);
+    for (int i = 0; i < 60; ++i) {
+      const unsigned pages = random.magnitude(4000);
+      if (model.used() + pages <= target) {
+        model.large(pages, 1, pages * kPageBytes);
+      } else if (!model.runs().empty()) {
+        model.free(model.random_run(random));
+      }
+      fake::advance_ms(random.below(1000));
+      if (model.heap().wants_ticks()) model.heap().tick();
+    }
+    model.check();
+    pass(10'000);  // quiet
+    ASSERT_LE(dirty(), PurgePolicy::kFloor) << "minute " << minute;
+    ASSERT_FALSE(HasFailure()) << "minute " << minute;
+  }
+}
+
+}  // namespace
+}  // namespace loam

@@ -1,0 +1,308 @@
+// The page heap against its reference model: random walks, and the properties one by one.
+#include "pages/page_heap.h"
+
+#include <algorithm>
+
+#include "os/fake.h"
+#include "pages/page_heap_model.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using test::PageHeapModel;
+using test::Random;
+
+class PageHeapTest : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    fake::reset();
+    fake::set_granularity(GetParam());
+  }
+
+  size_t grain() const { return GetParam() / kPageBytes; }
+
+  static void step(PageHeapModel& model, Random& random, unsigned grow_percent) {
+    const unsigned what = random.between(0, 99);
+    if (what < 60) {
+      if (model.runs().empty() || random.chance(grow_percent)) {
+        allocate(model, random);
+      } else {
+        model.free(model.random_run(random));
+      }
+    } else if (what < 75 && !model.runs().empty()) {
+      const uintptr_t address = model.random_run(random);
+      if (model.runs().at(address).large) model.resize(address, random.magnitude(1500));
+    } else if (what < 98) {
+      fake::advance_ms(random.below(200));
+      model.heap().tick();
+    } else if (what == 98) {
+      model.heap().purge_all();
+      model.check_contents();
+    } else {
+      fake::advance_ms(random.below(10'000));
+    }
+  }
+
+  static void allocate(PageHeapModel& model, Random& random) {
+    if (random.chance(60)) {
+      const unsigned pages = random.between(1, kMaxSpanPages);
+      ASSERT_NE(model.span(pages, random.between(1, 72), random.below(pages * kPageBytes + 1)), 0u);
+      return;
+    }
+    const unsigned most = random.chance(10) ? kMaxRun.count : 700;
+    const unsigned pages = random.magnitude(most);
+    const size_t alignment = random.chance(70) ? 1 : size_t{1} << random.below(18);
+    const size_t written = random.chance(30) ? pages * kPageBytes : random.below(pages * kPageBytes);
+    ASSERT_NE(model.large(pages, alignment, written), 0u) << pages << " at " << alignment;
+  }
+};
+
+TEST_P(PageHeapTest, RandomWalksAgreeWithTheModel) {
+  for (uint64_t walk = 0; walk < 4; ++walk) {
+    Random random = test::seeded(walk);
+    LOAM_TRACE_SEED(random);
+    PageHeapModel model;
+    fake::reset();
+    fake::set_granularity(GetParam());
+    for (int i = 0; i < 1500; ++i) {
+      // Grows and shrinks in turns, so that full and nearly empty heaps are both met.
+      step(model, random, i / 300 % 2 == 0 ? 65 : 35);
+      if (HasFailure()) FAIL() << "walk " << walk << " step " << i;
+      model.check();
+      if (HasFailure()) FAIL() << "walk " << walk << " step " << i;
+    }
+    model.free_all();
+    model.check();
+    ASSERT_FALSE(HasFailure()) << "walk " << walk;
+  }
+}
+
+TEST_P(PageHeapTest, AfterTheLastFreeEveryBlockIsWholeAgain) {
+  Random random = test::seeded(9);
+  LOAM_TRACE_SEED(random);
+  PageHeapModel model;
+  for (int i = 0; i < 500; ++i) {
+    model.large(random.magnitude(300));
+    model.span(random.between(1, 32));
+  }
+  while (!model.runs().empty()) model.free(model.random_run(random));
+  model.check();
+  const size_t committed = model.heap().stats().committed_bytes;
+  // Neighbours were joined at once: the same space now holds runs of whole blocks.
+  for (size_t i = 0; i < committed / kBlockBytes; ++i) {
+    ASSERT_NE(model.large(kPagesPerBlock, kPagesPerBlock), 0u);
+  }
+  EXPECT_EQ(model.heap().stats().committed_bytes, committed);
+  model.check();
+}
+
+TEST_P(PageHeapTest, RunsOfManyBlocksShareTheTailOfTheLastOne) {
+  PageHeapModel model;
+  const uintptr_t big = model.large(2 * kPagesPerBlock + 100);
+  const uintptr_t small = model.large(50);
+  EXPECT_EQ(small / kBlockBytes, big / kBlockBytes + 2) << "the tail of the third block";
+  model.check();
+  model.free(big);
+  model.check();
+  model.free(small);
+  model.check();
+  EXPECT_NE(model.large(3 * kPagesPerBlock), 0u);
+  EXPECT_EQ(model.heap().stats().committed_bytes, 3 * kBlockBytes);
+}
+
+TEST_P(PageHeapTest, EveryAlignmentUpToHalfARegionIsKept) {
+  for (const size_t pages : {size_t{1}, size_t{7}, size_t{511}, size_t{513}, kMaxRun.count}) {
+    PageHeapModel model;
+    for (size_t alignment = 1; alignment <= kPagesPerRegion / 2; alignment *= 2) {
+      ASSERT_NE(model.large(pages, alignment), 0u) << pages << " at " << alignment;
+      ASSERT_NE(model.span(1), 0u);
+    }
+    model.check();
+    ASSERT_FALSE(HasFailure());
+    model.free_all();
+    model.check();
+  }
+}
+
+TEST_P(PageHeapTest, ABackedRunIsPreferredToOneThatWouldFault) {
+  PageHeapModel model;
+  const size_t n = 16;
+  const uintptr_t a = model.large(n, 1, n * kPageBytes), wall1 = model.large(n, 1, 1);
+  const uintptr_t b = model.large(n, 1, n * kPageBytes), wall2 = model.large(n, 1, 1);
+  model.free(a);
+  ASSERT_EQ(model.heap().purge_all().count, n);
+  model.free(b);
+  bool zero = true;
+  EXPECT_EQ(model.large(n, 1, 0, &zero), b) << "the backed hole, though the other lies lower";
+  EXPECT_FALSE(zero);
+  EXPECT_EQ(model.large(n, 1, 0, &zero), a);
+  EXPECT_TRUE(zero);
+  model.free(wall1);
+  model.free(wall2);
+  model.check();
+}
+
+TEST_P(PageHeapTest, ResidentMemoryDoesNotGrowWhileSomethingBackedFits) {
+  Random random = test::seeded(3);
+  LOAM_TRACE_SEED(random);
+  PageHeapModel model;
+  std::vector<uintptr_t> runs;
+  for (int i = 0; i < 40; ++i) runs.push_back(model.large(64, 1, 64 * kPageBytes));
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  for (int i = 0; i < 2000; ++i) {
+    const size_t k = random.below(runs.size());
+    model.free(runs[k]);
+    runs[k] = model.large(64, 1, 64 * kPageBytes);
+  }
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+}
+
+TEST_P(PageHeapTest, TheSmallestHoleThatFitsIsFilled) {
+  PageHeapModel model;
+  std::vector<uintptr_t> holes;
+  for (const size_t pages : {40, 20, 30}) {
+    holes.push_back(model.large(pages));
+    ASSERT_NE(model.large(1), 0u);  // a wall
+  }
+  for (const uintptr_t hole : holes) model.free(hole);
+  EXPECT_EQ(model.large(20), holes[1]);
+  EXPECT_EQ(model.large(21), holes[2]);
+  EXPECT_EQ(model.large(31), holes[0]);
+  model.check();
+}
+
+TEST_P(PageHeapTest, SpansAndLargeRunsLiveInDifferentBlocks) {
+  PageHeapModel model;
+  const uintptr_t span = model.span(4), large = model.large(4);
+  EXPECT_NE(span / kBlockBytes, large / kBlockBytes);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(model.span(4) / kBlockBytes, span / kBlockBytes);
+    EXPECT_EQ(model.large(4) / kBlockBytes, large / kBlockBytes);
+  }
+}
+
+TEST_P(PageHeapTest, ARunGrowsWhereItStandsOnlyIntoFreePages) {
+  PageHeapModel model;
+  const uintptr_t a = model.large(10);
+  EXPECT_TRUE(model.resize(a, 100));
+  const uintptr_t b = model.large(10);
+  ASSERT_EQ(b, a + 100 * kPageBytes);
+  EXPECT_FALSE(model.resize(a, 101));
+  EXPECT_EQ(model.runs().at(a).span->large.pages, 100u);
+  model.free(b);
+  EXPECT_TRUE(model.resize(a, kPagesPerBlock)) << "to the end of its block";
+  EXPECT_FALSE(model.resize(a, kPagesPerBlock + 1));
+  model.check();
+}
+
+TEST_P(PageHeapTest, AShrunkRunGivesItsTailBackAcrossBlocks) {
+  PageHeapModel model;
+  const uintptr_t a = model.large(5 * kPagesPerBlock, 1, 5 * kBlockBytes);
+  EXPECT_TRUE(model.resize(a, 10));
+  model.check();
+  EXPECT_EQ(model.heap().stats().dirty.count, 5 * kPagesPerBlock - 10);
+  EXPECT_EQ(model.large(4 * kPagesPerBlock), a + kBlockBytes);
+  model.check();
+}
+
+TEST_P(PageHeapTest, PurgeAllLeavesNothingDirtyAndNothingResident) {
+  Random random = test::seeded(4);
+  LOAM_TRACE_SEED(random);
+  PageHeapModel model;
+  for (int i = 0; i < 300; ++i) {
+    const unsigned pages = random.magnitude(200);
+    model.large(pages, 1, pages * kPageBytes);
+    const unsigned span_pages = random.between(1, 32);
+    model.span(span_pages, 5, span_pages * kPageBytes);
+  }
+  for (int i = 0; i < 300; ++i) model.free(model.random_run(random));
+  const Pages dirty = model.heap().stats().dirty;
+  const Pages purged = model.heap().purge_all();
+  model.check();
+  model.check_contents();
+  if (grain() == 1) {
+    EXPECT_EQ(purged, dirty);
+    EXPECT_EQ(model.heap().stats().dirty.count, 0u);
+    EXPECT_EQ(fake::resident_bytes(), model.used() * kPageBytes);
+  } else {
+    // A page of the system that a live run shares has to stay.
+    EXPECT_LE(fake::resident_bytes(), (model.used() + 2 * grain() * model.runs().size()) * kPageBytes);
+  }
+  model.free_all();
+  model.heap().purge_all();
+  EXPECT_EQ(model.heap().stats().dirty.count, 0u) << "whole blocks can go whatever the page size";
+  EXPECT_EQ(fake::resident_bytes(), 0u);
+}
+
+TEST_P(PageHeapTest, OneFreedPageOfAnEmptyBlockCanBePurged) {
+  PageHeapModel model;
+  model.free(model.large(1, 1, kPageBytes));
+  EXPECT_EQ(model.heap().purge_all().count, 1u);
+  EXPECT_EQ(fake::resident_bytes(), 0u);
+}
+
+TEST_P(PageHeapTest, UnbackedPagesOfASpanArriveUnbacked) {
+  PageHeapModel model;
+  const uintptr_t address = model.span(32, 1, 32 * kPageBytes);
+  const uintptr_t wall = model.span(32, 1, 32 * kPageBytes);
+  Span* span = model.runs().at(address).span;
+  // What compact does: the middle half of the span's pages went back to the system.
+  ASSERT_TRUE(os::purge(reinterpret_cast<void*>(address + 16 * kPageBytes), 16 * kPageBytes));
+  span->unbacked_pages = 0xffff0000u;
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  model.heap().free(span);
+  EXPECT_EQ(model.heap().stats().dirty.count, 16u);
+  EXPECT_TRUE(model.heap().is_valid());
+  bool zero = false;
+  Span* again = model.heap().allocate_span(Pages(16), SizeClass(1), SizeClass(1), 0);
+  EXPECT_EQ(span_base(again), address) << "the backed half first";
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+  Span* rest = model.heap().allocate_large(Pages(16), Pages(1), 1, 0, &zero);
+  EXPECT_TRUE(model.heap().is_valid());
+  EXPECT_NE(rest, nullptr);
+  static_cast<void>(wall);
+}
+
+TEST_P(PageHeapTest, ManyRegionsServeManyGibibytes) {
+  PageHeapModel model;
+  const size_t runs = 40 * kRegionBytes / kMaxRun.bytes();  // 40 GiB
+  for (size_t i = 0; i < runs; ++i) ASSERT_NE(model.large(kMaxRun.count, 1, 1), 0u);
+  model.check();
+  EXPECT_GE(model.heap().stats().committed_bytes, 40 * kRegionBytes);
+  model.free_all();
+  model.check();
+}
+
+TEST_P(PageHeapTest, SpaceIsCommittedInStepsThatFollowUse) {
+  PageHeapModel model;
+  model.span(1);
+  EXPECT_EQ(model.heap().stats().committed_bytes, kBlockBytes) << "a small program commits little";
+  while (model.used() < 100 * kPagesPerBlock) model.large(kPagesPerBlock);
+  EXPECT_LE(model.heap().stats().committed_bytes, 120 * kBlockBytes);
+  EXPECT_LE(fake::calls(fake::Call::kCommit), 80u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Granularity, PageHeapTest, testing::Values(4096, 16384, 65536));
+
+TEST(PageHeapCounts, FreshPurgedAndPeakAddUp) {
+  fake::reset();
+  PageHeapModel model;
+  const uintptr_t a = model.large(100, 1, 100 * kPageBytes);
+  const uintptr_t b = model.large(50, 1, 50 * kPageBytes);
+  model.free(a);
+  model.free(b);
+  model.heap().purge_all();
+  model.large(60);
+  const PageStats stats = model.heap().stats();
+  EXPECT_EQ(stats.fresh_pages, 210u);
+  EXPECT_EQ(stats.purged_pages, 150u);
+  EXPECT_EQ(stats.peak_used.count, 150u);
+  EXPECT_EQ(stats.refused_calls, 0u);
+  EXPECT_EQ(stats.reserved_bytes, kRegionBytes);
+  EXPECT_GT(stats.metadata_bytes, 0u);
+  EXPECT_EQ(stats.longest_backed_run_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace loam

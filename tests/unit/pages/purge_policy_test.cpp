@@ -1,0 +1,142 @@
+// The purge policy, driven through hours.
+#include "pages/purge_policy.h"
+
+#include <algorithm>
+#include <deque>
+
+#include <gtest/gtest.h>
+
+#include "random.h"
+
+namespace loam {
+namespace {
+
+constexpr uint64_t kStart = 1'000'000;
+constexpr uint64_t kSecond = 1000;
+constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
+constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
+// The window slides by eighths, so a peak counts for this long at least ...
+constexpr uint64_t kHeldSurely = PurgePolicy::kHoldMs - PurgePolicy::kHoldMs / 8;
+
+/// What may go of what has been idle.
+Pages idle(PurgePolicy& policy, uint64_t now, size_t used, size_t dirty) {
+  return policy.decide(now, Pages(used), Pages(dirty)).idle;
+}
+
+TEST(PurgePolicy, WithinTheFloorNothingGoes) {
+  PurgePolicy policy;
+  for (uint64_t t = kStart; t < kStart + 100 * kSecond; t += 100) {
+    const auto decision = policy.decide(t, Pages(1000), PurgePolicy::kFloor);
+    ASSERT_EQ(decision.idle.count, 0u);
+    ASSERT_EQ(decision.young.count, 0u);
+  }
+  EXPECT_EQ(idle(policy, kStart + 101 * kSecond, 1000, PurgePolicy::kFloor.count + 5).count, 5u);
+}
+
+TEST(PurgePolicy, WhatTheRecentPeakUsedIsKeptAndThenForgotten) {
+  PurgePolicy policy;
+  ASSERT_EQ(idle(policy, kStart, 10'000, 0).count, 0u);
+  uint64_t t = kStart;
+  for (; t <= kStart + kHeldSurely; t += 50) {
+    ASSERT_EQ(idle(policy, t, 100, 9'900).count, 0u) << t - kStart << " ms after the peak";
+  }
+  t = kStart + PurgePolicy::kHoldMs + 1;
+  EXPECT_EQ(idle(policy, t, 100, 9'900).count, 9'900 - PurgePolicy::kFloor.count);
+}
+
+TEST(PurgePolicy, APeakBetweenTwoDecisionsCounts) {
+  PurgePolicy policy;
+  ASSERT_EQ(idle(policy, kStart, 10, 0).count, 0u);
+  policy.observe(Pages(5000));
+  EXPECT_EQ(idle(policy, kStart + 10, 10, 4990).count, 0u);
+  EXPECT_EQ(policy.recent_peak().count, 5000u);
+}
+
+TEST(PurgePolicy, ALongSilenceForgetsEverything) {
+  PurgePolicy policy;
+  ASSERT_EQ(idle(policy, kStart, 100'000, 0).count, 0u);
+  const uint64_t later = kStart + 3600 * kSecond;
+  EXPECT_EQ(idle(policy, later, 10, 1000).count, 1000 - PurgePolicy::kFloor.count);
+  EXPECT_EQ(policy.recent_peak().count, 10u);
+}
+
+TEST(PurgePolicy, OverHoursThePeakIsThatOfTheWindow) {
+  test::Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  PurgePolicy policy;
+  struct Seen {
+    uint64_t from, to;  // in use from this decision to the next one
+    size_t used;
+  };
+  std::deque<Seen> history;
+  uint64_t t = kStart;
+  size_t used = 0;
+  while (t < kStart + 2 * 3600 * kSecond) {
+    t += random.chance(2) ? random.below(20'000) : 1 + random.below(60);
+    used = random.chance(5) ? random.below(1'000'000) : random.below(1000);
+    ASSERT_LE(idle(policy, t, used, 0).count, 0u);
+    if (!history.empty()) history.back().to = t;
+    history.push_back({t, t, used});
+    while (history.front().to + 2 * PurgePolicy::kHoldMs < t) history.pop_front();
+    size_t low = 0, high = 0;
+    for (const Seen& s : history) {
+      if (s.from + kHeldSurely > t) low = std::max(low, s.used);
+      if (s.to + PurgePolicy::kHoldMs >= t) high = std::max(high, s.used);
+    }
+    ASSERT_GE(policy.recent_peak().count, low) << t;
+    ASSERT_LE(policy.recent_peak().count, high) << t;
+  }
+}
+
+TEST(PurgePolicy, TheBudgetNeverPaysMoreThanItsRateAndItsCap) {
+  test::Random random = test::seeded(2);
+  LOAM_TRACE_SEED(random);
+  PurgePolicy policy;
+  uint64_t spent = 0, t = kStart;
+  static_cast<void>(idle(policy, t, 0, 0));
+  while (t < kStart + 3600 * kSecond) {
+    t += random.chance(2) ? random.below(500) : random.below(30);
+    const auto decision = policy.decide(t, Pages(0), Pages(1'000'000));
+    const size_t young = random.below(decision.young.count + 1);
+    policy.spend(Pages(young));
+    spent += young;
+    ASSERT_LE(spent, kCap + (t - kStart) * kRate / 1000);
+  }
+  EXPECT_GT(spent, 3600 * kRate / 4) << "a budget that pays next to nothing";
+}
+
+TEST(PurgePolicy, WhatWasSpentBeyondTheBudgetIsOwed) {
+  // A run of pages goes whole, so a caller may overspend; the rate must hold all the same.
+  PurgePolicy policy;
+  uint64_t spent = 0, t = kStart;
+  static_cast<void>(idle(policy, t, 0, 0));
+  while (t < kStart + 60 * kSecond) {
+    t += 8;
+    if (policy.decide(t, Pages(0), Pages(1'000'000)).young == Pages(0)) continue;
+    policy.spend(Pages(kPagesPerBlock));
+    spent += kPagesPerBlock;
+    ASSERT_LE(spent, kCap + kPagesPerBlock + (t - kStart) * kRate / 1000);
+  }
+}
+
+TEST(PurgePolicy, UnspentBudgetGathersOnlyToItsCap) {
+  PurgePolicy policy;
+  static_cast<void>(idle(policy, kStart, 0, 0));
+  const Pages plenty(1'000'000);
+  const uint64_t later = kStart + 3600 * kSecond;
+  const auto decision = policy.decide(later, Pages(0), plenty);
+  EXPECT_EQ(decision.young.count, kCap);
+  policy.spend(decision.young);
+  EXPECT_EQ(policy.decide(later, Pages(0), plenty).young.count, 0u);
+  EXPECT_EQ(policy.decide(later + 10, Pages(0), plenty).young.count, kRate / 100);
+}
+
+TEST(PurgePolicy, IdleIsOneSecondAgo) {
+  PurgePolicy policy;
+  EXPECT_EQ(policy.decide(kStart, Pages(0), Pages(0)).idle_before_ms, kStart - PurgePolicy::kIdleMs);
+  PurgePolicy young;
+  EXPECT_EQ(young.decide(5, Pages(0), Pages(0)).idle_before_ms, 0u) << "the clock has just begun";
+}
+
+}  // namespace
+}  // namespace loam
