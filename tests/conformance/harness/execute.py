@@ -53,8 +53,10 @@ class Allocator:
         )
         refused = PRELOAD_ERROR.search(done.stderr)
         if refused or done.returncode != 0:
-            said = refused[0] if refused else f"exit status {done.returncode}: {done.stderr.strip()}"
-            raise ConformanceError(f"{self.library} cannot be preloaded: {said}")
+            said = f"exit status {done.returncode}: {done.stderr.strip()}"
+            raise ConformanceError(
+                f"{self.library} cannot be preloaded: {refused[0] if refused else said}"
+            )
         served = {}
         for line in done.stdout.splitlines():
             name, path = line.split(" ", 1)

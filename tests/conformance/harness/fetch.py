@@ -94,7 +94,9 @@ def debian_source(package: str, folder: pathlib.Path):
         keys = f"[signed-by={ARCHIVE_KEYS}] " if ARCHIVE_KEYS.is_file() else ""
         entries = sorted({f"deb-src {keys}{line}" for line in listed.splitlines() if line})
         if not entries:
-            raise ConformanceError(f"cannot {what}: apt knows no Debian archive; run apt-get update")
+            raise ConformanceError(
+                f"cannot {what}: apt knows no Debian archive; run apt-get update"
+            )
         with _staging(target) as partial:
             for name in ("lists/partial", "cache/archives/partial", "parts"):
                 (partial / name).mkdir(parents=True)

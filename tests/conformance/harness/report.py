@@ -157,8 +157,9 @@ def render(suites, data) -> str:
                      "every form of `operator new` and `delete` among them.")
     for name, suite in suites.ALL.items():
         lines += ["", f"## {suite.TITLE}", "", f"{suite.SOURCE}, {data['suites'][name]}.", ""]
-        lines.append("| " + " | ".join(["Test", "What it verifies", "Loam", "system", *peers]) + " |")
-        lines.append("|" + "---|" * (4 + len(peers)))
+        columns = ["Test", "What it verifies", "Loam", "system", *peers]
+        lines.append(f"| {' | '.join(columns)} |")
+        lines.append("|" + "---|" * len(columns))
         for case in suite.CASES:
             test = tests[case.full_name]
             cells = [test["run"]["cell"], (test["control"] or {"cell": "not run"})["cell"]]
@@ -166,7 +167,8 @@ def render(suites, data) -> str:
             lines.append(f"{_row_start(case)} {' | '.join(cells)} |")
         left_out = getattr(suite, "LEFT_OUT", ())
         if left_out:
-            lines += ["", "Left out: " + "; ".join(f"{what} ({why})" for what, why in left_out) + "."]
+            reasons = "; ".join(f"{what} ({why})" for what, why in left_out)
+            lines += ["", f"Left out: {reasons}."]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { NONE, DIRTY_CALLOC, NULL_FOR_ZERO, NO_ENOMEM, ERRNO_LOST, MISALIGNED, TRUNCATED, GIVEN_TWICE };
+enum
+{
+  NONE, DIRTY_CALLOC, NULL_FOR_ZERO, NO_ENOMEM, ERRNO_LOST, MISALIGNED, TRUNCATED, GIVEN_TWICE
+};
 
 extern void *__libc_malloc (size_t);
 extern void *__libc_calloc (size_t, size_t);
@@ -34,12 +37,12 @@ malloc (size_t size)
     return NULL;
   if (FAULT == GIVEN_TWICE && (size == 20 || size == 64))
     {
-      /* Every 1000th block of these sizes is the one given before.  Never freed, so that the fault
+      /* Every 10th block of these sizes is the one given before.  Never freed, so that the fault
          shows as an overlap instead of as a double free; and sizes that the tests' own containers
          do not use, so that these stay whole. */
       static _Thread_local void *previous;
       static _Thread_local unsigned count;
-      if (++count % 1000 != 0 || previous == NULL)
+      if (++count % 10 != 0 || previous == NULL)
         previous = __libc_malloc (size);
       return previous;
     }

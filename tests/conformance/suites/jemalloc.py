@@ -17,11 +17,12 @@ def _case(name, checks, **more):
 CASES = [
     _case("malloc", "`malloc(0)` has usable bytes"),
     _case("aligned_alloc",
-          "`EINVAL` for alignments that are no power of two, `ENOMEM` for absurd requests, sizes to "
-          "24 MiB at alignments to 8 MiB",
+          "`EINVAL` for alignments that are no power of two, `ENOMEM` for absurd requests, "
+          "sizes to 24 MiB at alignments to 8 MiB",
           system_fails=("test_alignment_errors",),
           note="the system's `aligned_alloc` accepts any alignment, as it did before C17"),
-    _case("posix_memalign", "the same for `posix_memalign`, alignments below a pointer's size refused"),
+    _case("posix_memalign",
+          "the same for `posix_memalign`, alignments below a pointer's size refused"),
 ]
 
 LEFT_OUT = (("mallocx, rallocx, xallocx, sdallocx, arena, extent, tcache, overflow",

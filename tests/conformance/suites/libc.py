@@ -1,4 +1,4 @@
-"""The C library's allocation tests that say nothing about its own malloc (Debian's glibc-source)."""
+"""The C library's tests of allocation that hold for any malloc (Debian package glibc-source)."""
 
 from harness import fetch
 from harness.model import Case

@@ -26,10 +26,10 @@ def _case(name, checks, *options, ops, full_ops, **more):
 
 CASES = [
     _case("malloc", "two processes: random `malloc`, `calloc`, `realloc`, contents verified",
-          "--malloc", "2", "--malloc-bytes", "1m", ops=40_000, full_ops=200_000),
+          "--malloc", "2", "--malloc-bytes", "1m", ops=150_000, full_ops=200_000),
     _case("malloc-threads", "the same with two more threads in each process",
           "--malloc", "1", "--malloc-bytes", "64k", "--malloc-pthreads", "2",
-          ops=80_000, full_ops=400_000),
+          ops=250_000, full_ops=400_000),
 ]
 
 
