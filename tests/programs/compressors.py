@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import Failure, Side, expect_same_file, run
 
-MEGABYTES = 40
+MEGABYTES = 24
 
 
 def write_input(path: Path) -> None:
