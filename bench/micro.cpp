@@ -120,7 +120,7 @@ void growing(Context& c) {
         for (size_t size = 16; size < last; size += size / 2) {
           for (size_t b = 0; b < kBuffers; ++b) {
             c.blocks[b] = must(std::realloc(c.blocks[b], size), size);
-            write_word(static_cast<char*>(c.blocks[b]) + size - 8);
+            write_word(static_cast<char*>(c.blocks[b]) + size / 8 * 8 - 8);
           }
         }
         for (size_t b = 0; b < kBuffers; ++b) std::free(c.blocks[b]);
