@@ -15,13 +15,12 @@
 namespace std {
 // Exported by libstdc++ and libc++ alike under these names.
 [[noreturn]] __attribute__((weak)) void __throw_bad_alloc();
+__attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
 
 namespace {
 
 using namespace loam;
-
-extern "C" __attribute__((weak)) std::new_handler get_handler_of_runtime() __asm__("_ZSt15get_new_handlerv");
 
 using GetHandler = std::new_handler (*)();
 using Throw = void (*)();
@@ -44,7 +43,7 @@ void* symbol_of_runtime(const char* name) {
 }
 
 std::new_handler handler() {
-  if (&get_handler_of_runtime != nullptr) return get_handler_of_runtime();
+  if (&std::get_new_handler != nullptr) return std::get_new_handler();
   auto* get = reinterpret_cast<GetHandler>(symbol_of_runtime("_ZSt15get_new_handlerv"));
   return get != nullptr ? get() : nullptr;
 }

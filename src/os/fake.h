@@ -99,7 +99,7 @@ void touch(uintptr_t address, size_t bytes);
 [[nodiscard]] size_t resident_bytes();
 
 /// What was written to standard error since reset() or the last call of this.
-[[nodiscard]] std::string take_errors();
+std::string take_errors();
 
 struct ForkHooks {
   void (*prepare)();

@@ -12,14 +12,6 @@ namespace {
 // operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
 constexpr unsigned kOperationsPerTick = 32;
 
-// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages are
-// about 0.3 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
-constexpr size_t kPagesPerTick = 2048;
-
-// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more means
-// commit charge that overcommit_memory=2 refuses.
-constexpr size_t kMaxCommitBlocks = 32;
-
 }  // namespace
 
 // ---- taking -----------------------------------------------------------------------------------
@@ -211,6 +203,8 @@ void PageHeap::refresh_dirty(Block* block) {
 
 void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask) {
   used_ -= pages;
+  // The stamp of every block that this touches. Coarse: 5 ns beside the 50 of the operation.
+  now_ms_ = os::now_coarse_ns() / 1'000'000;
   uint32_t page = first.index;
   size_t left = pages.count;
   while (left != 0) {
@@ -223,206 +217,11 @@ void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t
   }
 }
 
-// ---- growing ----------------------------------------------------------------------------------
-
-bool PageHeap::add_extent(unsigned blocks) {
-  unsigned want = extent_blocks_;
-  while (want < blocks) want *= 2;
-  for (; want >= blocks && want >= 1; want /= 2) {
-    const size_t bytes = size_t{want} << kBlockShift;
-    void* memory = os::reserve(bytes, bytes);
-    if (memory == nullptr) continue;
-    const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
-    Region* region = address >> kAddressBits == 0 ? region_at(address) : nullptr;
-    if (region == nullptr && address >> kAddressBits == 0) {
-      region = add_region(address & ~(kRegionBytes - 1));
-      if (region != nullptr) append_region(region);
-    }
-    if (region == nullptr || region->extent_count == kMaxExtents) {
-      os::release(memory, bytes);
-      continue;  // a header may fit once less is asked for
-    }
-    const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
-    region->extents[region->extent_count++] = Extent{first_block, want, 0};
-    reserved_blocks_ += want;
-    if (want < extent_blocks_) extent_blocks_ = want;
-    return true;
-  }
-  return false;
-}
-
-bool PageHeap::release_idle_extents() {
-  Lock lock(mutex_);
-  bool released = false;
-  for (Region* region = regions_; region != nullptr; region = region->next) {
-    for (uint32_t i = 0; i < region->extent_count;) {
-      const Extent extent = region->extents[i];
-      unsigned whole = 0;
-      for (uint32_t b = 0; b < extent.committed_blocks; ++b) {
-        whole += region->whole.test(extent.first_block + b);
-      }
-      if (whole != extent.committed_blocks) {
-        ++i;
-        continue;
-      }
-      for (uint32_t b = extent.first_block; b < extent.first_block + whole; ++b) forget_block(&region->blocks[b]);
-      os::release(reinterpret_cast<char*>(region->base) + (size_t{extent.first_block} << kBlockShift),
-                  size_t{extent.block_count} << kBlockShift);
-      committed_blocks_ -= whole;
-      reserved_blocks_ -= extent.block_count;
-      region->extents[i] = region->extents[--region->extent_count];
-      released = true;
-    }
-  }
-  return released;
-}
-
-void PageHeap::forget_block(Block* block) {
-  Region* region = region_of(block);
-  dirty_index(block).place(block, 0);
-  if (block->aged) age_.remove(block);
-  dirty_pages_ -= Pages(block->dirty_pages);
-  region->whole.clear(static_cast<unsigned>(block - region->blocks));
-  --whole_blocks_;
-  *block = Block{};
-}
-
-void PageHeap::append_region(Region* region) {
-  Region** tail = &regions_;
-  while (*tail != nullptr) tail = &(*tail)->next;
-  *tail = region;
-}
-
-bool PageHeap::grow(unsigned blocks) {
-  if (blocks > kBlocksPerRegion) return false;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    for (Region* region = regions_; region != nullptr; region = region->next) {
-      for (uint32_t i = 0; i < region->extent_count; ++i) {
-        Extent& extent = region->extents[i];
-        const uint32_t left = extent.block_count - extent.committed_blocks;
-        if (left < blocks) continue;
-        size_t step = committed_blocks_ / 8;
-        if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
-        if (step < blocks) step = blocks;
-        if (step > left) step = left;
-        const uint32_t first = extent.first_block + extent.committed_blocks;
-        char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
-        if (!os::commit(address, step << kBlockShift)) {
-          ++refused_calls_;
-          step = blocks;
-          if (!os::commit(address, step << kBlockShift)) return false;
-        }
-        for (uint32_t b = first; b < first + step; ++b) {
-          Block& block = region->blocks[b];
-          block.free.set_range(0, kPagesPerBlock);
-          block.free_pages = kPagesPerBlock;
-          block.state = BlockState::kWhole;
-          region->whole.set(b);
-        }
-        extent.committed_blocks += static_cast<uint32_t>(step);
-        committed_blocks_ += step;
-        whole_blocks_ += static_cast<unsigned>(step);
-        return true;
-      }
-    }
-    if (!add_extent(blocks)) return false;
-  }
-  return false;
-}
-
-// ---- purging ----------------------------------------------------------------------------------
-
-Pages PageHeap::purge_block(Block* block, Pages limit) {
-  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  const PageBits dirty = both(block->free, block->backed);
-  char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
-  size_t done = 0;
-  unsigned purged_to = 0;
-  dirty.for_each_run([&](unsigned first, unsigned length) {
-    if (done >= limit.count) return;
-    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is free.
-    unsigned begin = first / grain * grain;
-    unsigned end = (first + length + grain - 1) / grain * grain;
-    if (begin != first && block->free.count_range(begin, first - begin) != first - begin) begin += grain;
-    const unsigned past = first + length;
-    if (end != past && block->free.count_range(past, end - past) != end - past) end -= grain;
-    if (begin < purged_to) begin = purged_to;
-    if (begin >= end) return;
-    ++purge_calls_;
-    if (!os::purge(base + Pages(begin).bytes(), Pages(end - begin).bytes())) {
-      ++refused_calls_;
-      return;
-    }
-    done += dirty.count_range(begin, end - begin);
-    block->backed.clear_range(begin, end - begin);
-    purged_to = end;
-  });
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - done);
-  dirty_pages_ -= Pages(done);
-  purged_pages_ += done;
-  refresh_dirty(block);
-  if (block->dirty_pages == 0) {
-    age_.remove(block);
-    block->aged = false;
-  } else if (done < limit.count) {
-    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
-    // with used memory). Behind the others, so that a walk in this order meets them first.
-    age_.remove(block);
-    age_.push_back(block);
-  }
-  return Pages(done);
-}
-
-void PageHeap::tick_locked() {
-  const uint32_t last_tick_ms = static_cast<uint32_t>(now_ms_);
-  now_ms_ = os::now_coarse_ns() / 1'000'000;
-  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
-  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
-  used_hint_.store(used_.bytes(), std::memory_order_relaxed);
-  size_t idle = decision.idle.count;
-  size_t young = decision.young.count;
-  size_t bound = kPagesPerTick + idle / 64;
-  while (bound != 0) {
-    Block* block = age_.front();
-    if (block == nullptr) break;
-    // A stamp is the time of the tick before the free, so one that equals the last tick's says nothing.
-    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0 &&
-                     block->last_free_ms != last_tick_ms;
-    size_t& allowed = old && idle != 0 ? idle : young;
-    const size_t limit = allowed < bound ? allowed : bound;
-    if (limit == 0) break;
-    const size_t done = purge_block(block, Pages(limit)).count;
-    if (&allowed == &young) policy_.spend(Pages(done));
-    if (done == 0) break;  // refused: try again at a later tick
-    allowed -= done < allowed ? done : allowed;
-    bound -= done < bound ? done : bound;
-  }
-}
-
 void PageHeap::count_operation() {
   if (++operations_ >= kOperationsPerTick) {
     operations_ = 0;
     tick_locked();
   }
-}
-
-void PageHeap::tick() {
-  Lock lock(mutex_);
-  tick_locked();
-}
-
-Pages PageHeap::purge_all() {
-  Lock lock(mutex_);
-  size_t total = 0;
-  // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
-  Block* last = age_.back();
-  for (bool more = last != nullptr; more;) {
-    Block* block = age_.front();
-    more = block != last;
-    total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
-  }
-  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
-  return Pages(total);
 }
 
 // ---- the public calls -------------------------------------------------------------------------

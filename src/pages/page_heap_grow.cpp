@@ -1,0 +1,120 @@
+// The page heap's address space: extents, commits, and what goes back when space is scarce.
+#include "os/os.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+
+namespace {
+
+// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more means
+// commit charge that overcommit_memory=2 refuses.
+constexpr size_t kMaxCommitBlocks = 32;
+
+}  // namespace
+
+bool PageHeap::add_extent(unsigned blocks) {
+  unsigned want = extent_blocks_;
+  while (want < blocks) want *= 2;
+  for (; want >= blocks && want >= 1; want /= 2) {
+    const size_t bytes = size_t{want} << kBlockShift;
+    void* memory = os::reserve(bytes, bytes);
+    if (memory == nullptr) continue;
+    const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
+    Region* region = address >> kAddressBits == 0 ? region_at(address) : nullptr;
+    if (region == nullptr && address >> kAddressBits == 0) {
+      region = add_region(address & ~(kRegionBytes - 1));
+      if (region != nullptr) append_region(region);
+    }
+    if (region == nullptr || region->extent_count == kMaxExtents) {
+      os::release(memory, bytes);
+      continue;  // a header may fit once less is asked for
+    }
+    const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
+    region->extents[region->extent_count++] = Extent{first_block, want, 0};
+    reserved_blocks_ += want;
+    if (want < extent_blocks_) extent_blocks_ = want;
+    return true;
+  }
+  return false;
+}
+
+bool PageHeap::release_idle_extents() {
+  Lock lock(mutex_);
+  bool released = false;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (uint32_t i = 0; i < region->extent_count;) {
+      const Extent extent = region->extents[i];
+      unsigned whole = 0;
+      for (uint32_t b = 0; b < extent.committed_blocks; ++b) {
+        whole += region->whole.test(extent.first_block + b);
+      }
+      if (whole != extent.committed_blocks) {
+        ++i;
+        continue;
+      }
+      for (uint32_t b = extent.first_block; b < extent.first_block + whole; ++b) forget_block(&region->blocks[b]);
+      os::release(reinterpret_cast<char*>(region->base) + (size_t{extent.first_block} << kBlockShift),
+                  size_t{extent.block_count} << kBlockShift);
+      committed_blocks_ -= whole;
+      reserved_blocks_ -= extent.block_count;
+      region->extents[i] = region->extents[--region->extent_count];
+      released = true;
+    }
+  }
+  return released;
+}
+
+void PageHeap::forget_block(Block* block) {
+  Region* region = region_of(block);
+  dirty_index(block).place(block, 0);
+  if (block->aged) age_.remove(block);
+  dirty_pages_ -= Pages(block->dirty_pages);
+  region->whole.clear(static_cast<unsigned>(block - region->blocks));
+  --whole_blocks_;
+  *block = Block{};
+}
+
+void PageHeap::append_region(Region* region) {
+  Region** tail = &regions_;
+  while (*tail != nullptr) tail = &(*tail)->next;
+  *tail = region;
+}
+
+bool PageHeap::grow(unsigned blocks) {
+  if (blocks > kBlocksPerRegion) return false;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (Region* region = regions_; region != nullptr; region = region->next) {
+      for (uint32_t i = 0; i < region->extent_count; ++i) {
+        Extent& extent = region->extents[i];
+        const uint32_t left = extent.block_count - extent.committed_blocks;
+        if (left < blocks) continue;
+        size_t step = committed_blocks_ / 8;
+        if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
+        if (step < blocks) step = blocks;
+        if (step > left) step = left;
+        const uint32_t first = extent.first_block + extent.committed_blocks;
+        char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
+        if (!os::commit(address, step << kBlockShift)) {
+          ++refused_calls_;
+          step = blocks;
+          if (!os::commit(address, step << kBlockShift)) return false;
+        }
+        for (uint32_t b = first; b < first + step; ++b) {
+          Block& block = region->blocks[b];
+          block.free.set_range(0, kPagesPerBlock);
+          block.free_pages = kPagesPerBlock;
+          block.state = BlockState::kWhole;
+          region->whole.set(b);
+        }
+        extent.committed_blocks += static_cast<uint32_t>(step);
+        committed_blocks_ += step;
+        whole_blocks_ += static_cast<unsigned>(step);
+        return true;
+      }
+    }
+    if (!add_extent(blocks)) return false;
+  }
+  return false;
+}
+
+}  // namespace loam

@@ -1,0 +1,100 @@
+// The page heap's purge: which blocks give pages back, a bounded number a tick.
+#include "os/os.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+
+namespace {
+
+// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages are
+// about 0.3 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
+constexpr size_t kPagesPerTick = 2048;
+
+}  // namespace
+
+Pages PageHeap::purge_block(Block* block, Pages limit) {
+  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  const PageBits dirty = both(block->free, block->backed);
+  char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
+  size_t done = 0;
+  unsigned purged_to = 0;
+  dirty.for_each_run([&](unsigned first, unsigned length) {
+    if (done >= limit.count) return;
+    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is free.
+    unsigned begin = first / grain * grain;
+    unsigned end = (first + length + grain - 1) / grain * grain;
+    if (begin != first && block->free.count_range(begin, first - begin) != first - begin) begin += grain;
+    const unsigned past = first + length;
+    if (end != past && block->free.count_range(past, end - past) != end - past) end -= grain;
+    if (begin < purged_to) begin = purged_to;
+    if (begin >= end) return;
+    const unsigned most = static_cast<unsigned>(limit.count - done + grain - 1) / grain * grain;
+    if (end - begin > most) end = begin + most;
+    ++purge_calls_;
+    if (!os::purge(base + Pages(begin).bytes(), Pages(end - begin).bytes())) {
+      ++refused_calls_;
+      return;
+    }
+    done += dirty.count_range(begin, end - begin);
+    block->backed.clear_range(begin, end - begin);
+    purged_to = end;
+  });
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - done);
+  dirty_pages_ -= Pages(done);
+  purged_pages_ += done;
+  refresh_dirty(block);
+  if (block->dirty_pages == 0) {
+    age_.remove(block);
+    block->aged = false;
+  } else if (done < limit.count) {
+    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
+    // with used memory). Behind the others, so that a walk in this order meets them first.
+    age_.remove(block);
+    age_.push_back(block);
+  }
+  return Pages(done);
+}
+
+void PageHeap::tick_locked() {
+  now_ms_ = os::now_coarse_ns() / 1'000'000;
+  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
+  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
+  used_hint_.store(used_.bytes(), std::memory_order_relaxed);
+  size_t idle = decision.idle.count;
+  size_t young = decision.young.count;
+  size_t bound = kPagesPerTick + idle / 64;
+  while (bound != 0) {
+    Block* block = age_.front();
+    if (block == nullptr) break;
+    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
+    size_t& allowed = old && idle != 0 ? idle : young;
+    const size_t limit = allowed < bound ? allowed : bound;
+    if (limit == 0) break;
+    const size_t done = purge_block(block, Pages(limit)).count;
+    if (&allowed == &young) policy_.spend(Pages(done));
+    if (done == 0) break;  // refused: try again at a later tick
+    allowed -= done < allowed ? done : allowed;
+    bound -= done < bound ? done : bound;
+  }
+}
+
+void PageHeap::tick() {
+  Lock lock(mutex_);
+  tick_locked();
+}
+
+Pages PageHeap::purge_all() {
+  Lock lock(mutex_);
+  size_t total = 0;
+  // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
+  Block* last = age_.back();
+  for (bool more = last != nullptr; more;) {
+    Block* block = age_.front();
+    more = block != last;
+    total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
+  }
+  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
+  return Pages(total);
+}
+
+}  // namespace loam
