@@ -47,7 +47,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   explicit ThreadCache(Live);
 
   /// A block of the class, or null when the slow path must run.
-  [[nodiscard]] LOAM_INLINE void* pop(unsigned size_class) {
+  [[nodiscard]] LOAM_INLINE void* pop(size_t size_class) {
     Magazine& m = magazines_[size_class];
     void** head = m.head;
     if (LOAM_UNLIKELY(head == m.low)) return nullptr;
@@ -59,16 +59,18 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   }
 
   /// False when the slow path must run; class 0 always needs it.
-  [[nodiscard]] LOAM_INLINE bool push(unsigned size_class, void* block) {
-    Magazine& m = magazines_[size_class];
-    void** head = m.head;
-    if (LOAM_UNLIKELY(head == m.high)) return false;
-    void**& recent = recent_[recent_index(block)];
-    if (LOAM_UNLIKELY(*recent == block) && recent < head && recent >= m.base) return false;
-    recent = head;
+  [[nodiscard]] LOAM_INLINE bool push(size_t size_class, void* block) {
+    Magazine* m = &magazines_[size_class];
+    asm("" : "+r"(m));  // one address, not one computation a field
+    void** head = m->head;
+    if (LOAM_UNLIKELY(head == m->high)) return false;
+    void*** entry = &recent_[recent_index(block)];
+    void** recent = *entry;
+    if (LOAM_UNLIKELY(*recent == block) && recent < head && recent >= m->base) return false;
+    *entry = head;
     *head = block;
     // release: pairs with the fork()ed child's copy of this memory (see above)
-    __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&m->head, head + 1, __ATOMIC_RELEASE);
     return true;
   }
 

@@ -152,7 +152,7 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
 void free_slow(void* block) {
   if (block == nullptr) return;
   os::ErrnoGuard guard;
-  const unsigned size_class = class_at(block);
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class != 0)) {
     current_cache->free_slow(size_class, block);
     return;
@@ -198,7 +198,7 @@ void* reallocate(void* block, size_t bytes) {
 bool try_resize(void* block, size_t bytes) { return resize_in_place(block, find(block), bytes); }
 
 size_t usable_size(const void* block) {
-  const unsigned size_class = class_at(block);
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class != 0)) return kSizeClasses[size_class].bytes;
   return block == nullptr ? 0 : find(block).bytes;
 }

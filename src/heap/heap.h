@@ -68,7 +68,7 @@ LOAM_INLINE void* heap::allocate(size_t bytes) {
 }
 
 LOAM_INLINE void heap::free(void* block) {
-  const unsigned size_class = class_at(block);
+  const size_t size_class = class_at(block);
   if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
   free_slow(block);
 }

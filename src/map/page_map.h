@@ -84,7 +84,7 @@ extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
 ///
 /// Rotating the address right by 4 moves the bits that must be zero (the low four of an aligned
 /// pointer) to the top, so one comparison rejects misaligned and non-canonical pointers at once.
-[[nodiscard]] LOAM_INLINE unsigned class_at(const void* pointer) {
+[[nodiscard]] LOAM_INLINE size_t class_at(const void* pointer) {
   const uint64_t rotated = rotate_right(reinterpret_cast<uintptr_t>(pointer), 4);
   const uint64_t entry = rotated >> (kRegionShift - 4);
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return 0;

@@ -107,41 +107,53 @@ void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
   pages.free(span);
 }
 
-// Slot of a pointer that somebody frees, or kMaxSlots after reporting why it has none.
-static unsigned slot_to_free(const SizeClassInfo& info, unsigned size_class, const void* pointer,
-                             const Span* span) {
-  if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kSmall ||
-                    index_of(span->size_class) != size_class)) {
-    report_misuse("free of a block that is free already, or of memory that is no block", pointer);
-    return kMaxSlots;
-  }
-  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - span_base(span);
-  const unsigned slot = static_cast<unsigned>((offset * info.reciprocal) >> 32);
-  if (LOAM_UNLIKELY(size_t{slot} * info.bytes != offset || slot >= info.slots)) {
-    report_misuse("free of a pointer into the middle of a block", pointer);
-    return kMaxSlots;
-  }
-  if (LOAM_UNLIKELY(slot_is_free(span, slot))) {
-    report_misuse("double free", pointer);
-    return kMaxSlots;
-  }
-  return slot;
+// Says what is wrong with a free that the loop below refused.
+static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, const void* pointer) {
+  const size_t slot = offset / info.bytes;
+  report_misuse(offset % info.bytes != 0 || slot >= info.slots ? "free of a pointer into the middle of a block"
+                                                               : "double free",
+                pointer);
 }
 
-void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, Span* const* spans,
-                      unsigned count) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
-  unsigned i = 0;
-  while (i < count) {
-    // Neighbours in a magazine are often neighbours in memory: one list move for each stretch of a span.
-    Span* span = spans[i];
-    unsigned freed = 0;
-    for (; i < count && spans[i] == span; ++i) {
-      const unsigned slot = slot_to_free(info, size_class, pointers[i], span);
-      if (LOAM_UNLIKELY(slot == kMaxSlots)) continue;
-      span->free_bits[slot >> 6] |= uint64_t{1} << (slot & 63);
-      ++freed;
+// Marks the slots of a stretch of pointers that lie in one span as free; stops at the first that lies
+// elsewhere. Returns how many pointers the stretch has; `*freed` of them were good.
+static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, void* const* pointers,
+                                         unsigned count, unsigned* freed) {
+  const uintptr_t base = span_base(span);
+  const size_t span_bytes = Pages(info.pages).bytes();
+  const size_t bytes = info.bytes, reciprocal = info.reciprocal, slots = info.slots;
+  unsigned good = 0, i = 0;
+  do {
+    const size_t offset = reinterpret_cast<uintptr_t>(pointers[i]) - base;
+    if (offset >= span_bytes) break;
+    const size_t slot = (offset * reciprocal) >> 32;
+    uint64_t& word = span->free_bits[slot >> 6];
+    const uint64_t bit = uint64_t{1} << (slot & 63);
+    if (LOAM_LIKELY(slot * bytes == offset && slot < slots && (word & bit) == 0)) {
+      word |= bit;
+      ++good;
+    } else {
+      report_bad_free(info, offset, pointers[i]);
     }
+  } while (++i < count);
+  *freed = good;
+  return i;
+}
+
+void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, unsigned count) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  while (count != 0) {
+    // Neighbours in a magazine are often neighbours in memory: one list move for each stretch of a span.
+    Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
+    unsigned done = 1, freed = 0;
+    if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall &&
+                    index_of(span->size_class) == size_class)) {
+      done = mark_stretch(span, info, pointers, count, &freed);
+    } else {
+      report_misuse("free of a block that is free already, or of memory that is no block", *pointers);
+    }
+    pointers += done;
+    count -= done;
     if (LOAM_UNLIKELY(freed == 0)) continue;
     span->free_slots = static_cast<uint16_t>(span->free_slots + freed);
     free_slots_ += freed;
@@ -156,16 +168,23 @@ void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointer
   }
 }
 
+void Bin::prefetch_spans(void* const* pointers, unsigned count) {
+  uintptr_t last_page = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
+    if (page == last_page) continue;
+    prefetch_for_write(span_at(reinterpret_cast<uintptr_t>(pointers[i])));
+    last_page = page;
+  }
+}
+
 RemoteBatch* Bin::drain_locked(PageHeap& pages, unsigned size_class) {
   if (LOAM_LIKELY(remote_.empty())) return nullptr;
   RemoteBatch* taken = remote_.take_all();
   for (RemoteBatch* batch = taken; batch != nullptr; batch = batch->next) {
-    Span* spans[RemoteBatch::kPointers];
-    for (unsigned i = 0; i < batch->count; ++i) {
-      spans[i] = span_at(reinterpret_cast<uintptr_t>(batch->pointers[i]));
-      prefetch_for_write(spans[i]);
-    }
-    give_locked(pages, size_class, batch->pointers, spans, static_cast<unsigned>(batch->count));
+    const unsigned count = static_cast<unsigned>(batch->count);
+    prefetch_spans(batch->pointers, count);
+    give_locked(pages, size_class, batch->pointers, count);
     ++remote_batches_;
   }
   return taken;

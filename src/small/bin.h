@@ -43,10 +43,12 @@ class Bin {
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
                                      uint16_t heap, void** out, unsigned wanted);
 
-  /// Gives slots back. `spans[i]` owns `pointers[i]`, or is null for a pointer that nobody owns. A slot that
-  /// is already free, a pointer into a slot's middle or to another class is a misuse: reported, then dropped.
-  void give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, Span* const* spans,
-                   unsigned count);
+  /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
+  /// nothing is a misuse: reported, then dropped.
+  void give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, unsigned count);
+
+  /// Brings the records that give_locked() will write closer, before the lock is taken.
+  static void prefetch_spans(void* const* pointers, unsigned count);
 
   /// Takes what other threads left in the remote queue. Returns the emptied batches, for their pool.
   [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, unsigned size_class);

@@ -1,6 +1,5 @@
 #include "small/small_heap.h"
 
-#include "base/cpu.h"
 #include "small/remote_pool.h"
 
 namespace loam {
@@ -33,19 +32,7 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   Bin& bin = bins_[size_class];
-  Span* spans[kMaxGive];
-  // Two passes: the records' lines arrive while later lookups run.
-  uintptr_t last_page = 0;
-  Span* span = nullptr;
-  for (unsigned i = 0; i < count; ++i) {
-    const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
-    if (page != last_page) {
-      span = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
-      prefetch_for_write(span);
-      last_page = page;
-    }
-    spans[i] = span;
-  }
+  Bin::prefetch_spans(pointers, count);
   if (wait == Wait::kNo && !bin.mutex().try_lock()) {
     unsigned sent = 0;
     while (sent < count) {
@@ -61,13 +48,13 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
     pointers += sent;
     count -= sent;
     RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
-    bin.give_locked(pages_, size_class, pointers, spans + sent, count);
+    bin.give_locked(pages_, size_class, pointers, count);
     bin.mutex().unlock();
     remote_pool.give(emptied);
     return;
   }
   if (wait == Wait::kYes) bin.mutex().lock();
-  bin.give_locked(pages_, size_class, pointers, spans, count);
+  bin.give_locked(pages_, size_class, pointers, count);
   RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
   bin.mutex().unlock();
   remote_pool.give(emptied);
