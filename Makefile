@@ -69,6 +69,7 @@ peers: setup-build ## Build newer allocators from the registries' source package
 	@tools/peers/build
 
 bench: build ## Run the paired benchmark against every allocator here
+	@cmake --build build/cmake --parallel $(JOBS) --target bench
 	@bench/run
 
 install: build ## Install the library (DESTDIR and PREFIX as usual)

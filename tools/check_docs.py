@@ -43,7 +43,7 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"^(?:\./)?([\w.+-]+(?:/[\w.+-]+)*/?)(?::\d+)?$")
 FUNCTION = re.compile(r"^((?:[A-Za-z_]\w*::)*~?[A-Za-z_]\w*)\((?:[^()]*)\)$")
 QUALIFIED = re.compile(r"^((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)$")
-MAKE = re.compile(r"\bmake((?: +[a-z][\w-]*)+)")
+MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
 
 
 class Repository:
