@@ -31,11 +31,12 @@ using namespace lab;
 // in many operations.
 class Ring {
  public:
-  explicit Ring(size_t capacity) : cells_(capacity), mask_(capacity - 1) {}
+  Ring(Scratch& scratch, size_t capacity)
+      : cells_(scratch.take<void*>(capacity)), mask_(capacity - 1) {}
 
   void push(void* p) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
-    wait([&] { return head - seen_tail_ < cells_.size(); },
+    wait([&] { return head - seen_tail_ <= mask_; },
          [&] { seen_tail_ = tail_.load(std::memory_order_acquire); });  // pairs with pop()'s release
     cells_[head & mask_] = p;
     head_.store(head + 1, std::memory_order_release);  // pairs with pop()'s acquire
@@ -62,7 +63,7 @@ class Ring {
   uint64_t seen_tail_ = 0;
   alignas(64) std::atomic<uint64_t> tail_{0};
   uint64_t seen_head_ = 0;
-  alignas(64) Table<void*> cells_;
+  alignas(64) void** cells_;
   uint64_t mask_;
 };
 
@@ -127,14 +128,23 @@ struct Plan {
   uint32_t least, most;
 };
 
-uint64_t run(std::string_view name, unsigned width, const Plan& plan, Recorder& recorder) {
-  Table<Ring*> rings(width * width);
-  for (auto& ring : rings) ring = new (map_memory(sizeof(Ring))) Ring(plan.ring / width);
+size_t scratch_bytes(unsigned width, uint64_t ring) {
+  return width * width * (sizeof(Ring) + sizeof(Ring*) + 128) + width * ring * sizeof(void*) +
+         2 * width * (sizeof(Party) + sizeof(pthread_t)) + 4'096;
+}
+
+uint64_t run(std::string_view name, unsigned width, const Plan& plan, Scratch& scratch,
+             Recorder& recorder) {
+  scratch.rewind();
+  auto** rings = scratch.take<Ring*>(width * width);
+  for (unsigned i = 0; i < width * width; ++i) {
+    rings[i] = new (scratch.take<Ring>(1)) Ring(scratch, plan.ring / width);
+  }
   Barrier barrier(2 * width + 1);
-  Series series{width,       plan.least,   plan.most, plan.blocks / plan.rounds / width / width,
-                plan.rounds, rings.data(), &barrier};
-  Table<Party> parties(2 * width);
-  Table<pthread_t> threads(2 * width);
+  Series series{width,       plan.least, plan.most, plan.blocks / plan.rounds / width / width,
+                plan.rounds, rings,      &barrier};
+  auto* parties = scratch.take<Party>(2 * width);
+  auto* threads = scratch.take<pthread_t>(2 * width);
   for (unsigned i = 0; i < 2 * width; ++i) {
     parties[i] = {&series, i / 2, i % 2 == 0, stream(plan.seed, i / 2), {}, recorder.sampler()};
     threads[i] = start_thread<Party, live>(parties[i]);
@@ -146,7 +156,7 @@ uint64_t run(std::string_view name, unsigned width, const Plan& plan, Recorder& 
     barrier.wait();
     barrier.wait();
     recorder.pause();
-    for (auto& party : parties) recorder.take(party.sampler);
+    for (unsigned i = 0; i < 2 * width; ++i) recorder.take(parties[i].sampler);
     recorder
         .checkpoint({.series = name,
                      .index = round,
@@ -196,9 +206,10 @@ int main(int argc, char** argv) {
   }
 
   Recorder recorder(args);
+  Scratch scratch(scratch_bytes(width, plan.ring));
   recorder.start();
   Checksum checksum;
-  checksum.add(run("1 to 1", 1, plan, recorder));
-  if (width > 1) checksum.add(run("N to N", width, plan, recorder));
+  checksum.add(run("1 to 1", 1, plan, scratch, recorder));
+  if (width > 1) checksum.add(run("N to N", width, plan, scratch, recorder));
   recorder.finish().hex("checksum", checksum.value());
 }

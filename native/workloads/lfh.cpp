@@ -64,14 +64,14 @@ int main(int argc, char** argv) {
 
   const Trim trim;
   Recorder recorder(args);
-  const uint64_t clock_cost = clock_cost_ns();
+  Scratch scratch(Slots<>::scratch_bytes(scale, threads));
   Table<Slots<>> slots(threads);
   Table<Worker> workers(threads);
   Table<pthread_t> handles(threads);
   Table<uint64_t> steps(threads);
   Barrier barrier(threads + 1);
   for (unsigned t = 0; t < threads; ++t) {
-    new (&slots[t]) Slots<>(args.seed(), scale, t, threads, clock_cost);
+    new (&slots[t]) Slots<>(scratch, args.seed(), scale, t, threads, recorder.sampler());
     workers[t] = {&slots[t], &barrier, &steps[t], 0};
     if (threads > 1) handles[t] = start_thread<Worker, work>(workers[t]);
   }

@@ -317,7 +317,7 @@ int main(int argc, char** argv) {
   Arguments args("queue", "containers of functors, filled and emptied round after round", argc,
                  argv);
   const uint64_t wanted =
-      args.number("entries", 80'000, 8'000'000, 16, uint64_t{1} << 32, "functors of a case");
+      args.number("entries", 50'000, 8'000'000, 16, uint64_t{1} << 32, "functors of a case");
   const uint64_t rounds = args.number("rounds", 8, 16, 1, 100'000, "times every case is run");
   const unsigned cores = std::max(2u, std::min(core_count(), 64u));
   const auto threads = static_cast<unsigned>(

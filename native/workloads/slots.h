@@ -45,18 +45,18 @@ static_assert(full_bytes() / 2 > 200'000'000 && full_bytes() / 2 < 300'000'000,
 
 // malloc as the allocator of slots; others are given where a private heap is compared.
 struct SharedHeap {
-  void* allocate(size_t bytes) { return std::malloc(bytes); }
-  void free(void* block) { std::free(block); }
+  void* allocate(uint32_t bytes) { return std::malloc(bytes); }
+  void free(void* block, uint32_t) { std::free(block); }
 };
 
-// One thread's share of the slots. Not synchronised; its table comes from mmap.
+// One thread's share of the slots. Not synchronised.
 template <typename Heap = SharedHeap>
 class Slots {
  public:
   // Share `part` of `parts`: every size is divided as evenly as it goes, each part at least one.
-  Slots(uint64_t seed, uint64_t percent, unsigned part, unsigned parts, uint64_t clock_cost,
-        Heap heap = {})
-      : random_(stream(seed, part)), sampler_(clock_cost), heap_(heap) {
+  Slots(Scratch& scratch, uint64_t seed, uint64_t percent, unsigned part, unsigned parts,
+        LatencySampler sampler, Heap heap = {})
+      : random_(stream(seed, part)), sampler_(sampler), heap_(heap) {
     uint32_t counts[std::size(kSlotSizes)], total = 0;
     for (size_t i = 0; i < std::size(kSlotSizes); ++i) {
       const uint64_t all = kSlotSizes[i].count * percent / 100;
@@ -64,16 +64,15 @@ class Slots {
       if (counts[i] == 0) counts[i] = 1;
       total += counts[i];
     }
-    slots_ = Table<Slot>(total);
-    size_t at = 0;
+    slots_ = scratch.take<Slot>(total);
     for (size_t i = 0; i < std::size(kSlotSizes); ++i) {
-      for (uint32_t k = 0; k < counts[i]; ++k) slots_[at++] = {nullptr, kSlotSizes[i].bytes};
+      for (uint32_t k = 0; k < counts[i]; ++k) slots_[count_++] = {nullptr, kSlotSizes[i].bytes};
     }
   }
 
   void run(uint64_t steps) {
     for (uint64_t i = 0; i < steps; ++i) {
-      const uint32_t pick = random_.below(static_cast<uint32_t>(slots_.size()));
+      const uint32_t pick = random_.below(count_);
       Slot& slot = slots_[pick];
       checksum_.add(pick * 2 + (slot.block == nullptr));
       sampler_.run([&] { toggle(slot); });
@@ -83,17 +82,23 @@ class Slots {
   // Returns how many blocks there were.
   uint64_t free_all() {
     uint64_t freed = 0;
-    for (Slot& slot : slots_) {
-      if (!slot.block) continue;
-      toggle(slot);
+    for (Slot* slot = slots_; slot != slots_ + count_; ++slot) {
+      if (!slot->block) continue;
+      toggle(*slot);
       ++freed;
     }
     return freed;
   }
 
+  // Bytes of scratch memory that `parts` shares need in all.
+  static size_t scratch_bytes(uint64_t percent, unsigned parts) {
+    return (slot_count_at_scale(percent) + std::size(kSlotSizes) * parts) * sizeof(Slot) +
+           parts * size_t{64};
+  }
+
   uint64_t live_bytes() const { return live_bytes_; }
   uint64_t checksum() const { return checksum_.value(); }
-  uint64_t size() const { return slots_.size(); }
+  uint64_t size() const { return count_; }
   LatencySampler& sampler() { return sampler_; }
 
  private:
@@ -104,7 +109,7 @@ class Slots {
 
   void toggle(Slot& slot) {
     if (slot.block) {
-      heap_.free(slot.block);
+      heap_.free(slot.block, slot.bytes);
       slot.block = nullptr;
       live_bytes_ -= slot.bytes;
     } else {
@@ -114,7 +119,8 @@ class Slots {
     }
   }
 
-  Table<Slot> slots_;
+  Slot* slots_ = nullptr;
+  uint32_t count_ = 0;
   Random random_;
   LatencySampler sampler_;
   Checksum checksum_;

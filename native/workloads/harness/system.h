@@ -83,6 +83,32 @@ class Table {
   size_t size_ = 0;
 };
 
+// Memory for what a part of an experiment needs for itself, mapped and touched once and used again
+// by the next part: tables mapped between checkpoints would be counted as the allocator's.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes)
+      : data_(static_cast<char*>(map_memory(bytes))), capacity_(bytes) {}
+
+  // Zeroed memory for `n` objects, which the caller constructs if they need it.
+  template <typename T>
+  T* take(size_t n) {
+    const size_t at = (used_ + kLine - 1) / kLine * kLine;
+    if (at + n * sizeof(T) > capacity_) {
+      fail(kExitFailed, "workload: the harness's own tables are too small for these parameters");
+    }
+    used_ = at + n * sizeof(T);
+    std::memset(data_ + at, 0, n * sizeof(T));
+    return reinterpret_cast<T*>(data_ + at);
+  }
+  void rewind() { used_ = 0; }
+
+ private:
+  static constexpr size_t kLine = 64;  // no two takes share a cache line
+  char* data_;
+  size_t capacity_, used_ = 0;
+};
+
 inline unsigned core_count() {
   const long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 0 ? static_cast<unsigned>(n) : 1;
