@@ -77,9 +77,10 @@ def _status(case: Case, code: int, output: str, failed) -> tuple[Status, str]:
         return Status.NOT_RUN, refused[0]
     if code < 0:
         name = signal.Signals(-code).name
-        # A test that verifies with assert or abort speaks in its last line.
+        # A test that verifies with assert speaks in its last line and aborts: no crash.
         said = [line for line in output.strip().splitlines() if line.strip()][-1:]
-        return Status.CRASH, f"{name}{': ' + said[0].strip() if said else ''}"
+        status = Status.FAIL if -code == signal.SIGABRT else Status.CRASH
+        return status, f"{name}{': ' + said[0].strip() if said else ''}"
     if failed:
         return Status.FAIL, "failed: " + ", ".join(failed)
     if code != 0:

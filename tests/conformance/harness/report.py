@@ -11,7 +11,7 @@ import sys
 from .model import Case, ConformanceError, Result, Run, Status, Verdict
 
 DOCS = "docs/conformance.md"
-REMAKE = "tests/conformance/run --full --write-docs"
+REMAKE = "tests/conformance/run --write-docs"
 FORMAT_VERSION = 1
 
 HEADER = """\
@@ -155,6 +155,12 @@ def render(suites, data) -> str:
     else:
         lines.append(f"It serves all {len(data['served'][''])} functions of the allocation family, "
                      "every form of `operator new` and `delete` among them.")
+    for peer in peers:
+        absent = [f"`{name}`" for name, theirs in data["served"][peer].items()
+                  if not theirs and not name.startswith("_Z")]
+        if absent:
+            lines.append(f"{peer}, for comparison, leaves {', '.join(absent)} to the C library, "
+                         "and fails where a test mixes them with its own.")
     for name, suite in suites.ALL.items():
         lines += ["", f"## {suite.TITLE}", "", f"{suite.SOURCE}, {data['suites'][name]}.", ""]
         columns = ["Test", "What it verifies", "Loam", "system", *peers]
