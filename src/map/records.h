@@ -25,6 +25,7 @@ enum class SpanKind : uint8_t {
   kNone = 0,  ///< the record is not in use
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
+  kParked,    ///< a freed run that waits, unmerged, for the next request of its length
 };
 
 struct alignas(64) Span : ListLink<Span> {

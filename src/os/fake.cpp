@@ -1,10 +1,10 @@
 // The calls of os.h on the pretend system.
-#include <cerrno>
-#include <cstdlib>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstdlib>
 
 #include "base/units.h"
 #include "os/fake_state.h"
@@ -152,8 +152,8 @@ bool commit(void* address, size_t bytes) {
   const uintptr_t begin = number(address);
   if (state.metadata.meets(begin, begin + bytes)) {
     check_covered(state.metadata, "commit leaves its metadata reservation", number(address), bytes);
-    const bool granted = !refused(Call::kCommitMetadata) &&
-                         mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+    const bool granted =
+        !refused(Call::kCommitMetadata) && mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
     return note(Call::kCommitMetadata, begin, bytes, granted);
   }
   check_covered(state.reserved, "commit of what is not reserved", number(address), bytes);
@@ -270,8 +270,8 @@ void wake_one(const uint32_t*) {}
 
 bool register_thread_exit(void (*callback)(void*)) {
   Guard guard(state.mutex);
-  const bool granted = !refused(Call::kRegisterThreadExit) &&
-                       pthread_key_create(&thread_exit_key, callback) == 0;
+  const bool granted =
+      !refused(Call::kRegisterThreadExit) && pthread_key_create(&thread_exit_key, callback) == 0;
   return note(Call::kRegisterThreadExit, 0, 0, granted);
 }
 

@@ -10,7 +10,8 @@
 //
 // The model of backing: a test says which bytes a program would have written (touch), purge() takes
 // the backing and the content away. So resident_bytes() is what the system would count, and
-// written_bytes() tells whether memory that the heap calls zero is, and whether live memory was lost.
+// written_bytes() tells whether memory that the heap calls zero is, and whether live memory was
+// lost.
 //
 // Thread-safe. The state is the process's; reset() starts afresh but hands out new addresses only.
 #pragma once
@@ -85,9 +86,9 @@ void clear_failures();
 [[nodiscard]] std::vector<Record> log();
 void clear_log();
 
-[[nodiscard]] size_t reserved_bytes();  ///< data
-[[nodiscard]] size_t metadata_bytes();  ///< reserved for metadata
-[[nodiscard]] size_t committed_bytes(); ///< data
+[[nodiscard]] size_t reserved_bytes();   ///< data
+[[nodiscard]] size_t metadata_bytes();   ///< reserved for metadata
+[[nodiscard]] size_t committed_bytes();  ///< data
 [[nodiscard]] bool is_reserved(uintptr_t address, size_t bytes);
 [[nodiscard]] bool is_committed(uintptr_t address, size_t bytes);
 

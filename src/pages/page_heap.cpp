@@ -59,6 +59,8 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunK
   Fit fit;
   if (search(From::kDirty, own, count, alignment, &block, &fit) ||
       search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
+      (release_parked() && (search(From::kDirty, own, count, alignment, &block, &fit) ||
+                            search(From::kDirty, kRunKinds, count, alignment, &block, &fit))) ||
       search(From::kFree, own, count, alignment, &block, &fit) ||
       search(From::kDirty, other, count, alignment, &block, &fit)) {
     activate(block, kind);
@@ -88,6 +90,7 @@ Block* PageHeap::take_whole(RunKind kind) {
 
 PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind) {
   const unsigned count = static_cast<unsigned>((pages.count + kPagesPerBlock - 1) / kPagesPerBlock);
+  release_parked();
   for (int attempt = 0; attempt < 2; ++attempt) {
     Region* best_region = nullptr;
     unsigned best_first = 0, best_length = ~0u;
@@ -168,8 +171,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   block->free_pages = static_cast<uint16_t>(block->free_pages + count);
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
   dirty_pages_ += Pages(dirty);
-  // At once, not at the next tick: a program may free a few large runs and then never come here again.
-  if (dirty_pages_ > PurgePolicy::kFloor && !wants_ticks()) wants_ticks_.store(true, std::memory_order_relaxed);
+  note_dirty();
   block->last_free_ms = static_cast<uint32_t>(now_ms_);
   if (block->dirty_pages != 0) {
     if (block->aged) age_.remove(block);
@@ -194,6 +196,13 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   } else {
     const unsigned dirty_run = run_around(both(block->free, block->backed), first, count);
     if (dirty_run > block->dirty_bin) dirty_[unsigned(block->kind)].place(block, dirty_run);
+  }
+}
+
+void PageHeap::note_dirty() {
+  // At once, not at the next tick: a program may free a few large runs and then never come here again.
+  if (dirty_pages_ + parked_pages_ > PurgePolicy::kFloor && !wants_ticks()) {
+    wants_ticks_.store(true, std::memory_order_relaxed);
   }
 }
 
@@ -247,6 +256,12 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
 
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
   Lock lock(mutex_);
+  if (alignment.count == 1) {
+    if (Span* span = unpark(pages, requested, heap)) {
+      *zero = false;
+      return span;
+    }
+  }
   const Place place = take(pages, alignment, RunKind::kLarge);
   if (place.region == nullptr) return nullptr;
   Span* span = take_span_record(place.region);
@@ -267,15 +282,74 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
 
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
+  if (span->kind == SpanKind::kLarge) {
+    if (span->large.pages <= kPagesPerBlock) {
+      park(span);
+    } else {
+      unpublish_span(region_of(span), span, Pages(1));
+      release_large(span);
+    }
+  } else {
+    Region* region = region_of(span);
+    const PageId first(span->first_page);
+    const Pages pages(span->page_count);
+    const uint32_t unbacked = span->unbacked_pages;
+    unpublish_span(region, span, pages);
+    return_span_record(region, span);
+    release_pages(region, first, pages, unbacked);
+  }
+  count_operation();
+}
+
+void PageHeap::release_large(Span* span) {
   Region* region = region_of(span);
   const PageId first(span->first_page);
-  const bool large = span->kind == SpanKind::kLarge;
-  const Pages pages(large ? span->large.pages : span->page_count);
-  const uint32_t unbacked = large ? 0 : span->unbacked_pages;
-  unpublish_span(region, span, large ? Pages(1) : pages);
+  const Pages pages(span->large.pages);
   return_span_record(region, span);
-  release_pages(region, first, pages, unbacked);
-  count_operation();
+  release_pages(region, first, pages, 0);
+}
+
+void PageHeap::park(Span* span) {
+  const Pages pages(span->large.pages);
+  Span*& place = parked_[pages.count % kParkedPlaces];
+  if (place != nullptr) {
+    parked_pages_ -= Pages(place->large.pages);
+    used_ += Pages(place->large.pages);
+    release_large(place);
+  }
+  if (parked_pages_.count == 0) parked_since_ms_ = now_ms_;
+  span->kind = SpanKind::kParked;
+  unpublish_span(region_of(span), span, Pages(1));  // nobody owns it: a second free finds nothing
+  place = span;
+  used_ -= pages;
+  parked_pages_ += pages;
+  note_dirty();
+}
+
+Span* PageHeap::unpark(Pages pages, size_t requested, uint16_t heap) {
+  Span*& place = parked_[pages.count % kParkedPlaces];
+  Span* span = place;
+  if (span == nullptr || span->large.pages != pages.count) return nullptr;
+  place = nullptr;
+  span->kind = SpanKind::kLarge;
+  span->large.requested = requested;
+  span->heap = heap;
+  publish_span(region_of(span), span, Pages(1), kNoClass);
+  parked_pages_ -= pages;
+  used_ += pages;
+  return span;
+}
+
+bool PageHeap::release_parked() {
+  if (parked_pages_.count == 0) return false;
+  for (Span*& place : parked_) {
+    if (place == nullptr) continue;
+    used_ += Pages(place->large.pages);
+    release_large(place);
+    place = nullptr;
+  }
+  parked_pages_ = Pages(0);
+  return true;
 }
 
 bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
@@ -292,7 +366,10 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
     if (offset == 0 || offset + more.count > kPagesPerBlock) return false;
     Block* block = &region->blocks[end.index / kPagesPerBlock];
     const unsigned count = static_cast<unsigned>(more.count);
-    if (block->state != BlockState::kActive || block->free.count_range(offset, count) != count) return false;
+    if (block->free.count_range(offset, count) != count) {
+      // What follows may be a parked run.
+      if (!release_parked() || block->free.count_range(offset, count) != count) return false;
+    }
     mark_used(block, offset, count);  // the bins' bounds stay upper bounds
     used_ += more;
     if (used_ > peak_used_) peak_used_ = used_;
@@ -310,7 +387,7 @@ PageStats PageHeap::stats() {
   s.reserved_bytes = reserved_blocks_ << kBlockShift;
   s.committed_bytes = committed_blocks_ << kBlockShift;
   s.used = used_;
-  s.dirty = dirty_pages_;
+  s.dirty = dirty_pages_ + parked_pages_;
   s.peak_used = peak_used_;
   s.purge_calls = purge_calls_;
   s.purged_pages = purged_pages_;
@@ -358,7 +435,7 @@ bool PageHeap::is_valid() {
     if (!index.is_valid()) return false;
   }
   return age_.is_valid() && dirty == dirty_pages_.count && whole == whole_blocks_ &&
-         free_pages + used_.count == committed_blocks_ * kPagesPerBlock;
+         free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
 }
 
 }  // namespace loam

@@ -1,7 +1,7 @@
 // The page heap: hands out runs of 4 KiB pages, takes them back, joins neighbours at once, and decides
 // which free pages stay backed.
 //
-//   used_pages + free_pages            = pages of all committed blocks
+//   used + parked + free pages         = pages of all committed blocks
 //   dirty_pages                        = sum of |free & backed| over blocks   <= free_pages
 //   a block is in the age list         <=> it has dirty pages
 //   a block is in region->whole        <=> all of its pages are free
@@ -9,6 +9,9 @@
 // Order of preference for a run of n pages: a backed run in blocks of its kind, a backed run in whole
 // blocks, a partly backed or purged run in blocks of its kind, a whole block, a backed run of the other
 // kind's blocks, fresh address space. Resident memory grows only when nothing backed fits.
+//
+// A freed large run is parked for a moment: the next request of the same length takes it as it stands. Parked
+// runs join their neighbours as soon as anything backed is short, and at the next tick of another millisecond.
 //
 // Runs of more than one block take whole blocks in address order, and share the last one's tail.
 // All public functions take the lock themselves.
@@ -104,6 +107,11 @@ class PageHeap {
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask);
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask);
   void refresh_dirty(Block* block);
+  void note_dirty();
+  void park(Span* span);
+  Span* unpark(Pages pages, size_t requested, uint16_t heap);
+  bool release_parked();
+  void release_large(Span* span);
   Pages purge_block(Block* block, Pages limit);
   void count_operation();
   void tick_locked();
@@ -123,6 +131,10 @@ class PageHeap {
   DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
   List<Block, AgeList> age_;
   PurgePolicy policy_;
+  static constexpr unsigned kParkedPlaces = 16;  // by length modulo 16: neighbours in length do not collide
+  Span* parked_[kParkedPlaces] = {};
+  Pages parked_pages_{};
+  uint64_t parked_since_ms_ = 0;
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
   unsigned operations_ = 0;

@@ -40,6 +40,7 @@ bool PageHeap::add_extent(unsigned blocks) {
 
 bool PageHeap::release_idle_extents() {
   Lock lock(mutex_);
+  release_parked();
   bool released = false;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count;) {

@@ -57,6 +57,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ns() / 1'000'000;
+  if (now_ms_ != parked_since_ms_) release_parked();
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
   wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   used_hint_.store(used_.bytes(), std::memory_order_relaxed);
@@ -85,6 +86,7 @@ void PageHeap::tick() {
 
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
+  release_parked();
   size_t total = 0;
   // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
   Block* last = age_.back();
