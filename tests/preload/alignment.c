@@ -9,9 +9,32 @@ static void check_block(void* block, size_t alignment, size_t size, uint64_t see
 }
 
 int main(void) {
-  const size_t kSizes[] = {0,    1,    7,     8,     16,    17,    24,     48,     100,    128,
-                           129,  1000, 1024,  4095,  4096,  4097,  10000,  32768,  32769,  65536,
-                           65536 - 32, 100000, 1 << 20, (1 << 20) - 80, (2 << 20) + 1, 5 << 20};
+  const size_t kSizes[] = {0,
+                           1,
+                           7,
+                           8,
+                           16,
+                           17,
+                           24,
+                           48,
+                           100,
+                           128,
+                           129,
+                           1000,
+                           1024,
+                           4095,
+                           4096,
+                           4097,
+                           10000,
+                           32768,
+                           32769,
+                           65536,
+                           65536 - 32,
+                           100000,
+                           1 << 20,
+                           (1 << 20) - 80,
+                           (2 << 20) + 1,
+                           5 << 20};
   enum { kCount = sizeof kSizes / sizeof kSizes[0] };
   for (size_t alignment = 1; alignment <= (size_t)4 << 20; alignment *= 2) {
     void* kept[kCount];

@@ -24,21 +24,21 @@
     }                                                                                        \
   } while (0)
 
-#define CHECK_EQUAL(left, right)                                                                 \
-  do {                                                                                           \
-    const long long left_value = (long long)(left);                                              \
-    const long long right_value = (long long)(right);                                            \
-    if (left_value != right_value) {                                                             \
-      dprintf(2, "%s:%d: %s is %lld, not %lld (%s)\n", __FILE__, __LINE__, #left, left_value,     \
-              right_value, #right);                                                              \
-      _exit(1);                                                                                  \
-    }                                                                                            \
+#define CHECK_EQUAL(left, right)                                                              \
+  do {                                                                                        \
+    const long long left_value = (long long)(left);                                           \
+    const long long right_value = (long long)(right);                                         \
+    if (left_value != right_value) {                                                          \
+      dprintf(2, "%s:%d: %s is %lld, not %lld (%s)\n", __FILE__, __LINE__, #left, left_value, \
+              right_value, #right);                                                           \
+      _exit(1);                                                                               \
+    }                                                                                         \
   } while (0)
 
-#define SKIP(reason)                        \
-  do {                                      \
-    dprintf(2, "skipped: %s\n", (reason));  \
-    _exit(77);                              \
+#define SKIP(reason)                       \
+  do {                                     \
+    dprintf(2, "skipped: %s\n", (reason)); \
+    _exit(77);                             \
   } while (0)
 
 // gcc knows what malloc is for and removes pairs whose block it thinks unused. Passing a pointer

@@ -1,5 +1,5 @@
-// Blocks allocated by one thread and freed by another keep their contents, and a producer that never
-// frees with a consumer that never allocates does not grow.
+// Blocks allocated by one thread and freed by another keep their contents, and a producer that
+// never frees with a consumer that never allocates does not grow.
 #include <array>
 #include <atomic>
 #include <thread>

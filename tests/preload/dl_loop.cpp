@@ -41,8 +41,8 @@ void ask_for_what_is_not_there(const Plugin& plugin) {
   CHECK(dlerror() != nullptr);
 }
 
-// The plugin's thread-local object pins it until its thread ends, so it is used from a thread of its
-// own each round, and then really goes.
+// The plugin's thread-local object pins it until its thread ends, so it is used from a thread of
+// its own each round, and then really goes.
 void load_and_unload(const char* path, std::size_t rounds) {
   for (std::size_t round = 0; round < rounds; ++round) {
     const Plugin plugin = load(path);

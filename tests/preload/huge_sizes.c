@@ -1,19 +1,28 @@
-// Sizes that cannot be served fail with null and ENOMEM, never by wrapping round to something small.
+// Sizes that cannot be served fail with null and ENOMEM, never by wrapping round to something
+// small.
 #include "check.h"
 
-#define CHECK_REFUSED(call)       \
-  do {                            \
-    errno = 0;                    \
-    CHECK(opaque(call) == NULL);  \
-    CHECK_EQUAL(errno, ENOMEM);   \
+#define CHECK_REFUSED(call)      \
+  do {                           \
+    errno = 0;                   \
+    CHECK(opaque(call) == NULL); \
+    CHECK_EQUAL(errno, ENOMEM);  \
   } while (0)
 
 int main(void) {
-  const size_t kHuge[] = {SIZE_MAX,         SIZE_MAX - 1,       SIZE_MAX - 15,
-                          SIZE_MAX - 4095,  SIZE_MAX - 65535,   SIZE_MAX - (2u << 20),
-                          SIZE_MAX / 2 + 2, (size_t)PTRDIFF_MAX + 1,
-                          (size_t)PTRDIFF_MAX, (size_t)PTRDIFF_MAX - 4096, (size_t)1 << 62,
-                          (size_t)1 << 56,  (size_t)1 << 48};
+  const size_t kHuge[] = {SIZE_MAX,
+                          SIZE_MAX - 1,
+                          SIZE_MAX - 15,
+                          SIZE_MAX - 4095,
+                          SIZE_MAX - 65535,
+                          SIZE_MAX - (2u << 20),
+                          SIZE_MAX / 2 + 2,
+                          (size_t)PTRDIFF_MAX + 1,
+                          (size_t)PTRDIFF_MAX,
+                          (size_t)PTRDIFF_MAX - 4096,
+                          (size_t)1 << 62,
+                          (size_t)1 << 56,
+                          (size_t)1 << 48};
   char* const block = opaque(malloc(100));
   CHECK(block != NULL);
   memcpy(block, "still here", 11);

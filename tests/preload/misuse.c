@@ -1,8 +1,9 @@
 // Misuse ends the process with SIGABRT and one line on standard error that names the address; with
 // LOAM_ON_CORRUPTION=report it is told and the program goes on. Each kind runs in a child.
 //
-// Some kinds are found at once, some when the block leaves the thread's cache (a trim, a full magazine,
-// the thread's end): those call go_home() after the fault. With LOAM_CHECK_FREE=full all are found at once.
+// Some kinds are found at once, some when the block leaves the thread's cache (a trim, a full
+// magazine, the thread's end): those call go_home() after the fault. With LOAM_CHECK_FREE=full all
+// are found at once.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -96,8 +97,8 @@ static void in_static_data(void) {
   free(opaque(static_data));
 }
 static void from_mmap(void) {
-  void* const mapped = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                            -1, 0);
+  void* const mapped =
+      mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(mapped != MAP_FAILED);
   announce(mapped);
   free(opaque(mapped));

@@ -1,5 +1,5 @@
-// Thread-local destructors and pthread key destructors may allocate and free, however late they run:
-// also in the last round of key destructors, after the heap's own per-thread state has gone.
+// Thread-local destructors and pthread key destructors may allocate and free, however late they
+// run: also in the last round of key destructors, after the heap's own per-thread state has gone.
 #include <pthread.h>
 
 #include <atomic>

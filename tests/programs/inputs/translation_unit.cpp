@@ -51,7 +51,8 @@ std::string describe(const Shape& shape) {
 }  // namespace
 
 int main() {
-  nlohmann::json document = {{"fibonacci", Fibonacci<80>::value}, {"shapes", nlohmann::json::array()}};
+  nlohmann::json document = {{"fibonacci", Fibonacci<80>::value},
+                             {"shapes", nlohmann::json::array()}};
   for (const Shape& shape : {Shape{1}, Shape{2.5}, Shape{std::string("three")},
                              Shape{std::vector<int>{4, 5}}, Shape{std::map<std::string, int>{}}}) {
     document["shapes"].push_back(describe(shape));
@@ -61,7 +62,8 @@ int main() {
   for (int i = 0; i < 1000; ++i) table[i % 17].push_back(static_cast<double>(generator() % 1000));
   for (auto& [key, values] : table) std::ranges::sort(values, std::greater<>{});
   for (const int key : std::views::iota(0, 17)) {
-    document["table"][std::to_string(key)] = std::accumulate(table[key].begin(), table[key].end(), 0.0);
+    document["table"][std::to_string(key)] =
+        std::accumulate(table[key].begin(), table[key].end(), 0.0);
   }
   const std::regex word("[a-z]+([0-9]+)");
   document["replaced"] = std::regex_replace("alpha1 beta22 gamma333", word, "<$1>");
