@@ -148,6 +148,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
+  repeats_ = kRepeats;
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || full_checks) && attend();
   disarm(size_class);

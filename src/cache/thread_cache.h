@@ -66,7 +66,11 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(head == m->high)) return false;
     void*** entry = &recent_[recent_index(block)];
     void** recent = *entry;
-    if (LOAM_UNLIKELY(*recent == block) && recent < head && recent >= m->base) return false;
+    if (LOAM_UNLIKELY(*recent == block)) {
+      // Either it still stands there (a double free), or it was popped and comes back to its place. The second
+      // is what a thread does that never misses its cache, so it counts down to a slow call now and then.
+      if ((recent < head && recent >= m->base) || --repeats_ == 0) return false;
+    }
     *entry = head;
     *head = block;
     // release: pairs with the fork()ed child's copy of this memory (see above)
@@ -136,6 +140,8 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kSizeClassCount] = {};
   State state_;
+  static constexpr uint32_t kRepeats = 4096;
+  uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;
   uint32_t slow_in_this_tick_ = 0;
   uint64_t last_tick_ms_ = 0;

@@ -58,8 +58,9 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ns() / 1'000'000;
   if (now_ms_ != parked_since_ms_) release_parked();
-  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, dirty_pages_);
-  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
+  const Pages waiting = dirty_pages_ + parked_pages_;
+  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, waiting);
+  wants_ticks_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);
   used_hint_.store(used_.bytes(), std::memory_order_relaxed);
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
