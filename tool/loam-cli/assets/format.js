@@ -38,7 +38,11 @@ Loam.format = (() => {
   };
   return {
     value: (unit, v) => (v == null || !Number.isFinite(v) ? "-" : units[unit](v)),
-    tick: (unit, v) => (unit === "percent" && v === 0 ? "0%" : short(units[unit](v))),
+    tick: (unit, v) => {
+      if (v === 0) return unit === "percent" ? "0%" : "0";
+      // On an axis 1 k stands beside 10 k, where a table writes 1000.
+      return unit === "count" && v === 1000 ? "1 k" : short(units[unit](v));
+    },
     text: (s) => String(s).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`),
   };
 })();
@@ -49,8 +53,8 @@ Loam.format = (() => {
 Loam.look = (() => {
   const hues = 7;
   const dashes = ["solid", "dashed", "dotted"];
-  const symbols = ["circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect",
-    "emptyTriangle", "emptyDiamond"];
+  const symbols = ["triangle", "diamond", "emptyCircle", "emptyRect", "emptyTriangle",
+    "emptyDiamond", "circle", "rect"];
   const fixed = {
     loam: { colour: "--c-loam", dash: "solid", symbol: "circle", width: 3.5 },
     system: { colour: "--c-system", dash: "dashed", symbol: "rect", width: 2.5 },
@@ -58,7 +62,7 @@ Loam.look = (() => {
   const nth = (i) => ({
     colour: `--c${i % hues}`,
     dash: dashes[Math.floor(i / hues) % dashes.length],
-    symbol: symbols[(i + 1) % symbols.length],
+    symbol: symbols[i % symbols.length],
     width: 2,
   });
   const resolve = (look) => ({

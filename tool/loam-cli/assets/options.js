@@ -8,7 +8,16 @@ Loam.options = (() => {
     return { ink: get("--ink"), soft: get("--soft"), line: get("--line"), ground: get("--ground") };
   };
 
-  const axis = (a, colours, narrow, isX) => ({
+  // Round steps for bytes: the library's own are round in tens, not in powers of two.
+  const byteStep = (a, largest) => {
+    if (a.unit !== "bytes" || a.log || !(largest > 0)) return undefined;
+    const unit = 1024 ** Math.max(0, Math.floor(Math.log(largest / 2) / Math.log(1024)));
+    const rough = largest / unit / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return [1, 2, 5, 10].find((n) => n * power >= rough) * power * unit;
+  };
+
+  const axis = (a, colours, narrow, isX, largest) => ({
     type: a.categories ? "category" : a.log ? "log" : "value",
     data: a.categories,
     name: a.label,
@@ -26,6 +35,11 @@ Loam.options = (() => {
     splitLine: { show: !isX, lineStyle: { color: colours.line } },
     minorSplitLine: { show: false },
     splitNumber: narrow ? 4 : 5,
+    interval: byteStep(a, largest),
+    max: byteStep(a, largest) && ((range) => {
+      const step = byteStep(a, largest);
+      return Math.ceil(range.max / step) * step;
+    }),
   });
 
   const positive = (chart, p) =>
@@ -37,10 +51,10 @@ Loam.options = (() => {
     if (points.length < 2 || points.every((p) => p.low === p.high)) return [];
     return [{
       type: "custom", name: curve.label, silent: true, z: 1, clip: true, tooltip: { show: false },
-      data: [[points[0].x, points[0].low]],
-      dimensions: ["x", "y"],
+      // The points make the axis long enough; the shape is drawn once, with the first of them.
+      data: points.flatMap((p) => [[p.x, p.high], [p.x, p.low]]),
       itemStyle: { color: look.colour },
-      renderItem: (params, api) => ({
+      renderItem: (params, api) => params.dataIndex > 0 ? null : ({
         type: "polygon",
         shape: {
           points: [
@@ -56,9 +70,10 @@ Loam.options = (() => {
   // Bars from the lowest to the highest round in both directions.
   const errorBars = (curve, look) => curve.points.length === 0 ? [] : [{
     type: "custom", name: curve.label, silent: true, z: 1, tooltip: { show: false },
-    data: curve.points.map((p) => [p.x, p.y]),
+    data: curve.points.flatMap((p) => [[p.x, p.high], [p.x, p.low]]),
     renderItem: (params, api) => {
-      const p = curve.points[params.dataIndex];
+      if (params.dataIndex % 2) return null;
+      const p = curve.points[params.dataIndex / 2];
       const range = p.x_range || [p.x, p.x];
       const line = (from, to) => {
         const [a, b] = [api.coord(from), api.coord(to)];
@@ -138,6 +153,7 @@ Loam.options = (() => {
     const narrow = width < 480;
     const draw = chart.kind === "scatter" ? scatterSeries : isBars(chart) ? barSeries : lineSeries;
     const shown = chart.curves.filter((curve) => !hidden.has(curve.label));
+    const largest = Math.max(...shown.flatMap((c) => c.points.map((p) => p.high)));
     const series = shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours));
     return {
       animation: false,
@@ -160,7 +176,7 @@ Loam.options = (() => {
         axisPointer: { type: isBars(chart) ? "shadow" : "line" },
       },
       xAxis: axis(chart.x, colours, narrow, true),
-      yAxis: axis(chart.y, colours, narrow, false),
+      yAxis: axis(chart.y, colours, narrow, false, largest),
       series,
     };
   };

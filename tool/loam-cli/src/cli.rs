@@ -8,7 +8,7 @@ use crate::{allocators, generate, lab, run};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    done, and something was found: a trial failed, an allocator that was asked for is absent
+  1    done, and something was found: a trial failed, a program that was checked can not run
   2    error: bad usage, a refused program, results that can not be written
   126  run: the command was found and can not be executed
   127  run: the command was not found

@@ -12,7 +12,11 @@ use clap::{Args, Subcommand};
 /// file is written anew, so that an interruption loses nothing; tables and the report are made
 /// from that file alone (`loam lab show`). Without a NAME the quick set is run: about two minutes.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = EXPERIMENTS_HINT)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = USAGE,
+    after_help = EXAMPLES
+)]
 pub struct LabArgs {
     #[command(subcommand)]
     verb: Option<LabVerb>,
@@ -21,7 +25,12 @@ pub struct LabArgs {
     measure: MeasureArgs,
 }
 
-const EXPERIMENTS_HINT: &str = "\
+const USAGE: &str = "\
+loam lab [OPTIONS] [NAME]...
+       loam lab show RESULTS [--html FILE]
+       loam lab compare A B";
+
+const EXAMPLES: &str = "\
 Examples:
   loam lab                                          the quick set, every allocator found
   loam lab lfh --allocators system,loam,jemalloc    one experiment, three allocators

@@ -54,10 +54,7 @@ fn name(json: Option<&Path>, html: Option<&Path>, time: SystemTime) -> (PathBuf,
 
 fn dated(time: SystemTime) -> PathBuf {
     let stamp = humantime::format_rfc3339_seconds(time).to_string();
-    PathBuf::from(format!(
-        "loam-lab-{}",
-        stamp.replace(':', "").replace('Z', "")
-    ))
+    PathBuf::from(format!("loam-lab-{}", stamp.replace([':', 'Z'], "")))
 }
 
 #[cfg(test)]

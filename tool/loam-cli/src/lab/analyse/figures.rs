@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::runs::{Row, Run, View};
-use super::stats::{self, Summary};
+use super::stats::Summary;
 use crate::lab::results::lines::Checkpoint;
 use crate::output::units::Unit;
 
@@ -104,19 +104,14 @@ impl<'v> FigureTable<'v> {
 }
 
 fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
-    let base = view
-        .base_row()
-        .map(|row| row.values(figure.of))
-        .unwrap_or_default();
+    let base = view.base_row();
     let mut cells: Vec<Option<Cell>> = view
         .rows
         .iter()
         .map(|row| {
-            let values = row.values(figure.of);
-            let plain: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
             Some(Cell {
-                value: Summary::of(&plain)?,
-                ratio: stats::paired_ratio(&values, &base),
+                value: Summary::of(&row.values(figure.of))?,
+                ratio: base.and_then(|base| Summary::of(&row.ratios(base, figure.of))),
                 is_best: false,
             })
         })
@@ -136,10 +131,11 @@ fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
         Better::Lower => medians().reduce(f64::min),
         Better::Neither => None,
     };
-    let competitors = medians().count();
+    // Nobody is best where all are equal.
+    let differ = medians().any(|median| Some(median) != best);
     for (index, cell) in cells.iter_mut().enumerate() {
         if let Some(cell) = cell {
-            cell.is_best = competitors > 1 && competes(index) && best == Some(cell.value.median);
+            cell.is_best = differ && competes(index) && best == Some(cell.value.median);
         }
     }
     cells

@@ -39,8 +39,8 @@ pub struct Row {
     pub allocator: String,
     /// Its runs; the noisy ones are left out if enough are left.
     pub runs: Vec<Run>,
-    /// How many noisy runs were left out.
-    pub left_out: usize,
+    /// The noisy runs that were left out.
+    pub left_out: Vec<Run>,
 }
 
 /// One experiment of a results file.
@@ -83,14 +83,38 @@ impl Row {
         self.variant == PLAIN
     }
 
-    /// A figure of each run with its round.
-    pub fn values(&self, figure: impl Fn(&Run) -> Option<f64>) -> Vec<(u32, f64)> {
+    /// A figure of each run that counts.
+    pub fn values(&self, figure: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
         self.runs
             .iter()
-            .filter_map(|run| {
-                let value = figure(run).filter(|value| value.is_finite())?;
-                Some((run.round, value))
+            .filter_map(figure)
+            .filter(|value| value.is_finite())
+            .collect()
+    }
+
+    /// A figure of this row divided by the base's, round by round. Pairs are formed first and
+    /// judged then: leaving out noisy runs of either row alone would tear pairs apart.
+    pub fn ratios(&self, base: &Row, figure: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
+        let all = |row: &Row| -> Vec<(u32, bool, f64)> {
+            let runs = row.runs.iter().chain(&row.left_out);
+            runs.filter_map(|run| Some((run.round, run.noisy, figure(run)?)))
+                .collect()
+        };
+        let bases = all(base);
+        let pairs: Vec<(bool, f64)> = all(self)
+            .into_iter()
+            .filter_map(|(round, noisy, value)| {
+                let (_, base_noisy, base) = bases.iter().find(|(other, ..)| *other == round)?;
+                let ratio = value / base;
+                ratio.is_finite().then_some((noisy || *base_noisy, ratio))
             })
+            .collect();
+        let quiet = pairs.iter().filter(|(noisy, _)| !noisy).count();
+        let quiet_only = are_enough(quiet, pairs.len());
+        pairs
+            .iter()
+            .filter(|(noisy, _)| !(quiet_only && *noisy))
+            .map(|(_, ratio)| *ratio)
             .collect()
     }
 }
@@ -115,7 +139,7 @@ impl<'a> View<'a> {
                         variant,
                         allocator,
                         runs: Vec::new(),
-                        left_out: 0,
+                        left_out: Vec::new(),
                     });
                     rows.len() - 1
                 });
@@ -213,12 +237,19 @@ fn add_point(runs: &mut Vec<(String, Run)>, trial: &Trial, point: Checkpoint) {
     }
 }
 
-/// Noisy runs are left out where at least as many quiet ones remain; else all are kept, because
-/// dropping most of the data would hide more than it cures.
+/// Whether quiet measurements are so many that the noisy ones can be left out: at least half.
+/// Below that dropping most of the data would hide more than it cures, and all of them count.
+fn are_enough(quiet: usize, all: usize) -> bool {
+    quiet > 0 && quiet * 2 >= all
+}
+
 fn leave_out_noisy(row: &mut Row) {
-    let noisy = row.runs.iter().filter(|run| run.noisy).count();
-    if noisy > 0 && noisy * 2 <= row.runs.len() {
-        row.runs.retain(|run| !run.noisy);
+    let quiet = row.runs.iter().filter(|run| !run.noisy).count();
+    if are_enough(quiet, row.runs.len()) {
+        let (noisy, quiet) = std::mem::take(&mut row.runs)
+            .into_iter()
+            .partition(|run| run.noisy);
+        row.runs = quiet;
         row.left_out = noisy;
     }
 }
@@ -238,4 +269,75 @@ fn sort_as_planned(rows: &mut [Row], results: &Results) {
             .position(|record| record.label == row.allocator)
     };
     rows.sort_by_key(|row| (variant_rank(row), allocator_rank(row)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(values: &[(u32, f64, bool)]) -> Row {
+        let run = |(round, value, noisy): &(u32, f64, bool)| Run {
+            round: *round,
+            noisy: *noisy,
+            series: Vec::new(),
+            end: Map::from_iter([("figure".to_owned(), Value::from(*value))]),
+        };
+        let runs = values.iter().map(run).collect();
+        let mut row = Row {
+            variant: PLAIN.to_owned(),
+            allocator: "a".to_owned(),
+            runs,
+            left_out: Vec::new(),
+        };
+        leave_out_noisy(&mut row);
+        row
+    }
+
+    fn figure(run: &Run) -> Option<f64> {
+        run.end["figure"].as_f64()
+    }
+
+    #[test]
+    fn noisy_runs_do_not_count_where_quiet_ones_are_at_least_half() {
+        assert_eq!(
+            row(&[(0, 1.0, false), (1, 9.0, true)]).values(figure),
+            [1.0]
+        );
+        let mostly_noisy = row(&[(0, 1.0, false), (1, 8.0, true), (2, 9.0, true)]);
+        assert_eq!(mostly_noisy.values(figure), [1.0, 8.0, 9.0]);
+        assert_eq!(row(&[(0, 9.0, true)]).values(figure), [9.0]);
+    }
+
+    #[test]
+    fn ratios_are_formed_within_a_round() {
+        let base = row(&[(0, 1.0, false), (1, 10.0, false), (2, 0.0, false)]);
+        let other = row(&[
+            (1, 20.0, false),
+            (0, 3.0, false),
+            (2, 5.0, false),
+            (7, 1.0, false),
+        ]);
+        assert_eq!(
+            other.ratios(&base, figure),
+            [2.0, 3.0],
+            "no partner and no zero"
+        );
+    }
+
+    #[test]
+    fn noise_in_different_rounds_does_not_tear_pairs_apart() {
+        let base = row(&[(0, 1.0, true), (1, 2.0, false)]);
+        let other = row(&[(0, 2.0, false), (1, 4.0, true)]);
+        assert_eq!(
+            other.ratios(&base, figure),
+            [2.0, 2.0],
+            "no pair is quiet, so both count"
+        );
+        let quiet = row(&[(0, 2.0, false), (1, 6.0, false)]);
+        assert_eq!(
+            quiet.ratios(&base, figure),
+            [3.0],
+            "half of the pairs are quiet"
+        );
+    }
 }

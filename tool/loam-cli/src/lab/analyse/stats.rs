@@ -6,8 +6,8 @@
 //! table. Below five values a bootstrap of the median only pretends to know more than the values
 //! themselves, so the interval is their range, and is called so.
 //!
-//! A ratio is formed within a round, where both processes met the same state of the machine, and
-//! the median is taken of these ratios; it is not a ratio of medians.
+//! A ratio to the base is formed within a round, where both processes met the same state of the
+//! machine (`Row::ratios`), and the median is taken of these; it is not a ratio of medians.
 
 use serde::Serialize;
 
@@ -117,18 +117,6 @@ fn bootstrap(sorted: &[f64]) -> (f64, f64) {
     (at(tail), at(1.0 - tail))
 }
 
-/// Ratios of two sets of values, paired by their round.
-pub fn paired_ratio(values: &[(u32, f64)], base: &[(u32, f64)]) -> Option<Summary> {
-    let ratios: Vec<f64> = values
-        .iter()
-        .filter_map(|(round, value)| {
-            let (_, base) = base.iter().find(|(other, _)| other == round)?;
-            (*base > 0.0).then(|| value / base)
-        })
-        .collect();
-    Summary::of(&ratios)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,17 +143,5 @@ mod tests {
     fn the_same_values_always_give_the_same_interval() {
         let values = [5.0, 3.0, 9.0, 1.0, 7.0, 2.0];
         assert_eq!(Summary::of(&values), Summary::of(&values));
-    }
-
-    #[test]
-    fn ratios_pair_rounds_and_leave_out_what_has_no_partner() {
-        let a = [(0, 10.0), (1, 30.0), (2, 99.0)];
-        let b = [(1, 10.0), (0, 5.0), (7, 1.0)];
-        let ratio = paired_ratio(&a, &b).unwrap();
-        assert_eq!(
-            (ratio.median, ratio.low, ratio.high, ratio.count),
-            (2.5, 2.0, 3.0, 2)
-        );
-        assert_eq!(paired_ratio(&a, &[(0, 0.0)]), None);
     }
 }

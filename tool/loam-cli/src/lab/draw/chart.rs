@@ -255,9 +255,7 @@ pub fn by_series(
 pub fn trade(view: &View, x: fn(&Run) -> Option<f64>, y: fn(&Run) -> Option<f64>) -> Vec<Curve> {
     view.plain_rows()
         .map(|row| {
-            let values = |of: fn(&Run) -> Option<f64>| -> Vec<f64> {
-                row.values(of).into_iter().map(|(_, value)| value).collect()
-            };
+            let values = |of: fn(&Run) -> Option<f64>| -> Vec<f64> { row.values(of) };
             let point = || {
                 let across = spread(0.0, &values(x))?;
                 let point = spread(across.y, &values(y))?;

@@ -4,7 +4,6 @@
 //! vendored Apache ECharts. A content security policy forbids every request, so that "opens
 //! without a network" holds whatever a later version of the library tries.
 
-
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
 

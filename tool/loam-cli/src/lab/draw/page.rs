@@ -144,7 +144,8 @@ fn figure_cell(figure: &Figure, cell: Option<&Cell>, is_base: bool) -> Markup {
         spread(&cell.value, |value| figure.unit.show(value))
     } else {
         cell.ratio.map_or_else(String::new, |summary| {
-            format!("{} {}", ratio(summary.median), spread(&summary, ratio))
+            let plain = |value| ratio(value).trim_end_matches('x').to_owned();
+            format!("{} {}", ratio(summary.median), spread(&summary, plain))
         })
     };
     html! {

@@ -89,7 +89,10 @@ fn show(figure: &Figure, cell: &Cell, is_base: bool, styled: bool) -> String {
         let plain = |value| ratio(value).trim_end_matches('x').to_owned();
         format!("{} {}", ratio(summary.median), spread(&summary, plain))
     };
-    format!("{value}\n{dim}{}{dim:#}", second.trim())
+    match second.trim() {
+        "" => value,
+        second => format!("{value}\n{dim}{second}{dim:#}"),
+    }
 }
 
 fn spread(summary: &Summary, show: impl Fn(f64) -> String) -> String {
@@ -184,7 +187,7 @@ fn noise(results: &Results) -> Option<String> {
     let left_out: usize = super::experiments_of(results)
         .iter()
         .flat_map(|experiment| View::of(results, experiment.name()).rows)
-        .map(|row| row.left_out)
+        .map(|row| row.left_out.len())
         .sum();
     Some(format!(
         "Noise: during {noisy} of {} the machine was busy with something else; {}.",

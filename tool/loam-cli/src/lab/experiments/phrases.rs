@@ -29,10 +29,10 @@ pub fn capitalise(text: &str) -> String {
     }
 }
 
-/// `(1.88 to 1.97)`, or nothing for a single value.
+/// `(1.88 to 1.97)`, or a warning where there is a single value.
 pub fn interval(summary: &Summary) -> String {
     match summary.method {
-        Method::Single => String::new(),
+        Method::Single => " (one trial)".to_owned(),
         _ => format!(" ({} to {})", number(summary.low), number(summary.high)),
     }
 }

@@ -4,6 +4,7 @@ use super::phrases;
 use super::{generic, CaseContext, Experiment};
 use crate::lab::analyse::figures::{Better, Figure, FigureTable};
 use crate::lab::analyse::runs::{Row, Run, View, PLAIN};
+use crate::lab::analyse::stats::{Method, Summary};
 use crate::lab::args::Form;
 use crate::lab::draw::chart::{self, Axis, Chart};
 use crate::lab::results::lines::Checkpoint;
@@ -125,7 +126,10 @@ impl Experiment for Tokens {
 
     fn sentence(&self, table: &FigureTable, row: usize) -> String {
         let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
-        let trend = value("steady").map(trend).unwrap_or_default();
+        let trend = table
+            .cell(row, "steady")
+            .map(|cell| trend(&cell.value))
+            .unwrap_or_default();
         let freed = value("freed").map(|bytes| format!("keeps {}", Unit::Bytes.show(bytes)));
         let mut parts = Vec::new();
         match table.view.base_row() {
@@ -230,11 +234,20 @@ impl Experiment for Tokens {
     }
 }
 
-fn trend(ratio: f64) -> String {
-    let percent = (ratio - 1.0) * 100.0;
-    if ratio > SLOWED {
+/// Slower by more than is worth naming, and by more than its own uncertainty.
+fn is_slowed(ratio: &Summary) -> bool {
+    ratio.median > SLOWED && (ratio.method == Method::Single || ratio.low > 1.0)
+}
+
+fn is_quicker(ratio: &Summary) -> bool {
+    ratio.median < 2.0 - SLOWED && (ratio.method == Method::Single || ratio.high < 1.0)
+}
+
+fn trend(ratio: &Summary) -> String {
+    let percent = (ratio.median - 1.0) * 100.0;
+    if is_slowed(ratio) {
         format!("the last run takes {percent:.0}% longer than the second")
-    } else if ratio < 2.0 - SLOWED {
+    } else if is_quicker(ratio) {
         format!("the last run takes {:.0}% less than the second", -percent)
     } else {
         "runs stay equally fast".to_owned()
@@ -253,7 +266,7 @@ fn who_slows(table: &FigureTable) -> String {
         let Some(cell) = table.cell(index, "steady") else {
             continue;
         };
-        if cell.value.median > SLOWED {
+        if is_slowed(&cell.value) {
             let percent = (cell.value.median - 1.0) * 100.0;
             slowed.push(format!(
                 "{} (by {percent:.0}%)",

@@ -1,0 +1,145 @@
+//! A folder with fake workloads and a fake allocator, for whole runs of `loam` without the heap.
+#![allow(dead_code)] // each test program uses another part
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// What a fake workload prints when all is well. `$RATE` is its speed.
+pub const GOOD: &str = r#"
+RATE=${RATE:-1000}
+echo '{"type":"start","workload":"fake","version":1,"seed":1}'
+for i in 0 1 2; do
+  echo '{"type":"checkpoint","variant":"malloc","series":"steps","index":'$i',"x":'$((i + 1))',"x_unit":"step","operations":'$RATE',"seconds":1.0,"operations_per_second":'$RATE',"resident_bytes":1048576,"peak_resident_bytes":2097152,"minor_faults":'$((i * 10))',"overhead":0.25,"novel":7}'
+done
+echo '{"type":"end","seconds":3.0,"checksum":"abc"}'
+"#;
+
+/// A temporary folder to run `loam lab` in.
+pub struct Lab {
+    dir: tempfile::TempDir,
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        let lab = Lab {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir(lab.path("workloads")).unwrap();
+        lab
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Adds a workload: a shell script.
+    pub fn workload(&self, name: &str, script: &str) -> &Lab {
+        let path = self.path("workloads").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        self
+    }
+
+    /// `loam lab ARGUMENTS`, with the fake workloads, in this folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = loam();
+        command
+            .current_dir(self.dir.path())
+            .arg("lab")
+            .args(arguments)
+            .arg("--workloads-dir")
+            .arg(self.path("workloads"));
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).output().unwrap())
+    }
+
+    /// The results file of that name.
+    pub fn results(&self, name: &str) -> Value {
+        let text = fs::read_to_string(self.path(name)).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Builds a shared object that hands every call on to the C library: an allocator that can be
+    /// told from the system's only by being there.
+    pub fn allocator(&self, name: &str) -> PathBuf {
+        let source = self.path("forward.c");
+        let library = self.path(&format!("lib{name}.so"));
+        let code = r#"
+            #include <stddef.h>
+            void *__libc_malloc(size_t); void *__libc_calloc(size_t, size_t);
+            void *__libc_realloc(void *, size_t); void __libc_free(void *);
+            void *malloc(size_t n) { return __libc_malloc(n); }
+            void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
+            void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+            void free(void *p) { __libc_free(p); }
+        "#;
+        fs::write(&source, code).unwrap();
+        compile(&["-shared", "-fPIC", "-fno-builtin"], &source, &library);
+        library
+    }
+}
+
+/// Compiles a C file; the project's own build needs the same compiler.
+pub fn compile(options: &[&str], source: &Path, product: &Path) {
+    let status = Command::new("cc")
+        .args(options)
+        .arg(source)
+        .arg("-o")
+        .arg(product)
+        .status()
+        .unwrap();
+    assert!(status.success(), "cc failed on {}", source.display());
+}
+
+/// The tool, unaffected by the environment of the test run.
+pub fn loam() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loam"));
+    for name in ["LOAM_LIBRARY", "LD_PRELOAD", "NO_COLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a command did, as text.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn of(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Status of every counted trial, with its allocator.
+pub fn statuses(results: &Value) -> Vec<(String, String)> {
+    trials(results)
+        .map(|trial| {
+            let text = |key: &str| trial[key].as_str().unwrap().to_owned();
+            (text("allocator"), text("status"))
+        })
+        .collect()
+}
+
+/// The counted trials.
+pub fn trials(results: &Value) -> impl Iterator<Item = &Value> {
+    results["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|trial| trial["warm_up"] == false)
+}

@@ -1,0 +1,191 @@
+//! The report in a real browser: headless Chromium draws it, and the page says what it saw.
+//!
+//! Nothing is installed for this: without Chromium the test says that it was skipped.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::{Lab, GOOD};
+use serde_json::Value;
+
+/// Runs before everything else on the page and notes what must not happen.
+const WATCH: &str = "<script>
+  window.seen = [];
+  addEventListener('error', (e) => seen.push('error: ' + (e.message || e.target.tagName)), true);
+  addEventListener('unhandledrejection', (e) => seen.push('rejection: ' + e.reason));
+  document.addEventListener('securitypolicyviolation',
+    (e) => seen.push('blocked: ' + e.violatedDirective + ' ' + e.blockedURI));
+  for (const level of ['error', 'warn'])
+    console[level] = (...words) => seen.push(level + ': ' + words.join(' '));
+</script>";
+
+/// Runs after everything else: uses the page and writes down what it finds.
+const PROBE: &str = r#"<script>
+  setTimeout(() => {
+    const { views, svg, csv } = loamReport;
+    const found = {
+      seen, width: innerWidth,
+      overflow: document.documentElement.scrollWidth
+        - document.documentElement.clientWidth,
+      charts: views.map((view) => ({
+        id: view.chart.id,
+        drawn: view.node.querySelectorAll('svg path').length,
+        texts: [...view.node.querySelectorAll('svg text')].map((t) => t.textContent),
+        smallest: Math.min(...[...view.node.querySelectorAll('svg text')]
+          .map((t) => parseFloat(getComputedStyle(t).fontSize))),
+        reachable: view.node.tabIndex,
+        csv: csv(view.chart).trim().split('\n').length,
+        svg: svg(view).startsWith('<svg'),
+      })),
+      requests: performance.getEntriesByType('resource').map((e) => e.name),
+    };
+    const first = views[0];
+    first.node.focus();
+    first.node.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+    found.tip = first.node.textContent.includes('1000/s');
+    first.legend.querySelector('button').click();
+    found.hidden = first.legend.querySelector('button').getAttribute('aria-pressed');
+    first.legend.querySelector('button').click();
+    const details = document.querySelector('.chart-figure details');
+    details.open = true;
+    setTimeout(() => {
+      found.table = details.querySelectorAll('td').length;
+      dispatchEvent(new Event('beforeprint'));
+      found.printed = first.node.querySelector('svg').getAttribute('width');
+      dispatchEvent(new Event('afterprint'));
+      parent.postMessage(JSON.stringify(found), '*');
+    }, 200);
+  }, 300);
+</script>"#;
+
+/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and
+/// writes down what it reports.
+fn frame(width: u32) -> String {
+    format!(
+        "<!doctype html><body><iframe src=\"watched.html\" width=\"{width}\" height=\"900\">\
+         </iframe><script>addEventListener('message', (event) => {{
+            const note = document.createElement('pre');
+            note.id = 'found';
+            note.textContent = event.data;
+            document.body.append(note);
+         }});</script>"
+    )
+}
+
+fn browser() -> Option<&'static str> {
+    ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| {
+            let version = Command::new(name)
+                .arg("--version")
+                .stderr(Stdio::null())
+                .output();
+            version.is_ok_and(|output| output.status.success())
+        })
+}
+
+fn look(browser: &str, lab: &Lab, width: u32, dark: bool) -> Value {
+    let page = lab.path("frame.html");
+    fs::write(&page, frame(width)).unwrap();
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+    ]);
+    command.args([
+        "--disable-background-networking",
+        "--virtual-time-budget=10000",
+        "--dump-dom",
+    ]);
+    command.arg(format!("--user-data-dir={}", lab.path("profile").display()));
+    command.arg("--window-size=1600,1000");
+    if dark {
+        command.arg("--blink-settings=preferredColorScheme=0");
+    }
+    let output = command
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let mark = "<pre id=\"found\">";
+    let said = String::from_utf8_lossy(&output.stderr);
+    let start = dom
+        .find(mark)
+        .unwrap_or_else(|| panic!("the probe did not run: {said}"));
+    let start = start + mark.len();
+    let end = start + dom[start..].find("</pre>").unwrap();
+    let text = dom[start..end]
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no Chromium here (Debian package chromium)");
+        return;
+    };
+    let lab = Lab::new();
+    let library = lab.allocator("other");
+    lab.workload(
+        "fake",
+        &format!("case $LD_PRELOAD in *other*) RATE=2000;; esac\n{GOOD}"),
+    );
+    let list = format!("system,{}", library.display());
+    let ran = lab.run(&[
+        "fake",
+        "--json",
+        "r.json",
+        "--trials",
+        "2",
+        "--allocators",
+        &list,
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let page = fs::read_to_string(lab.path("r.html")).unwrap();
+    for word in ["src=\"", "@import", "url("] {
+        assert!(
+            !page.split("<script").next().unwrap().contains(word),
+            "{word}"
+        );
+    }
+    let mut watched = page.replacen("<head>", &format!("<head>{WATCH}"), 1);
+    // The last one: the chart library has one in a text.
+    let end = watched.rfind("</body>").unwrap();
+    watched.insert_str(end, PROBE);
+    fs::write(lab.path("watched.html"), watched).unwrap();
+
+    for (width, dark) in [(1440, false), (1440, true), (390, false), (390, true)] {
+        let found = look(browser, &lab, width, dark);
+        assert_eq!(found["width"], width, "{found}");
+        assert_eq!(found["seen"], serde_json::json!([]), "{width}: {found}");
+        assert_eq!(found["requests"], serde_json::json!([]), "{width}");
+        assert_eq!(
+            found["overflow"], 0,
+            "{width}: nothing is wider than the window"
+        );
+        let charts = found["charts"].as_array().unwrap();
+        assert_eq!(charts.len(), 4, "{found}");
+        for chart in charts {
+            assert!(chart["drawn"].as_u64().unwrap() > 5, "{chart}");
+            assert!(chart["texts"].as_array().unwrap().len() > 4, "{chart}");
+            assert!(chart["smallest"].as_f64().unwrap() >= 12.0, "{chart}");
+            assert_eq!(chart["reachable"], 0, "{chart}");
+            assert_eq!(
+                chart["csv"], 7,
+                "a heading and three points of two curves: {chart}"
+            );
+            assert_eq!(chart["svg"], true, "{chart}");
+        }
+        assert_eq!(found["tip"], true, "the arrow key shows figures: {found}");
+        assert_eq!(found["hidden"], "false", "{found}");
+        assert_eq!(found["table"], 6, "{found}");
+        assert_eq!(found["printed"], "660", "{found}");
+    }
+}
