@@ -1,4 +1,5 @@
-// Random numbers for tests: the same on every machine, and a failure names the seed that repeats it.
+// Random numbers for tests: the same on every machine, and a failure names the seed that repeats
+// it.
 //
 //   Random random = seeded();          // LOAM_TEST_SEED, or 1
 //   LOAM_TRACE_SEED(random);           // every failure in this scope prints the seed
@@ -34,7 +35,8 @@ class Random {
 
   /// Small numbers are likelier, every magnitude is equally likely. pre: 1 <= high
   unsigned magnitude(unsigned high) {
-    const unsigned bits = static_cast<unsigned>(below(32u - static_cast<unsigned>(__builtin_clz(high))));
+    const unsigned bits =
+        static_cast<unsigned>(below(32u - static_cast<unsigned>(__builtin_clz(high))));
     const unsigned n = (1u << bits) + static_cast<unsigned>(below(uint64_t{1} << bits));
     return n < high ? n : high;
   }

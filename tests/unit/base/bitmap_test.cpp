@@ -1,5 +1,5 @@
-// The bitmap against a vector of bools: every range of a small map, then random maps of the size that
-// a block of pages has.
+// The bitmap against a vector of bools: every range of a small map, then random maps of the size
+// that a block of pages has.
 #include "base/bitmap.h"
 
 #include <utility>
@@ -101,8 +101,8 @@ TEST(Bitmap, RandomOperationsAgreeWithTheModel) {
   Model<kBits> model;
   for (int step = 0; step < 2000; ++step) {
     const unsigned first = random.between(0, kBits - 1);
-    const unsigned count = random.chance(50) ? random.magnitude(kBits - first)
-                                             : random.between(0, kBits - first);
+    const unsigned count =
+        random.chance(50) ? random.magnitude(kBits - first) : random.between(0, kBits - first);
     const bool value = random.chance(50);
     if (count == 1) {
       value ? bitmap.set(first) : bitmap.clear(first);

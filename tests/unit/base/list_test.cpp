@@ -22,7 +22,8 @@ using SecondList = List<Item, Second>;
 template <class L>
 std::vector<const Item*> items_of(const L& list) {
   std::vector<const Item*> items;
-  for (const Item* item = list.front(); item != nullptr; item = L::next(item)) items.push_back(item);
+  for (const Item* item = list.front(); item != nullptr; item = L::next(item))
+    items.push_back(item);
   return items;
 }
 

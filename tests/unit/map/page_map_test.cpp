@@ -36,7 +36,7 @@ class PageMap : public testing::Test {
     return span;
   }
 
-  static unsigned class_of(uintptr_t address) { return class_at(reinterpret_cast<void*>(address)); }
+  static size_t class_of(uintptr_t address) { return class_at(reinterpret_cast<void*>(address)); }
 
   uintptr_t base_ = 0;
   Region* region_ = nullptr;
@@ -51,9 +51,10 @@ void expect_nothing_at(uintptr_t address) {
 TEST_F(PageMap, AddressesOutsideEveryRegionAreNothing) {
   int local = 0;
   for (const uintptr_t address :
-       {uintptr_t{0}, uintptr_t{1}, uintptr_t{16}, uintptr_t{0xfff}, base_ - 16, base_ + kRegionBytes,
-        reinterpret_cast<uintptr_t>(&local), (uintptr_t{1} << kAddressBits) - 16,
-        uintptr_t{1} << kAddressBits, uintptr_t{0xffff'8000'0000'0000}, UINTPTR_MAX - 15, UINTPTR_MAX,
+       {uintptr_t{0}, uintptr_t{1}, uintptr_t{16}, uintptr_t{0xfff}, base_ - 16,
+        base_ + kRegionBytes, reinterpret_cast<uintptr_t>(&local),
+        (uintptr_t{1} << kAddressBits) - 16, uintptr_t{1} << kAddressBits,
+        uintptr_t{0xffff'8000'0000'0000}, UINTPTR_MAX - 15, UINTPTR_MAX,
         reinterpret_cast<uintptr_t>(region_)}) {
     expect_nothing_at(address);
   }

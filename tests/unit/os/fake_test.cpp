@@ -1,4 +1,5 @@
-// The pretend system itself: what it refuses, what it counts, and that it catches a caller's mistakes.
+// The pretend system itself: what it refuses, what it counts, and that it catches a caller's
+// mistakes.
 #include "os/fake.h"
 
 #include <cstring>

@@ -82,7 +82,8 @@ TEST(System, TheClockNeverGoesBack) {
 int exits = 0;
 
 TEST(System, AThreadThatArmedItsExitIsHeardOf) {
-  ASSERT_TRUE(os::register_thread_exit([](void* argument) { exits += *static_cast<int*>(argument); }));
+  ASSERT_TRUE(
+      os::register_thread_exit([](void* argument) { exits += *static_cast<int*>(argument); }));
   static int armed = 3;
   std::thread([] { os::arm_thread_exit(&armed); }).join();
   std::thread([] {}).join();
@@ -96,7 +97,8 @@ TEST(SystemDeathTest, AFatalErrorIsOneLineWithTheAddress) {
 }
 
 TEST(SystemDeathTest, MisuseAbortsUnlessItIsOnlyReported) {
-  EXPECT_DEATH(report_misuse("double free", reinterpret_cast<void*>(0x10)), "double free .address 0x10");
+  EXPECT_DEATH(report_misuse("double free", reinterpret_cast<void*>(0x10)),
+               "double free .address 0x10");
   set_corruption_policy(CorruptionPolicy::kReport);
   testing::internal::CaptureStderr();
   report_misuse("double free", reinterpret_cast<void*>(0x10));

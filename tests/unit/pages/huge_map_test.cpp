@@ -98,7 +98,8 @@ TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
       ASSERT_EQ(entry.address, it->first);
       ASSERT_EQ(entry.mapped, it->second.mapped);
       ASSERT_EQ(entry.requested, it->second.requested);
-      ASSERT_EQ(map.find(it->first + kPageBytes).address != 0, model.count(it->first + kPageBytes) != 0);
+      ASSERT_EQ(map.find(it->first + kPageBytes).address != 0,
+                model.count(it->first + kPageBytes) != 0);
     }
     const HugeMap::Totals totals = map.totals();
     ASSERT_EQ(totals.blocks, model.size());
@@ -111,15 +112,15 @@ TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
   }
 }
 
-// Where the table looks for an address first, at its initial size. As HugeMap::home(); if that changes, the
-// test below only becomes a plain one.
+// Where the table looks for an address first, at its initial size. As HugeMap::home(); if that
+// changes, the test below only becomes a plain one.
 size_t home_of(uintptr_t address) {
   return ((address >> kPageShift) * 0x9e3779b97f4a7c15u) >> (64 - 9);
 }
 
 TEST_F(HugeMapTest, DeletionClosesHolesAcrossTheEndOfTheTable) {
-  // Addresses whose homes are the last places, so that their probes wrap around to the first ones, and
-  // some whose homes are the first places, so that the two chains mix.
+  // Addresses whose homes are the last places, so that their probes wrap around to the first ones,
+  // and some whose homes are the first places, so that the two chains mix.
   std::vector<uintptr_t> late, early;
   for (uintptr_t page = uintptr_t{1} << 32; late.size() < 6 || early.size() < 3; ++page) {
     const uintptr_t address = page << kPageShift;

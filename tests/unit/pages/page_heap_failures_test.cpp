@@ -1,5 +1,5 @@
-// The page heap on a system that refuses: after every refusal all structures are valid, nothing is lost, and
-// the next call works as soon as the system lets it.
+// The page heap on a system that refuses: after every refusal all structures are valid, nothing is
+// lost, and the next call works as soon as the system lets it.
 #include "pages/page_heap.h"
 
 #include "os/fake.h"
@@ -16,7 +16,8 @@ class PageHeapFailures : public testing::Test {
  protected:
   void SetUp() override { fake::reset(); }
 
-  /// Work that meets every kind of call; refusals are allowed. Returns how many allocations were refused.
+  /// Work that meets every kind of call; refusals are allowed. Returns how many allocations were
+  /// refused.
   static int work(PageHeapModel& model) {
     int refused = 0;
     const auto count = [&](uintptr_t address) {
@@ -85,7 +86,8 @@ TEST_F(PageHeapFailures, EverythingRefusedFromACallOnLeavesTheHeapValid) {
 }
 
 TEST_F(PageHeapFailures, EachKindRefusedForEverIsANullAndNothingWorse) {
-  for (const Call call : {Call::kReserve, Call::kReserveMetadata, Call::kCommit, Call::kCommitMetadata}) {
+  for (const Call call :
+       {Call::kReserve, Call::kReserveMetadata, Call::kCommit, Call::kCommitMetadata}) {
     SCOPED_TRACE(testing::Message() << "kind " << unsigned(call));
     fake::reset();
     PageHeapModel model;

@@ -1,8 +1,9 @@
 // A page heap beside a reference model that knows every run, and what the program wrote into it.
 //
-// The model checks after each operation that runs do not overlap and have their alignment, that the map
-// names exactly them, that their memory is committed, that "zero" memory was never written, that
-// no purge took a live byte, that no page is resident but those the heap counts, and is_valid().
+// The model checks after each operation that runs do not overlap and have their alignment, that the
+// map names exactly them, that their memory is committed, that "zero" memory was never written,
+// that no purge took a live byte, that no page is resident but those the heap counts, and
+// is_valid().
 #pragma once
 
 #include <iterator>
@@ -37,9 +38,11 @@ class PageHeapModel {
   [[nodiscard]] size_t used() const { return used_; }
 
   /// Address of a new large run, 0 when refused. Writes `written` bytes of it.
-  uintptr_t large(size_t pages, size_t alignment = 1, size_t written = 0, bool* was_zero = nullptr) {
+  uintptr_t large(size_t pages, size_t alignment = 1, size_t written = 0,
+                  bool* was_zero = nullptr) {
     bool zero = false;
-    Span* span = heap_->allocate_large(Pages(pages), Pages(alignment), pages * kPageBytes, 3, &zero);
+    Span* span =
+        heap_->allocate_large(Pages(pages), Pages(alignment), pages * kPageBytes, 3, &zero);
     if (span == nullptr) return 0;
     EXPECT_EQ(span->kind, SpanKind::kLarge);
     EXPECT_EQ(span->large.pages, pages);
@@ -55,7 +58,8 @@ class PageHeapModel {
   }
 
   uintptr_t span(size_t pages, unsigned size_class = 1, size_t written = 0) {
-    Span* span = heap_->allocate_span(Pages(pages), SizeClass(size_class), SizeClass(size_class), 4);
+    Span* span =
+        heap_->allocate_span(Pages(pages), SizeClass(size_class), SizeClass(size_class), 4);
     if (span == nullptr) return 0;
     EXPECT_EQ(span->kind, SpanKind::kSmall);
     EXPECT_EQ(span->page_count, pages);
@@ -75,7 +79,10 @@ class PageHeapModel {
     used_ -= run.pages;
     runs_.erase(address);
     heap_->free(run.span);
-    EXPECT_EQ(span_at(address), nullptr);
+    // A run that waits for the next request of its length may still have its record.
+    const Span* left = span_at(address);
+    EXPECT_TRUE(left == nullptr ||
+                (left->kind != SpanKind::kLarge && left->kind != SpanKind::kSmall));
     EXPECT_EQ(class_at(reinterpret_cast<void*>(address)), 0u);
   }
 

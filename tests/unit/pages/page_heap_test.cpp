@@ -53,7 +53,8 @@ class PageHeapTest : public testing::TestWithParam<size_t> {
     const unsigned most = random.chance(10) ? kMaxRun.count : 700;
     const unsigned pages = random.magnitude(most);
     const size_t alignment = random.chance(70) ? 1 : size_t{1} << random.below(18);
-    const size_t written = random.chance(30) ? pages * kPageBytes : random.below(pages * kPageBytes);
+    const size_t written =
+        random.chance(30) ? pages * kPageBytes : random.below(pages * kPageBytes);
     ASSERT_NE(model.large(pages, alignment, written), 0u) << pages << " at " << alignment;
   }
 };
@@ -227,7 +228,8 @@ TEST_P(PageHeapTest, PurgeAllLeavesNothingDirtyAndNothingResident) {
     EXPECT_EQ(fake::resident_bytes(), model.used() * kPageBytes);
   } else {
     // A page of the system that a live run shares has to stay.
-    EXPECT_LE(fake::resident_bytes(), (model.used() + 2 * grain() * model.runs().size()) * kPageBytes);
+    EXPECT_LE(fake::resident_bytes(),
+              (model.used() + 2 * grain() * model.runs().size()) * kPageBytes);
   }
   model.free_all();
   model.heap().purge_all();

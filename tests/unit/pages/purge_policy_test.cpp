@@ -133,7 +133,8 @@ TEST(PurgePolicy, UnspentBudgetGathersOnlyToItsCap) {
 
 TEST(PurgePolicy, IdleIsOneSecondAgo) {
   PurgePolicy policy;
-  EXPECT_EQ(policy.decide(kStart, Pages(0), Pages(0)).idle_before_ms, kStart - PurgePolicy::kIdleMs);
+  EXPECT_EQ(policy.decide(kStart, Pages(0), Pages(0)).idle_before_ms,
+            kStart - PurgePolicy::kIdleMs);
   PurgePolicy young;
   EXPECT_EQ(young.decide(5, Pages(0), Pages(0)).idle_before_ms, 0u) << "the clock has just begun";
 }

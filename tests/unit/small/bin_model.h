@@ -21,7 +21,9 @@ namespace fake = os::fake;
 class BinModel {
  public:
   explicit BinModel(unsigned size_class)
-      : size_class_(size_class), pages_(std::make_unique<PageHeap>()), bin_(std::make_unique<Bin>()) {}
+      : size_class_(size_class),
+        pages_(std::make_unique<PageHeap>()),
+        bin_(std::make_unique<Bin>()) {}
 
   [[nodiscard]] const SizeClassInfo& info() const { return kSizeClasses[size_class_]; }
   Bin& bin() { return *bin_; }
@@ -60,8 +62,9 @@ class BinModel {
       set_.erase(p);
     }
     give(pointers);
-    live_.erase(std::remove_if(live_.begin(), live_.end(), [&](void* p) { return set_.count(p) == 0; }),
-                live_.end());
+    live_.erase(
+        std::remove_if(live_.begin(), live_.end(), [&](void* p) { return set_.count(p) == 0; }),
+        live_.end());
   }
 
   std::vector<void*> pick(Random& random, size_t count) {
@@ -128,7 +131,8 @@ class BinModel {
 
   void expect_content(void* p) {
     if (written_.count(p) == 0) return;
-    EXPECT_EQ(fake::written_bytes(number(p), info().bytes), info().bytes) << "a purge took a live slot";
+    EXPECT_EQ(fake::written_bytes(number(p), info().bytes), info().bytes)
+        << "a purge took a live slot";
   }
 
   unsigned size_class_;

@@ -1,0 +1,467 @@
+// A thread's magazines on the pretend system. Each test body runs in a thread of its own, because
+// that is what has a cache of its own; the heap behind them is the process's, so counts are
+// differences.
+#include "cache/thread_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cache/cache_registry.h"
+#include "map/metadata.h"
+#include "os/fake.h"
+#include "os/fatal.h"
+#include "random.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+
+// What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
+// thread.
+constexpr size_t kClassBytes = size_t{32} << 10;
+constexpr size_t kThreadBytes = size_t{512} << 10;
+
+void* allocate(unsigned c) {
+  void* block = current_cache->pop(c);
+  return block != nullptr ? block : current_cache->allocate_slow(c);
+}
+
+void release(void* block) {
+  const unsigned c = static_cast<unsigned>(class_at(block));
+  ASSERT_NE(c, 0u);
+  if (!current_cache->push(c, block)) current_cache->free_slow(c, block);
+}
+
+size_t slots_out(unsigned c) {
+  const BinStats s = default_small_heap.stats(c);
+  return s.slots - s.free_slots;
+}
+
+class ThreadCacheTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    fake::clear_failures();
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    default_small_heap.compact();
+    page_heap.purge_all();
+    for (unsigned c = 1; c < kSizeClassCount; ++c) EXPECT_EQ(slots_out(c), 0u) << "class " << c;
+    EXPECT_EQ(page_heap.stats().used.count, 0u) << "something did not come home";
+    EXPECT_TRUE(page_heap.is_valid());
+  }
+
+  static void in_thread(const std::function<void()>& body) {
+    std::thread([&] {
+      body();
+      EXPECT_TRUE(current_cache->is_valid());
+    }).join();
+  }
+};
+
+TEST_F(ThreadCacheTest, AThreadGetsItsCacheWithItsFirstBlock) {
+  const size_t threads = cache_registry.totals().threads;
+  in_thread([&] {
+    EXPECT_EQ(current_cache->state(), ThreadCache::State::kUnused);
+    EXPECT_EQ(current_cache->pop(1), nullptr);
+    void* block = allocate(1);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(current_cache->state(), ThreadCache::State::kLive);
+    EXPECT_EQ(cache_registry.totals().threads, threads + 1);
+    release(block);
+  });
+  EXPECT_EQ(cache_registry.totals().threads, threads);
+}
+
+TEST_F(ThreadCacheTest, AThreadThatOnlyFreesGetsACacheToo) {
+  std::vector<void*> blocks;
+  in_thread([&] {
+    for (int i = 0; i < 10; ++i) blocks.push_back(allocate(4));
+  });
+  in_thread([&] {
+    for (void* block : blocks) release(block);
+    EXPECT_EQ(current_cache->state(), ThreadCache::State::kLive);
+    EXPECT_GT(current_cache->held_blocks(4), 0u);
+  });
+}
+
+TEST_F(ThreadCacheTest, TheLastBlockFreedIsTheNextOneHandedOut) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 6; ++i) blocks.push_back(allocate(5));
+    for (void* block : blocks) release(block);
+    for (size_t i = blocks.size(); i-- > 0;) EXPECT_EQ(allocate(5), blocks[i]);
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, BlocksAreDistinctAndOfTheirClass) {
+  for (const unsigned c : {1u, 7u, 20u, 40u, 60u, 72u}) {
+    in_thread([c] {
+      std::set<void*> live;
+      for (int i = 0; i < 3000; ++i) {
+        void* block = allocate(c);
+        ASSERT_EQ(class_at(block), c);
+        ASSERT_TRUE(live.insert(block).second);
+      }
+      for (void* block : live) release(block);
+    });
+  }
+}
+
+TEST_F(ThreadCacheTest, AClassThatIsUsedOnceStrandsNextToNothing) {
+  in_thread([] {
+    for (unsigned c = 1; c < kSizeClassCount; ++c) {
+      void* block = allocate(c);
+      EXPECT_LE(current_cache->held_blocks(c), 1u);
+      release(block);
+      EXPECT_LE(current_cache->held_blocks(c), 2u);
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, ABusyClassMissesEverLessOften) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    const auto misses = [&](int n) {
+      const uint64_t before = current_cache->refills();
+      for (int i = 0; i < n; ++i) blocks.push_back(allocate(1));
+      return current_cache->refills() - before;
+    };
+    const uint64_t early = misses(100);
+    misses(4000);
+    const uint64_t late = misses(1000);
+    EXPECT_GE(early, 5u) << "it starts small";
+    EXPECT_LE(late, 10u) << "and grows";
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    in_thread([c] {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 2000; ++i) blocks.push_back(allocate(c));
+      const size_t bytes = kSizeClasses[c].bytes;
+      for (void* block : blocks) {
+        release(block);
+        ASSERT_LE(current_cache->held_blocks(c) * bytes, std::max(kClassBytes, 2 * bytes)) << bytes;
+      }
+    });
+  }
+}
+
+TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
+  in_thread([] {
+    size_t initial = 0;
+    for (unsigned c = 1; c < kSizeClassCount; ++c) {
+      const size_t bytes = kSizeClasses[c].bytes;
+      initial += std::max<size_t>(std::min<size_t>(8, kClassBytes / bytes), 2) * bytes;
+    }
+    for (int round = 0; round < 6; ++round) {
+      for (unsigned c = 1; c < kSizeClassCount; ++c) {
+        std::vector<void*> blocks;
+        for (int i = 0; i < 600; ++i) blocks.push_back(allocate(c));
+        for (void* block : blocks) release(block);
+        ASSERT_LE(current_cache->held_bytes(), kThreadBytes + initial);
+      }
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, AFullMagazineGivesTheColdHalfAway) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5000; ++i) blocks.push_back(allocate(1));
+    const uint64_t flushes = current_cache->flushes();
+    for (void* block : blocks) release(block);
+    EXPECT_GT(current_cache->flushes(), flushes);
+    // What it still holds is what was freed last.
+    const size_t held = current_cache->held_blocks(1);
+    ASSERT_GT(held, 0u);
+    for (size_t i = 0; i < held; ++i)
+      ASSERT_EQ(current_cache->pop(1), blocks[blocks.size() - 1 - i]);
+    for (size_t i = 0; i < held; ++i) release(blocks[blocks.size() - 1 - i]);
+  });
+}
+
+TEST_F(ThreadCacheTest, AClassThatFellIdleIsEmptiedByTheTrafficOfOthers) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 400; ++i) blocks.push_back(allocate(10));
+    for (void* block : blocks) release(block);
+    const size_t held = current_cache->held_blocks(10);
+    ASSERT_GT(held, 20u);
+    blocks.clear();
+    for (int i = 0; i < 400'000 && current_cache->held_blocks(10) != 0; ++i) {
+      blocks.push_back(allocate(2));
+      if (blocks.size() == 3000) {
+        for (void* block : blocks) release(block);
+        blocks.clear();
+      }
+    }
+    EXPECT_EQ(current_cache->held_blocks(10), 0u);
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, TheRegistryCountsWhatCachesHold) {
+  in_thread([] {
+    for (const unsigned c : {1u, 30u}) {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 50; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+      EXPECT_EQ(cache_registry.held_blocks(c), current_cache->held_blocks(c));
+      EXPECT_EQ(cache_registry.held_blocks(c), slots_out(c)) << "all that is out is cached";
+    }
+    EXPECT_EQ(cache_registry.totals().held_bytes, current_cache->held_bytes());
+    cache_registry.flush_current();
+    EXPECT_EQ(current_cache->held_bytes(), 0u);
+    EXPECT_TRUE(current_cache->is_valid());
+    void* block = allocate(1);
+    EXPECT_NE(block, nullptr) << "a flushed cache goes on";
+    cache_registry.flush_current();
+    EXPECT_EQ(slots_out(1), 1u);
+    EXPECT_EQ(slots_out(30), 0u);
+    release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
+  in_thread([] {
+    // 64 MiB freed, then nothing but a loop that a magazine serves alone.
+    bool zero;
+    std::vector<Span*> runs;
+    for (int i = 0; i < 32; ++i) {
+      runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0, &zero));
+    }
+    for (Span* run : runs) page_heap.free(run);
+    ASSERT_TRUE(page_heap.wants_ticks());
+    fake::advance_ms(100);  // whatever the thread did before, it is not busy now
+    void* block = allocate(3);
+    release(block);
+    for (int ms = 0; ms < 10'000; ++ms) {
+      fake::advance_ms(1);
+      for (int i = 0; i < 2; ++i) {
+        block = allocate(3);
+        release(block);
+      }
+      ASSERT_TRUE(current_cache->is_valid());
+    }
+    EXPECT_LE(page_heap.stats().dirty.count, PurgePolicy::kFloor.count);
+    EXPECT_FALSE(page_heap.wants_ticks());
+    // Nothing is armed any more: the loop takes no slow call.
+    const BinStats before = default_small_heap.stats(3);
+    ASSERT_NE(block = current_cache->pop(3), nullptr);
+    EXPECT_TRUE(current_cache->push(3, block));
+    EXPECT_EQ(default_small_heap.stats(3).taken, before.taken);
+  });
+}
+
+TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
+  in_thread([] {
+    bool zero;
+    Span* run = page_heap.allocate_large(Pages(4096), Pages(1), 1, 0, &zero);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 6; ++i) blocks.push_back(allocate(3));
+    for (void* block : blocks) release(block);
+    page_heap.free(run);
+    page_heap.tick();
+    ASSERT_TRUE(page_heap.wants_ticks());
+    fake::advance_ms(100);
+    const uint64_t taken = default_small_heap.stats(3).taken;
+    // A slow call of another class arms all magazines; this class's content must not be lost.
+    release(allocate(60));
+    for (size_t i = blocks.size(); i-- > 0;) EXPECT_EQ(allocate(3), blocks[i]);
+    EXPECT_EQ(default_small_heap.stats(3).taken, taken);
+    for (void* block : blocks) release(block);
+    EXPECT_GE(current_cache->held_blocks(3), 6u);
+  });
+}
+
+TEST_F(ThreadCacheTest, ABusyThreadIsNotSlowedDownByTicks) {
+  in_thread([] {
+    bool zero;
+    Span* run = page_heap.allocate_large(Pages(8192), Pages(1), 1, 0, &zero);
+    page_heap.free(run);
+    page_heap.tick();
+    ASSERT_TRUE(page_heap.wants_ticks());
+    void* block = allocate(3);
+    release(block);
+    // The clock stands still: after a bounded number of slow calls the fast path is fast again.
+    int slow = 0;
+    for (int i = 0; i < 1000; ++i) {
+      block = current_cache->pop(3);
+      if (block == nullptr) {
+        ++slow;
+        block = current_cache->allocate_slow(3);
+      }
+      if (!current_cache->push(3, block)) {
+        ++slow;
+        current_cache->free_slow(3, block);
+      }
+    }
+    EXPECT_LE(slow, 300);
+  });
+}
+
+TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
+  in_thread([] {
+    void* one = allocate(2);  // the page heap has its tables now
+    fake::fail(fake::Call::kReserveMetadata);
+    fake::fail(fake::Call::kCommitMetadata);
+    // Whatever the arena still has is used up; then every class without slots is served singly.
+    while (metadata.allocate(64) != nullptr) {
+    }
+    std::vector<void*> blocks;
+    for (unsigned c = 3; c < kSizeClassCount; ++c) {
+      for (int i = 0; i < 3; ++i) {
+        blocks.push_back(allocate(c));
+        ASSERT_NE(blocks.back(), nullptr);
+        ASSERT_EQ(current_cache->held_blocks(c), 0u);
+      }
+    }
+    for (void* block : blocks) release(block);
+    EXPECT_TRUE(current_cache->is_valid());
+    for (unsigned c = 3; c < kSizeClassCount; ++c) EXPECT_EQ(slots_out(c), 0u);
+    release(one);
+    fake::clear_failures();
+  });
+}
+
+TEST_F(ThreadCacheTest, WithoutMemoryForACacheAThreadGoesToTheBins) {
+  std::vector<void*> blocks;
+  in_thread([&] {
+    void* held = allocate(2);  // while this thread lives its cache is no spare one for the next
+    fake::fail(fake::Call::kReserveMetadata);
+    fake::fail(fake::Call::kCommitMetadata);
+    while (metadata.allocate(64) != nullptr) {
+    }
+    std::thread([&] {
+      void* block = allocate(2);
+      EXPECT_NE(block, nullptr);
+      if (current_cache->state() == ThreadCache::State::kUnused) {
+        release(block);
+        EXPECT_EQ(slots_out(2), 1u + current_cache->held_blocks(2) + cache_registry.held_blocks(2));
+      } else {
+        release(block);  // a spare cache of an earlier test
+      }
+    }).join();
+    fake::clear_failures();
+    release(held);
+  });
+}
+
+TEST_F(ThreadCacheTest, ARefusalIsANullAndTheCacheStaysValid) {
+  in_thread([] {
+    fake::fail(fake::Call::kReserve);
+    fake::fail(fake::Call::kCommit);
+    std::vector<void*> blocks;
+    while (void* block = allocate(72)) blocks.push_back(block);
+    EXPECT_TRUE(current_cache->is_valid());
+    EXPECT_EQ(allocate(72), nullptr);
+    for (void* block : blocks) release(block);
+    fake::clear_failures();
+    void* block = allocate(72);
+    EXPECT_NE(block, nullptr);
+    release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, RandomTrafficKeepsTheCacheValid) {
+  in_thread([] {
+    test::Random random = test::seeded(1);
+    LOAM_TRACE_SEED(random);
+    std::vector<void*> live;
+    for (int step = 0; step < 60'000; ++step) {
+      if (live.empty() || random.chance(step / 6000 % 2 == 0 ? 60 : 40)) {
+        live.push_back(allocate(random.magnitude(72)));
+      } else {
+        std::swap(live.back(), live[random.below(live.size())]);
+        release(live.back());
+        live.pop_back();
+      }
+      if (step % 100 == 0) {
+        fake::advance_ms(random.below(20));
+        ASSERT_TRUE(current_cache->is_valid()) << step;
+      }
+    }
+    for (void* block : live) release(block);
+  });
+}
+
+// ---- misuse that the cache itself finds ---------------------------------------------------------
+
+TEST_F(ThreadCacheTest, AFreeOfABlockThatIsStillCachedIsReportedAndDropped) {
+  in_thread([] {
+    set_corruption_policy(CorruptionPolicy::kReport);
+    for (const unsigned c : {1u, 20u, 72u}) {
+      void* block = allocate(c);
+      release(block);
+      const size_t held = current_cache->held_blocks(c);
+      EXPECT_TRUE(current_cache->freed_recently(c, block));
+      fake::take_errors();
+      release(block);
+      EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+      EXPECT_EQ(current_cache->held_blocks(c), held);
+      EXPECT_EQ(allocate(c), block);
+      EXPECT_FALSE(current_cache->freed_recently(c, block));
+      void* other = allocate(c);
+      EXPECT_NE(other, block) << "handed out twice";
+      release(other);
+      release(block);
+      EXPECT_EQ(fake::take_errors(), "");
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, WithFullChecksEveryDoubleFreeIsFoundAtOnce) {
+  set_full_free_checks(true);
+  set_corruption_policy(CorruptionPolicy::kReport);
+  in_thread([] {
+    std::vector<void*> blocks;
+    void* live = allocate(4);
+    for (int i = 0; i < 63; ++i) blocks.push_back(allocate(4));
+    for (void* block : blocks) release(block);
+    fake::take_errors();
+    for (void* block : blocks) {
+      release(block);
+      ASSERT_NE(fake::take_errors().find("double free"), std::string::npos);
+    }
+    release(static_cast<char*>(live) + 16);
+    EXPECT_NE(fake::take_errors().find("middle of a block"), std::string::npos);
+    release(live);
+    EXPECT_EQ(fake::take_errors(), "");
+  });
+  set_full_free_checks(false);
+}
+
+TEST_F(ThreadCacheTest, FullChecksFindADoubleFreeThroughAnotherThread) {
+  void* block = nullptr;
+  std::atomic<int> stage{0};
+  set_full_free_checks(true);
+  set_corruption_policy(CorruptionPolicy::kReport);
+  std::thread first([&] {
+    block = allocate(6);
+    release(block);
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+  });
+  while (stage != 1) std::this_thread::yield();
+  in_thread([&] {
+    fake::take_errors();
+    release(block);
+    EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+  });
+  stage = 2;
+  first.join();
+  set_full_free_checks(false);
+}
+
+}  // namespace
+}  // namespace loam

@@ -1,0 +1,139 @@
+// fork(): the child has one thread, every lock free, and nothing of what the other threads held is
+// lost.
+#include <sys/wait.h>
+#include <unistd.h>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heap/blocks.h"
+#include "heap/heap.h"
+
+namespace loam {
+namespace {
+
+using test::Blocks;
+using test::Random;
+
+/// Runs `body` in a child; its result is the child's exit status (a signal is 128 + its number). A
+/// child that hangs is ended after some seconds.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class ForkTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { heap::start(); }
+};
+
+TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
+  Blocks blocks;
+  for (size_t bytes = 1; bytes < (size_t{64} << 20); bytes = bytes * 3 / 2 + 7) {
+    blocks.add(heap::allocate(bytes), bytes);
+  }
+  EXPECT_EQ(in_child([&] {
+              for (void* block : blocks.all()) {
+                if (!Blocks::marked(block, blocks.bytes(block), blocks.fill(block))) return 1;
+                heap::free(block);
+              }
+              void* fresh = heap::allocate(1000);
+              if (fresh == nullptr || !heap::is_valid()) return 2;
+              heap::free(fresh);
+              heap::compact();
+              Snapshot s;
+              heap::take_snapshot(&s);
+              return s.used_bytes == 0 && s.live_huge_bytes == 0 ? 0 : 3;
+            }),
+            0);
+  for (void* block : blocks.all()) blocks.check(block);
+}
+
+TEST_F(ForkTest, TheChildAdoptsWhatOtherThreadsHadCached) {
+  std::atomic<int> ready{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 500; ++i) blocks.push_back(heap::allocate(200));
+      for (void* block : blocks) heap::free(block);
+      ++ready;
+      while (!stop) std::this_thread::yield();
+    });
+  }
+  while (ready != 3) std::this_thread::yield();
+  EXPECT_EQ(in_child([] {
+              Snapshot s;
+              heap::take_snapshot(&s);
+              if (s.threads > 1) return 1;
+              heap::compact();
+              heap::take_snapshot(&s);
+              if (s.cached_bytes != 0 || s.live_small_bytes != 0) return 2;
+              return heap::is_valid() ? 0 : 3;
+            }),
+            0);
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(heap::is_valid());
+}
+
+TEST_F(ForkTest, ForksAmongBusyThreadsNeitherHangNorBreakTheChild) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      Random random = test::seeded(t);
+      std::vector<void*> blocks;
+      while (!stop) {
+        if (blocks.size() < 200 || random.chance(50)) {
+          blocks.push_back(heap::allocate(random.magnitude(random.chance(98) ? 3000 : 300'000)));
+        } else {
+          std::swap(blocks.back(), blocks[random.below(blocks.size())]);
+          heap::free(blocks.back());
+          blocks.pop_back();
+        }
+      }
+      for (void* block : blocks) heap::free(block);
+    });
+  }
+  for (int i = 0; i < 150; ++i) {
+    const int status = in_child([&] {
+      std::vector<void*> blocks;
+      for (size_t bytes = 16; bytes < 200'000; bytes = bytes * 5 / 4)
+        blocks.push_back(heap::allocate(bytes));
+      for (void* block : blocks) {
+        if (block == nullptr) return 1;
+        heap::free(block);
+      }
+      return heap::is_valid() ? 0 : 2;
+    });
+    ASSERT_EQ(status, 0) << "fork " << i;
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(heap::is_valid());
+}
+
+TEST_F(ForkTest, AGrandchildWorksToo) {
+  EXPECT_EQ(in_child([] {
+              heap::free(heap::allocate(100));
+              return in_child([] {
+                heap::free(heap::allocate(100));
+                return heap::is_valid() ? 0 : 1;
+              });
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace loam

@@ -1,0 +1,280 @@
+// The whole heap on the real system: every kind of request over a grid of sizes, with its content.
+#include "heap/heap.h"
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heap/blocks.h"
+#include "pages/huge_map.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+namespace {
+
+using test::Blocks;
+using test::Random;
+
+/// Sizes around every border: classes, pages, large runs, mappings of their own.
+std::vector<size_t> size_grid() {
+  std::vector<size_t> sizes;
+  for (size_t n = 0; n <= 300; ++n) sizes.push_back(n);
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    for (const size_t n : {kSizeClasses[c].bytes - 1u, kSizeClasses[c].bytes + 0u})
+      sizes.push_back(n);
+  }
+  for (size_t n = 1024; n <= (size_t{64} << 20); n *= 2) {
+    for (const size_t m : {n - 32, n - 1, n, n + 1, n + n / 3}) sizes.push_back(m);
+  }
+  for (const size_t limit : {kFineLimit, kLargestSmall, kMaxRun.bytes()}) {
+    for (const size_t n : {limit - 1, limit, limit + 1}) sizes.push_back(n);
+  }
+  return sizes;
+}
+
+class HeapTest : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_TRUE(heap::is_valid()); }
+};
+
+TEST_F(HeapTest, EverySizeIsServedAlignedUsableAndApart) {
+  Blocks blocks;
+  for (const size_t bytes : size_grid()) {
+    void* block = heap::allocate(bytes);
+    blocks.add(block, bytes);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % 16, 0u);
+    // All of what is said to be usable is.
+    const size_t usable = heap::usable_size(block);
+    ASSERT_GE(usable, std::max<size_t>(bytes, 1));
+    if (usable > bytes) {
+      static_cast<char*>(block)[usable - 1] = 1;
+    }
+    ASSERT_FALSE(HasFailure()) << bytes;
+  }
+}
+
+TEST_F(HeapTest, RoundingIsSmallAboveTheSmallSizesToo) {
+  for (const size_t bytes : size_grid()) {
+    if (bytes < 128) continue;
+    void* block = heap::allocate(bytes);
+    const size_t usable = heap::usable_size(block);
+    EXPECT_LE(usable - bytes, bytes <= kLargestSmall ? bytes / 8 : kPageBytes) << bytes;
+    heap::free(block);
+  }
+}
+
+TEST_F(HeapTest, ZeroedBlocksAreZeroWhateverLayThereBefore) {
+  for (int round = 0; round < 3; ++round) {
+    Blocks dirt;
+    for (const size_t bytes : size_grid()) {
+      if (bytes <= (size_t{2} << 20)) dirt.add(heap::allocate(bytes), bytes);
+    }
+    dirt.free_all();
+    std::vector<void*> blocks;
+    for (const size_t bytes : size_grid()) {
+      unsigned char* block = static_cast<unsigned char*>(heap::allocate_zeroed(bytes));
+      ASSERT_NE(block, nullptr);
+      const size_t step = bytes > Blocks::kWhole ? kPageBytes : 1;
+      for (size_t i = 0; i < bytes; i += step) ASSERT_EQ(block[i], 0) << bytes << " at " << i;
+      if (bytes != 0) {
+        ASSERT_EQ(block[bytes - 1], 0) << bytes;
+      }
+      if (bytes <= (size_t{2} << 20)) memset(block, 0xee, bytes);
+      blocks.push_back(block);
+    }
+    for (void* block : blocks) heap::free(block);
+  }
+}
+
+TEST_F(HeapTest, EveryAlignmentIsKeptForEverySize) {
+  for (size_t alignment = 1; alignment <= (size_t{4} << 30); alignment *= 2) {
+    Blocks blocks;
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{24}, size_t{100}, size_t{1000},
+                               size_t{5000}, size_t{40'000}, size_t{3} << 20, size_t{40} << 20}) {
+      for (int i = 0; i < (bytes < (size_t{1} << 20) ? 3 : 1); ++i) {
+        void* block = heap::allocate_aligned(alignment, bytes);
+        ASSERT_NE(block, nullptr) << bytes << " at " << alignment;
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u)
+            << bytes << " at " << alignment;
+        blocks.add(block, bytes);
+      }
+    }
+    ASSERT_FALSE(HasFailure()) << alignment;
+  }
+}
+
+TEST_F(HeapTest, ReallocationKeepsTheContentFromEverySizeToEverySize) {
+  const size_t sizes[] = {1,        16,       100,     700,     1025,          9000,
+                          32'768,   32'769,   70'000,  1 << 20, (2 << 20) + 5, 5 << 20,
+                          20 << 20, 33 << 20, 40 << 20};
+  for (const size_t from : sizes) {
+    for (const size_t to : sizes) {
+      unsigned char* block = static_cast<unsigned char*>(heap::allocate(from));
+      ASSERT_NE(block, nullptr);
+      Blocks::mark(block, from, 0x5a);
+      unsigned char* moved = static_cast<unsigned char*>(heap::reallocate(block, to));
+      ASSERT_NE(moved, nullptr);
+      ASSERT_GE(heap::usable_size(moved), to);
+      const size_t kept = std::min(from, to);
+      const size_t step = from <= Blocks::kWhole ? 1 : Blocks::kStep;
+      for (size_t i = 0; i < kept; i += step)
+        ASSERT_EQ(moved[i], 0x5a) << from << " to " << to << " at " << i;
+      moved[to - 1] = 1;
+      heap::free(moved);
+    }
+  }
+}
+
+TEST_F(HeapTest, AShrunkBlockGivesMemoryBack) {
+  // A block that stays where it is although almost nothing of it is wanted any more is a leak.
+  for (const size_t from : {size_t{4096}, size_t{32'768}, size_t{1} << 20, size_t{64} << 20}) {
+    for (const size_t to : {from / 2, from / 16, size_t{16}}) {
+      void* block = heap::reallocate(heap::allocate(from), to);
+      EXPECT_LE(heap::usable_size(block), std::max<size_t>(2 * to + 64, kPageBytes))
+          << from << " to " << to;
+      heap::free(block);
+    }
+  }
+}
+
+TEST_F(HeapTest, AGrowingLargeBlockIsNotCopiedEachTime) {
+  size_t bytes = 64 << 10;
+  void* block = heap::allocate(bytes);
+  int moves = 0;
+  for (; bytes < (size_t{64} << 20); bytes += 64 << 10) {
+    void* grown = heap::reallocate(block, bytes);
+    moves += grown != block;
+    block = grown;
+  }
+  EXPECT_LE(moves, 200) << "of 1,000 steps";
+  heap::free(block);
+}
+
+TEST_F(HeapTest, TryResizeNeverMovesAndSaysWhetherItFits) {
+  void* small = heap::allocate(100);
+  const size_t usable = heap::usable_size(small);
+  EXPECT_TRUE(heap::try_resize(small, usable));
+  EXPECT_FALSE(heap::try_resize(small, usable + 1));
+  heap::free(small);
+
+  char* large = static_cast<char*>(heap::allocate(100'000));
+  memset(large, 7, 100'000);
+  EXPECT_TRUE(heap::try_resize(large, 50'000));
+  EXPECT_LE(heap::usable_size(large), 53'248u);
+  EXPECT_TRUE(heap::try_resize(large, 100'000)) << "what was just given up is still free";
+  EXPECT_EQ(large[49'999], 7);
+  EXPECT_FALSE(heap::try_resize(large, size_t{1} << 40));
+  heap::free(large);
+
+  char* huge = static_cast<char*>(heap::allocate(size_t{64} << 20));
+  EXPECT_TRUE(heap::try_resize(huge, size_t{48} << 20));
+  EXPECT_EQ(heap::usable_size(huge), size_t{48} << 20);
+  huge[(size_t{48} << 20) - 1] = 1;
+  heap::free(huge);
+}
+
+TEST_F(HeapTest, WhatCannotBeHadIsANullAndErrnoSaysSo) {
+  for (const size_t bytes :
+       {SIZE_MAX, SIZE_MAX / 2, static_cast<size_t>(PTRDIFF_MAX), size_t{1} << 60}) {
+    errno = 0;
+    EXPECT_EQ(heap::allocate(bytes), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(heap::allocate_zeroed(bytes), nullptr);
+    EXPECT_EQ(heap::allocate_aligned(4096, bytes), nullptr);
+    void* block = heap::allocate(100);
+    memset(block, 9, 100);
+    EXPECT_EQ(heap::reallocate(block, bytes), nullptr);
+    EXPECT_TRUE(Blocks::marked(block, 100, 9)) << "a failed realloc must leave the block";
+    heap::free(block);
+    void* large = heap::allocate(1 << 20);
+    EXPECT_EQ(heap::reallocate(large, bytes), nullptr);
+    heap::free(large);
+    void* huge = heap::allocate(size_t{64} << 20);
+    EXPECT_EQ(heap::reallocate(huge, bytes), nullptr);
+    EXPECT_EQ(heap::usable_size(huge), size_t{64} << 20);
+    heap::free(huge);
+  }
+}
+
+TEST_F(HeapTest, FreeKeepsErrno) {
+  for (const size_t bytes : {size_t{10}, size_t{100'000}, size_t{64} << 20}) {
+    void* block = heap::allocate(bytes);
+    errno = 1234;
+    heap::free(block);
+    EXPECT_EQ(errno, 1234) << bytes;
+  }
+  errno = 1234;
+  heap::free(nullptr);
+  EXPECT_EQ(errno, 1234);
+}
+
+TEST_F(HeapTest, WhatIsNoBlockHasNoUsableBytes) {
+  int local = 0;
+  static int global = 0;
+  char* large = static_cast<char*>(heap::allocate(1 << 20));
+  char* huge = static_cast<char*>(heap::allocate(size_t{64} << 20));
+  const std::vector<const void*> nothing = {nullptr,
+                                            &local,
+                                            &global,
+                                            large + kPageBytes,
+                                            large + 1,
+                                            huge + kPageBytes,
+                                            huge + 16,
+                                            reinterpret_cast<void*>(UINTPTR_MAX),
+                                            reinterpret_cast<void*>(uintptr_t{1} << 47)};
+  for (const void* pointer : nothing) EXPECT_EQ(heap::usable_size(pointer), 0u) << pointer;
+  heap::free(large);
+  heap::free(huge);
+  EXPECT_EQ(heap::usable_size(large), 0u);
+  EXPECT_EQ(heap::usable_size(huge), 0u);
+}
+
+TEST_F(HeapTest, RandomWorkKeepsEveryByte) {
+  Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  Blocks blocks;
+  const auto random_size = [&] {
+    return random.chance(90) ? random.magnitude(4096)
+                             : random.magnitude(random.chance(90) ? 1 << 20 : 1 << 26);
+  };
+  for (int step = 0; step < 40'000; ++step) {
+    const unsigned what = random.between(0, 99);
+    const bool grow = step / 5000 % 2 == 0;
+    if (blocks.empty() || what < (grow ? 50u : 30u)) {
+      const size_t bytes = random_size();
+      if (random.chance(10)) {
+        const size_t alignment = size_t{1} << random.below(22);
+        blocks.add(heap::allocate_aligned(alignment, bytes), bytes);
+      } else {
+        blocks.add(heap::allocate(bytes), bytes);
+      }
+    } else if (what < 85) {
+      blocks.free(blocks.random(random));
+    } else {
+      void* block = blocks.random(random);
+      const size_t before = blocks.bytes(block), bytes = random_size();
+      const unsigned char fill = blocks.fill(block);
+      blocks.check(block);
+      unsigned char* moved = static_cast<unsigned char*>(heap::reallocate(block, bytes));
+      ASSERT_NE(moved, nullptr);
+      blocks.forget(block);
+      const size_t kept = std::min(before, bytes);
+      if (before <= Blocks::kWhole) {
+        ASSERT_TRUE(Blocks::marked(moved, kept, fill)) << before << " to " << bytes;
+      } else {
+        ASSERT_EQ(moved[0], fill);
+      }
+      blocks.add(moved, bytes);
+    }
+    if (step % 1000 == 0) {
+      ASSERT_TRUE(heap::is_valid()) << step;
+    }
+    if (random.below(10'000) == 0) heap::compact();
+    ASSERT_FALSE(HasFailure()) << step;
+  }
+}
+
+}  // namespace
+}  // namespace loam

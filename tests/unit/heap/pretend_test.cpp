@@ -1,0 +1,137 @@
+// The whole heap on the pretend system, where memory can be refused and options can be set.
+#include <cerrno>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heap/heap.h"
+#include "heap/options.h"
+#include "os/fake.h"
+#include "os/fatal.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using fake::Call;
+
+class PretendHeap : public testing::Test {
+ protected:
+  void TearDown() override {
+    fake::clear_failures();
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    EXPECT_TRUE(heap::is_valid());
+    heap::compact();
+    EXPECT_EQ(page_heap.stats().used.count, 0u);
+    EXPECT_EQ(huge_map.totals().blocks, 0u);
+  }
+};
+
+TEST_F(PretendHeap, TerabytesOfBlocksAreServed) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 64; ++i) blocks.push_back(heap::allocate(size_t{32} << 30));  // 2 TiB
+  for (int i = 0; i < 8192; ++i)
+    blocks.push_back(heap::allocate(size_t{20} << 20));  // 160 GiB in regions
+  for (void* block : blocks) ASSERT_NE(block, nullptr);
+  EXPECT_TRUE(heap::is_valid());
+  for (void* block : blocks) heap::free(block);
+}
+
+TEST_F(PretendHeap, EveryRefusalIsANullWithErrnoAndNothingIsLost) {
+  void* small = heap::allocate(100);
+  void* large = heap::allocate(100'000);
+  void* huge = heap::allocate(size_t{64} << 20);
+  Snapshot before, after;
+  heap::take_snapshot(&before);
+  for (unsigned call = 0; call < fake::kCalls; ++call) fake::fail(Call(call));
+  std::vector<void*> got;
+  bool refused = false;
+  for (int i = 0; i < 20'000 && !refused; ++i) {
+    errno = 0;
+    void* block = heap::allocate(30'000);
+    refused = block == nullptr;
+    if (!refused) got.push_back(block);
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(heap::allocate(size_t{1} << 30), nullptr);
+  EXPECT_EQ(heap::allocate_aligned(size_t{1} << 30, 1), nullptr);
+  EXPECT_EQ(heap::reallocate(huge, size_t{128} << 20), nullptr);
+  EXPECT_EQ(heap::usable_size(huge), size_t{64} << 20);
+  EXPECT_TRUE(heap::is_valid());
+  for (void* block : got) heap::free(block);
+  heap::compact();
+  fake::clear_failures();
+  heap::take_snapshot(&after);
+  EXPECT_EQ(after.live_bytes(), before.live_bytes());
+  EXPECT_GT(after.refused_calls, before.refused_calls);
+  EXPECT_NE(small = heap::reallocate(small, 110), nullptr);
+  heap::free(small);
+  heap::free(large);
+  heap::free(huge);
+}
+
+TEST_F(PretendHeap, WithoutARegionALargeBlockGetsItsOwnMapping) {
+  fake::fail(Call::kReserve);
+  fake::fail(Call::kCommit);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 200; ++i) {
+    blocks.push_back(heap::allocate(size_t{30} << 20));
+    ASSERT_NE(blocks.back(), nullptr) << "a mapping could still be had";
+  }
+  EXPECT_GT(huge_map.totals().blocks, 0u);
+  for (void* block : blocks) heap::free(block);
+}
+
+TEST_F(PretendHeap, TheLargestAlignmentsAreServedForNoBytesToo) {
+  for (const size_t alignment : {size_t{1} << 29, size_t{1} << 30, size_t{1} << 33}) {
+    for (const size_t bytes : {size_t{0}, size_t{1}}) {
+      void* block = heap::allocate_aligned(alignment, bytes);
+      ASSERT_NE(block, nullptr) << bytes << " at " << alignment;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
+      heap::free(block);
+    }
+  }
+}
+
+TEST_F(PretendHeap, OptionsAreReadOnceAndAWrongOneIsReported) {
+  fake::set_option("LOAM_ON_CORRUPTION", "report");
+  apply_options();
+  fake::take_errors();
+  heap::free(reinterpret_cast<void*>(0x1230));  // would end the process otherwise
+  EXPECT_NE(fake::take_errors().find("0x1230"), std::string::npos);
+  fake::set_option("LOAM_ON_CORRUPTION", "maybe");
+  apply_options();
+  const std::string complaint = fake::take_errors();
+  EXPECT_EQ(complaint.rfind("loam: ", 0), 0u);
+  EXPECT_NE(complaint.find("LOAM_ON_CORRUPTION"), std::string::npos);
+  EXPECT_NE(complaint.find("abort|report"), std::string::npos) << complaint;
+  EXPECT_EQ(complaint.find('\n'), complaint.size() - 1) << complaint;
+  fake::set_option("LOAM_ON_CORRUPTION", nullptr);
+}
+
+TEST_F(PretendHeap, EveryOptionHasANameAPrefixAndAMeaning) {
+  for (const Option& option : kOptions) {
+    EXPECT_EQ(std::string(option.name).rfind("LOAM_", 0), 0u) << option.name;
+    EXPECT_NE(std::string(option.meaning), "");
+    EXPECT_NE(std::string(option.values).find(option.initial), std::string::npos) << option.name;
+  }
+}
+
+TEST_F(PretendHeap, StartingHooksFork) {
+  heap::start();
+  const fake::ForkHooks hooks = fake::fork_hooks();
+  ASSERT_NE(hooks.prepare, nullptr);
+  hooks.prepare();
+  EXPECT_TRUE(page_heap.mutex().is_locked());
+  EXPECT_TRUE(huge_map.mutex().is_locked());
+  hooks.parent();
+  EXPECT_FALSE(page_heap.mutex().is_locked());
+  EXPECT_FALSE(huge_map.mutex().is_locked());
+  heap::free(heap::allocate(100));
+}
+
+}  // namespace
+}  // namespace loam

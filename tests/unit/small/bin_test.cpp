@@ -1,0 +1,241 @@
+// One size class against its model: what is taken and given, which span is chosen, what misuse
+// does.
+#include "small/bin.h"
+
+#include "os/fake.h"
+#include "os/fatal.h"
+#include "os/os.h"
+#include "small/bin_model.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using test::BinModel;
+using test::Random;
+
+class BinTest : public testing::TestWithParam<unsigned> {
+ protected:
+  void SetUp() override { fake::reset(); }
+};
+
+TEST_P(BinTest, RandomTakesAndGivesAgreeWithTheModel) {
+  Random random = test::seeded(GetParam());
+  LOAM_TRACE_SEED(random);
+  BinModel model(GetParam());
+  for (int step = 0; step < 600; ++step) {
+    const bool grow = step / 150 % 2 == 0;
+    if (model.live().empty() || random.chance(grow ? 60 : 40)) {
+      const unsigned wanted = random.magnitude(64);
+      ASSERT_EQ(model.take(wanted, true), wanted);
+    } else {
+      model.give_live(model.pick(random, random.magnitude(64)));
+    }
+    if (random.chance(3)) model.compact();
+    model.check();
+    ASSERT_FALSE(HasFailure()) << "step " << step;
+  }
+  model.check_contents();
+  model.give_live(model.pick(random, model.live().size()));
+  model.check();
+  EXPECT_LE(model.stats().spans, 1u);
+  model.compact();
+  EXPECT_EQ(model.stats().spans, 0u);
+  EXPECT_EQ(model.pages().stats().used.count, 0u);
+}
+
+TEST_P(BinTest, SlotsOfAFreshSpanAreHandedOutInAscendingOrder) {
+  BinModel model(GetParam());
+  const unsigned slots = model.info().slots;
+  for (unsigned i = 0; i < slots; ++i) model.take(1);
+  for (unsigned i = 1; i < slots; ++i) {
+    ASSERT_EQ(static_cast<char*>(model.live()[i]) - static_cast<char*>(model.live()[i - 1]),
+              static_cast<ptrdiff_t>(model.info().bytes));
+  }
+  EXPECT_EQ(model.stats().spans, 1u);
+}
+
+TEST_P(BinTest, OneBulkTakeOverManySpansFillsThemAll) {
+  BinModel model(GetParam());
+  const unsigned wanted = 3 * model.info().slots + 1;
+  EXPECT_EQ(model.take(wanted), wanted);
+  EXPECT_EQ(model.stats().spans, 4u);
+  model.check();
+}
+
+TEST_P(BinTest, OneEmptySpanIsKeptAndTheNextOneGoesBack) {
+  BinModel model(GetParam());
+  const unsigned slots = model.info().slots;
+  model.take(2 * slots);
+  Random random = test::seeded(7);
+  LOAM_TRACE_SEED(random);
+  std::vector<void*> first, second;
+  Span* a = span_at(reinterpret_cast<uintptr_t>(model.live().front()));
+  for (void* p : model.live())
+    (span_at(reinterpret_cast<uintptr_t>(p)) == a ? first : second).push_back(p);
+  model.give_live(first);
+  EXPECT_EQ(model.stats().spans, 2u) << "a class at the edge must not churn the page heap";
+  model.give_live(second);
+  EXPECT_EQ(model.stats().spans, 1u);
+  // At the edge: one slot taken and given, over and over, touches the page heap no more.
+  const uint64_t locks = model.pages().stats().lock_acquisitions;
+  for (int i = 0; i < 100; ++i) {
+    model.take(1);
+    model.give_live(model.live());
+  }
+  EXPECT_LE(model.pages().stats().lock_acquisitions - locks, 1u);
+  model.check();
+}
+
+// The first, some with tails and slots that cross pages, the first ones of several lengths, the
+// last one.
+INSTANTIATE_TEST_SUITE_P(Class, BinTest, testing::Values(1u, 3u, 8u, 9u, 19u, 33u, 48u, 57u, 72u));
+
+TEST(BinSelection, EmptierSpansDrainWhileFullerOnesAreUsed) {
+  fake::reset();
+  Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  const unsigned size_class = class_for(64);
+  BinModel model(size_class);
+  model.take(64 * 200);
+  // Nine of ten are freed at random: every span is sparse and hardly one is empty.
+  model.give_live(model.pick(random, model.live().size() * 9 / 10));
+  const size_t live = model.live().size(), ideal = live / model.info().slots;
+  EXPECT_GE(model.stats().spans, 190u);
+  // The program goes on with as much live as before.
+  for (int i = 0; i < 600; ++i) {
+    model.take(32);
+    model.give_live(model.pick(random, 32));
+  }
+  EXPECT_EQ(model.live().size(), live);
+  EXPECT_LE(model.stats().spans, 3 * ideal) << "sparse spans should have drained";
+  model.check();
+}
+
+TEST(BinFailures, WhatTheSystemRefusesIsNotHandedOut) {
+  fake::reset();
+  BinModel model(class_for(1024));
+  const unsigned slots = model.info().slots;
+  ASSERT_EQ(model.take(slots), slots);
+  fake::fail(fake::Call::kCommit);
+  while (model.take(100) == 100) {
+  }
+  const size_t full = model.live().size();
+  EXPECT_EQ(full % slots, 0u) << "every slot there was";
+  EXPECT_EQ(model.take(1), 0u);
+  model.check();
+  Random random = test::seeded(1);
+  model.give_live(model.pick(random, 5));
+  EXPECT_EQ(model.take(9), 5u) << "what is there is given, and put at the front";
+  model.check();
+  fake::clear_failures();
+  EXPECT_EQ(model.take(9), 9u);
+  model.check();
+}
+
+// ---- misuse -----------------------------------------------------------------------------------
+
+class BinMisuse : public testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    fake::reset();
+    model.take(3);
+    slot = static_cast<char*>(model.live().front());
+  }
+  void TearDown() override { set_corruption_policy(CorruptionPolicy::kAbort); }
+
+  /// In reporting mode: `pointers` given, one line a mistake, the bin unharmed.
+  void expect_report(const std::vector<void*>& pointers, const char* what) {
+    set_corruption_policy(CorruptionPolicy::kReport);
+    fake::take_errors();
+    const BinStats before = model.stats();
+    model.give(pointers);
+    const std::string errors = fake::take_errors();
+    EXPECT_NE(errors.find(what), std::string::npos) << errors;
+    EXPECT_EQ(model.stats().free_slots, before.free_slots);
+    EXPECT_EQ(model.stats().given, before.given);
+    model.check();
+  }
+
+  BinModel model{class_for(64)};
+  char* slot = nullptr;
+};
+using BinMisuseDeathTest = BinMisuse;
+
+TEST_F(BinMisuseDeathTest, ADoubleFreeEndsTheProcess) {
+  EXPECT_DEATH(
+      {
+        model.give({slot});
+        model.give({slot});
+      },
+      "loam: double free .address 0x");
+}
+
+TEST_F(BinMisuseDeathTest, AnInteriorAForeignAndAWildPointerEndTheProcess) {
+  int local = 0;
+  EXPECT_DEATH(model.give({slot + 16}), "loam: free of a pointer into the middle");
+  EXPECT_DEATH(model.give({&local}), "loam: free of .*no block");
+  EXPECT_DEATH(model.give({reinterpret_cast<void*>(0x123456789000)}), "loam: free of .*no block");
+}
+
+TEST_F(BinMisuse, ADoubleFreeIsReportedAndDropped) {
+  void* spare = model.live()[1];
+  model.give_live({spare});
+  expect_report({spare}, "double free");
+}
+
+TEST_F(BinMisuse, TheSamePointerTwiceInOneBatchCountsOnce) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  fake::take_errors();
+  void* spare = model.live()[1];
+  const size_t free_slots = model.stats().free_slots;
+  model.give({spare, spare});
+  EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+  EXPECT_EQ(model.stats().free_slots, free_slots + 1);
+}
+
+TEST_F(BinMisuse, InteriorForeignAndNullSpansAreReportedAndDropped) {
+  int local = 0;
+  expect_report({slot + 16}, "into the middle");
+  expect_report({slot + 48}, "into the middle");
+  expect_report({&local}, "no block");
+  expect_report({nullptr}, "no block");
+}
+
+TEST_F(BinMisuse, ThePieceBehindTheLastSlotIsNoSlot) {
+  BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
+  tailed.take(1);
+  char* base = static_cast<char*>(tailed.live().front());
+  set_corruption_policy(CorruptionPolicy::kReport);
+  fake::take_errors();
+  tailed.give({base + 85 * 48});
+  EXPECT_NE(fake::take_errors().find("into the middle"), std::string::npos);
+  tailed.check();
+}
+
+TEST_F(BinMisuse, ABlockOfAnotherClassIsReportedAndDropped) {
+  BinModel other(class_for(1000));
+  other.take(1);
+  expect_report({other.live().front()}, "no block");
+}
+
+TEST_F(BinMisuse, AGoodPointerBesideABadOneIsStillFreed) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  const size_t free_slots = model.stats().free_slots;
+  void* good = model.live()[2];
+  model.give({slot + 16, good, slot + 32});
+  EXPECT_EQ(model.stats().free_slots, free_slots + 1);
+}
+
+TEST_F(BinMisuse, AFreeIntoASpanThatWentBackIsReported) {
+  std::vector<void*> all = model.live();
+  void* gone = all.front();
+  model.give_live(all);
+  model.compact();
+  ASSERT_EQ(model.stats().spans, 0u);
+  expect_report({gone}, "free already");
+}
+
+}  // namespace
+}  // namespace loam
