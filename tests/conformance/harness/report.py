@@ -132,6 +132,23 @@ def write_json(path: pathlib.Path, data) -> None:
         raise ConformanceError(f"cannot write {path}: {error.strerror}") from error
 
 
+def take_other_columns(data, path: pathlib.Path) -> None:
+    """Fills in the system's and the peers' runs from the results of an earlier run."""
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConformanceError(f"there is no {path} to reuse: leave out --reuse") from error
+    if earlier.get("version") != FORMAT_VERSION or earlier.get("suites") != data["suites"]:
+        raise ConformanceError(f"{path} is of other suites or another format: leave out --reuse")
+    tests = {(test["suite"], test["name"]): test for test in earlier["tests"]}
+    for test in data["tests"]:
+        before = tests.get((test["suite"], test["name"]))
+        if before is None:
+            raise ConformanceError(f"{path} lacks {test['name']}: leave out --reuse")
+        test["control"], test["peers"] = before["control"], before["peers"]
+    data["served"] = earlier["served"] | {"": data["served"][""]}
+
+
 def _row_start(case: Case) -> str:
     """The part of a table row that follows from the list of tests alone."""
     checks = case.checks
