@@ -17,7 +17,18 @@
 
 namespace tokens {
 
-enum class Kind : uint8_t { kEnd, kIdentifier, kNumber, kString, kCharacter, kPunctuator, kOther };
+// kPaste is a ## in a macro's body, an operator; elsewhere, and where ## results from pasting, it is
+// an ordinary punctuator.
+enum class Kind : uint8_t {
+  kEnd,
+  kIdentifier,
+  kNumber,
+  kString,
+  kCharacter,
+  kPunctuator,
+  kPaste,
+  kOther
+};
 
 template <typename Policy>
 using String = std::basic_string<char, std::char_traits<char>, Allocator<char, Policy>>;

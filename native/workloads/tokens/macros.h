@@ -217,8 +217,8 @@ class Expander {
         result.push_back(t);
         continue;
       }
-      const bool after = i > 0 && macro.body[i - 1].is("##");
-      const bool before = i + 1 < macro.body.size() && macro.body[i + 1].is("##");
+      const bool after = i > 0 && macro.body[i - 1].kind == Kind::kPaste;
+      const bool before = i + 1 < macro.body.size() && macro.body[i + 1].kind == Kind::kPaste;
       if (after || before) {
         const bool comma = after && i > 1 && macro.body[i - 2].is(",") && macro.variadic &&
                            p + 1 == none;
@@ -270,11 +270,11 @@ class Expander {
   // Carries out the ## in a list and takes the placemarkers (empty tokens) out.
   static Tokens paste(Tokens&& list) {
     bool any = false;
-    for (const TokenT& t : list) any |= t.is("##") || t.text.empty();
+    for (const TokenT& t : list) any |= t.kind == Kind::kPaste || t.text.empty();
     if (!any) return std::move(list);
     Tokens result;
     for (size_t i = 0; i < list.size(); ++i) {
-      if (list[i].is("##") && !result.empty() && i + 1 < list.size()) {
+      if (list[i].kind == Kind::kPaste && !result.empty() && i + 1 < list.size()) {
         TokenT& left = result.back();
         const TokenT& right = list[++i];
         if (left.text.empty()) left.kind = right.kind;

@@ -1,7 +1,6 @@
 // The macros that a compiler predefines, as far as system headers test them or need them to
-// expand to something sensible: a GCC for x86-64, C17 or C++20. Limits of floating types are left
-// out; no header decides by them. (They are spelled out here rather than asked of a compiler, so
-// that the work is the same on every machine with the same headers.)
+// expand to something sensible: a GCC for x86-64, C17 or C++20. They are spelled out here rather
+// than asked of a compiler, so that the work is the same on every machine with the same headers.
 #pragma once
 
 #include <string_view>
@@ -35,20 +34,52 @@ inline constexpr std::string_view kPredefined = R"(
 #define __SSE_MATH__ 1
 #define __SSE2_MATH__ 1
 #define __FINITE_MATH_ONLY__ 0
-#define __FLT_EVAL_METHOD__ 0
-#define __FLT_RADIX__ 2
-#define __FLT_MANT_DIG__ 24
-#define __DBL_MANT_DIG__ 53
-#define __LDBL_MANT_DIG__ 64
-#define __FLT_DIG__ 6
+#define __DBL_DECIMAL_DIG__ 17
 #define __DBL_DIG__ 15
-#define __LDBL_DIG__ 18
-#define __FLT_MAX_10_EXP__ 38
+#define __DBL_HAS_DENORM__ 1
+#define __DBL_HAS_INFINITY__ 1
+#define __DBL_HAS_QUIET_NAN__ 1
+#define __DBL_IS_IEC_60559__ 2
+#define __DBL_MANT_DIG__ 53
 #define __DBL_MAX_10_EXP__ 308
-#define __LDBL_MAX_10_EXP__ 4932
 #define __DBL_MAX_EXP__ 1024
+#define __DBL_MIN_10_EXP__ (-307)
+#define __DBL_MIN_EXP__ (-1021)
+#define __FLT_DECIMAL_DIG__ 9
+#define __FLT_DENORM_MIN__ 1.40129846432481707092372958328991613e-45F
+#define __FLT_DIG__ 6
+#define __FLT_EPSILON__ 1.19209289550781250000000000000000000e-7F
+#define __FLT_EVAL_METHOD_TS_18661_3__ 0
+#define __FLT_EVAL_METHOD__ 0
+#define __FLT_HAS_DENORM__ 1
+#define __FLT_HAS_INFINITY__ 1
+#define __FLT_HAS_QUIET_NAN__ 1
+#define __FLT_IS_IEC_60559__ 2
+#define __FLT_MANT_DIG__ 24
+#define __FLT_MAX_10_EXP__ 38
+#define __FLT_MAX_EXP__ 128
+#define __FLT_MAX__ 3.40282346638528859811704183484516925e+38F
+#define __FLT_MIN_10_EXP__ (-37)
+#define __FLT_MIN_EXP__ (-125)
+#define __FLT_MIN__ 1.17549435082228750796873653722224568e-38F
+#define __FLT_NORM_MAX__ 3.40282346638528859811704183484516925e+38F
+#define __FLT_RADIX__ 2
+#define __LDBL_DECIMAL_DIG__ 21
+#define __LDBL_DENORM_MIN__ 3.64519953188247460252840593361941982e-4951L
+#define __LDBL_DIG__ 18
+#define __LDBL_EPSILON__ 1.08420217248550443400745280086994171e-19L
+#define __LDBL_HAS_DENORM__ 1
+#define __LDBL_HAS_INFINITY__ 1
+#define __LDBL_HAS_QUIET_NAN__ 1
+#define __LDBL_IS_IEC_60559__ 2
+#define __LDBL_MANT_DIG__ 64
+#define __LDBL_MAX_10_EXP__ 4932
 #define __LDBL_MAX_EXP__ 16384
+#define __LDBL_MAX__ 1.18973149535723176502126385303097021e+4932L
+#define __LDBL_MIN_10_EXP__ (-4931)
 #define __LDBL_MIN_EXP__ (-16381)
+#define __LDBL_MIN__ 3.36210314311209350626267781732175260e-4932L
+#define __LDBL_NORM_MAX__ 1.18973149535723176502126385303097021e+4932L
 #define __SIZEOF_INT__ 4
 #define __SIZEOF_LONG_LONG__ 8
 #define __SIZEOF_SHORT__ 2
@@ -78,6 +109,15 @@ inline constexpr std::string_view kPredefined = R"(
 #define __UINT8_TYPE__ unsigned char
 #define __UINT16_TYPE__ short unsigned int
 #define __UINT32_TYPE__ unsigned int
+#define __INT_LEAST8_TYPE__ signed char
+#define __UINT_LEAST8_TYPE__ unsigned char
+#define __INT_LEAST16_TYPE__ short int
+#define __UINT_LEAST16_TYPE__ short unsigned int
+#define __INT_LEAST32_TYPE__ int
+#define __UINT_LEAST32_TYPE__ unsigned int
+#define __INT_FAST8_TYPE__ signed char
+#define __UINT_FAST8_TYPE__ unsigned char
+#define __SIG_ATOMIC_TYPE__ int
 #define __CHAR16_TYPE__ short unsigned int
 #define __CHAR32_TYPE__ unsigned int
 #define __INT8_C(c) c
@@ -117,6 +157,11 @@ inline constexpr std::string_view kPredefined = R"(
 inline constexpr std::string_view kPredefinedC = R"(
 #define __STDC_VERSION__ 201710L
 #define __GNUC_STDC_INLINE__ 1
+#define __DBL_DENORM_MIN__ ((double)4.94065645841246544176568792868221372e-324L)
+#define __DBL_EPSILON__ ((double)2.22044604925031308084726333618164062e-16L)
+#define __DBL_MAX__ ((double)1.79769313486231570814527423731704357e+308L)
+#define __DBL_MIN__ ((double)2.22507385850720138309023271733240406e-308L)
+#define __DBL_NORM_MAX__ ((double)1.79769313486231570814527423731704357e+308L)
 #define _GNU_SOURCE 1
 )";
 
@@ -125,6 +170,11 @@ inline constexpr std::string_view kPredefinedCplusplus = R"(
 #define __GNUG__ 12
 #define _GNU_SOURCE 1
 #define __GXX_WEAK__ 1
+#define __DBL_DENORM_MIN__ double(4.94065645841246544176568792868221372e-324L)
+#define __DBL_EPSILON__ double(2.22044604925031308084726333618164062e-16L)
+#define __DBL_MAX__ double(1.79769313486231570814527423731704357e+308L)
+#define __DBL_MIN__ double(2.22507385850720138309023271733240406e-308L)
+#define __DBL_NORM_MAX__ double(1.79769313486231570814527423731704357e+308L)
 #define __GXX_RTTI 1
 #define __GXX_ABI_VERSION 1017
 #define __GXX_EXPERIMENTAL_CXX0X__ 1
@@ -209,6 +259,14 @@ inline constexpr std::string_view kPredefinedLinux = R"(
 #define __UINTMAX_TYPE__ long unsigned int
 #define __INT64_TYPE__ long int
 #define __UINT64_TYPE__ long unsigned int
+#define __INT_LEAST64_TYPE__ long int
+#define __UINT_LEAST64_TYPE__ long unsigned int
+#define __INT_FAST16_TYPE__ long int
+#define __UINT_FAST16_TYPE__ long unsigned int
+#define __INT_FAST32_TYPE__ long int
+#define __UINT_FAST32_TYPE__ long unsigned int
+#define __INT_FAST64_TYPE__ long int
+#define __UINT_FAST64_TYPE__ long unsigned int
 #define __INTPTR_TYPE__ long int
 #define __UINTPTR_TYPE__ long unsigned int
 )";
@@ -248,6 +306,14 @@ inline constexpr std::string_view kPredefinedWindows = R"(
 #define __UINTMAX_TYPE__ long long unsigned int
 #define __INT64_TYPE__ long long int
 #define __UINT64_TYPE__ long long unsigned int
+#define __INT_LEAST64_TYPE__ long long int
+#define __UINT_LEAST64_TYPE__ long long unsigned int
+#define __INT_FAST16_TYPE__ short int
+#define __UINT_FAST16_TYPE__ short unsigned int
+#define __INT_FAST32_TYPE__ int
+#define __UINT_FAST32_TYPE__ unsigned int
+#define __INT_FAST64_TYPE__ long long int
+#define __UINT_FAST64_TYPE__ long long unsigned int
 #define __INTPTR_TYPE__ long long int
 #define __UINTPTR_TYPE__ long long unsigned int
 )";

@@ -49,6 +49,7 @@ class Preprocessor {
 
   void run() {
     StringT source(unit_.text);
+    join_lines(source);
     text(source, 0, kNoFolder);
     counts_.macros += expander_.size();
     counts_.identifiers += identifiers_.size();
@@ -378,6 +379,7 @@ class Preprocessor {
       file_->lexer.next_on_line(t);
     }
     while (t.kind != Kind::kEnd) {
+      if (t.is("##")) t.kind = Kind::kPaste;
       macro.body.push_back(std::move(t));
       t = TokenT();
       file_->lexer.next_on_line(t);
