@@ -32,13 +32,13 @@ bool commit_spans(Region* region, uint32_t count) {
 Region* add_region(uintptr_t base) {
   LOAM_ASSERT((base & (kRegionBytes - 1)) == 0);
   LOAM_ASSERT(directory[base >> kRegionShift] == 0);
-  char* reserved = static_cast<char*>(os::reserve_metadata(kHeaderAlignment, kHeaderAlignment));
+  char* reserved = static_cast<char*>(os::reserve_metadata(kHeaderBytes, kHeaderAlignment));
   if (reserved == nullptr) return nullptr;
   Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
   const size_t fixed =
       round_up(sizeof(Region) - (kPagesPerRegion - kSpanStep) * sizeof(Span), os::granularity());
   if (!os::commit(region, fixed)) {
-    os::release(reserved, kHeaderAlignment);
+    os::release(reserved, kHeaderBytes);
     return nullptr;
   }
   region->base = base;

@@ -53,7 +53,8 @@ struct Region {
 
 inline constexpr size_t kHeaderAlignment = size_t{32} << 20;
 inline constexpr size_t kHeaderGuard = size_t{64} << 10;  // the largest page size of aarch64
-static_assert(sizeof(Region) + 2 * kHeaderGuard <= kHeaderAlignment, "a record's address names its region");
+inline constexpr size_t kHeaderBytes = round_up(sizeof(Region), kHeaderGuard) + 2 * kHeaderGuard;
+static_assert(kHeaderBytes <= kHeaderAlignment, "a record's address names its region");
 
 inline constexpr unsigned kDirectoryEntries = 1u << (kAddressBits - kRegionShift);
 

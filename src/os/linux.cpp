@@ -1,6 +1,7 @@
 // Linux. Every call goes through ErrnoGuard, since free() must keep errno.
 #if defined(__linux__)
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
@@ -136,9 +137,56 @@ void arm_thread_exit(void* argument) {
   pthread_setspecific(thread_exit_key, argument);
 }
 
+namespace {
+
+// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that holds a
+// stream and waits for the heap, while the forking thread holds the heap and waits for the streams, would be
+// a deadlock; so the streams come first here too. The lock is recursive. The symbols are glibc's, exported
+// for its own libraries; other C libraries lack them, and the problem.
+extern "C" __attribute__((weak)) void _IO_list_lock();
+extern "C" __attribute__((weak)) void _IO_list_unlock();
+extern "C" __attribute__((weak)) void _IO_list_resetlock();
+extern "C" __attribute__((weak)) char __libc_single_threaded;  // glibc 2.32
+
+using Handler = void (*)();
+constinit Handler heap_prepare = nullptr;
+constinit Handler heap_parent = nullptr;
+constinit Handler heap_child = nullptr;
+
+// A process with one thread needs no locks to fork; taking none lets a signal handler that interrupted the
+// heap fork, as with glibc's own malloc: both sides go on with what they held.
+constinit std::atomic<bool> forking_alone{false};
+
+bool single_threaded() { return &__libc_single_threaded != nullptr && __libc_single_threaded != 0; }
+
+void prepare_fork() {
+  const bool alone = single_threaded();
+  forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false whoever writes it
+  if (alone) return;
+  if (_IO_list_lock != nullptr) _IO_list_lock();
+  heap_prepare();
+}
+
+void finish_fork_in_parent() {
+  if (forking_alone.load(std::memory_order_relaxed)) return;
+  heap_parent();
+  if (_IO_list_unlock != nullptr) _IO_list_unlock();
+}
+
+void finish_fork_in_child() {
+  if (forking_alone.load(std::memory_order_relaxed)) return;
+  heap_child();
+  if (_IO_list_resetlock != nullptr) _IO_list_resetlock();
+}
+
+}  // namespace
+
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   ErrnoGuard guard;
-  pthread_atfork(prepare, parent, child);
+  heap_prepare = prepare;
+  heap_parent = parent;
+  heap_child = child;
+  pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
 }
 
 const char* option(const char* name) {
