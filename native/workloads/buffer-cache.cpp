@@ -112,7 +112,9 @@ Checksum run(std::string_view policy, uint32_t depth, uint32_t odds, const Plan&
       ++histogram.counts[doublings];
       ++histogram.total;
       checksum.add(bytes);
-      if (count == held.size()) fail(kExitFailed, "buffer-cache: too many live buffers; fewer --steps");
+      if (count == held.size()) {
+        fail(kExitFailed, "buffer-cache: too many live buffers; fewer --steps");
+      }
       Held h{{}, bytes};
       sampler.run([&] {
         h.buffer = cache.get(bytes);
@@ -132,9 +134,9 @@ Checksum run(std::string_view policy, uint32_t depth, uint32_t odds, const Plan&
     ++since;
     if (step % plan.every != 0) continue;
     recorder.take(sampler);
-    const double used = allocated ? 100.0 * static_cast<double>(needed) /
-                                        static_cast<double>(allocated)
-                                  : std::numeric_limits<double>::quiet_NaN();
+    const double used = allocated
+                            ? 100.0 * static_cast<double>(needed) / static_cast<double>(allocated)
+                            : std::numeric_limits<double>::quiet_NaN();
     if (used < lowest) lowest = used;
     recorder
         .checkpoint({.variant = policy,
@@ -163,8 +165,8 @@ Checksum run(std::string_view policy, uint32_t depth, uint32_t odds, const Plan&
 }  // namespace
 
 int main(int argc, char** argv) {
-  Arguments args("buffer-cache", "caches of buffers in front of the heap, good and bad policies", argc,
-                 argv);
+  Arguments args("buffer-cache", "caches of buffers in front of the heap, good and bad policies",
+                 argc, argv);
   Plan plan;
   plan.seed = args.seed();
   plan.steps = args.number("steps", 40'000, 1'000'000, 1, 100'000'000, "of each policy and depth");

@@ -6,9 +6,10 @@
 // for a class that allocates much, behind the class's operator new and delete.
 //
 // Here with 1, 2, all cores' and twice as many threads, every thread with its share of the slots,
-// in three arrangements (series): "shared" heap; "per-thread", a private heap for each; "per-class",
-// a private heap for each of the nine sizes, used by all threads through a class's operator new and
-// delete. The latter two only where the allocator has private heaps (harness/private_heap.h).
+// in three arrangements (series): "shared" heap; "per-thread", a private heap for each;
+// "per-class", a private heap for each of the nine sizes, used by all threads through a class's
+// operator new and delete. The latter two only where the allocator has private heaps
+// (harness/private_heap.h).
 //
 // Parameters: --iterations (in all, of each series and thread count; a quarter as many come before,
 //   unmeasured, to fill the slots), --threads (one count only; 0: the series above), --arrangement.
@@ -124,8 +125,12 @@ class Contention {
       Heap heap{};
       if constexpr (kPerThread) heap.heap = &heaps[t];
       new (&slots[t]) Slots<Heap>(scratch_, seed_, 100, t, threads, recorder_.sampler(), heap);
-      workers[t] = {&slots[t], &barrier, kPerThread ? &heaps[t] : nullptr,
-                    iterations_ / 4 / threads, iterations_ / threads, 0};
+      workers[t] = {&slots[t],
+                    &barrier,
+                    kPerThread ? &heaps[t] : nullptr,
+                    iterations_ / 4 / threads,
+                    iterations_ / threads,
+                    0};
       handles[t] = start_thread<Worker<Heap>, work<Heap>>(workers[t]);
     }
     barrier.wait();
@@ -188,14 +193,14 @@ class Contention {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Arguments args("contention", "collisions on the heap's locks, by threads and by arrangement", argc,
-                 argv);
+  Arguments args("contention", "collisions on the heap's locks, by threads and by arrangement",
+                 argc, argv);
   const uint64_t iterations = args.number("iterations", 2'000'000, 25'600'000, 1'024,
                                           100'000'000'000, "of a series, divided among threads");
   const auto only = static_cast<unsigned>(args.number(
       "threads", 0, 0, 0, kMostThreads, "this many only; 0: 1, 2, the cores, twice the cores"));
-  const auto arrangement = args.choice(
-      "arrangement", {"all", "shared", "per-thread", "per-class"}, "whose heap is used");
+  const auto arrangement = args.choice("arrangement", {"all", "shared", "per-thread", "per-class"},
+                                       "whose heap is used");
   args.done();
 
   const LockCounter counter;

@@ -36,15 +36,17 @@ class Ring {
 
   void push(void* p) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
+    // The acquire pairs with pop()'s release: the cell is empty before it is written.
     wait([&] { return head - seen_tail_ <= mask_; },
-         [&] { seen_tail_ = tail_.load(std::memory_order_acquire); });  // pairs with pop()'s release
+         [&] { seen_tail_ = tail_.load(std::memory_order_acquire); });
     cells_[head & mask_] = p;
     head_.store(head + 1, std::memory_order_release);  // pairs with pop()'s acquire
   }
   void* pop() {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
+    // The acquire pairs with push()'s release: the cell is written before it is read.
     wait([&] { return tail != seen_head_; },
-         [&] { seen_head_ = head_.load(std::memory_order_acquire); });  // pairs with push()'s release
+         [&] { seen_head_ = head_.load(std::memory_order_acquire); });
     void* p = cells_[tail & mask_];
     tail_.store(tail + 1, std::memory_order_release);  // pairs with push()'s acquire
     return p;
@@ -79,11 +81,11 @@ struct Party {
 };
 
 struct Series {
-  unsigned width;       // producers, and consumers
-  uint32_t least, most; // bytes of a block
-  uint64_t per_pair;    // blocks of a round from one producer to one consumer
+  unsigned width;        // producers, and consumers
+  uint32_t least, most;  // bytes of a block
+  uint64_t per_pair;     // blocks of a round from one producer to one consumer
   uint64_t rounds;
-  Ring** rings;         // [producer * width + consumer]
+  Ring** rings;  // [producer * width + consumer]
   Barrier* barrier;
 };
 
@@ -178,12 +180,12 @@ uint64_t run(std::string_view name, unsigned width, const Plan& plan, Scratch& s
 }  // namespace
 
 int main(int argc, char** argv) {
-  Arguments args("handoff", "one thread allocates, another frees, through a ring; then N to N", argc,
-                 argv);
+  Arguments args("handoff", "one thread allocates, another frees, through a ring; then N to N",
+                 argc, argv);
   Plan plan;
   plan.seed = args.seed();
-  plan.blocks = args.number("blocks", 4'000'000, 32'000'000, 1, uint64_t{1} << 40,
-                            "blocks of a series");
+  plan.blocks =
+      args.number("blocks", 4'000'000, 32'000'000, 1, uint64_t{1} << 40, "blocks of a series");
   plan.least = static_cast<uint32_t>(
       args.number("bytes", 64, 64, sizeof(uint64_t), 1 << 30, "smallest block"));
   plan.most = static_cast<uint32_t>(
@@ -191,8 +193,8 @@ int main(int argc, char** argv) {
   plan.ring = args.number("ring", 4'096, 4'096, 2, 1 << 24, "pointers; a power of two");
   plan.rounds = args.number("rounds", 4, 8, 1, 100'000, "checkpoints of a series");
   const unsigned cores = std::min(std::bit_floor(core_count()), 64u);
-  const auto width = static_cast<unsigned>(args.number(
-      "threads", cores, cores, 1, kMostThreads / 2, "N of the N to N series; a power of two"));
+  const auto width = static_cast<unsigned>(args.number("threads", cores, cores, 1, kMostThreads / 2,
+                                                       "N of the N to N series; a power of two"));
   args.done();
   if (plan.most == 0) plan.most = plan.least;
   if (plan.most < plan.least) {

@@ -7,15 +7,15 @@
 // A level loads objects of mixed types (models and their buffers, stacks, actors, names), plays a
 // number of frames (particles are born and die, stacks are replaced, objects are looked at), then
 // drops everything at once. Variants: "free" frees one by one; "private-heap" has one private heap
-// a level and destroys it; "arena" bumps a pointer, ignores frees and is reset; "separate-heaps" has
-// private heaps for particles, stacks and models beside malloc. Private heaps are there only with
-// some allocators (harness/private_heap.h); the start line says.
+// a level and destroys it; "arena" bumps a pointer, ignores frees and is reset; "separate-heaps"
+// has private heaps for particles, stacks and models beside malloc. Private heaps are there only
+// with some allocators (harness/private_heap.h); the start line says.
 //
 // Parameters: --live (bytes that a level loads), --frames, --levels, --variant.
 // Measured: per level the seconds of loading, playing and dropping, resident memory when loaded, at
-//   the end of play, and after dropping; "slowdown" is a level's time over the first's. An operation
-//   is an allocation or a free; dropping a heap at once is none. Between variants the heap is asked
-//   to give memory back. The checkpoint is taken when the level is dropped.
+//   the end of play, and after dropping; "slowdown" is a level's time over the first's. An
+//   operation is an allocation or a free; dropping a heap at once is none. Between variants the
+//   heap is asked to give memory back. The checkpoint is taken when the level is dropped.
 #include <algorithm>
 
 #include "harness/allocator.h"
@@ -31,8 +31,8 @@ using namespace lab;
 enum Type : uint8_t { kModel, kStack, kActor, kName, kParticle, kTypes };
 
 struct Kind {
-  uint32_t least, most;   // bytes of an object
-  uint32_t share;         // per cent of a level's bytes; particles come while playing
+  uint32_t least, most;  // bytes of an object
+  uint32_t share;        // per cent of a level's bytes; particles come while playing
 };
 constexpr Kind kKinds[kTypes] = {
     {2'048, 262'144, 60}, {1'024, 8'192, 15}, {96, 640, 15}, {16, 80, 10}, {48, 48, 0}};
@@ -148,8 +148,7 @@ struct Tables {
   Table<void*> dying[kMostLife + 1];
   uint32_t dying_count[kMostLife + 1] = {};
 
-  explicit Tables(uint64_t live)
-      : objects(live / 40 + 4'096), stacks(live / 4'096 + 4'096) {
+  explicit Tables(uint64_t live) : objects(live / 40 + 4'096), stacks(live / 4'096 + 4'096) {
     for (auto& d : dying) d = Table<void*>(kBirths * (kMostLife + 1));
   }
 };
@@ -216,9 +215,8 @@ class Play {
     const Kind& kind = kKinds[type];
     // Skewed to the small end, as objects of one type are: the product of two uniform numbers.
     const uint32_t spread = kind.most - kind.least;
-    const uint32_t bytes =
-        kind.least + static_cast<uint32_t>(uint64_t{random_.below(spread + 1)} *
-                                           random_.below(1024) / 1024);
+    const uint32_t bytes = kind.least + static_cast<uint32_t>(uint64_t{random_.below(spread + 1)} *
+                                                              random_.below(1024) / 1024);
     checksum_.add(bytes * kTypes + type);
     Object o{nullptr, bytes, type};
     sampler_.run([&] {

@@ -55,8 +55,8 @@ static_assert(checkpoint_at(0) == 1'562 && checkpoint_at(6) == 6'400'000);
 int main(int argc, char** argv) {
   Arguments args("lfh", "random allocation and freeing of nine sizes, to 25.6 M iterations", argc,
                  argv);
-  const uint64_t iterations = args.number("iterations", 25'600'000, 25'600'000, 1,
-                                          100'000'000'000, "iterations in all");
+  const uint64_t iterations =
+      args.number("iterations", 25'600'000, 25'600'000, 1, 100'000'000'000, "iterations in all");
   const auto threads = static_cast<unsigned>(
       args.number("threads", 1, 1, 1, kMostThreads, "threads, each with its share of the slots"));
   const uint64_t scale = args.number("scale", 100, 100, 1, 10'000, "slots, per cent of the usual");
@@ -122,8 +122,8 @@ int main(int argc, char** argv) {
       freed += workers[t].freed;
     }
   }
-  recorder.checkpoint(
-              {.series = "after", .index = 0, .x = 0, .x_unit = "step", .operations = freed})
+  recorder
+      .checkpoint({.series = "after", .index = 0, .x = 0, .x_unit = "step", .operations = freed})
       .add("step", "freed");
   recorder.resume();
   trim();

@@ -68,9 +68,9 @@ int main(int argc, char** argv) {
     phase.step("fill", round, filled);
     phase.step("thin", round, objects.thin_to(objects.count() / 10));
   }
-  const double peak_ratio = static_cast<double>(recorder.peak(memory_figures().resident) -
-                                                recorder.baseline()) /
-                            static_cast<double>(phase.peak_live);
+  const double peak_ratio =
+      static_cast<double>(recorder.peak(memory_figures().resident) - recorder.baseline()) /
+      static_cast<double>(phase.peak_live);
   recorder.resume();
   idle(idle_ms);
   phase.step("idle", rounds, 0);

@@ -88,7 +88,8 @@ void pop_all(void* p, Worker& w) {
   }
 }
 
-// A container as a row of functions over raw storage, so that itself it takes nothing from the heap.
+// A container as a row of functions over raw storage, so that itself it takes nothing from the
+// heap.
 struct ContainerType {
   std::string_view name;
   bool node_based;
@@ -296,9 +297,8 @@ class Cases {
     Case& c = cases_[count_++];
     c = {&container, test, allocation, strings, {}};
     char* at = c.series;
-    for (const std::string_view piece :
-         {container.name, std::string_view(" "), test,
-          std::string_view(strings == 3 ? " 3 strings" : "")}) {
+    for (const std::string_view piece : {container.name, std::string_view(" "), test,
+                                         std::string_view(strings == 3 ? " 3 strings" : "")}) {
       at = std::copy(piece.begin(), piece.end(), at);
     }
   }
@@ -328,8 +328,8 @@ int main(int argc, char** argv) {
       args.choice("test", {"all", "sequential", "threads", "at-once"}, "who pushes and pops");
   const uint64_t strings =
       args.number("strings", 0, 0, 0, 3, "captured by a functor: 2, 3, or 0 for both");
-  const auto allocation = args.choice("allocation", {"all", "malloc", "aligned", "padded"},
-                                      "what operator new does");
+  const auto allocation =
+      args.choice("allocation", {"all", "malloc", "aligned", "padded"}, "what operator new does");
   alignment = args.number("alignment", 32, 32, 16, 4096, "of aligned and padded; a power of two");
   args.done();
   if (alignment & (alignment - 1)) fail(kExitUsage, "queue: --alignment must be a power of two");

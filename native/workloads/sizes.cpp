@@ -52,9 +52,8 @@ class Sizes {
   static uint64_t block_count(const Plan& plan, uint64_t bytes) {
     const uint64_t room = machine_memory_bytes() / 2;
     const uint64_t footprint = (bytes + 15) / 16 * 16 + 16 + sizeof(void*);
-    return std::max<uint64_t>(
-        1, std::min({plan.total / bytes, room / footprint,
-                     plan.touched / std::min<uint64_t>(bytes, kPageBytes)}));
+    return std::max<uint64_t>(1, std::min({plan.total / bytes, room / footprint,
+                                           plan.touched / std::min<uint64_t>(bytes, kPageBytes)}));
   }
 
   void round(std::string_view variant, std::string_view series, uint64_t bytes, uint64_t round,
@@ -83,8 +82,8 @@ class Sizes {
     const uint64_t freed = now_ns();
     recorder_.pause();
     recorder_.take(sampler_);
-    const double ns = static_cast<double>(allocated - compacted + freed - free_began) /
-                      static_cast<double>(n);
+    const double ns =
+        static_cast<double>(allocated - compacted + freed - free_began) / static_cast<double>(n);
     if (first_ns == 0) first_ns = ns;
     recorder_
         .checkpoint({.variant = variant,
@@ -177,14 +176,13 @@ int main(int argc, char** argv) {
   const uint64_t size =
       args.bytes("size", 0, 0, 0, kGiB, "blocks of this size only; 0: sweep all sizes");
   Plan plan;
-  plan.total = args.bytes("total", 2 * kGiB, 8 * kGiB, kKiB, kTiB,
-                          "bytes allocated in a round");
+  plan.total = args.bytes("total", 2 * kGiB, 8 * kGiB, kKiB, kTiB, "bytes allocated in a round");
   plan.touched = args.bytes("touched", size ? kTiB : 48 * kMiB, kTiB, kPageBytes, kTiB,
                             "most bytes of the pages that a round writes to");
   plan.rounds = args.number("rounds", 5, 16, 1, 100'000, "rounds of a size");
   const auto variant = args.choice(
-      "variant", {"all", "malloc", "aligned", "alternating", "alternating-compact",
-                  "alternating-aligned"},
+      "variant",
+      {"all", "malloc", "aligned", "alternating", "alternating-compact", "alternating-aligned"},
       "malloc and aligned sweep the sizes");
   const uint64_t alignment = args.number("alignment", 64, 64, sizeof(void*), 1 << 20,
                                          "of aligned variants; a power of two");

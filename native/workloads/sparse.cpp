@@ -16,7 +16,8 @@
 using namespace lab;
 
 int main(int argc, char** argv) {
-  Arguments args("sparse", "fill, thin out to 1/10, 1/100, 1/1000, compact, fill again", argc, argv);
+  Arguments args("sparse", "fill, thin out to 1/10, 1/100, 1/1000, compact, fill again", argc,
+                 argv);
   const uint64_t live = args.bytes("live", 150'000'000, 500'000'000, 100'000, uint64_t{1} << 40,
                                    "bytes that are live when filled");
   const uint64_t idle_ms = args.number("idle-ms", 500, 10'000, 0, 600'000, "length of idling");

@@ -83,8 +83,9 @@ Checksum experiment(const Plan& plan, const Sources& sources, const Trim& trim,
       first = checksum;
       first_counts = counts;
     } else if (checksum.value() != first.value() || counts.tokens != first_counts.tokens) {
-      fail(kExitFailed, "tokens: a run found other tokens than the first one: the files changed "
-                        "meanwhile, or memory was corrupted");
+      fail(kExitFailed,
+           "tokens: a run found other tokens than the first one: the files changed "
+           "meanwhile, or memory was corrupted");
     }
     const double seconds = static_cast<double>(built - began + ended - free_began) * 1e-9;
     if (run == 0) first_seconds = seconds;
@@ -116,7 +117,9 @@ Checksum experiment(const Plan& plan, const Sources& sources, const Trim& trim,
   recorder.resume();
   trim();
   recorder
-      .checkpoint({.variant = plan.variant, .series = "after", .x_unit = "step",
+      .checkpoint({.variant = plan.variant,
+                   .series = "after",
+                   .x_unit = "step",
                    .live_bytes = tally.live_bytes})
       .add("step", "trimmed");
   return first;

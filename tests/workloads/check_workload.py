@@ -2,8 +2,8 @@
 """Runs one experiment of the lab in a tiny form and checks what it promises.
 
 Every line is a JSON object with the contracted keys; the figures are possible; the same seed asks
-the system's malloc and Loam for the same (the end line's checksum); bad usage ends with status 2 and
-a message, a full disk with status 1.
+the system's malloc and Loam for the same (the end line's checksum); bad usage ends with status 2
+and a message, a full disk with status 1.
 """
 
 import argparse

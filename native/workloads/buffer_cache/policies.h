@@ -24,9 +24,7 @@ struct Buffer {
   uint32_t bytes = 0;  // as it was allocated, whatever it serves now
 };
 
-inline Buffer from_heap(uint32_t bytes) {
-  return {lab::must(std::malloc(bytes), bytes), bytes};
-}
+inline Buffer from_heap(uint32_t bytes) { return {lab::must(std::malloc(bytes), bytes), bytes}; }
 inline void to_heap(Buffer b) { std::free(b.address); }
 
 constexpr uint32_t kMostDepth = 64;

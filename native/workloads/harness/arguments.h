@@ -139,7 +139,11 @@ class Arguments {
              suffix ? " (K, M or G may follow)" : "", ", not '", text, "'");
       }
     }
-    remember({.name = name, .help = help, .value = value, .quick = quick, .full = full,
+    remember({.name = name,
+              .help = help,
+              .value = value,
+              .quick = quick,
+              .full = full,
               .numeric = true});
     return value;
   }

@@ -20,8 +20,9 @@ inline void touch(void* block, size_t bytes) {
 // A null answer ends the experiment: its figures would describe another one.
 inline void* must(void* block, size_t bytes) {
   if (block != nullptr || bytes == 0) return block;
-  fail(kExitFailed, "workload: the allocator had no memory for a request; lower the sizes or "
-                    "counts (--help lists them)");
+  fail(kExitFailed,
+       "workload: the allocator had no memory for a request; lower the sizes or "
+       "counts (--help lists them)");
 }
 
 // A program at rest still does a little now and then, and heaps without a thread of their own

@@ -30,7 +30,9 @@ class JsonLine {
     for (size_t sent = 0; sent < used_;) {
       const ssize_t n = ::write(STDOUT_FILENO, buffer_ + sent, used_ - sent);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail(kExitFailed, "workload: cannot write results to standard output: ", strerror(errno));
+      if (n < 0) {
+        fail(kExitFailed, "workload: cannot write results to standard output: ", strerror(errno));
+      }
       sent += static_cast<size_t>(n);
     }
   }

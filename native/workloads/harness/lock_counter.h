@@ -33,9 +33,9 @@ class LockCounter {
   uint64_t collisions() const {
     uint64_t epoch = 1, sum = 0;
     mallctl_("epoch", nullptr, nullptr, &epoch, sizeof epoch);  // refreshes the statistics
-    for (const char* name : {"large", "extent_avail", "extents_dirty", "extents_muzzy",
-                             "extents_retained", "decay_dirty", "decay_muzzy", "base",
-                             "tcache_list"}) {
+    for (const char* name :
+         {"large", "extent_avail", "extents_dirty", "extents_muzzy", "extents_retained",
+          "decay_dirty", "decay_muzzy", "base", "tcache_list"}) {
       sum += of_all_arenas({"mutexes.", name, ".num_wait"});
     }
     unsigned bins = 0;

@@ -33,8 +33,8 @@ struct Checkpoint {
   uint64_t index = 0;
   uint64_t x = 0;
   std::string_view x_unit;
-  uint64_t operations = 0;   // since the last checkpoint
-  uint64_t live_bytes = 0;   // requested and not yet freed
+  uint64_t operations = 0;  // since the last checkpoint
+  uint64_t live_bytes = 0;  // requested and not yet freed
 };
 
 class Recorder {

@@ -87,8 +87,7 @@ class Table {
 // by the next part: tables mapped between checkpoints would be counted as the allocator's.
 class Scratch {
  public:
-  explicit Scratch(size_t bytes)
-      : data_(static_cast<char*>(map_memory(bytes))), capacity_(bytes) {}
+  explicit Scratch(size_t bytes) : data_(static_cast<char*>(map_memory(bytes))), capacity_(bytes) {}
 
   // Zeroed memory for `n` objects, which the caller constructs if they need it.
   template <typename T>
@@ -150,17 +149,18 @@ inline uint64_t proc_field_bytes(std::string_view text, std::string_view name) {
 }
 
 struct MemoryFigures {
-  uint64_t resident = 0;   // smaps_rollup Rss: exact, unlike statm, which is batched per CPU
-  uint64_t lazyfree = 0;   // part of `resident` that the kernel may take (MADV_FREE)
-  uint64_t huge = 0;       // part of `resident` in transparent huge pages
+  uint64_t resident = 0;  // smaps_rollup Rss: exact, unlike statm, which is batched per CPU
+  uint64_t lazyfree = 0;  // part of `resident` that the kernel may take (MADV_FREE)
+  uint64_t huge = 0;      // part of `resident` in transparent huge pages
 };
 
 inline MemoryFigures memory_figures() {
   static char buffer[4096];
   const auto text = read_proc("/proc/self/smaps_rollup", buffer, sizeof buffer);
   if (text.empty()) {
-    fail(kExitFailed, "workload: cannot read /proc/self/smaps_rollup (Linux 4.14 or newer, /proc "
-                      "mounted); resident memory cannot be measured");
+    fail(kExitFailed,
+         "workload: cannot read /proc/self/smaps_rollup (Linux 4.14 or newer, /proc "
+         "mounted); resident memory cannot be measured");
   }
   return {proc_field_bytes(text, "Rss:"), proc_field_bytes(text, "LazyFree:"),
           proc_field_bytes(text, "AnonHugePages:")};
@@ -207,9 +207,12 @@ inline Usage process_usage() {
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
   };
-  return {static_cast<uint64_t>(u.ru_minflt), static_cast<uint64_t>(u.ru_majflt),
-          static_cast<uint64_t>(u.ru_nvcsw),  static_cast<uint64_t>(u.ru_nivcsw),
-          seconds(u.ru_utime),                seconds(u.ru_stime)};
+  return {static_cast<uint64_t>(u.ru_minflt),
+          static_cast<uint64_t>(u.ru_majflt),
+          static_cast<uint64_t>(u.ru_nvcsw),
+          static_cast<uint64_t>(u.ru_nivcsw),
+          seconds(u.ru_utime),
+          seconds(u.ru_stime)};
 }
 
 }  // namespace lab

@@ -43,10 +43,10 @@ class Condition {
     int level;  // higher binds tighter
   };
   const Operator* binary_operator(int least) const {
-    static constexpr Operator kOperators[] = {
-        {"||", 0}, {"&&", 1}, {"|", 2},  {"^", 3},  {"&", 4}, {"==", 5}, {"!=", 5},
-        {"<", 6},  {">", 6},  {"<=", 6}, {">=", 6}, {"<<", 7}, {">>", 7}, {"+", 8},
-        {"-", 8},  {"*", 9},  {"/", 9},  {"%", 9}};
+    static constexpr Operator kOperators[] = {{"||", 0}, {"&&", 1}, {"|", 2},  {"^", 3}, {"&", 4},
+                                              {"==", 5}, {"!=", 5}, {"<", 6},  {">", 6}, {"<=", 6},
+                                              {">=", 6}, {"<<", 7}, {">>", 7}, {"+", 8}, {"-", 8},
+                                              {"*", 9},  {"/", 9},  {"%", 9}};
     if (at_ == tokens_.size() || tokens_[at_].kind != Kind::kPunctuator) return nullptr;
     for (const Operator& o : kOperators) {
       if (o.level >= least && tokens_[at_].is(o.text)) return &o;
@@ -158,7 +158,9 @@ class Condition {
     const char e = text[open + 2];
     if (is_digit(e)) {
       int64_t v = 0;
-      for (size_t i = open + 2; i < text.size() && is_digit(text[i]); ++i) v = v * 8 + text[i] - '0';
+      for (size_t i = open + 2; i < text.size() && is_digit(text[i]); ++i) {
+        v = v * 8 + text[i] - '0';
+      }
       return {v, false};
     }
     return {e == 'n' ? '\n' : e == 't' ? '\t' : e == 'r' ? '\r' : e, false};

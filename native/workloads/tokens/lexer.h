@@ -17,8 +17,8 @@
 
 namespace tokens {
 
-// kPaste is a ## in a macro's body, an operator; elsewhere, and where ## results from pasting, it is
-// an ordinary punctuator.
+// kPaste is a ## in a macro's body, an operator; elsewhere, and where ## results from pasting, it
+// is an ordinary punctuator.
 enum class Kind : uint8_t {
   kEnd,
   kIdentifier,
@@ -54,8 +54,8 @@ inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 inline constexpr auto kIdentifierStart = [] {
   std::array<bool, 256> start{};
   for (unsigned c = 0; c < 256; ++c) {
-    start[c] = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' ||
-               c >= 0x80;
+    start[c] =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c >= 0x80;
   }
   return start;
 }();
@@ -233,8 +233,8 @@ class Lexer {
   Kind number() {
     while (at_ < end_) {
       const char c = *at_;
-      if ((c == '+' || c == '-') && (at_[-1] == 'e' || at_[-1] == 'E' || at_[-1] == 'p' ||
-                                     at_[-1] == 'P')) {
+      if ((c == '+' || c == '-') &&
+          (at_[-1] == 'e' || at_[-1] == 'E' || at_[-1] == 'p' || at_[-1] == 'P')) {
         ++at_;
       } else if (c == '\'' && at_ + 1 < end_ && is_identifier_part(at_[1])) {
         at_ += 2;  // digit separator
@@ -282,9 +282,9 @@ class Lexer {
 
   Kind punctuator() {
     static constexpr std::string_view kThree[] = {"...", "<=>", "<<=", ">>=", "->*"};
-    static constexpr std::string_view kTwo[] = {"##", "::", "->", "<<", ">>", "<=", ">=",
-                                                "==", "!=", "&&", "||", "+=", "-=", "*=",
-                                                "/=", "%=", "&=", "|=", "^=", "++", "--", ".*"};
+    static constexpr std::string_view kTwo[] = {
+        "##", "::", "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",
+        "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "++", "--", ".*"};
     if (std::string_view("(){}[];,?~").find(*at_) != std::string_view::npos) {
       return ++at_, Kind::kPunctuator;  // most of them, and none begins a longer one
     }

@@ -28,8 +28,9 @@ struct LoamHeapPolicy {
   static void prepare() {
     heap_ = create_(nullptr);
     if (heap_ == nullptr || set_mode_(heap_, kLowFragmentation) != 0) {
-      lab::fail(lab::kExitFailed, "tokens: cannot create a private heap with its "
-                                  "low-fragmentation policy on");
+      lab::fail(lab::kExitFailed,
+                "tokens: cannot create a private heap with its "
+                "low-fragmentation policy on");
     }
   }
   static void end_run() {}

@@ -30,9 +30,8 @@ struct TextEqual {
 };
 
 template <typename Policy, typename T>
-using TextMap =
-    std::unordered_map<String<Policy>, T, TextHash, TextEqual,
-                       Allocator<std::pair<const String<Policy>, T>, Policy>>;
+using TextMap = std::unordered_map<String<Policy>, T, TextHash, TextEqual,
+                                   Allocator<std::pair<const String<Policy>, T>, Policy>>;
 
 template <typename Policy>
 struct Macro {
@@ -220,8 +219,8 @@ class Expander {
       const bool after = i > 0 && macro.body[i - 1].kind == Kind::kPaste;
       const bool before = i + 1 < macro.body.size() && macro.body[i + 1].kind == Kind::kPaste;
       if (after || before) {
-        const bool comma = after && i > 1 && macro.body[i - 2].is(",") && macro.variadic &&
-                           p + 1 == none;
+        const bool comma =
+            after && i > 1 && macro.body[i - 2].is(",") && macro.variadic && p + 1 == none;
         if (comma) {  // GNU: `, ## rest` drops the comma if there is no rest, never pastes
           result.pop_back();
           if (arguments[p].empty()) {

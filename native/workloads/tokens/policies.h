@@ -66,8 +66,9 @@ struct NullPolicy {
   static void* allocate(size_t n) {
     n = round_up_16(n);
     if (kLump - used_ < n) {
-      lab::fail(lab::kExitFailed, "tokens: one run does not fit the null allocator's 1 GiB; "
-                                  "lower --files or --repeat");
+      lab::fail(lab::kExitFailed,
+                "tokens: one run does not fit the null allocator's 1 GiB; "
+                "lower --files or --repeat");
     }
     void* p = lump_ + used_;
     used_ += n;
@@ -183,17 +184,13 @@ struct Allocator {
   T* allocate(size_t n) {
     const size_t bytes = n * sizeof(T);
     void* p = nullptr;
-    tally.sampler.run([&] {
-      p = kNode ? Policy::allocate_node(bytes) : Policy::allocate(bytes);
-    });
+    tally.sampler.run([&] { p = kNode ? Policy::allocate_node(bytes) : Policy::allocate(bytes); });
     tally.allocated(bytes);
     return static_cast<T*>(p);
   }
   void deallocate(T* p, size_t n) {
     const size_t bytes = n * sizeof(T);
-    tally.sampler.run([&] {
-      kNode ? Policy::free_node(p, bytes) : Policy::free(p, bytes);
-    });
+    tally.sampler.run([&] { kNode ? Policy::free_node(p, bytes) : Policy::free(p, bytes); });
     tally.freed(bytes);
   }
   template <typename U>

@@ -316,15 +316,14 @@ class Preprocessor {
   // __has_include, __has_builtin and __has_attribute, as GCC 12 answers where headers ask.
   bool has(std::string_view what, std::string_view argument) {
     if (what.starts_with("__has_include")) {
-      return argument.size() > 2 &&
-             !locate(argument.substr(1, argument.size() - 2), argument[0] == '"',
-                     what.ends_with("_next"))
-                  .first.empty();
+      return argument.size() > 2 && !locate(argument.substr(1, argument.size() - 2),
+                                            argument[0] == '"', what.ends_with("_next"))
+                                         .first.empty();
     }
     if (what == "__has_builtin") {
       return (argument.starts_with("__builtin_") && argument != "__builtin_fclose") ||
-             argument == "__is_same" ||
-             argument == "__is_aggregate" || argument == "__is_layout_compatible" ||
+             argument == "__is_same" || argument == "__is_aggregate" ||
+             argument == "__is_layout_compatible" ||
              argument == "__is_pointer_interconvertible_base_of" ||
              argument == "__has_unique_object_representations";
     }

@@ -100,7 +100,7 @@ inline constexpr size_t kMostFolders = 8;
 
 struct Unit {
   std::string_view name;
-  std::string_view text = {};   // the source: lines of #include <...>
+  std::string_view text = {};  // the source: lines of #include <...>
   bool cplusplus = false;
   bool windows = false;
   std::string_view folders[kMostFolders] = {};
@@ -189,8 +189,8 @@ class Sources {
     }
     unit.text = source_.finish();
     unit.folders[0] = cplusplus_;
-    unit.folders[1] = text("/usr/include/", triple_, "/c++/",
-                           cplusplus_.substr(cplusplus_.rfind('/') + 1));
+    unit.folders[1] =
+        text("/usr/include/", triple_, "/c++/", cplusplus_.substr(cplusplus_.rfind('/') + 1));
     unit.folders[2] = text(cplusplus_, "/backward");
     append_system_folders(unit, 3);
     if (named_ != 0) units_[count_++] = unit;
@@ -199,19 +199,37 @@ class Sources {
   void add_c() {
     // The C library's and the kernel's own; other packages' headers would differ by machine.
     static constexpr std::string_view kPlain[] = {
-        "aio.h", "alloca.h", "ar.h", "argp.h", "argz.h", "arpa/inet.h", "assert.h", "byteswap.h",
-        "complex.h", "cpio.h", "crypt.h", "ctype.h", "dirent.h", "dlfcn.h", "elf.h", "endian.h",
-        "envz.h", "err.h", "errno.h", "error.h", "execinfo.h", "fcntl.h", "fenv.h", "fmtmsg.h",
-        "fnmatch.h", "fstab.h", "fts.h", "ftw.h", "getopt.h", "glob.h", "grp.h", "iconv.h",
-        "ifaddrs.h", "inttypes.h", "langinfo.h", "libgen.h", "limits.h", "link.h", "locale.h",
-        "malloc.h", "math.h", "mntent.h", "monetary.h", "mqueue.h", "net/ethernet.h", "net/if.h",
-        "net/if_arp.h", "net/route.h", "netdb.h", "netinet/icmp6.h", "netinet/in.h",
-        "netinet/ip.h", "netinet/ip6.h", "netinet/ip_icmp.h", "netinet/tcp.h", "netinet/udp.h",
-        "nl_types.h", "obstack.h", "paths.h", "poll.h", "printf.h", "pthread.h", "pty.h", "pwd.h",
-        "regex.h", "resolv.h", "sched.h", "search.h", "semaphore.h", "setjmp.h", "shadow.h",
-        "signal.h", "spawn.h", "stdio.h", "stdlib.h", "string.h", "strings.h", "syslog.h",
-        "tar.h", "termios.h", "tgmath.h", "threads.h", "time.h", "uchar.h", "ucontext.h",
-        "ulimit.h", "unistd.h", "utime.h", "utmpx.h", "wchar.h", "wctype.h", "wordexp.h"};
+        "aio.h",         "alloca.h",        "ar.h",
+        "argp.h",        "argz.h",          "arpa/inet.h",
+        "assert.h",      "byteswap.h",      "complex.h",
+        "cpio.h",        "crypt.h",         "ctype.h",
+        "dirent.h",      "dlfcn.h",         "elf.h",
+        "endian.h",      "envz.h",          "err.h",
+        "errno.h",       "error.h",         "execinfo.h",
+        "fcntl.h",       "fenv.h",          "fmtmsg.h",
+        "fnmatch.h",     "fstab.h",         "fts.h",
+        "ftw.h",         "getopt.h",        "glob.h",
+        "grp.h",         "iconv.h",         "ifaddrs.h",
+        "inttypes.h",    "langinfo.h",      "libgen.h",
+        "limits.h",      "link.h",          "locale.h",
+        "malloc.h",      "math.h",          "mntent.h",
+        "monetary.h",    "mqueue.h",        "net/ethernet.h",
+        "net/if.h",      "net/if_arp.h",    "net/route.h",
+        "netdb.h",       "netinet/icmp6.h", "netinet/in.h",
+        "netinet/ip.h",  "netinet/ip6.h",   "netinet/ip_icmp.h",
+        "netinet/tcp.h", "netinet/udp.h",   "nl_types.h",
+        "obstack.h",     "paths.h",         "poll.h",
+        "printf.h",      "pthread.h",       "pty.h",
+        "pwd.h",         "regex.h",         "resolv.h",
+        "sched.h",       "search.h",        "semaphore.h",
+        "setjmp.h",      "shadow.h",        "signal.h",
+        "spawn.h",       "stdio.h",         "stdlib.h",
+        "string.h",      "strings.h",       "syslog.h",
+        "tar.h",         "termios.h",       "tgmath.h",
+        "threads.h",     "time.h",          "uchar.h",
+        "ucontext.h",    "ulimit.h",        "unistd.h",
+        "utime.h",       "utmpx.h",         "wchar.h",
+        "wctype.h",      "wordexp.h"};
     Unit unit{.name = "c"};
     named_ = 0;
     for (const auto name : kPlain) {
