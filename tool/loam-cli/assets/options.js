@@ -137,13 +137,14 @@ Loam.options = (() => {
       .filter((row) => row.point)
       .sort((a, b) => b.point.y - a.point.y)
       .map(({ item, point }) => {
-        const range = point.count > 1 && point.low !== point.high
-          ? ` <small>(${value(chart.y.unit, point.low)} to ${value(chart.y.unit, point.high)})</small>`
-          : "";
+        const [low, high] = [point.low, point.high].map((v) => value(chart.y.unit, v));
+        const range = point.low === point.high ? "" : ` <small>(${low} to ${high})</small>`;
         return `<div>${item.marker}${text(item.seriesName)}: `
           + `<b>${value(chart.y.unit, point.y)}</b>${range}</div>`;
       });
-    const head = chart.kind === "scatter" ? `${text(chart.x.label)} ${place}` : text(place) + text(unit);
+    const head = chart.kind === "scatter"
+      ? `${text(chart.x.label)} ${place}`
+      : text(place) + text(unit);
     return `<div><b>${head}</b></div>${rows.join("")}`;
   };
 
@@ -160,7 +161,9 @@ Loam.options = (() => {
       backgroundColor: "transparent",
       textStyle: { fontFamily: "system-ui, sans-serif", color: colours.ink },
       aria: { enabled: true, decal: { show: isBars(chart) } },
-      title: legend ? { text: chart.title, textStyle: { color: colours.ink, fontSize: 16 } } : undefined,
+      title: legend
+        ? { text: chart.title, textStyle: { color: colours.ink, fontSize: 16 } }
+        : undefined,
       legend: legend
         ? { bottom: 0, data: shown.map((c) => c.label), textStyle: { color: colours.ink } }
         : { show: false },

@@ -72,8 +72,8 @@
 
   const csv = (chart) => {
     const cell = (v) => (/[",\n]/.test(v) ? `"${String(v).replace(/"/g, '""')}"` : v);
-    const head = ["curve", "allocator", "variant", chart.x.label || "place", "median", "low", "high",
-      "rounds"];
+    const x = chart.x.label || "place";
+    const head = ["curve", "allocator", "variant", x, "median", "low", "high", "rounds"];
     const rows = chart.curves.flatMap((c) => c.points.map((p) =>
       [c.label, c.allocator, c.variant, place(chart, p.x), p.y, p.low, p.high, p.count]));
     return [head, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
@@ -115,9 +115,12 @@
         chart.x.categories ? chart.x.categories[x] : Number(x).toLocaleString("en"),
         ...chart.curves.map((c) => value(chart.y.unit, c.points.find((p) => p.x === x)?.y)),
       ]);
-    const cells = (tag, row) => row.map((v, i) =>
-      `<${i ? tag : "th"} class="${i ? "number" : ""}" scope="${tag === "th" ? "col" : i ? "" : "row"}">`
-      + `${text(v)}</${i ? tag : "th"}>`).join("");
+    const cell = (tag, v, i) => {
+      if (i && tag === "td") return `<td class="number">${text(v)}</td>`;
+      const scope = tag === "td" ? "row" : "col";
+      return `<th class="${i ? "number" : ""}" scope="${scope}">${text(v)}</th>`;
+    };
+    const cells = (tag, row) => row.map((v, i) => cell(tag, v, i)).join("");
     return `<table><thead><tr>${cells("th", head)}</tr></thead><tbody>${
       rows.map((row) => `<tr>${cells("td", row)}</tr>`).join("")}</tbody></table>`;
   };

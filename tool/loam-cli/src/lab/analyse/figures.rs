@@ -104,11 +104,12 @@ impl<'v> FigureTable<'v> {
 }
 
 fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
-    let base = view.base_row();
     let mut cells: Vec<Option<Cell>> = view
         .rows
         .iter()
-        .map(|row| {
+        .enumerate()
+        .map(|(index, row)| {
+            let base = view.base_of(index).map(|base| &view.rows[base]);
             Some(Cell {
                 value: Summary::of(&row.values(figure.of))?,
                 ratio: base.and_then(|base| Summary::of(&row.ratios(base, figure.of))),
@@ -116,29 +117,32 @@ fn column(view: &View, figure: &Figure) -> Vec<Option<Cell>> {
             })
         })
         .collect();
-    // Only allocators compete: a null allocator that frees nothing would always be the fastest.
-    let variant = view.base_row().map(|row| row.variant.as_str());
-    let competes = |index: usize| Some(view.rows[index].variant.as_str()) == variant;
-    let medians = || {
-        let all = cells
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| competes(*index));
-        all.filter_map(|(_, cell)| cell.map(|cell| cell.value.median))
-    };
-    let best = match figure.better {
-        Better::Higher => medians().reduce(f64::max),
-        Better::Lower => medians().reduce(f64::min),
-        Better::Neither => None,
-    };
-    // Nobody is best where all are equal.
-    let differ = medians().any(|median| Some(median) != best);
-    for (index, cell) in cells.iter_mut().enumerate() {
-        if let Some(cell) = cell {
-            cell.is_best = differ && competes(index) && best == Some(cell.value.median);
+    for index in 0..cells.len() {
+        let is_best = is_best(view, figure, &cells, index);
+        if let Some(cell) = &mut cells[index] {
+            cell.is_best = is_best;
         }
     }
     cells
+}
+
+/// Whether nobody of the same variant is better and somebody is worse. Only allocators under the
+/// same variant compete: a null allocator that frees nothing would always be the fastest.
+fn is_best(view: &View, figure: &Figure, cells: &[Option<Cell>], index: usize) -> bool {
+    let Some(own) = cells[index].map(|cell| cell.value.median) else {
+        return false;
+    };
+    let rivals = || {
+        let same = |other: &usize| view.rows[*other].variant == view.rows[index].variant;
+        let medians = |other: usize| cells[other].map(|cell| cell.value.median);
+        (0..cells.len()).filter(same).filter_map(medians)
+    };
+    let is_worse = |other: f64| match figure.better {
+        Better::Higher => other < own,
+        Better::Lower => other > own,
+        Better::Neither => false,
+    };
+    rivals().any(is_worse) && rivals().all(|other| other == own || is_worse(other))
 }
 
 /// Operations of these points by the time that they took.

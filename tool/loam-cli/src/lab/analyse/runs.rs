@@ -166,6 +166,19 @@ impl<'a> View<'a> {
         self.base.map(|index| &self.rows[index])
     }
 
+    /// The row that a row is compared with: the same variant on the base's allocator, if that was
+    /// measured; else the base itself.
+    pub fn base_of(&self, row: usize) -> Option<usize> {
+        let base = self.base?;
+        let (row, base_row) = (&self.rows[row], &self.rows[base]);
+        if row.allocator == base_row.allocator {
+            return Some(base);
+        }
+        let is_partner =
+            |other: &Row| other.variant == row.variant && other.allocator == base_row.allocator;
+        Some(self.rows.iter().position(is_partner).unwrap_or(base))
+    }
+
     /// Rows of the allocators themselves, in contrast to other designs of the program.
     pub fn plain_rows(&self) -> impl Iterator<Item = &Row> {
         let variant = self
@@ -272,72 +285,4 @@ fn sort_as_planned(rows: &mut [Row], results: &Results) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(values: &[(u32, f64, bool)]) -> Row {
-        let run = |(round, value, noisy): &(u32, f64, bool)| Run {
-            round: *round,
-            noisy: *noisy,
-            series: Vec::new(),
-            end: Map::from_iter([("figure".to_owned(), Value::from(*value))]),
-        };
-        let runs = values.iter().map(run).collect();
-        let mut row = Row {
-            variant: PLAIN.to_owned(),
-            allocator: "a".to_owned(),
-            runs,
-            left_out: Vec::new(),
-        };
-        leave_out_noisy(&mut row);
-        row
-    }
-
-    fn figure(run: &Run) -> Option<f64> {
-        run.end["figure"].as_f64()
-    }
-
-    #[test]
-    fn noisy_runs_do_not_count_where_quiet_ones_are_at_least_half() {
-        assert_eq!(
-            row(&[(0, 1.0, false), (1, 9.0, true)]).values(figure),
-            [1.0]
-        );
-        let mostly_noisy = row(&[(0, 1.0, false), (1, 8.0, true), (2, 9.0, true)]);
-        assert_eq!(mostly_noisy.values(figure), [1.0, 8.0, 9.0]);
-        assert_eq!(row(&[(0, 9.0, true)]).values(figure), [9.0]);
-    }
-
-    #[test]
-    fn ratios_are_formed_within_a_round() {
-        let base = row(&[(0, 1.0, false), (1, 10.0, false), (2, 0.0, false)]);
-        let other = row(&[
-            (1, 20.0, false),
-            (0, 3.0, false),
-            (2, 5.0, false),
-            (7, 1.0, false),
-        ]);
-        assert_eq!(
-            other.ratios(&base, figure),
-            [2.0, 3.0],
-            "no partner and no zero"
-        );
-    }
-
-    #[test]
-    fn noise_in_different_rounds_does_not_tear_pairs_apart() {
-        let base = row(&[(0, 1.0, true), (1, 2.0, false)]);
-        let other = row(&[(0, 2.0, false), (1, 4.0, true)]);
-        assert_eq!(
-            other.ratios(&base, figure),
-            [2.0, 2.0],
-            "no pair is quiet, so both count"
-        );
-        let quiet = row(&[(0, 2.0, false), (1, 6.0, false)]);
-        assert_eq!(
-            quiet.ratios(&base, figure),
-            [3.0],
-            "half of the pairs are quiet"
-        );
-    }
-}
+mod tests;

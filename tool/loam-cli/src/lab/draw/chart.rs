@@ -3,13 +3,11 @@
 
 use serde::Serialize;
 
+pub use super::axis::{fitting_axis, steps_axis, x_axis, Axis};
+
 use crate::lab::analyse::runs::{Row, Run, View};
 use crate::lab::analyse::stats;
 use crate::lab::results::lines::Checkpoint;
-use crate::output::units::Unit;
-
-/// An axis whose largest value is this many times its smallest is drawn logarithmically.
-const LOG_FROM: f64 = 64.0;
 
 /// How a chart is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,20 +17,6 @@ pub enum Kind {
     Lines,
     /// One point an allocator, with error bars.
     Scatter,
-}
-
-/// An axis.
-#[derive(Debug, Clone, Serialize)]
-pub struct Axis {
-    /// Its name.
-    pub label: String,
-    /// How its values are written.
-    pub unit: Unit,
-    /// Whether it is logarithmic.
-    pub log: bool,
-    /// Names of the places on an axis of categories; x is then an index.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub categories: Option<Vec<String>>,
 }
 
 /// A point of a curve.
@@ -83,28 +67,6 @@ pub struct Chart {
     pub y: Axis,
     /// What is drawn.
     pub curves: Vec<Curve>,
-}
-
-impl Axis {
-    /// A linear axis.
-    pub fn of(label: &str, unit: Unit) -> Axis {
-        Axis {
-            label: label.to_owned(),
-            unit,
-            log: false,
-            categories: None,
-        }
-    }
-
-    /// An axis of named places.
-    pub fn categories(label: &str, names: Vec<String>) -> Axis {
-        Axis {
-            label: label.to_owned(),
-            unit: Unit::Count,
-            log: false,
-            categories: Some(names),
-        }
-    }
 }
 
 impl Chart {
@@ -270,45 +232,4 @@ pub fn trade(view: &View, x: fn(&Run) -> Option<f64>, y: fn(&Run) -> Option<f64>
             }
         })
         .collect()
-}
-
-/// The x axis of a series, logarithmic where its points are spread that way.
-pub fn x_axis(view: &View, series: &str) -> Axis {
-    let points = || {
-        view.rows
-            .iter()
-            .flat_map(|row| &row.runs)
-            .filter_map(|run| run.series(series))
-            .flat_map(|series| &series.points)
-    };
-    let unit = points()
-        .map(|point| point.x_unit.as_str())
-        .find(|unit| !unit.is_empty());
-    let xs = || points().filter_map(|point| point.x);
-    let (low, high) = (xs().reduce(f64::min), xs().reduce(f64::max));
-    let is_wide = low
-        .zip(high)
-        .is_some_and(|(low, high)| low > 0.0 && high / low >= LOG_FROM);
-    Axis {
-        log: is_wide,
-        ..Axis::of(unit.unwrap_or("checkpoint"), Unit::Count)
-    }
-}
-
-/// The x axis of a series whose points are named steps.
-pub fn steps_axis(view: &View, series: &str) -> Axis {
-    let longest = view
-        .rows
-        .iter()
-        .flat_map(|row| &row.runs)
-        .filter_map(|run| run.series(series))
-        .max_by_key(|series| series.points.len());
-    let names = longest.map(|series| {
-        let name = |(index, point): (usize, &Checkpoint)| {
-            let step = point.extra.get("step").and_then(serde_json::Value::as_str);
-            step.map_or_else(|| format!("step {}", index + 1), str::to_owned)
-        };
-        series.points.iter().enumerate().map(name).collect()
-    });
-    Axis::categories("", names.unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! What people see: the terminal's table and the HTML report. Everything is drawn from a results
 //! file; nothing here measures.
 
+mod axis;
 pub mod chart;
 mod html;
 mod method;

@@ -74,33 +74,26 @@ pub fn faults() -> Figure {
 
 /// A row in words.
 pub fn sentence(table: &FigureTable, row: usize) -> String {
-    let Some(base) = table.view.base_row() else {
-        return String::new();
-    };
     if table.view.base == Some(row) {
-        let speed = table
-            .cell(row, "speed")
-            .map(|cell| Unit::PerSecond.show(cell.value.median));
-        let peak = table
-            .cell(row, "peak")
-            .map(|cell| Unit::Bytes.show(cell.value.median));
-        let parts: Vec<String> = [
-            speed.map(|text| format!("{text} operations")),
-            peak.map(|text| format!("{text} at the peak")),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        return format!("what the others are compared with: {}.", parts.join(", "));
+        return phrases::reference(&reference_parts(table, row));
     }
+    let base = phrases::call_base(table.view, row);
     let ratio = |id| table.cell(row, id).and_then(|cell| cell.ratio);
-    let speed = ratio("speed").map(|ratio| phrases::speed(&ratio, &base.allocator));
-    let memory = ratio("peak").map(|ratio| phrases::memory(&ratio, &base.allocator));
+    let speed = ratio("speed").map(|ratio| phrases::speed(&ratio, &base));
+    let memory = ratio("peak").map(|ratio| phrases::memory(&ratio, &base));
     let parts: Vec<String> = [speed, memory].into_iter().flatten().collect();
     if parts.is_empty() {
-        return "ran, but shares no figure with the system's malloc.".to_owned();
+        return format!("ran, but shares no figure with {base}.");
     }
     parts.join("; ") + "."
+}
+
+/// Speed and peak of the row that all others refer to.
+pub fn reference_parts(table: &FigureTable, row: usize) -> Vec<String> {
+    let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
+    let speed = value("speed").map(|v| format!("{} operations", Unit::PerSecond.show(v)));
+    let peak = value("peak").map(|v| format!("{} at the peak", Unit::Bytes.show(v)));
+    [speed, peak].into_iter().flatten().collect()
 }
 
 /// What was found altogether.
@@ -164,7 +157,7 @@ fn over_x(view: &View, series: &str, key: &str, title: &str, unit: Unit) -> Vec<
     let all = chart::curves(view, |_| true, series, |point| point.number(key));
     let y = Axis::of(title, unit);
     if all.len() <= MOST_CURVES {
-        let x = chart::x_axis(view, series);
+        let x = chart::fitting_axis(view, series);
         return Chart::lines(view, &format!("{series}-{key}"), title, reading, x, y, all)
             .into_iter()
             .collect();
@@ -187,7 +180,7 @@ fn over_x(view: &View, series: &str, key: &str, title: &str, unit: Unit) -> Vec<
                 &id,
                 &title,
                 reading,
-                chart::x_axis(view, series),
+                chart::fitting_axis(view, series),
                 y.clone(),
                 part,
             )

@@ -1,8 +1,9 @@
 //! Findings in plain words, said the same way everywhere.
 
 use crate::lab::analyse::figures::{Better, FigureTable};
+use crate::lab::analyse::runs::View;
 use crate::lab::analyse::stats::{Method, Summary};
-use crate::output::units::{decimal, Unit};
+use crate::output::units::Unit;
 
 /// Differences below this are not put into words as differences, however sure they are.
 const WORTH_SAYING: f64 = 0.02;
@@ -16,17 +17,24 @@ pub fn call(label: &str) -> String {
     }
 }
 
-/// The same at the start of a sentence.
-pub fn call_first(label: &str) -> String {
-    capitalise(&call(label))
+/// What a row is compared with, in words.
+pub fn call_base(view: &View, row: usize) -> String {
+    let Some(base) = view.base_of(row).map(|base| &view.rows[base]) else {
+        return "nothing".to_owned();
+    };
+    if !base.is_plain() {
+        format!("{} under {}", base.variant, call(&base.allocator))
+    } else if view.rows[row].allocator == base.allocator {
+        // Another design of the program, on the same allocator.
+        "plain malloc".to_owned()
+    } else {
+        call(&base.allocator)
+    }
 }
 
-/// Capital first letter; names of allocators that are written small stay small.
-pub fn capitalise(text: &str) -> String {
-    match text.strip_prefix("the ") {
-        Some(rest) => format!("The {rest}"),
-        None => text.to_owned(),
-    }
+/// The sentence of the row that all others refer to.
+pub fn reference(parts: &[String]) -> String {
+    format!("what the others are compared with: {}.", parts.join(", "))
 }
 
 /// `(1.88 to 1.97)`, or a warning where there is a single value.
@@ -58,13 +66,12 @@ pub fn differs(ratio: &Summary) -> bool {
 pub fn speed(ratio: &Summary, base: &str) -> String {
     if differs(ratio) {
         format!(
-            "{} times as fast as {}{}",
+            "{} times as fast as {base}{}",
             number(ratio.median),
-            call(base),
             interval(ratio)
         )
     } else {
-        format!("as fast as {}{}", call(base), interval(ratio))
+        format!("as fast as {base}{}", interval(ratio))
     }
 }
 
@@ -72,13 +79,12 @@ pub fn speed(ratio: &Summary, base: &str) -> String {
 pub fn memory(ratio: &Summary, base: &str) -> String {
     if differs(ratio) {
         format!(
-            "peaks at {} times the memory of {}{}",
+            "peaks at {} times the memory of {base}{}",
             number(ratio.median),
-            call(base),
             interval(ratio)
         )
     } else {
-        format!("peaks at the same memory as {}", call(base))
+        format!("peaks at the same memory as {base}")
     }
 }
 
@@ -120,16 +126,6 @@ pub fn leader(table: &FigureTable, id: &str, adjective: &str) -> Option<String> 
     Some(text + ".")
 }
 
-/// `3 of 3 rounds`
-pub fn rounds(count: usize) -> String {
-    crate::output::words::count(count, "round")
-}
-
-/// A count of operations, faults or the like.
-pub fn amount(value: f64) -> String {
-    decimal(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,12 +134,12 @@ mod tests {
     fn a_difference_within_the_noise_is_not_called_one() {
         let unsure = Summary::of(&[0.97, 1.01, 1.05]).unwrap();
         assert_eq!(
-            speed(&unsure, "system"),
+            speed(&unsure, &call("system")),
             "as fast as the system's malloc (0.97 to 1.05)"
         );
         let sure = Summary::of(&[1.88, 1.93, 1.97]).unwrap();
         assert_eq!(
-            speed(&sure, "system"),
+            speed(&sure, &call("system")),
             "1.93 times as fast as the system's malloc (1.88 to 1.97)"
         );
         let tiny = Summary::of(&[1.010, 1.011, 1.012]).unwrap();

@@ -126,7 +126,7 @@ impl Store {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         tempfile::Builder::new()
             .prefix(".loam-lab-")
-            // Like any file that a program creates; the default would be readable by its owner only.
+            // Like any file that a program creates; the default is for its owner only.
             .permissions(fs::Permissions::from_mode(0o666))
             .tempfile_in(dir.unwrap_or(Path::new(".")))
     }

@@ -1,16 +1,15 @@
 //! `tokens`: the preprocessor that got slower every run.
 
-use super::phrases;
+mod findings;
+
 use super::{generic, CaseContext, Experiment};
 use crate::lab::analyse::figures::{Better, Figure, FigureTable};
 use crate::lab::analyse::runs::{Row, Run, View, PLAIN};
-use crate::lab::analyse::stats::{Method, Summary};
 use crate::lab::args::Form;
 use crate::lab::draw::chart::{self, Axis, Chart};
 use crate::lab::results::lines::Checkpoint;
 use crate::lab::results::Case;
 use crate::output::units::Unit;
-use crate::output::words;
 
 /// The preprocessor that got slower every run.
 pub struct Tokens;
@@ -22,9 +21,6 @@ const AFTER: &str = "after";
 const DESIGNS: [&str; 3] = ["null", "pool", "arena"];
 /// Its last cure: a private low-fragmentation heap, which only this project's library offers.
 const PRIVATE_HEAP: &str = "loam-lfh";
-
-/// The article's program slowed by 40 % a run; anything above this is worth naming.
-const SLOWED: f64 = 1.05;
 
 fn runs(run: &Run) -> Option<&[Checkpoint]> {
     run.series(MAIN).map(|series| series.points.as_slice())
@@ -125,45 +121,11 @@ impl Experiment for Tokens {
     }
 
     fn sentence(&self, table: &FigureTable, row: usize) -> String {
-        let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
-        let trend = table
-            .cell(row, "steady")
-            .map(|cell| trend(&cell.value))
-            .unwrap_or_default();
-        let freed = value("freed").map(|bytes| format!("keeps {}", Unit::Bytes.show(bytes)));
-        let mut parts = Vec::new();
-        match table.view.base_row() {
-            Some(base) if table.view.base != Some(row) => {
-                // The ratio is one of times; a speed reads better.
-                if let Some(ratio) = table.cell(row, "seconds").and_then(|cell| cell.ratio) {
-                    parts.push(phrases::speed(&ratio.inverse(), &base.allocator));
-                }
-            }
-            _ => {
-                let total = value("seconds").map(|seconds| Unit::Seconds.show(seconds));
-                parts.push(format!(
-                    "what the others are compared with: {}",
-                    total.unwrap_or_else(|| "no time".to_owned())
-                ));
-            }
-        }
-        parts.push(trend);
-        parts.extend(freed);
-        parts.retain(|part| !part.is_empty());
-        parts.join("; ") + "."
+        findings::sentence(table, row)
     }
 
     fn findings(&self, table: &FigureTable) -> Vec<String> {
-        let mut findings = Vec::new();
-        findings.extend(phrases::leader(table, "seconds", "Fastest over all runs"));
-        findings.push(who_slows(table));
-        findings.extend(designs(table));
-        findings.extend(phrases::leader(
-            table,
-            "freed",
-            "After the last run, with everything freed, the smallest process",
-        ));
-        findings
+        findings::all(table)
     }
 
     fn charts(&self, view: &View) -> Vec<Chart> {
@@ -232,86 +194,4 @@ impl Experiment for Tokens {
         .flatten()
         .collect()
     }
-}
-
-/// Slower by more than is worth naming, and by more than its own uncertainty.
-fn is_slowed(ratio: &Summary) -> bool {
-    ratio.median > SLOWED && (ratio.method == Method::Single || ratio.low > 1.0)
-}
-
-fn is_quicker(ratio: &Summary) -> bool {
-    ratio.median < 2.0 - SLOWED && (ratio.method == Method::Single || ratio.high < 1.0)
-}
-
-fn trend(ratio: &Summary) -> String {
-    let percent = (ratio.median - 1.0) * 100.0;
-    if is_slowed(ratio) {
-        format!("the last run takes {percent:.0}% longer than the second")
-    } else if is_quicker(ratio) {
-        format!("the last run takes {:.0}% less than the second", -percent)
-    } else {
-        "runs stay equally fast".to_owned()
-    }
-}
-
-fn who_slows(table: &FigureTable) -> String {
-    let mut slowed = Vec::new();
-    for (index, row) in table
-        .view
-        .rows
-        .iter()
-        .enumerate()
-        .filter(|(_, row)| row.variant == PLAIN)
-    {
-        let Some(cell) = table.cell(index, "steady") else {
-            continue;
-        };
-        if is_slowed(&cell.value) {
-            let percent = (cell.value.median - 1.0) * 100.0;
-            slowed.push(format!(
-                "{} (by {percent:.0}%)",
-                phrases::call(&row.allocator)
-            ));
-        }
-    }
-    if slowed.is_empty() {
-        "No allocator's last run takes more than 5% longer than its second: the article's \
-         slow-down is not seen here."
-            .to_owned()
-    } else {
-        format!(
-            "The last run takes longer than the second under {}.",
-            words::list(&slowed)
-        )
-    }
-}
-
-/// The article: the null allocator doubled the speed.
-fn designs(table: &FigureTable) -> Option<String> {
-    let said: Vec<String> = table
-        .view
-        .rows
-        .iter()
-        .enumerate()
-        .filter(|(_, row)| row.variant != PLAIN)
-        .filter_map(|(index, row)| {
-            let ratio = table.cell(index, "seconds")?.ratio?;
-            let name = match row.variant.as_str() {
-                "null" => "never freeing",
-                "pool" => "a block pool",
-                "arena" => "an arena",
-                PRIVATE_HEAP => "a private low-fragmentation heap",
-                other => other,
-            };
-            Some(format!("{name} {:.2} times", 1.0 / ratio.median))
-        })
-        .collect();
-    let base = table.view.base_row()?;
-    (!said.is_empty()).then(|| {
-        format!(
-            "Against plain malloc on {}, the article's other designs reach this speed: {}.",
-            phrases::call(&base.allocator),
-            words::list(&said)
-        )
-    })
 }
