@@ -20,7 +20,7 @@ inline constexpr unsigned kRegionShift = 30;
 inline constexpr size_t kRegionBytes = size_t{1} << kRegionShift;
 inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
 inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
-inline constexpr unsigned kAddressBits = 47;  // user space of x86-64; aarch64's 48th bit is never asked for
+inline constexpr unsigned kAddressBits = 48;  // user space: 47 bits on x86-64, 48 on aarch64
 
 /// A number of 4 KiB heap pages.
 struct Pages {

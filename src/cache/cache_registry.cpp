@@ -20,9 +20,11 @@ static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece, "a cache is o
 
 ThreadCache* CacheRegistry::start_thread() {
   ThreadCache* cache;
+  bool hooked;
   {
     Lock lock(mutex_);
     if (!exit_hook_) exit_hook_ = os::register_thread_exit(&end_thread);
+    hooked = exit_hook_;
     cache = spare_;
     if (cache != nullptr) {
       spare_ = cache->next;
@@ -37,8 +39,9 @@ ThreadCache* CacheRegistry::start_thread() {
     ++threads_;
   }
   current_cache = cache;
-  // After the cache is in place: the C library may allocate in here.
-  os::arm_thread_exit(cache);
+  // After the cache is in place: the C library may allocate in here. Without a hook (a program that uses up
+  // all keys) an ended thread's cache stays as it is until a fork() adopts it.
+  if (hooked) os::arm_thread_exit(cache);
   return cache;
 }
 

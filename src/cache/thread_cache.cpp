@@ -247,6 +247,7 @@ void ThreadCache::release_slots() {
     m = Magazine{};
     tuning_[c] = Tuning{};
   }
+  for (void**& recent : recent_) recent = &no_block;
   granted_in_process.fetch_sub(granted_bytes_, std::memory_order_relaxed);
   granted_bytes_ = 0;
 }

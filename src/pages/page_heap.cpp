@@ -410,7 +410,7 @@ bool PageHeap::block_is_valid(const Block* block) const {
   if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
   if (longest_run(dirty) > block->dirty_bin) return false;
   if (block->state == BlockState::kActive && longest_run(block->free) > block->free_bin) return false;
-  return !(block->aged && block->dirty_pages == 0);
+  return block->aged == (block->dirty_pages != 0);
 }
 
 bool PageHeap::is_valid() {

@@ -6,9 +6,9 @@
 //   a block is in the age list         <=> it has dirty pages
 //   a block is in region->whole        <=> all of its pages are free
 //
-// Order of preference for a run of n pages: a backed run in blocks of its kind, a backed run in whole
-// blocks, a partly backed or purged run in blocks of its kind, a whole block, a backed run of the other
-// kind's blocks, fresh address space. Resident memory grows only when nothing backed fits.
+// Order of preference for a run of n pages: a backed run in blocks of its kind, then in whole blocks (both
+// again once parked runs are merged); a run of its kind's blocks that is not all backed; a backed run in the
+// other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
 //
 // A freed large run is parked for a moment: the next request of the same length takes it as it stands. Parked
 // runs join their neighbours as soon as anything backed is short, and at the next tick of another millisecond.

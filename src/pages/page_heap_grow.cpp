@@ -29,6 +29,9 @@ bool PageHeap::add_extent(unsigned blocks) {
       os::release(memory, bytes);
       continue;  // a header may fit once less is asked for
     }
+    // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks would
+    // cost 2 MiB a block. A refusal (no such pages on this system) is as good.
+    static_cast<void>(os::advise_huge(memory, bytes, false));
     const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
     region->extents[region->extent_count++] = Extent{first_block, want, 0};
     reserved_blocks_ += want;
