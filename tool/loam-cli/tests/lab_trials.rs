@@ -224,6 +224,9 @@ fn a_variant_that_is_not_offered_is_neither_measured_nor_a_failure() {
         "system",
     ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran
+        .out
+        .contains("Not available: fake under system, round 1: no such heap"));
     assert_eq!(
         trials(&lab.results("r.json")).next().unwrap()["status"],
         "unavailable"

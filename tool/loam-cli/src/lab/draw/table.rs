@@ -7,7 +7,7 @@ use crate::lab::analyse::figures::{Cell, Figure, FigureTable};
 use crate::lab::analyse::runs::View;
 use crate::lab::analyse::stats::{Method, Summary};
 use crate::lab::experiments::Experiment;
-use crate::lab::results::{Results, State};
+use crate::lab::results::{Results, State, Status};
 use crate::output::units::{ratio, Unit};
 use crate::output::{bold, dim, words};
 
@@ -164,6 +164,14 @@ pub fn remarks(results: &Results) -> Vec<String> {
     for trial in results.failed() {
         let reason = trial.reason.as_deref().unwrap_or("no reason recorded");
         lines.push(format!("Failed: {}: {reason}.", trial.describe()));
+    }
+    for trial in results
+        .trials
+        .iter()
+        .filter(|trial| trial.status == Status::Unavailable)
+    {
+        let reason = trial.reason.as_deref().unwrap_or("no reason given");
+        lines.push(format!("Not available: {}: {reason}.", trial.describe()));
     }
     for record in results.allocators.iter().filter(|record| !record.measured) {
         let reason = record.reason.as_deref().unwrap_or("absent");

@@ -39,9 +39,11 @@ pub fn reference(parts: &[String]) -> String {
 
 /// `(1.88 to 1.97)`, or a warning where there is a single value.
 pub fn interval(summary: &Summary) -> String {
+    let (low, high) = (number(summary.low), number(summary.high));
     match summary.method {
         Method::Single => " (one trial)".to_owned(),
-        _ => format!(" ({} to {})", number(summary.low), number(summary.high)),
+        _ if low == high => String::new(),
+        _ => format!(" ({low} to {high})"),
     }
 }
 
