@@ -59,6 +59,12 @@ ThreadCache::ThreadCache(Live) : state_(State::kLive) {
   for (void**& recent : recent_) recent = &no_block;
 }
 
+void ThreadCache::forget_recent(void** begin, void** end) {
+  for (void**& recent : recent_) {
+    if (recent >= begin && recent < end) recent = &no_block;
+  }
+}
+
 bool ThreadCache::grow(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
@@ -84,6 +90,7 @@ bool ThreadCache::grow(unsigned size_class) {
   t.capacity = static_cast<uint16_t>(capacity);
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
+  forget_recent(old, old + old_capacity);  // the array will be another's
   for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
   granted_bytes_ += more;
   if (old != nullptr) metadata.free(old, old_capacity * sizeof(void*));
@@ -112,7 +119,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   if (m.head != m.base) return pop(size_class);
 
   t.active = true;
-  ++refills_;
+  count(refills_);
   const bool first = t.capacity == 0;
   grow(size_class);
   if (LOAM_UNLIKELY(t.capacity == 0)) return take_one(size_class);
@@ -192,7 +199,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
       default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
       return;
     }
-    ++flushes_;
+    count(flushes_);
     // The cold half goes: what was freed longest ago, at the bottom.
     evict(size_class, (t.capacity + 1u) / 2u, SmallHeap::Wait::kNo);
   }

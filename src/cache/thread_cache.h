@@ -52,7 +52,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
     void** head = m.head;
     if (LOAM_UNLIKELY(head == m.low)) return nullptr;
     void* block = head[-1];
-    m.head = head - 1;
+    __atomic_store_n(&m.head, head - 1, __ATOMIC_RELAXED);  // readers of statistics see some recent value
     // Saves callers the test of the result: a magazine holds no null.
     if (block == nullptr) __builtin_unreachable();
     return block;
@@ -99,8 +99,8 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   /// Bytes in blocks held; exact for the owner, recent for others.
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
-  [[nodiscard]] uint64_t refills() const { return refills_; }
-  [[nodiscard]] uint64_t flushes() const { return flushes_; }
+  [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
+  [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
   [[nodiscard]] bool is_valid() const;
 
   /// Returns slot arrays to the metadata arena. pre: flushed
@@ -129,6 +129,8 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
   bool grow(unsigned size_class);
+  void forget_recent(void** begin, void** end);
+  static void count(uint64_t& counter) { __atomic_store_n(&counter, counter + 1, __ATOMIC_RELAXED); }
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void collect();
