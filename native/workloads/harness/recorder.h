@@ -14,6 +14,7 @@
 // Measuring happens with the clock stopped. One thread at a time may use a Recorder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -94,8 +95,10 @@ class Recorder {
 
   // From here on the peak is a new one: for experiments that run several series in a process.
   void restart_peak() {
+    const uint64_t resident = memory_figures().resident;
+    earlier_peak_ = std::max(earlier_peak_, peak(resident));
     reset_resident_high_water();
-    observed_peak_ = memory_figures().resident;
+    observed_peak_ = resident;
   }
 
   JsonLine& checkpoint(const Checkpoint& c) {
@@ -138,7 +141,7 @@ class Recorder {
     line_.begin();
     line_.add("type", "end").add("seconds", static_cast<double>(now_ns() - start_ns_) * 1e-9);
     line_.add("resident_bytes", memory.resident);
-    line_.add("peak_resident_bytes", peak(memory.resident));
+    line_.add("peak_resident_bytes", std::max(earlier_peak_, peak(memory.resident)));
     open_ = true;
     return line_;
   }
@@ -184,7 +187,7 @@ class Recorder {
   uint64_t clock_cost_;
   JsonLine line_;
   bool open_ = false, running_ = false, peak_exact_ = false;
-  uint64_t baseline_ = 0, observed_peak_ = 0;
+  uint64_t baseline_ = 0, observed_peak_ = 0, earlier_peak_ = 0;
   uint64_t start_ns_ = 0, interval_start_ = 0, interval_ns_ = 0;
   Usage start_usage_;
 };
