@@ -35,6 +35,9 @@ size_t next_power_of_two(size_t n) {
   return power;
 }
 
+// What `strings` and `loam allocators` read out of the file.
+__attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
+
 __attribute__((constructor(101))) void start_library() { heap::start(); }
 
 }  // namespace
