@@ -3,8 +3,10 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS loam loam_static EXPORT loamTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loam" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+# The folder itself first: the targets name it, so it must be there whatever it holds.
+install(DIRECTORY DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  OPTIONAL FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
 set(LOAM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/loam")
 install(EXPORT loamTargets NAMESPACE loam:: DESTINATION "${LOAM_PACKAGE_DIR}")
