@@ -68,7 +68,7 @@ def crates(sources, log):
     sources.mkdir(parents=True, exist_ok=True)
     _run(
         [
-            "cargo",
+            str(HERE.parent / "cargo"),  # finds one that works and is new enough
             "vendor",
             "--locked",
             "--versioned-dirs",
