@@ -122,11 +122,18 @@ fn canonical(path: &Path) -> PathBuf {
 
 /// Whether the running process has the library in its memory; nothing if it is gone.
 fn is_mapped(pid: u32, library: &Path) -> Option<bool> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
-        .ok()
-        .filter(|m| !m.is_empty())?;
     let library = library.to_string_lossy();
-    Some(maps.lines().any(|line| line.ends_with(library.as_ref())))
+    // The kernel hands the list out a page at a time, so a process that ends in the middle leaves a
+    // list that is cut off. A second look tells: then there is no list at all.
+    for _ in 0..2 {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
+            .ok()
+            .filter(|m| !m.is_empty())?;
+        if maps.lines().any(|line| line.ends_with(library.as_ref())) {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 /// Asks the loader what it would load; nothing is run but the loader.
