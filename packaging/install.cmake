@@ -17,7 +17,16 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/packaging/loamConfigVers
 install(FILES "${PROJECT_BINARY_DIR}/packaging/loamConfig.cmake"
   "${PROJECT_BINARY_DIR}/packaging/loamConfigVersion.cmake" DESTINATION "${LOAM_PACKAGE_DIR}")
 
-# GNUInstallDirs allows absolute folders; pkg-config wants them relative to the prefix if they are.
+# The description finds its prefix from where it lies, so that the tree may be moved or installed
+# below DESTDIR. GNUInstallDirs allows absolute folders; then only the configured prefix is right.
+set(LOAM_PC_DIR "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(LOAM_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH to_prefix "/${LOAM_PC_DIR}" "/")
+  string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
+  set(LOAM_PC_PREFIX "\${pcfiledir}/${to_prefix}")
+endif()
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}"
   OUTPUT_VARIABLE LOAM_PC_LIBDIR)
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}"
@@ -25,4 +34,4 @@ cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}"
 configure_file("${CMAKE_CURRENT_LIST_DIR}/loam.pc.in"
   "${PROJECT_BINARY_DIR}/packaging/loam.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/packaging/loam.pc"
-  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  DESTINATION "${LOAM_PC_DIR}")

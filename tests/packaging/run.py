@@ -66,13 +66,9 @@ def add_subdirectory(source: Path, build: Path, work: Path) -> None:
 
 
 def pkg_config(source: Path, build: Path, work: Path) -> None:
-    # Configured for this prefix: a .pc file carries its prefix inside.
     prefix = work / "prefix"
     library = install(build, prefix)
     description = library / "pkgconfig" / "loam.pc"
-    text = description.read_text()
-    first = text.splitlines()[0]
-    description.write_text(text.replace(first, f"prefix={prefix}"))
     environment = {"PKG_CONFIG_PATH": str(description.parent)}
     if run("pkg-config", "--modversion", "loam", **environment).count(".") != 2:
         sys.exit("pkg-config knows no version")
