@@ -46,7 +46,7 @@ tool: setup-build
 	@tools/cargo build --manifest-path tool/Cargo.toml --release --locked --jobs $(JOBS)
 	@ln -sfn cargo/release/loam build/loam
 
-lab: setup-lab build ## Run the experiments lfh and tokens on every allocator here; about two minutes
+lab: setup-lab build ## Run the experiments lfh and tokens on every allocator here; some minutes
 	@mkdir -p build/lab
 	build/loam lab lfh tokens --quick --json build/lab/results.json --html build/lab/report.html
 
