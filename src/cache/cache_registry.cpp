@@ -89,6 +89,13 @@ bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
   return false;
 }
 
+void CacheRegistry::count_mixed(size_t counts[kSizeClassCount]) {
+  Lock lock(mutex_);
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    cache->count_mixed(counts);
+  }
+}
+
 size_t CacheRegistry::held_blocks(unsigned size_class) {
   Lock lock(mutex_);
   size_t total = 0;

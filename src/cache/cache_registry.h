@@ -26,6 +26,8 @@ class CacheRegistry {
   };
   [[nodiscard]] Totals totals();
   /// Blocks of a class in all caches; exact when no other thread allocates.
+  /// Blocks of mixed spans that all caches hold, added to counts[class].
+  void count_mixed(size_t counts[kSizeClassCount]);
   [[nodiscard]] size_t held_blocks(unsigned size_class);
 
   /// True when a live cache holds the block. O(threads * blocks held): for full checking only; another

@@ -33,8 +33,15 @@ constinit std::atomic<size_t> granted_in_process{0};
 constinit bool full_checks = false;
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
+// Blocks of mixed spans have any size up to 1 KiB: counted at this.
+constexpr size_t kMixedBytes = 256;
+
+size_t block_bytes(unsigned size_class) {
+  return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
+}
+
 unsigned max_capacity(unsigned size_class) {
-  const size_t by_bytes = kClassBytes / kSizeClasses[size_class].bytes;
+  const size_t by_bytes = kClassBytes / block_bytes(size_class);
   return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
@@ -46,6 +53,11 @@ bool grant(size_t bytes) {
   return false;
 }
 
+void give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
+  if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
+  default_small_heap.give(size_class, pointers, count, wait);
+}
+
 void* take_one(unsigned size_class) {
   void* block = nullptr;
   return default_small_heap.take(size_class, &block, 1) == 1 ? block : nullptr;
@@ -53,7 +65,10 @@ void* take_one(unsigned size_class) {
 
 }  // namespace
 
-void set_full_free_checks(bool on) { full_checks = on; }
+void set_full_free_checks(bool on) {
+  full_checks = on;
+  if (on) default_small_heap.keep_spans_pure();
+}
 
 ThreadCache::ThreadCache(Live) : state_(State::kLive) {
   for (void**& recent : recent_) recent = &no_block;
@@ -72,7 +87,7 @@ bool ThreadCache::grow(unsigned size_class) {
   unsigned capacity = t.capacity == 0 ? kInitialSlots : 2u * t.capacity;
   if (capacity > limit) capacity = limit;
   if (capacity <= t.capacity) return false;
-  const size_t more = t.capacity == 0 ? 0 : (capacity - t.capacity) * size_t{kSizeClasses[size_class].bytes};
+  const size_t more = t.capacity == 0 ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   if (more != 0 && (granted_bytes_ + more > kThreadBytes || !grant(more))) return false;
   void** slots = static_cast<void**>(metadata.allocate(capacity * sizeof(void*)));
   if (slots == nullptr) {
@@ -145,14 +160,14 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
   std::atomic_signal_fence(std::memory_order_seq_cst);
   memmove(m.base, m.base + count, (held - count) * sizeof(void*));
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
-  default_small_heap.give(size_class, evicted, count, wait);
+  give_home(size_class, evicted, count, wait);
 }
 
 void ThreadCache::free_slow(unsigned size_class, void* block) {
   if (LOAM_UNLIKELY(state_ != State::kLive)) {
     ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
     if (live != nullptr) return live->free_slow(size_class, block);
-    default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
+    give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
   repeats_ = kRepeats;
@@ -173,7 +188,7 @@ bool ThreadCache::holds(unsigned size_class, const void* block) const {
 
 bool ThreadCache::check_free(unsigned size_class, void* block) {
   bool twice = freed_recently(size_class, block);
-  if (LOAM_UNLIKELY(full_checks) && !twice) {
+  if (LOAM_UNLIKELY(full_checks) && !twice && size_class != kMixedClass) {
     const SizeClassInfo& info = kSizeClasses[size_class];
     const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
     const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
@@ -196,7 +211,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   t.active = true;
   if (!grow(size_class)) {
     if (LOAM_UNLIKELY(t.capacity == 0)) {
-      default_small_heap.give(size_class, &block, 1, SmallHeap::Wait::kYes);
+      give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
       return;
     }
     count(flushes_);
@@ -210,7 +225,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
 
 void ThreadCache::collect() {
   slow_operations_ = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
     if (t.capacity == 0) continue;
@@ -234,12 +249,12 @@ bool ThreadCache::attend() {
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   page_heap.tick();
-  for (unsigned c = 1; c < kSizeClassCount; ++c) arm(magazines_[c]);
+  for (unsigned c = 1; c < kMagazineCount; ++c) arm(magazines_[c]);
   return true;
 }
 
 void ThreadCache::flush_all(SmallHeap::Wait wait) {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     if (m.head == nullptr) m.head = m.base;  // a fork() caught its thread between two arrays
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
@@ -248,7 +263,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
 }
 
 void ThreadCache::release_slots() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     if (m.base != nullptr) metadata.free(m.base, tuning_[c].capacity * sizeof(void*));
     m = Magazine{};
@@ -268,20 +283,34 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
   return held <= kMaxCapacity ? held : 0;  // torn by a reader's bad luck: say nothing
 }
 
+void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
+  const size_t held = held_blocks(kMixedClass);
+  void** slots = __atomic_load_n(&magazines_[kMixedClass].base, __ATOMIC_RELAXED);
+  for (size_t i = 0; i < held; ++i) {
+    // Another thread's slot may be stale by now: the map answers any value.
+    const uintptr_t address = reinterpret_cast<uintptr_t>(__atomic_load_n(&slots[i], __ATOMIC_RELAXED));
+    const Span* span = span_at(address);
+    if (span == nullptr || span->kind != SpanKind::kMixed) continue;
+    const size_t bytes = default_small_heap.mixed().block_bytes(span, address);
+    if (bytes != 0) ++counts[class_for(bytes)];
+  }
+}
+
 size_t ThreadCache::held_bytes() const {
   size_t total = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) total += held_blocks(c) * kSizeClasses[c].bytes;
+  for (unsigned c = 1; c < kMagazineCount; ++c) total += held_blocks(c) * block_bytes(c);
   return total;
 }
 
 bool ThreadCache::is_valid() const {
-  for (unsigned c = 0; c < kSizeClassCount; ++c) {
+  for (unsigned c = 0; c < kMagazineCount; ++c) {
     const Magazine& m = magazines_[c];
     const Tuning& t = tuning_[c];
     if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head) return false;
     if (m.high < m.head || m.high > m.base + t.capacity) return false;
     for (void** slot = m.base; slot < m.head; ++slot) {
-      if (class_at(*slot) != c) return false;
+      // A block's span may have become mixed while it waited here.
+      if (class_at(*slot) != c && class_at(*slot) != kMixedClass) return false;
     }
   }
   return true;

@@ -99,6 +99,8 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   /// Bytes in blocks held; exact for the owner, recent for others.
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
+  /// Blocks of mixed spans, by their size, added to counts[class].
+  void count_mixed(size_t counts[kSizeClassCount]) const;
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
   [[nodiscard]] bool is_valid() const;
@@ -138,9 +140,9 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   bool attend();
 
   // Aligned so that no magazine's four words lie in two cache lines.
-  alignas(64) Magazine magazines_[kSizeClassCount] = {};
+  alignas(64) Magazine magazines_[kMagazineCount] = {};  // the last one: blocks of mixed spans
   void** recent_[kRecent] = {};  // never null in a live cache
-  Tuning tuning_[kSizeClassCount] = {};
+  Tuning tuning_[kMagazineCount] = {};
   State state_;
   static constexpr uint32_t kRepeats = 4096;
   uint32_t repeats_ = kRepeats;

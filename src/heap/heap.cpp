@@ -70,6 +70,13 @@ Found find(const void* block) {
     found.bytes = Pages(span->large.pages).bytes();
     return found;
   }
+  if (span->kind == SpanKind::kMixed) {
+    found.bytes = default_small_heap.mixed().block_bytes(span, address);
+    if (found.bytes == 0) return found;
+    found.kind = Found::kSmallBlock;
+    found.span = span;
+    return found;
+  }
   const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
   const size_t offset = address - span_base(span);
   if (span->kind != SpanKind::kSmall || offset % info.bytes != 0 || offset / info.bytes >= info.slots) return found;
@@ -177,7 +184,7 @@ void* reallocate(void* block, size_t bytes) {
   const Found found = find(block);
   switch (found.kind) {
     case Found::kSmallBlock:
-      if (LOAM_UNLIKELY(current_cache->freed_recently(index_of(found.span->size_class), block))) break;
+      if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
       if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return block;
       return move_to(block, found.bytes, bytes);
     case Found::kLargeBlock:
@@ -199,7 +206,7 @@ bool try_resize(void* block, size_t bytes) { return resize_in_place(block, find(
 
 size_t usable_size(const void* block) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class != 0)) return kSizeClasses[size_class].bytes;
+  if (LOAM_LIKELY(size_class - 1 < kSizeClassCount - 1)) return kSizeClasses[size_class].bytes;
   return block == nullptr ? 0 : find(block).bytes;
 }
 
@@ -215,6 +222,9 @@ CompactResult compact() {
 
 void take_snapshot(Snapshot* out) {
   *out = Snapshot{};
+  MixedHeap& mixed_heap = default_small_heap.mixed();
+  size_t cached_mixed[kSizeClassCount] = {};
+  cache_registry.count_mixed(cached_mixed);
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const BinStats bin = default_small_heap.stats(c);
     const SizeClassInfo& info = kSizeClasses[c];
@@ -222,8 +232,9 @@ void take_snapshot(Snapshot* out) {
     s.spans = bin.spans;
     s.slots = bin.slots;
     s.free = bin.free_slots;
-    const size_t outside = bin.slots - bin.free_slots;
-    const size_t held = cache_registry.held_blocks(c) + bin.queued;
+    s.mixed = mixed_heap.blocks(c);
+    const size_t outside = bin.slots - bin.free_slots + s.mixed;
+    const size_t held = cache_registry.held_blocks(c) + bin.queued + cached_mixed[c];
     s.cached = held < outside ? held : outside;
     s.live = outside - s.cached;
     s.unbacked_pages = bin.unbacked_pages;
@@ -239,6 +250,15 @@ void take_snapshot(Snapshot* out) {
     out->span_tail_bytes += s.spans * (Pages(info.pages).bytes() - size_t{info.slots} * info.bytes);
     out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
   }
+  const MixedStats mixed = mixed_heap.stats();
+  out->mixed_spans = mixed.spans;
+  out->mixed_span_bytes = mixed.span_bytes;
+  out->mixed_free_bytes = mixed.free_bytes;
+  out->mixed_conversions = mixed.converted;
+  out->mixed_lock_acquisitions = mixed.lock_acquisitions;
+  out->mixed_lock_contentions = mixed.lock_contentions;
+  out->span_free_bytes += mixed.free_bytes;
+  out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   const PageStats pages = page_heap.stats();
   const size_t in_spans =
       out->live_small_bytes + out->cached_bytes + out->span_free_bytes + out->span_tail_bytes;

@@ -1,6 +1,7 @@
 // Where every byte went, at one moment.
 //
-//   used by spans  = live_small + cached + span_free + tails
+//   used by spans  = live_small + cached + span_free + tails          (mixed spans included)
+//   of a class:     live + cached + free = slots + mixed
 //   used           = used by spans + used by large runs
 //   committed      = used + dirty + clean (purged or never touched)
 //   resident (est) = used + dirty + huge + metadata - unbacked
@@ -16,6 +17,7 @@ struct ClassSnapshot {
   size_t live;    ///< slots in the program's hands
   size_t cached;  ///< slots in magazines and remote batches
   size_t free;    ///< slots free in spans
+  size_t mixed;   ///< blocks of the class in mixed spans, live or cached
   size_t unbacked_pages;
   uint64_t taken;
   uint64_t given;
@@ -34,6 +36,10 @@ struct Snapshot {
   size_t cached_bytes;
   size_t span_free_bytes;
   size_t span_tail_bytes;
+  size_t mixed_spans;  ///< sparse spans that serve every class
+  size_t mixed_span_bytes;
+  size_t mixed_free_bytes;    ///< part of span_free_bytes
+  uint64_t mixed_conversions;  ///< spans that became mixed since the start
   size_t unbacked_bytes;  ///< pages inside live spans that compact gave back
   size_t used_bytes;      ///< pages in runs
   size_t dirty_bytes;     ///< free pages that are backed
@@ -51,6 +57,8 @@ struct Snapshot {
   uint64_t fresh_bytes;
   uint64_t page_lock_acquisitions;
   uint64_t page_lock_contentions;
+  uint64_t mixed_lock_acquisitions;
+  uint64_t mixed_lock_contentions;
 
   [[nodiscard]] size_t live_bytes() const { return live_small_bytes + live_large_bytes + live_huge_bytes; }
 };

@@ -25,6 +25,7 @@ enum class SpanKind : uint8_t {
   kNone = 0,  ///< the record is not in use
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
+  kMixed,     ///< was small and sparse; now blocks of any small class
   kParked,    ///< a freed run that waits, unmerged, for the next request of its length
 };
 
@@ -36,14 +37,18 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t requested;  ///< kLarge: bytes asked for
       uint64_t unused[2];
     } large;
+    struct {
+      uint64_t* tables;  ///< kMixed: which granules are free, and where blocks start
+      uint64_t unused[3];
+    } mixed;
   };
   uint32_t first_page;      ///< number of the first page in the region
-  uint32_t unbacked_pages;  ///< kSmall: bit set = that page was given back to the system
-  uint16_t free_slots;      ///< kSmall: population of free_bits
+  uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system
+  uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: free granules
   uint16_t heap;            ///< number of the owning heap
   SizeClass size_class;     ///< kSmall
-  uint8_t page_count;       ///< kSmall
-  uint8_t list;             ///< kSmall: the occupancy list that holds it
+  uint8_t page_count;       ///< kSmall, kMixed
+  uint8_t list;             ///< kSmall, kMixed: the list that holds it
   SpanKind kind;
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");

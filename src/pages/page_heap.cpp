@@ -52,7 +52,7 @@ void PageHeap::activate(Block* block, RunKind kind) {
   free_[unsigned(kind)].place(block, kPagesPerBlock);
 }
 
-PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunKind kind) {
+PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunKind kind, Source source) {
   const unsigned own = unsigned(kind);
   const unsigned other = own ^ 1u;
   Block* block = nullptr;
@@ -60,9 +60,12 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunK
   if (search(From::kDirty, own, count, alignment, &block, &fit) ||
       search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
       (release_parked() && (search(From::kDirty, own, count, alignment, &block, &fit) ||
-                            search(From::kDirty, kRunKinds, count, alignment, &block, &fit))) ||
-      search(From::kFree, own, count, alignment, &block, &fit) ||
-      search(From::kDirty, other, count, alignment, &block, &fit)) {
+                            search(From::kDirty, kRunKinds, count, alignment, &block, &fit)))) {
+    activate(block, kind);
+  } else if (source == Source::kBacked) {
+    return {};
+  } else if (search(From::kFree, own, count, alignment, &block, &fit) ||
+             search(From::kDirty, other, count, alignment, &block, &fit)) {
     activate(block, kind);
   } else {
     block = take_whole(kind);
@@ -123,10 +126,10 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, Ru
   return {};
 }
 
-PageHeap::Place PageHeap::take(Pages pages, Pages alignment, RunKind kind) {
+PageHeap::Place PageHeap::take(Pages pages, Pages alignment, RunKind kind, Source source) {
   Place place = pages.count <= kPagesPerBlock && alignment.count <= kPagesPerBlock
                     ? take_in_block(static_cast<unsigned>(pages.count),
-                                    static_cast<unsigned>(alignment.count), kind)
+                                    static_cast<unsigned>(alignment.count), kind, source)
                     : take_blocks(pages,
                                   alignment.count <= kPagesPerBlock
                                       ? 1u
@@ -235,9 +238,10 @@ void PageHeap::count_operation() {
 
 // ---- the public calls -------------------------------------------------------------------------
 
-Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap) {
+Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
+                              Source source) {
   Lock lock(mutex_);
-  const Place place = take(pages, Pages(1), RunKind::kSpan);
+  const Place place = take(pages, Pages(1), RunKind::kSpan, source);
   if (place.region == nullptr) return nullptr;
   Span* span = take_span_record(place.region);
   if (span == nullptr) {
@@ -262,7 +266,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
       return span;
     }
   }
-  const Place place = take(pages, alignment, RunKind::kLarge);
+  const Place place = take(pages, alignment, RunKind::kLarge, Source::kAny);
   if (place.region == nullptr) return nullptr;
   Span* span = take_span_record(place.region);
   if (span == nullptr) {

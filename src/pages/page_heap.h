@@ -49,9 +49,14 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
+  enum class Source : uint8_t {
+    kAny,
+    kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else null
+  };
   /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
   /// heaps). The record's slots are not filled in. Null when memory is refused.
-  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap);
+  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
+                                    Source source = Source::kAny);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
   /// alignment is a power of two
@@ -92,8 +97,8 @@ class PageHeap {
   };
   enum class From { kDirty, kFree };
 
-  Place take(Pages pages, Pages alignment, RunKind kind);
-  Place take_in_block(unsigned count, unsigned alignment, RunKind kind);
+  Place take(Pages pages, Pages alignment, RunKind kind, Source source);
+  Place take_in_block(unsigned count, unsigned alignment, RunKind kind, Source source);
   Place take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
   Block* take_whole(RunKind kind);

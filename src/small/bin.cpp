@@ -33,17 +33,34 @@ uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
 
 bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
 
+// Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
+constexpr size_t kDonorBytes = size_t{128} << 10;
+// Spans that one donation looks at.
+constexpr unsigned kDonorScan = 64;
+
+// Neighbouring free slots in the longest run, at most `enough`.
+unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
+  unsigned run = 0, longest = 0;
+  for (unsigned slot = 0; slot < slots && longest < enough; ++slot) {
+    run = slot_is_free(span, slot) ? run + 1 : 0;
+    if (run > longest) longest = run;
+  }
+  return longest;
+}
+
 }  // namespace
+
+void Bin::unlink(Span* span) {
+  lists_[span->list].remove(span);
+  if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
+}
 
 void Bin::place(Span* span) {
   const unsigned size_class = index_of(span->size_class);
   const unsigned list =
       span->free_slots == 0 ? kNoList : list_of(kSizeClasses[size_class].slots - span->free_slots, size_class);
   if (list == span->list) return;
-  if (span->list != kNoList) {
-    lists_[span->list].remove(span);
-    if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
-  }
+  if (span->list != kNoList) unlink(span);
   span->list = static_cast<uint8_t>(list);
   if (list != kNoList) {
     lists_[list].push_front(span);
@@ -51,8 +68,8 @@ void Bin::place(Span* span) {
   }
 }
 
-unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap,
-                          void** out, unsigned wanted) {
+unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap, void** out,
+                          unsigned wanted, PageHeap::Source source) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   unsigned got = 0;
   void** next = out + wanted;
@@ -61,7 +78,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     if (LOAM_LIKELY(occupied_ != 0)) {
       span = lists_[highest_bit(occupied_)].front();
     } else {
-      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, heap);
+      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
       if (span == nullptr) break;
       for (unsigned slot = 0; slot < info.slots; slot += 64) {
         const unsigned here = info.slots - slot < 64 ? info.slots - slot : 64;
@@ -99,8 +116,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
 }
 
 void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
-  lists_[span->list].remove(span);
-  if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
+  unlink(span);
   --spans_;
   free_slots_ -= slots;
   unbacked_pages_ -= count_bits(span->unbacked_pages);
@@ -140,7 +156,8 @@ static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, 
   return i;
 }
 
-void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, unsigned count) {
+void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
+                      unsigned count) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   while (count != 0) {
     // Neighbours in a magazine are often neighbours in memory: one list move for each stretch of a span.
@@ -149,6 +166,8 @@ void Bin::give_locked(PageHeap& pages, unsigned size_class, void* const* pointer
     if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall &&
                     index_of(span->size_class) == size_class)) {
       done = mark_stretch(span, info, pointers, count, &freed);
+    } else if (span != nullptr && span->kind == SpanKind::kMixed) {
+      mixed.give(pointers, 1);
     } else {
       report_misuse("free of a block that is free already, or of memory that is no block", *pointers);
     }
@@ -178,22 +197,61 @@ void Bin::prefetch_spans(void* const* pointers, unsigned count) {
   }
 }
 
-RemoteBatch* Bin::drain_locked(PageHeap& pages, unsigned size_class) {
+RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {
   if (LOAM_LIKELY(remote_.empty())) return nullptr;
   RemoteBatch* taken = remote_.take_all();
   for (RemoteBatch* batch = taken; batch != nullptr; batch = batch->next) {
     const unsigned count = static_cast<unsigned>(batch->count);
     prefetch_spans(batch->pointers, count);
-    give_locked(pages, size_class, batch->pointers, count);
+    give_locked(pages, mixed, size_class, batch->pointers, count);
     ++remote_batches_;
   }
   return taken;
 }
 
+size_t Bin::donatable_bytes_hint(unsigned size_class) const {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  if (info.bytes > MixedHeap::kLargestBlock) return 0;
+  const size_t free_slots = __atomic_load_n(&free_slots_, __ATOMIC_RELAXED);
+  const size_t slots = __atomic_load_n(&spans_, __ATOMIC_RELAXED) * info.slots;
+  const size_t bytes = free_slots * info.bytes;
+  return bytes >= kDonorBytes && free_slots >= slots / 4 ? bytes : 0;
+}
+
+unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  const unsigned enough = static_cast<unsigned>((block_bytes + info.bytes - 1) / info.bytes);
+  unsigned converted = 0, looked_at = 0;
+  size_t gained = 0;
+  for (unsigned list = 0; list < kLists / 2; ++list) {
+    // Emptiest first: a conversion costs the same whatever it brings. What does not fit goes behind, so that
+    // the next look meets others.
+    for (Span* last = lists_[list].back(); last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
+      Span* span = lists_[list].front();
+      const bool was_last = span == last;
+      ++looked_at;
+      const unsigned free_slots = span->free_slots;
+      unlink(span);
+      if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span)) {
+        lists_[list].push_back(span);
+        occupied_ |= 1u << list;
+      } else {
+        --spans_;
+        free_slots_ -= free_slots;
+        // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
+        given_ += info.slots - free_slots;
+        gained += size_t{free_slots} * info.bytes;
+        ++converted;
+      }
+      if (was_last) break;
+    }
+  }
+  return converted;
+}
+
 Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
   const SizeClassInfo& info = kSizeClasses[size_class];
-  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  size_t purged = 0;
+  Pages purged;
   kept_empty_ = nullptr;
   for (unsigned k = 0; k < kLists; ++k) {
     Span* next = nullptr;
@@ -207,24 +265,12 @@ Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
       for (unsigned slot = 0; slot < info.slots; ++slot) {
         if (!slot_is_free(span, slot)) used_pages |= pages_of_slot(slot, info);
       }
-      uint32_t idle = static_cast<uint32_t>(bit_range(0, info.pages)) & ~used_pages & ~span->unbacked_pages;
-      while (idle != 0) {
-        const unsigned first = lowest_bit(idle);
-        const unsigned length = lowest_bit(~(uint64_t{idle} >> first));
-        idle &= ~static_cast<uint32_t>(bit_range(first, length));
-        const uintptr_t page = (span_base(span) >> kPageShift) + first;
-        const uintptr_t begin = (page + grain - 1) / grain * grain;
-        const uintptr_t end = (page + length) / grain * grain;
-        if (begin >= end) continue;
-        if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) continue;
-        const unsigned count = static_cast<unsigned>(end - begin);
-        span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));
-        unbacked_pages_ += count;
-        purged += count;
-      }
+      const Pages here = purge_idle_pages(span, static_cast<uint32_t>(bit_range(0, info.pages)) & ~used_pages);
+      unbacked_pages_ += here.count;
+      purged += here;
     }
   }
-  return Pages(purged);
+  return purged;
 }
 
 BinStats Bin::stats_locked() const {

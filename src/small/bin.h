@@ -13,6 +13,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
+#include "small/mixed_heap.h"
 #include "small/remote_queue.h"
 #include "small/size_classes.h"
 
@@ -38,20 +39,30 @@ class Bin {
 
   constexpr Bin() = default;
 
-  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused. Returns how many;
-  /// they stand in `out` last first, so that a stack hands out ascending addresses.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
-                                     uint16_t heap, void** out, unsigned wanted);
+  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or `source` has
+  /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses.
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap,
+                                     void** out, unsigned wanted,
+                                     PageHeap::Source source = PageHeap::Source::kAny);
 
   /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
-  /// nothing is a misuse: reported, then dropped.
-  void give_locked(PageHeap& pages, unsigned size_class, void* const* pointers, unsigned count);
+  /// nothing is a misuse: reported, then dropped. Slots of a span that became mixed go to `mixed`.
+  void give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
+                   unsigned count);
+
+  /// Makes sparse spans mixed until about `wanted_bytes` of free ranges that hold `block_bytes` are gained.
+  /// A bounded number of spans is looked at. Returns how many were converted.
+  unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes);
+
+  /// Bytes of free slots, without the lock: how much donate_locked() could bring at most. Zero unless a good
+  /// part of the bin is free.
+  [[nodiscard]] size_t donatable_bytes_hint(unsigned size_class) const;
 
   /// Brings the records that give_locked() will write closer, before the lock is taken.
   static void prefetch_spans(void* const* pointers, unsigned count);
 
   /// Takes what other threads left in the remote queue. Returns the emptied batches, for their pool.
-  [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, unsigned size_class);
+  [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class);
 
   /// Gives the pages of free slots inside live spans back to the system, and empty spans to the page heap.
   /// Returns the pages purged inside spans.
@@ -65,6 +76,7 @@ class Bin {
 
  private:
   void place(Span* span);
+  void unlink(Span* span);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
 
   Mutex mutex_;

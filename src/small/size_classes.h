@@ -10,6 +10,10 @@ namespace loam {
 
 inline constexpr size_t kFineLimit = 1024;
 
+/// The magazine, and the class byte of pages, for blocks of mixed spans (mixed_heap.h): any size.
+inline constexpr unsigned kMixedClass = kSizeClassCount;
+inline constexpr unsigned kMagazineCount = kSizeClassCount + 1;
+
 namespace detail {
 
 struct ClassTables {
@@ -56,7 +60,7 @@ inline constexpr ClassTables kClassTables = make_class_tables();
   return 0;
 }
 
-static_assert(kSizeClassCount <= 256, "the page map keeps one class byte a page");
+static_assert(kMagazineCount <= 256, "the page map keeps one class byte a page");
 static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall, "the table ends at the limit");
 
 }  // namespace loam

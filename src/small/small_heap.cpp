@@ -15,19 +15,62 @@ unsigned queue_limit(unsigned size_class) {
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
 }
 
+// Free ranges that one donation brings, about: several refills' worth.
+constexpr size_t kDonationBytes = size_t{32} << 10;
+// A search for a donor looks at every bin: once in so many growths that found none.
+constexpr unsigned kGrowthsBetweenDonations = 16;
+
 }  // namespace
 
-unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
-  Bin& bin = bins_[size_class];
+unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                              PageHeap::Source source) {
   RemoteBatch* emptied;
   unsigned got;
   {
     Lock lock(bin.mutex());
-    emptied = bin.drain_locked(pages_, size_class);
-    got = bin.take_locked(pages_, size_class, class_byte(size_class), heap_, out, wanted);
+    emptied = bin.drain_locked(pages_, mixed_, size_class);
+    got = bin.take_locked(pages_, size_class, class_byte(size_class), heap_, out, wanted, source);
   }
   remote_pool.give(emptied);
   return got;
+}
+
+unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
+  Bin& bin = bins_[size_class];
+  if (LOAM_LIKELY(mapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
+    const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked);
+    if (LOAM_LIKELY(got != 0)) return got;
+    // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
+    if (const unsigned mixed = take_mixed(size_class, out, wanted)) return mixed;
+  }
+  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny);
+}
+
+unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted) {
+  if (const unsigned got = mixed_.take(size_class, out, wanted)) return got;
+  const unsigned skip = growths_to_skip_.load(std::memory_order_relaxed);
+  if (skip != 0) {
+    growths_to_skip_.store(skip - 1, std::memory_order_relaxed);
+    return 0;
+  }
+  if (pure_) return 0;
+  unsigned donor = 0;
+  size_t most = 0;
+  for (unsigned c = 1; c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock; ++c) {
+    const size_t bytes = bins_[c].donatable_bytes_hint(c);
+    if (bytes > most && c != size_class) {
+      most = bytes;
+      donor = c;
+    }
+  }
+  unsigned converted = 0;
+  if (donor != 0) {
+    Lock lock(bins_[donor].mutex());
+    converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes);
+  }
+  if (converted != 0) return mixed_.take(size_class, out, wanted);
+  growths_to_skip_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  return 0;
 }
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
@@ -47,15 +90,15 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
     bin.mutex().lock();
     pointers += sent;
     count -= sent;
-    RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
-    bin.give_locked(pages_, size_class, pointers, count);
+    RemoteBatch* emptied = bin.drain_locked(pages_, mixed_, size_class);
+    bin.give_locked(pages_, mixed_, size_class, pointers, count);
     bin.mutex().unlock();
     remote_pool.give(emptied);
     return;
   }
   if (wait == Wait::kYes) bin.mutex().lock();
-  bin.give_locked(pages_, size_class, pointers, count);
-  RemoteBatch* emptied = bin.drain_locked(pages_, size_class);
+  bin.give_locked(pages_, mixed_, size_class, pointers, count);
+  RemoteBatch* emptied = bin.drain_locked(pages_, mixed_, size_class);
   bin.mutex().unlock();
   remote_pool.give(emptied);
 }
@@ -66,12 +109,12 @@ Pages SmallHeap::compact() {
     RemoteBatch* emptied;
     {
       Lock lock(bins_[c].mutex());
-      emptied = bins_[c].drain_locked(pages_, c);
+      emptied = bins_[c].drain_locked(pages_, mixed_, c);
       purged += bins_[c].compact_locked(pages_, c);
     }
     remote_pool.give(emptied);
   }
-  return purged;
+  return purged + mixed_.compact();
 }
 
 BinStats SmallHeap::stats(unsigned size_class) {
@@ -86,13 +129,15 @@ bool SmallHeap::is_valid() {
     Lock lock(bins_[c].mutex());
     if (!bins_[c].is_valid_locked(c)) return false;
   }
-  return true;
+  return mixed_.is_valid();
 }
 
 void SmallHeap::lock_all() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().lock();
+  mixed_.mutex().lock();
 }
 void SmallHeap::unlock_all() {
+  mixed_.mutex().unlock();
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
 }
 void SmallHeap::reset_locks_after_fork() {
@@ -100,6 +145,7 @@ void SmallHeap::reset_locks_after_fork() {
     bins_[c].mutex().reset_after_fork();
     bins_[c].remote().recount_after_fork();
   }
+  mixed_.mutex().reset_after_fork();
 }
 
 }  // namespace loam

@@ -11,9 +11,10 @@ class SmallHeap {
  public:
   /// `mapped`: blocks answer class_at(), that is, their free takes the fast path (the default heap).
   constexpr SmallHeap(PageHeap& pages, uint16_t heap, bool mapped)
-      : pages_(pages), heap_(heap), mapped_(mapped) {}
+      : mixed_(pages), pages_(pages), heap_(heap), mapped_(mapped) {}
 
-  /// Up to `wanted` slots of the class; 0 when memory is refused. pre: 1 <= wanted
+  /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
+  /// free ranges in sparse spans of other classes serve (mixed_heap.h). pre: 1 <= wanted
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted);
 
   enum class Wait {
@@ -30,6 +31,12 @@ class SmallHeap {
   [[nodiscard]] BinStats stats(unsigned size_class);
   [[nodiscard]] bool is_valid();
 
+  /// Gives blocks back that came from mixed spans.
+  void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
+  [[nodiscard]] MixedHeap& mixed() { return mixed_; }
+  /// Stops sparse spans from becoming mixed: for checks that must tell every block's class.
+  void keep_spans_pure() { pure_ = true; }
+
   [[nodiscard]] PageHeap& pages() { return pages_; }
   [[nodiscard]] uint16_t heap() const { return heap_; }
 
@@ -43,7 +50,14 @@ class SmallHeap {
     return mapped_ ? SizeClass(size_class) : kNoClass;
   }
 
+  [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                   PageHeap::Source source);
+  [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
+
   Bin bins_[kSizeClassCount];
+  MixedHeap mixed_;
+  std::atomic<unsigned> growths_to_skip_{0};  // until donors are looked for again
+  bool pure_ = false;
   PageHeap& pages_;
   uint16_t heap_;
   bool mapped_;

@@ -50,16 +50,16 @@ void expect_equations(const Snapshot& s) {
   size_t live = 0, cached = 0, free = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const ClassSnapshot& k = s.classes[c];
-    EXPECT_EQ(k.live + k.cached + k.free, k.slots) << "class " << c;
+    EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
     EXPECT_EQ(k.slots, k.spans * kSizeClasses[c].slots);
-    EXPECT_EQ(k.taken - k.given, k.live + k.cached);
+    EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
     live += k.live * kSizeClasses[c].bytes;
     cached += k.cached * kSizeClasses[c].bytes;
     free += k.free * kSizeClasses[c].bytes;
   }
   EXPECT_EQ(live, s.live_small_bytes);
   EXPECT_EQ(cached, s.cached_bytes);
-  EXPECT_EQ(free, s.span_free_bytes);
+  EXPECT_EQ(free + s.mixed_free_bytes, s.span_free_bytes);
 }
 
 TEST(SnapshotTest, ItIsExactWhenNobodyElseAllocates) {

@@ -48,7 +48,7 @@ class BinModel {
     std::vector<Span*> spans;
     for (void* p : pointers) spans.push_back(span_at(number(p)));
     Lock lock(bin_->mutex());
-    bin_->give_locked(*pages_, size_class_, pointers.data(),
+    bin_->give_locked(*pages_, mixed_, size_class_, pointers.data(),
                       static_cast<unsigned>(pointers.size()));
   }
 
@@ -137,6 +137,7 @@ class BinModel {
 
   unsigned size_class_;
   std::unique_ptr<PageHeap> pages_;
+  MixedHeap mixed_{*pages_};
   std::unique_ptr<Bin> bin_;
   std::vector<void*> live_;
   std::set<void*> set_, written_;
