@@ -150,7 +150,13 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
   if (size_class != 0) {
     ThreadCache* cache = current_cache;
     void* block = cache->pop(size_class);
-    return block != nullptr ? block : cache->allocate_slow(size_class);
+    if (block == nullptr) block = cache->allocate_slow(size_class);
+    if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
+    // Cut from a mixed span: those keep 16 bytes only. A slot of the class's own spans is aligned.
+    void* aligned = nullptr;
+    const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1);
+    heap::free(block);
+    return got == 1 ? aligned : nullptr;
   }
   bool zero;
   return allocate_large(bytes, alignment, &zero);

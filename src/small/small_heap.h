@@ -17,6 +17,11 @@ class SmallHeap {
   /// free ranges in sparse spans of other classes serve (mixed_heap.h). pre: 1 <= wanted
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted);
 
+  /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
+  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted) {
+    return take_from(bins_[size_class], size_class, out, wanted, PageHeap::Source::kAny);
+  }
+
   enum class Wait {
     kNo,   ///< leave the slots in the remote queue rather than wait for the bin
     kYes,
