@@ -1,22 +1,79 @@
-// golden_probe: warm malloc/free pairs for `bench/golden` to count under callgrind.
+// golden_probe: what `bench/golden` counts under callgrind, one case a process.
 //
-// `golden_probe PAIRS` runs `measure_SIZE` for each size: functions of their own, never inlined, so
-// that callgrind's record of the calls made from each gives the cost of malloc and of free for that
-// size, and nothing else. `warm_SIZE` runs first: it binds symbols, fills the thread's caches and
-// leaves the fast path as the only path.
+// `golden_probe CASE` runs `warm_CASE`, then `measure_CASE` once: a function of its own, never
+// inlined, so that callgrind's record of the calls made from it gives the cost of the heap's entry
+// points for that case, and of nothing else. Warming binds symbols, fills the thread's caches and
+// leaves the path in question as the only path. A process a case: what a case costs must not hang on
+// the cases before it. `golden_probe` alone lists the cases, one a line, "exact" or "bound" first.
+//
+//   pair_SIZE, new_64      malloc and free at once: the fast paths, in which every instruction counts
+//   batch_SIZE             512 blocks, then 512 frees: refill and flush, shared out over pointers
+//   run_65536, run_1048576 pairs of large runs
+//   realloc_small          grows and shrinks inside a block's slot
+//   realloc_large          grows and shrinks a run in place, by pages
+//   calloc_256             zeroed, from the cache
+//   aligned_4096           posix_memalign of a page
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <new>
 
 namespace {
 
-constexpr uint64_t kWarmPairs = 2000;  // past every doubling of a magazine that starts small
+// Few enough that no case meets the slow call that a thread makes after some thousand hits.
+constexpr unsigned kWarm = 1000, kPairs = 1000;
+// A batch is larger than any magazine, and small enough that giving pages back does not come into it.
+constexpr unsigned kBatch = 512, kBatches = 32;
+void* blocks[kBatch];
 
 // Keeps the block's address alive without touching the block.
 inline void keep(void* block) { asm volatile("" : : "r"(block) : "memory"); }
 
-inline void pairs(uint64_t count, size_t bytes) {
-  for (uint64_t i = 0; i < count; ++i) {
+inline void pairs(unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; ++i) {
     void* block = std::malloc(bytes);
+    keep(block);
+    std::free(block);
+  }
+}
+
+inline void batches(unsigned count, size_t bytes) {
+  for (unsigned b = 0; b < count; ++b) {
+    for (void*& block : blocks) block = std::malloc(bytes);
+    for (void* block : blocks) std::free(block);
+  }
+}
+
+inline void new_delete(unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; ++i) {
+    void* block = ::operator new(bytes);
+    keep(block);
+    ::operator delete(block, bytes);
+  }
+}
+
+inline void resize(unsigned count, size_t less, size_t more) {
+  void* block = std::malloc(less);
+  for (unsigned i = 0; i < count; ++i) {
+    block = std::realloc(block, more);
+    block = std::realloc(block, less);
+  }
+  std::free(block);
+}
+
+inline void zeroed(unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; ++i) {
+    void* block = std::calloc(1, bytes);
+    keep(block);
+    std::free(block);
+  }
+}
+
+inline void aligned(unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; ++i) {
+    void* block = nullptr;
+    if (posix_memalign(&block, bytes, bytes) != 0) std::abort();
     keep(block);
     std::free(block);
   }
@@ -24,23 +81,49 @@ inline void pairs(uint64_t count, size_t bytes) {
 
 }  // namespace
 
-#define LOAM_GOLDEN_SIZE(size)                                                                  \
-  extern "C" [[gnu::noinline, gnu::noclone]] void warm_##size(uint64_t n) { pairs(n, size); }   \
-  extern "C" [[gnu::noinline, gnu::noclone]] void measure_##size(uint64_t n) { pairs(n, size); }
+#define GOLDEN_CASE(name, warm, measure)                                      \
+  extern "C" [[gnu::noinline, gnu::noclone]] void warm_##name() { warm; }     \
+  extern "C" [[gnu::noinline, gnu::noclone]] void measure_##name() { measure; }
 
-// The three: the smallest class, a common node size, and the last of the small sizes. bench/golden
-// reads the sizes from the function names.
-LOAM_GOLDEN_SIZE(16)
-LOAM_GOLDEN_SIZE(64)
-LOAM_GOLDEN_SIZE(1024)
+// The three sizes: the smallest class, a common node size, and the largest of one page and more.
+GOLDEN_CASE(pair_16, pairs(kWarm, 16), pairs(kPairs, 16))
+GOLDEN_CASE(pair_64, pairs(kWarm, 64), pairs(kPairs, 64))
+GOLDEN_CASE(pair_1024, pairs(kWarm, 1024), pairs(kPairs, 1024))
+GOLDEN_CASE(new_64, new_delete(kWarm, 64), new_delete(kPairs, 64))
+GOLDEN_CASE(batch_64, batches(kBatches, 64), batches(kBatches, 64))
+GOLDEN_CASE(batch_1024, batches(kBatches, 1024), batches(kBatches, 1024))
+GOLDEN_CASE(run_65536, pairs(kWarm, 65536), pairs(kPairs, 65536))
+GOLDEN_CASE(run_1048576, pairs(kWarm, 1048576), pairs(kPairs, 1048576))
+GOLDEN_CASE(realloc_small, resize(kWarm, 250, 256), resize(kPairs, 250, 256))
+GOLDEN_CASE(realloc_large, resize(kWarm, 98304, 131072), resize(kPairs, 98304, 131072))
+GOLDEN_CASE(calloc_256, zeroed(kWarm, 256), zeroed(kPairs, 256))
+GOLDEN_CASE(aligned_4096, aligned(kWarm, 4096), aligned(kPairs, 4096))
+
+#define GOLDEN_ENTRY(kind, name) {#kind, #name, warm_##name, measure_##name}
 
 int main(int argc, char** argv) {
-  const uint64_t count = argc == 2 ? std::strtoull(argv[1], nullptr, 10) : 0;
-  if (count == 0) return 2;
-  warm_16(kWarmPairs);
-  measure_16(count);
-  warm_64(kWarmPairs);
-  measure_64(count);
-  warm_1024(kWarmPairs);
-  measure_1024(count);
+  static constexpr struct {
+    const char *kind, *name;
+    void (*warm)();
+    void (*measure)();
+  } kCases[] = {
+      GOLDEN_ENTRY(exact, pair_16),       GOLDEN_ENTRY(exact, pair_64),
+      GOLDEN_ENTRY(exact, pair_1024),     GOLDEN_ENTRY(exact, new_64),
+      GOLDEN_ENTRY(bound, batch_64),      GOLDEN_ENTRY(bound, batch_1024),
+      GOLDEN_ENTRY(bound, run_65536),     GOLDEN_ENTRY(bound, run_1048576),
+      GOLDEN_ENTRY(bound, realloc_small), GOLDEN_ENTRY(bound, realloc_large),
+      GOLDEN_ENTRY(bound, calloc_256),    GOLDEN_ENTRY(bound, aligned_4096),
+  };
+  if (argc != 2) {
+    for (const auto& c : kCases) std::printf("%s %s\n", c.kind, c.name);
+    return argc == 1 ? 0 : 2;
+  }
+  for (const auto& c : kCases) {
+    if (std::strcmp(argv[1], c.name) != 0) continue;
+    c.warm();
+    c.measure();
+    return 0;
+  }
+  std::fprintf(stderr, "golden_probe: no case is called %s\n", argv[1]);
+  return 2;
 }

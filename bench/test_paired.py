@@ -195,7 +195,7 @@ class GoldenTests(unittest.TestCase):
     RECORD = """events: Ir Dr Dw Bc Bi
 fn=(below main)
 1 5
-fn=measure_16
+fn=measure_pair_16
 10 100 0 2
 cfn=malloc
 calls=999 1
@@ -209,17 +209,49 @@ calls=1000 1
 fn=main
 """
 
+    def counts(self, *replacements):
+        text = self.RECORD
+        for old, new in replacements:
+            text = text.replace(old, new)
+        return {"pair_16": script("golden").parse(text, "pair_16")}
+
     def test_costs_are_per_call_over_all_call_sites(self):
-        counts = script("golden").parse(self.RECORD)
-        self.assertEqual(counts["malloc"]["16"]["instructions"], 20)
-        self.assertEqual(counts["free"]["16"]["branches"], 2)
+        found = self.counts()["pair_16"]
+        self.assertEqual(found["malloc"]["instructions"], 20)
+        self.assertEqual(found["free"]["branches"], 2)
 
     def test_dearer_and_cheaper_are_told_apart(self):
-        golden = script("golden")
-        before = golden.parse(self.RECORD)
-        after = golden.parse(self.RECORD.replace("30000", "31000").replace("1998 ", "999 "))
-        dearer, cheaper = golden.compare(before, after)
+        golden = {"exact": self.counts(), "bound": {}}
+        after = self.counts(("30000", "31000"), ("1998 ", "999 "))
+        dearer, cheaper = script("golden").compare(golden, after, True, True)
         self.assertEqual((len(dearer), len(cheaper)), (1, 1))
+
+    def test_what_is_exact_is_let_move_only_under_another_compiler(self):
+        golden = {"exact": self.counts(), "bound": {}}
+        for instructions, point_release, foreign in (("31000", 0, 0), ("36000", 1, 0), ("46000", 1, 1)):
+            after = self.counts(("30000", instructions))
+            tell = script("golden").compare
+            self.assertEqual(len(tell(golden, after, True, True)[0]), 1)
+            self.assertEqual(len(tell(golden, after, False, True)[0]), point_release)
+            self.assertEqual(len(tell(golden, after, False, False)[0]), foreign)
+
+    def test_a_bound_may_move_with_the_clock_and_no_more(self):
+        golden = {"exact": {}, "bound": self.counts()}
+        for instructions, dearer in (("34000", 0), ("38000", 1), ("20000", 0)):
+            found = script("golden").compare(
+                golden, self.counts(("30000", instructions)), True, True
+            )
+            self.assertEqual((len(found[0]), len(found[1])), (dearer, 0))
+
+    def test_a_golden_case_that_is_not_counted_is_a_finding(self):
+        golden = {"exact": self.counts(), "bound": {}}
+        self.assertEqual(len(script("golden").compare(golden, {}, True, True)[0]), 2)
+
+    def test_compilers_have_families(self):
+        family = script("golden").family_of
+        self.assertEqual(family("GCC: (Debian 12.2.0-14+deb12u1) 12.2.0"), "gcc-12")
+        self.assertEqual(family("Debian clang version 14.0.6"), "clang-14")
+        self.assertEqual(family(None), "unknown")
 
 
 if __name__ == "__main__":
