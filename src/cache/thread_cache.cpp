@@ -45,6 +45,12 @@ unsigned max_capacity(unsigned size_class) {
   return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
+// Other threads read the pointers to blocks of mixed spans, to learn the blocks' sizes (count_mixed()): that array
+// has its full length from the start and stays where it is until its thread ends.
+size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
+  return (size_class == kMixedClass ? max_capacity(size_class) : capacity) * sizeof(void*);
+}
+
 bool grant(size_t bytes) {
   const size_t share = page_heap.used_bytes_hint() / kProcessShare;
   const size_t limit = share > kProcessBytes ? share : kProcessBytes;
@@ -89,7 +95,13 @@ bool ThreadCache::grow(unsigned size_class) {
   if (capacity <= t.capacity) return false;
   const size_t more = t.capacity == 0 ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   if (more != 0 && (granted_bytes_ + more > kThreadBytes || !grant(more))) return false;
-  void** slots = static_cast<void**>(metadata.allocate(capacity * sizeof(void*)));
+  if (size_class == kMixedClass && t.capacity != 0) {
+    t.capacity = static_cast<uint16_t>(capacity);
+    disarm(size_class);
+    granted_bytes_ += more;
+    return true;
+  }
+  void** slots = static_cast<void**>(metadata.allocate(slot_array_bytes(size_class, capacity)));
   if (slots == nullptr) {
     granted_in_process.fetch_sub(more, std::memory_order_relaxed);
     return false;
@@ -108,7 +120,7 @@ bool ThreadCache::grow(unsigned size_class) {
   forget_recent(old, old + old_capacity);  // the array will be another's
   for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
   granted_bytes_ += more;
-  if (old != nullptr) metadata.free(old, old_capacity * sizeof(void*));
+  if (old != nullptr) metadata.free(old, slot_array_bytes(size_class, old_capacity));
   return true;
 }
 
@@ -158,7 +170,8 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
   // in between loses blocks in the child, any other order would free some twice there.
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  memmove(m.base, m.base + count, (held - count) * sizeof(void*));
+  // Not memmove(): count_mixed() may read.
+  for (size_t i = count; i < held; ++i) __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
   give_home(size_class, evicted, count, wait);
 }
@@ -265,7 +278,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
 void ThreadCache::release_slots() {
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
-    if (m.base != nullptr) metadata.free(m.base, tuning_[c].capacity * sizeof(void*));
+    if (m.base != nullptr) metadata.free(m.base, slot_array_bytes(c, tuning_[c].capacity));
     m = Magazine{};
     tuning_[c] = Tuning{};
   }
@@ -287,11 +300,9 @@ void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
   const size_t held = held_blocks(kMixedClass);
   void** slots = __atomic_load_n(&magazines_[kMixedClass].base, __ATOMIC_RELAXED);
   for (size_t i = 0; i < held; ++i) {
-    // Another thread's slot may be stale by now: the map answers any value.
-    const uintptr_t address = reinterpret_cast<uintptr_t>(__atomic_load_n(&slots[i], __ATOMIC_RELAXED));
-    const Span* span = span_at(address);
-    if (span == nullptr || span->kind != SpanKind::kMixed) continue;
-    const size_t bytes = default_small_heap.mixed().block_bytes(span, address);
+    // Another thread's slot may be stale by now: block_bytes() answers any value.
+    const void* block = __atomic_load_n(&slots[i], __ATOMIC_RELAXED);
+    const size_t bytes = default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(block));
     if (bytes != 0) ++counts[class_for(bytes)];
   }
 }

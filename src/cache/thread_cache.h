@@ -72,7 +72,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
       if ((recent < head && recent >= m->base) || --repeats_ == 0) return false;
     }
     *entry = head;
-    *head = block;
+    __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there
     // release: pairs with the fork()ed child's copy of this memory (see above)
     __atomic_store_n(&m->head, head + 1, __ATOMIC_RELEASE);
     return true;

@@ -63,23 +63,27 @@ Found find(const void* block) {
     found.bytes = entry.mapped;
     return found;
   }
-  if (span->kind == SpanKind::kLarge) {
+  // A block of the default heap by its class byte, read once: the kind may change below our eyes when another
+  // thread makes the span of this small block mixed. Either answer is right then, for the block stays as it was.
+  const size_t size_class = class_at(block);
+  if (size_class == 0 && span->kind == SpanKind::kLarge) {
     if (address != span_base(span)) return found;
     found.kind = Found::kLargeBlock;
     found.span = span;
     found.bytes = Pages(span->large.pages).bytes();
     return found;
   }
-  if (span->kind == SpanKind::kMixed) {
-    found.bytes = default_small_heap.mixed().block_bytes(span, address);
+  if (size_class == kMixedClass) {
+    found.bytes = default_small_heap.mixed().block_bytes(address);
     if (found.bytes == 0) return found;
     found.kind = Found::kSmallBlock;
     found.span = span;
     return found;
   }
+  if (size_class == 0 && span->kind != SpanKind::kSmall) return found;
   const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
   const size_t offset = address - span_base(span);
-  if (span->kind != SpanKind::kSmall || offset % info.bytes != 0 || offset / info.bytes >= info.slots) return found;
+  if (offset % info.bytes != 0 || offset / info.bytes >= info.slots) return found;
   found.kind = Found::kSmallBlock;
   found.span = span;
   found.bytes = info.bytes;

@@ -86,7 +86,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       }
       span->free_slots = info.slots;
       span->list = kNoList;
-      ++spans_;
+      spans_ += 1;
       free_slots_ += info.slots;
     }
     if (span == kept_empty_) kept_empty_ = nullptr;
@@ -117,7 +117,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
 
 void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
   unlink(span);
-  --spans_;
+  spans_ -= 1;
   free_slots_ -= slots;
   unbacked_pages_ -= count_bits(span->unbacked_pages);
   pages.free(span);
@@ -212,8 +212,8 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
 size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = kSizeClasses[size_class];
   if (info.bytes > MixedHeap::kLargestBlock) return 0;
-  const size_t free_slots = __atomic_load_n(&free_slots_, __ATOMIC_RELAXED);
-  const size_t slots = __atomic_load_n(&spans_, __ATOMIC_RELAXED) * info.slots;
+  const size_t free_slots = free_slots_;
+  const size_t slots = spans_ * info.slots;
   const size_t bytes = free_slots * info.bytes;
   return bytes >= kDonorBytes && free_slots >= slots / 4 ? bytes : 0;
 }
@@ -230,14 +230,16 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       Span* span = lists_[list].front();
       const bool was_last = span == last;
       ++looked_at;
-      const unsigned free_slots = span->free_slots;
+      // Once it is mixed, others may change it.
+      const unsigned free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
       unlink(span);
       if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span)) {
         lists_[list].push_back(span);
         occupied_ |= 1u << list;
       } else {
-        --spans_;
+        spans_ -= 1;
         free_slots_ -= free_slots;
+        unbacked_pages_ -= unbacked;
         // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
         given_ += info.slots - free_slots;
         gained += size_t{free_slots} * info.bytes;
@@ -290,7 +292,7 @@ BinStats Bin::stats_locked() const {
 
 bool Bin::is_valid_locked(unsigned size_class) const {
   const SizeClassInfo& info = kSizeClasses[size_class];
-  size_t free_slots = 0;
+  size_t free_slots = 0, unbacked = 0;
   for (unsigned k = 0; k < kLists; ++k) {
     if (((occupied_ >> k) & 1) == lists_[k].empty() || !lists_[k].is_valid()) return false;
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
@@ -300,9 +302,10 @@ bool Bin::is_valid_locked(unsigned size_class) const {
       if (list_of(info.slots - bits, size_class) != k) return false;
       if (index_of(span->size_class) != size_class || span->kind != SpanKind::kSmall) return false;
       free_slots += bits;
+      unbacked += count_bits(span->unbacked_pages);
     }
   }
-  return free_slots == free_slots_ && taken_ - given_ == spans_ * info.slots - free_slots_;
+  return free_slots == free_slots_ && unbacked == unbacked_pages_ && taken_ - given_ == spans_ * info.slots - free_slots_;
 }
 
 }  // namespace loam

@@ -10,6 +10,8 @@
 // Lock: mutex(); functions named *_locked need it. Above the page heap's lock in the order.
 #pragma once
 
+#include <atomic>
+
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
@@ -84,8 +86,18 @@ class Bin {
   RemoteQueue remote_;
   List<Span> lists_[kLists];
   Span* kept_empty_ = nullptr;  // one empty span stays, or a class at the edge would churn the page heap
-  size_t spans_ = 0;
-  size_t free_slots_ = 0;
+  // Changed under the lock, so plain stores suffice; read without it by donatable_bytes_hint().
+  class Count {
+   public:
+    operator size_t() const { return value_.load(std::memory_order_relaxed); }
+    void operator+=(size_t more) { value_.store(*this + more, std::memory_order_relaxed); }
+    void operator-=(size_t fewer) { value_.store(*this - fewer, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<size_t> value_{0};
+  };
+  Count spans_;
+  Count free_slots_;
   size_t unbacked_pages_ = 0;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;

@@ -269,14 +269,14 @@ void MixedHeap::give(void* const* pointers, unsigned count) {
   for (unsigned i = 0; i < count; ++i) give_one(pointers[i]);
 }
 
-size_t MixedHeap::block_bytes(const Span* span, uintptr_t address) {
+size_t MixedHeap::block_bytes(uintptr_t address) {
   Lock lock(mutex_);
-  // Looked at again under the lock: a pointer that is no live block may see the span come or go.
-  if (span->kind != SpanKind::kMixed) return 0;
-  const size_t offset = address - span_base(span);
-  if (offset % kGranuleBytes != 0 || offset >= Pages(span->page_count).bytes()) return 0;
+  // Pages get and lose this class byte under the lock only, so what it says holds until we leave, whatever
+  // becomes of the pointer. (Misaligned addresses have no class.)
+  if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
+  const Span* span = span_at(address);
   const Tables t(span);
-  const unsigned first = static_cast<unsigned>(offset >> kGranuleShift);
+  const unsigned first = static_cast<unsigned>((address - span_base(span)) >> kGranuleShift);
   return t.starts(first) ? size_t{t.block_end(first + 1) - first} << kGranuleShift : 0;
 }
 

@@ -63,8 +63,9 @@ class MixedHeap {
   /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(Span* span);
 
-  /// Bytes of the block at `address`; 0 when none begins there. pre: span_at(address) == span
-  [[nodiscard]] size_t block_bytes(const Span* span, uintptr_t address);
+  /// Bytes of the block at `address`, live or in a magazine; 0 when no block of a mixed span begins there. Any
+  /// address is answered.
+  [[nodiscard]] size_t block_bytes(uintptr_t address);
 
   /// Gives the free pages inside mixed spans back to the system. Returns how many.
   Pages compact();

@@ -42,6 +42,10 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
     if (const unsigned mixed = take_mixed(size_class, out, wanted)) return mixed;
+    if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny)) return fresh;
+    // Refused: now any donor is worth a search.
+    growths_to_skip_.store(0, std::memory_order_relaxed);
+    return take_mixed(size_class, out, wanted);
   }
   return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny);
 }
