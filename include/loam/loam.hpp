@@ -1,0 +1,10 @@
+// All of Loam's C++ interface. docs/cpp.md is the guide.
+#pragma once
+
+#include "loam/arena.hpp"
+#include "loam/block_source.hpp"
+#include "loam/buffer_cache.hpp"
+#include "loam/concurrent_functor_queue.hpp"
+#include "loam/functor_queue.hpp"
+#include "loam/pool.hpp"
+#include "loam/request_histogram.hpp"
