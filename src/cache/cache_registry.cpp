@@ -58,6 +58,8 @@ void CacheRegistry::retire(ThreadCache* cache) {
 
 void CacheRegistry::end_thread(void* argument) {
   ThreadCache* cache = static_cast<ThreadCache*>(argument);
+  // relaxed: a thread that needs the callback set it itself
+  if (void (*also)() = cache_registry.at_thread_end_.load(std::memory_order_relaxed)) also();
   // From here on this thread goes to the bins directly: the C library frees after the last key destructor,
   // and a cache that is made again would never be returned.
   current_cache = &ended_cache;

@@ -15,6 +15,9 @@ class CacheRegistry {
   /// Gives the calling thread a cache and returns it; null when memory is refused.
   [[nodiscard]] ThreadCache* start_thread();
 
+  /// Has `callback` called at the end of every thread that has a cache, before its cache goes home. One callback.
+  void at_thread_end(void (*callback)()) { at_thread_end_.store(callback, std::memory_order_relaxed); }
+
   /// Flushes the calling thread's cache (trim, and before a heap walk).
   void flush_current();
 
@@ -50,6 +53,7 @@ class CacheRegistry {
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
   bool exit_hook_ = false;
+  std::atomic<void (*)()> at_thread_end_{nullptr};
 };
 
 extern CacheRegistry cache_registry;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/cache_registry.h"
+#include "heap/heap_registry.h"
 #include "heap/options.h"
 #include "map/metadata.h"
 #include "os/os.h"
@@ -15,52 +16,66 @@ namespace {
 
 constexpr uint16_t kDefaultHeap = 0;
 
-void* allocate_large(size_t bytes, size_t alignment, bool* zero) {
+}  // namespace
+
+void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero) {
+  const uint16_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
   if (bytes > kLargestRequest) return nullptr;
   if (bytes == 0) bytes = 1;
   const Pages pages = Pages::covering(bytes);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
-    Span* span = page_heap.allocate_large(pages, aligned, bytes, kDefaultHeap, zero);
+    Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
     if (span != nullptr) return reinterpret_cast<void*>(span_base(span));
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
   *zero = true;
-  void* block = huge_map.allocate(bytes, alignment, kDefaultHeap);
+  void* block = huge_map.allocate(bytes, alignment, owner);
   if (LOAM_LIKELY(block != nullptr)) return block;
   // Address space is scarce: what regions hold for nothing goes back, then once more; and what did not fit
   // a mapping may still fit a region that stays.
-  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, kDefaultHeap);
+  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner);
   if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
-  Span* span = page_heap.allocate_large(pages, aligned, bytes, kDefaultHeap, zero);
+  Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
   return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
 }
 
+namespace {
+
 // What a pointer turned out to be, off the fast path.
 struct Found {
-  enum Kind { kNothing, kSmallBlock, kLargeBlock, kHugeBlock } kind = kNothing;
+  enum Kind { kNothing, kSmallBlock, kLargeBlock, kHugeBlock, kPrivateBlock } kind = kNothing;
   Span* span = nullptr;
+  PrivateHeap* heap = nullptr;  ///< kPrivateBlock: the heap that should know more
   size_t bytes = 0;  ///< usable
 };
+
+void found_huge(const HugeMap::Entry& entry, Found* found) {
+  found->kind = entry.heap == 0 ? Found::kHugeBlock : Found::kPrivateBlock;
+  found->bytes = entry.mapped;
+  if (entry.heap != 0) found->heap = reinterpret_cast<HeapRun*>(entry.heap)->heap;
+}
 
 Found find(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Found found;
   if (region_at(address) == nullptr) {
     const HugeMap::Entry entry = huge_map.find(address);
-    if (entry.address != 0) {
-      found.kind = Found::kHugeBlock;
-      found.bytes = entry.mapped;
-    }
+    if (entry.address != 0) found_huge(entry, &found);
     return found;
   }
   Span* span = span_at(address);
   if (span == nullptr) {
     // A large mapping may lie in a gibibyte that also holds a region.
     const HugeMap::Entry entry = huge_map.find(address);
-    if (entry.address == 0) return found;
-    found.kind = Found::kHugeBlock;
-    found.bytes = entry.mapped;
+    if (entry.address != 0) found_huge(entry, &found);
+    return found;
+  }
+  if (span->heap == kPrivateHeap) {
+    if (const HeapRun* run = private_run_at(block)) {
+      found.kind = Found::kPrivateBlock;
+      found.heap = run->heap;
+    }
     return found;
   }
   // A block of the default heap by its class byte, read once: the kind may change below our eyes when another
@@ -114,6 +129,8 @@ bool resize_in_place(void* block, const Found& found, size_t bytes) {
     case Found::kHugeBlock:
       return bytes > kLargestSmall &&
              huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, true) != nullptr;
+    case Found::kPrivateBlock:
+      return found.heap->try_resize(block, bytes) == LOAM_OK;
     case Found::kNothing:
       break;
   }
@@ -131,7 +148,7 @@ void* allocate_slow(size_t bytes) {
     if (block == nullptr) block = cache->allocate_slow(size_class);
   } else {
     bool zero;
-    block = allocate_large(bytes, kPageBytes, &zero);
+    block = allocate_large(bytes, kPageBytes, 0, &zero);
   }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
@@ -143,7 +160,7 @@ void* allocate_zeroed(size_t bytes) {
     return LOAM_LIKELY(block != nullptr) ? memset(block, 0, bytes) : nullptr;
   }
   bool zero = false;
-  void* block = allocate_large(bytes, kPageBytes, &zero);
+  void* block = allocate_large(bytes, kPageBytes, 0, &zero);
   if (block != nullptr && !zero) memset(block, 0, bytes);
   return block;
 }
@@ -163,7 +180,7 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
     return got == 1 ? aligned : nullptr;
   }
   bool zero;
-  return allocate_large(bytes, alignment, &zero);
+  return allocate_large(bytes, alignment, 0, &zero);
 }
 
 void free_slow(void* block) {
@@ -174,8 +191,13 @@ void free_slow(void* block) {
     current_cache->free_slow(size_class, block);
     return;
   }
+  // A private heap's block: its class is 0 in the map.
+  if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
   const Found found = find(block);
   switch (found.kind) {
+    case Found::kPrivateBlock:
+      if (found.heap->free(block) == LOAM_OK) return;
+      break;
     case Found::kLargeBlock:
       page_heap.free(found.span);
       return;
@@ -205,6 +227,12 @@ void* reallocate(void* block, size_t bytes) {
         return huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false);
       }
       return move_to(block, found.bytes, bytes);
+    case Found::kPrivateBlock: {
+      loam_status why;
+      void* moved = found.heap->reallocate(block, bytes, LOAM_ALIGNMENT, false, &why);
+      if (why == LOAM_INVALID_BLOCK) break;
+      return moved;
+    }
     case Found::kNothing:
       break;
   }
@@ -217,7 +245,33 @@ bool try_resize(void* block, size_t bytes) { return resize_in_place(block, find(
 size_t usable_size(const void* block) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class - 1 < kSizeClassCount - 1)) return kSizeClasses[size_class].bytes;
-  return block == nullptr ? 0 : find(block).bytes;
+  if (block == nullptr) return 0;
+  const Found found = find(block);
+  return found.kind == Found::kPrivateBlock ? found.heap->find(block).usable : found.bytes;
+}
+
+bool seems_live(const void* block) {
+  const Found found = find(block);
+  if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
+  if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
+  if (found.span->kind != SpanKind::kSmall) return true;
+  const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
+  // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
+  const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_RELAXED);
+  return ((word >> (slot % 64)) & 1) == 0;
+}
+
+bool is_live(const void* block) {
+  if (!seems_live(block)) return false;
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  return size_class == 0 || !cache_registry.any_holds(size_class, block);
+}
+
+size_t requested_size(const void* block) {
+  const Found found = find(block);
+  if (found.kind == Found::kLargeBlock) return found.span->large.requested;
+  if (found.kind == Found::kHugeBlock) return huge_map.find(reinterpret_cast<uintptr_t>(block)).requested;
+  return found.bytes;
 }
 
 CompactResult compact() {
@@ -227,6 +281,13 @@ CompactResult compact() {
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
   released += page_heap.purge_all();
   result.released_bytes = released.bytes();
+  return result;
+}
+
+CompactResult purge_free_pages() {
+  CompactResult result{};
+  result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
+  result.released_bytes = page_heap.purge_all().bytes();
   return result;
 }
 
@@ -302,8 +363,9 @@ bool is_valid() {
 
 namespace {
 
-// Lock order: caches' registry, bins by class, page heap, huge map, remote pool, metadata.
+// Lock order: private heaps, caches' registry, bins by class, page heap, huge map, remote pool, metadata.
 void before_fork() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+  heap_registry.lock_all();
   cache_registry.lock();
   default_small_heap.lock_all();
   page_heap.mutex().lock();
@@ -319,6 +381,7 @@ void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
   page_heap.mutex().unlock();
   default_small_heap.unlock_all();
   cache_registry.unlock();
+  heap_registry.unlock_all();
 }
 
 void after_fork_in_child() {
@@ -327,7 +390,9 @@ void after_fork_in_child() {
   huge_map.mutex().reset_after_fork();
   page_heap.mutex().reset_after_fork();
   default_small_heap.reset_locks_after_fork();
+  heap_registry.reset_locks_after_fork();
   cache_registry.adopt_after_fork();
+  heap_registry.adopt_after_fork();
 }
 
 }  // namespace

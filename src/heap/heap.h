@@ -40,6 +40,20 @@ LOAM_NOINLINE void free_slow(void* block);
 /// Bytes that the caller may use; 0 for null and for what is no block.
 [[nodiscard]] size_t usable_size(const void* block);
 
+/// Whether a block of the default heap starts there that is not known to be free: it may stand in another thread's
+/// cache, or in the calling thread's for long. Any value is answered.
+[[nodiscard]] bool seems_live(const void* block);
+
+/// The same, all caches searched; one on its way home in a batch may still be called live.
+[[nodiscard]] bool is_live(const void* block);
+
+/// Bytes that were asked for where that is known (large blocks), else the usable size. pre: seems_live(block)
+[[nodiscard]] size_t requested_size(const void* block);
+
+/// A block of whole pages for the default heap (owner 0) or a private one (the address of its HeapRun, which the caller
+/// then enters into the span's record). Null when memory is refused. *zero: it reads as zero.
+[[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero);
+
 struct CompactResult {
   size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
   size_t released_bytes;      ///< given back to the system
@@ -47,6 +61,8 @@ struct CompactResult {
 /// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and free pages
 /// inside live spans. May take milliseconds.
 CompactResult compact();
+/// The last part of that alone: all free runs of pages.
+CompactResult purge_free_pages();
 
 /// Exact when no other thread allocates; within a few blocks otherwise.
 void take_snapshot(Snapshot* out);

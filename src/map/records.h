@@ -29,6 +29,11 @@ enum class SpanKind : uint8_t {
   kParked,    ///< a freed run that waits, unmerged, for the next request of its length
 };
 
+struct HeapRun;  // heap/heap_run.h
+
+/// Span::heap: a private heap's; which one stands in its run's record.
+inline constexpr uint16_t kPrivateHeap = 1;
+
 struct alignas(64) Span : ListLink<Span> {
   union {
     uint64_t free_bits[kMaxSlots / 64];  ///< kSmall: bit set = slot free in the span (not cached)
@@ -41,11 +46,16 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t* tables;  ///< kMixed: which granules are free, and where blocks start
       uint64_t unused[3];
     } mixed;
+    struct {
+      uint64_t beside_large[2];
+      HeapRun* run;  ///< heap != 0, small or large: the private heap's own record
+      uint64_t unused;
+    } owned;
   };
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system
   uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: free granules
-  uint16_t heap;            ///< number of the owning heap
+  uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
   SizeClass size_class;     ///< kSmall
   uint8_t page_count;       ///< kSmall, kMixed
   uint8_t list;             ///< kSmall, kMixed: the list that holds it

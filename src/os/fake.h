@@ -36,8 +36,9 @@ enum class Call : uint8_t {
   kMapBlock,
   kRemapBlock,
   kRegisterThreadExit,
+  kBarrier,
 };
-inline constexpr unsigned kCalls = 12;
+inline constexpr unsigned kCalls = 13;
 
 struct Record {
   Call call;

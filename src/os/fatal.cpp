@@ -1,4 +1,6 @@
 // One line to standard error without allocation, then the end (or not, for report_misuse).
+#include <atomic>
+
 #include "base/check.h"
 #include "os/fatal.h"
 #include "os/os.h"
@@ -7,7 +9,8 @@ namespace loam {
 
 namespace {
 
-CorruptionPolicy policy = CorruptionPolicy::kAbort;
+// relaxed throughout: nothing else depends on when a thread sees it
+constinit std::atomic<CorruptionPolicy> policy{CorruptionPolicy::kAbort};
 
 struct Line {
   char text[256];
@@ -40,7 +43,8 @@ struct Line {
 
 }  // namespace
 
-void set_corruption_policy(CorruptionPolicy to) { policy = to; }
+void set_corruption_policy(CorruptionPolicy to) { policy.store(to, std::memory_order_relaxed); }
+CorruptionPolicy corruption_policy() { return policy.load(std::memory_order_relaxed); }
 
 void fatal(const char* what, const void* address) {
   Line line;
@@ -49,7 +53,7 @@ void fatal(const char* what, const void* address) {
 }
 
 void report_misuse(const char* what, const void* address) {
-  if (policy == CorruptionPolicy::kAbort) fatal(what, address);
+  if (corruption_policy() != CorruptionPolicy::kReport) fatal(what, address);
   Line line;
   line.write(what, address);
 }

@@ -6,9 +6,11 @@ namespace loam {
 enum class CorruptionPolicy {
   kAbort,   ///< one line, then abort(): the default
   kReport,  ///< one line, the operation is dropped, the program goes on
+  kTerminate,  ///< as kAbort; and calls that could answer with a status abort too
 };
 
-/// Not thread-safe; set once at start.
+/// Thread-safe.
 void set_corruption_policy(CorruptionPolicy to);
+[[nodiscard]] CorruptionPolicy corruption_policy();
 
 }  // namespace loam

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <ctime>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -126,6 +128,19 @@ void wait_while_equal(const uint32_t* word, uint32_t expected) {
 void wake_one(const uint32_t* word) {
   ErrnoGuard guard;
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+bool barrier_all_threads() {
+  ErrnoGuard guard;
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
+  // Not registered yet (Linux 4.14 wants that once a process), or unknown here.
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+void yield() {
+  ErrnoGuard guard;
+  sched_yield();
 }
 
 bool register_thread_exit(void (*callback)(void*)) {

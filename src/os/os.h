@@ -54,6 +54,12 @@ void release(void* address, size_t bytes);
 void wait_while_equal(const uint32_t* word, uint32_t expected);
 void wake_one(const uint32_t* word);
 
+/// Makes every running thread of the process pass a full memory barrier: what they stored before is seen here
+/// afterwards, what this thread stored before is seen by them. False where the system has no such call.
+[[nodiscard]] bool barrier_all_threads();
+/// Lets another thread run.
+void yield();
+
 /// Runs `callback(argument)` when a thread that called arm_thread_exit(argument) ends.
 [[nodiscard]] bool register_thread_exit(void (*callback)(void*));
 void arm_thread_exit(void* argument);

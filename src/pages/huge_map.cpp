@@ -71,7 +71,7 @@ void HugeMap::erase(Entry* entry) {
   table_[hole] = Entry{};
 }
 
-void* HugeMap::allocate(size_t bytes, size_t alignment, uint16_t heap) {
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap) {
   const size_t grain = os::granularity();
   if (alignment < grain) alignment = grain;
   if (bytes > PTRDIFF_MAX - alignment) return nullptr;
@@ -125,6 +125,16 @@ HugeMap::Entry HugeMap::find(uintptr_t address) {
   Lock lock(mutex_);
   const Entry* entry = locate(address);
   return entry == nullptr ? Entry{} : *entry;
+}
+
+HugeMap::Entry HugeMap::at(size_t* place) {
+  Lock lock(mutex_);
+  const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
+  while (*place < size) {
+    const Entry& entry = table_[(*place)++];
+    if (entry.address != 0) return entry;
+  }
+  return Entry{};
 }
 
 HugeMap::Totals HugeMap::totals() {

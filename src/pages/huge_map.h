@@ -18,11 +18,11 @@ class HugeMap {
     uintptr_t address;  ///< 0 = empty place
     size_t mapped;      ///< bytes of the mapping
     size_t requested;
-    uint64_t heap;
+    uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
   };
 
   /// A zeroed block. `alignment` is a power of two. Null when refused.
-  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint16_t heap);
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap);
 
   /// Unmaps the block at `address`; false when there is none.
   [[nodiscard]] bool free(uintptr_t address);
@@ -32,6 +32,10 @@ class HugeMap {
 
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);
+
+  /// The first entry at place *place of the table or behind it, and *place is then the next; address 0 when there is
+  /// none. Entries may be missed or repeated while blocks come and go.
+  [[nodiscard]] Entry at(size_t* place);
 
   struct Totals {
     size_t blocks;

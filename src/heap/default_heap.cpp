@@ -1,0 +1,259 @@
+#include "heap/default_heap.h"
+
+#include <cstring>
+
+#include "heap/heap.h"
+#include "heap/private_heap.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+
+namespace loam::default_heap {
+
+namespace {
+
+// The lock that lockers take turns with; nothing of the heap's is under it.
+constinit Mutex turn;
+constinit std::atomic<uintptr_t> turn_owner{0};
+constinit unsigned turn_depth = 0;
+
+void zero_tail(void* block, size_t from, size_t to) {
+  if (from < to) memset(static_cast<char*>(block) + from, 0, to - from);
+}
+
+}  // namespace
+
+void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  os::ErrnoGuard guard;
+  void* block = nullptr;
+  if (alignment > LOAM_ALIGNMENT) {
+    if (bytes <= kLargestRequest - alignment) block = heap::allocate_aligned(alignment, bytes);
+  } else {
+    block = zero ? heap::allocate_zeroed(bytes) : heap::allocate(bytes);
+  }
+  if (block == nullptr) {
+    *why = LOAM_OUT_OF_MEMORY;
+    return nullptr;
+  }
+  // All usable bytes, so that loam_zrealloc() can rely on the rest.
+  if (zero) zero_tail(block, alignment > LOAM_ALIGNMENT ? 0 : bytes, heap::usable_size(block));
+  return block;
+}
+
+loam_status check(const void* block, bool surely) {
+  if (surely ? heap::is_live(block) : heap::seems_live(block)) return LOAM_OK;
+  return PrivateHeap::heap_of(block) != nullptr ? LOAM_WRONG_HEAP : LOAM_INVALID_BLOCK;
+}
+
+loam_status free(void* block) {
+  const loam_status status = check(block, false);
+  if (status == LOAM_OK) heap::free(block);
+  return status;
+}
+
+loam_status try_resize(void* block, size_t bytes) {
+  const loam_status status = check(block, false);
+  if (status != LOAM_OK) return status;
+  return bytes <= kLargestRequest && heap::try_resize(block, bytes) ? LOAM_OK : LOAM_NOT_IN_PLACE;
+}
+
+void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  *why = check(block, false);
+  if (*why != LOAM_OK) return nullptr;
+  *why = LOAM_OUT_OF_MEMORY;
+  if (bytes > kLargestRequest) return nullptr;
+  os::ErrnoGuard guard;
+  const size_t old = heap::requested_size(block);
+  void* result;
+  if (alignment <= LOAM_ALIGNMENT) {
+    result = heap::reallocate(block, bytes == 0 ? 1 : bytes);
+  } else if ((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0 && heap::try_resize(block, bytes)) {
+    result = block;
+  } else {
+    result = allocate(bytes, alignment, false, why);
+    if (result != nullptr) {
+      memcpy(result, block, old < bytes ? old : bytes);
+      heap::free(block);
+    }
+  }
+  if (result == nullptr) return nullptr;
+  *why = LOAM_OK;
+  if (zero) zero_tail(result, old < bytes ? old : bytes, heap::usable_size(result));
+  return result;
+}
+
+// ---- lock -----------------------------------------------------------------------------------------
+
+loam_status lock() {
+  // relaxed: only the calling thread can have stored its own number
+  if (turn_owner.load(std::memory_order_relaxed) != this_thread()) {
+    turn.lock();
+    turn_owner.store(this_thread(), std::memory_order_relaxed);
+  }
+  ++turn_depth;
+  return LOAM_OK;
+}
+
+loam_status try_lock() {
+  if (turn_owner.load(std::memory_order_relaxed) != this_thread()) {
+    if (!turn.try_lock()) return LOAM_BUSY;
+    turn_owner.store(this_thread(), std::memory_order_relaxed);
+  }
+  ++turn_depth;
+  return LOAM_OK;
+}
+
+loam_status unlock() {
+  if (turn_owner.load(std::memory_order_relaxed) != this_thread()) return LOAM_NOT_OWNER;
+  if (--turn_depth != 0) return LOAM_OK;
+  turn_owner.store(0, std::memory_order_relaxed);
+  turn.unlock();
+  return LOAM_OK;
+}
+
+// ---- walk -----------------------------------------------------------------------------------------
+//
+// By address. cursor: { where to look next, step in the span there, place in the table of huge blocks }.
+// Step 0 is the span's region entry; then, for slots of one class, slot + 1; in a mixed span, granule + 1.
+
+namespace {
+
+// The first page at or after `address` where a run of the default heap begins; 0 if there is none.
+uintptr_t next_run(uintptr_t address) {
+  while (address >> kRegionShift < kDirectoryEntries) {
+    const Region* region = region_at(address);
+    if (region == nullptr) {
+      address = ((address >> kRegionShift) + 1) << kRegionShift;
+      continue;
+    }
+    const uint32_t page = Region::page_of(address).index;
+    const Block& block = region->blocks[page / kPagesPerBlock];
+    if (block.state == BlockState::kUncommitted || block.state == BlockState::kWhole) {
+      address = ((address >> kBlockShift) + 1) << kBlockShift;
+      continue;
+    }
+    const Span* span = span_at(address);
+    if (span != nullptr && span->heap != kPrivateHeap && span->first_page == page &&
+        (span->kind == SpanKind::kSmall || span->kind == SpanKind::kLarge || span->kind == SpanKind::kMixed)) {
+      return address;
+    }
+    address += kPageBytes;
+  }
+  return 0;
+}
+
+void describe(const Span* span, loam_walk_entry* entry) {
+  entry->kind = LOAM_ENTRY_REGION;
+  entry->bytes = Pages(span->page_count).bytes();
+  entry->uncommitted_bytes = Pages(count_bits(span->unbacked_pages)).bytes();
+  entry->committed_bytes = entry->bytes - entry->uncommitted_bytes;
+  entry->first = entry->address;
+  size_t in_slots = entry->bytes;
+  if (span->kind == SpanKind::kSmall) {
+    const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+    in_slots = size_t{info.slots} * info.bytes;
+  }
+  entry->last = static_cast<char*>(entry->address) + in_slots;
+  entry->overhead = entry->bytes - in_slots;
+}
+
+// The entry of a span at a step, and the step after it; 0 when the span is done.
+size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
+  const uintptr_t base = span_base(span);
+  if (span->kind == SpanKind::kSmall) {
+    const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+    const size_t slot = step - 1;
+    if (slot >= info.slots) return 0;
+    entry->address = reinterpret_cast<void*>(base + slot * info.bytes);
+    entry->bytes = info.bytes;
+    const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
+    entry->kind = ((word >> (slot % 64)) & 1) != 0 ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
+    return step + 1;
+  }
+  MixedHeap& mixed = default_small_heap.mixed();
+  const uintptr_t end = base + Pages(span->page_count).bytes();
+  uintptr_t at = base + (step - 1) * kGranuleBytes;
+  if (at >= end) return 0;
+  entry->address = reinterpret_cast<void*>(at);
+  entry->bytes = mixed.block_bytes(span, at);
+  entry->kind = entry->bytes != 0 ? LOAM_ENTRY_SMALL : LOAM_ENTRY_FREE;
+  if (entry->bytes == 0) {
+    while (at < end && mixed.block_bytes(span, at) == 0) at += kGranuleBytes;
+    entry->bytes = at - reinterpret_cast<uintptr_t>(entry->address);
+  }
+  return step + entry->bytes / kGranuleBytes;
+}
+
+}  // namespace
+
+loam_status walk_next(loam_walk_entry* entry) {
+  size_t cursor[4] = {};
+  size_t region = 0;
+  if (entry->address != nullptr) {
+    memcpy(cursor, entry->cursor, sizeof cursor);
+    region = entry->region;
+  } else {
+    cursor[0] = next_run(1);
+    cursor[3] = SIZE_MAX;  // no region yet
+  }
+  const size_t size = entry->size;
+  *entry = loam_walk_entry{};
+  entry->size = size;
+  while (cursor[0] != 0) {
+    const Span* span = span_at(cursor[0]);
+    if (span == nullptr || span->heap == kPrivateHeap || span_base(span) != cursor[0]) return LOAM_CHANGED;
+    if (cursor[1] == 0) {
+      region = ++cursor[3];
+      entry->address = reinterpret_cast<void*>(cursor[0]);
+      if (span->kind == SpanKind::kLarge) {
+        entry->kind = LOAM_ENTRY_LARGE;
+        entry->bytes = span->large.requested;
+        entry->overhead = Pages(span->large.pages).bytes() - entry->bytes;
+        cursor[0] = next_run(cursor[0] + Pages(span->large.pages).bytes());
+      } else {
+        describe(span, entry);
+        cursor[1] = 1;
+      }
+      break;
+    }
+    cursor[1] = describe_slot(span, cursor[1], entry);
+    if (cursor[1] != 0) break;
+    cursor[0] = next_run(cursor[0] + Pages(span->page_count).bytes());
+  }
+  if (entry->kind == 0) {
+    HugeMap::Entry huge{};
+    do {
+      huge = huge_map.at(&cursor[2]);
+      if (huge.address == 0) return LOAM_NO_MORE;
+    } while (huge.heap != 0);
+    region = ++cursor[3];
+    entry->kind = LOAM_ENTRY_HUGE;
+    entry->address = reinterpret_cast<void*>(huge.address);
+    entry->bytes = huge.requested;
+    entry->overhead = huge.mapped - huge.requested;
+  }
+  entry->region = region;
+  memcpy(entry->cursor, cursor, sizeof cursor);
+  return LOAM_OK;
+}
+
+void summary(loam_heap_summary* out) {
+  Snapshot s;
+  heap::take_snapshot(&s);
+  out->allocated = s.live_bytes();
+  out->committed = s.used_bytes + s.live_huge_bytes + s.metadata_bytes - s.unbacked_bytes;
+  out->reserved = s.reserved_bytes + s.live_huge_bytes + s.metadata_bytes;
+  out->peak_committed = s.peak_used_bytes + s.metadata_bytes;
+  if (out->peak_committed < out->committed) out->peak_committed = out->committed;
+  out->cached = s.cached_bytes;
+  out->free = s.span_free_bytes;
+  out->records = s.metadata_bytes;
+  for (const ClassSnapshot& c : s.classes) {
+    out->blocks += c.live;
+    out->spans += c.spans;
+  }
+  out->spans += s.mixed_spans;
+  out->large_blocks = s.huge_blocks;
+  out->blocks += s.huge_blocks;
+}
+
+}  // namespace loam::default_heap

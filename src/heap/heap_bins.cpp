@@ -1,0 +1,228 @@
+// A private heap's spans: slots out, slots in, empty spans back. All under the heap's lock.
+#include <cstring>
+
+#include "heap/private_heap.h"
+#include "map/metadata.h"
+#include "pages/page_heap.h"
+#include "small/mixed_heap.h"
+
+namespace loam {
+
+namespace {
+
+constexpr uint8_t kNoHeapList = 0xff;
+
+uint8_t heap_list_of(const HeapRun* run) {
+  if (run->free_slots == 0) return kNoHeapList;
+  return static_cast<uint8_t>((run->slots - run->free_slots) * HeapBin::kLists / run->slots);
+}
+
+void push_partial(HeapRun*& head, HeapRun* run) {
+  using Link = ListLink<HeapRun, PartialRuns>;
+  run->Link::previous = nullptr;
+  run->Link::next = head;
+  if (head != nullptr) head->Link::previous = run;
+  head = run;
+}
+
+void remove_partial(HeapRun*& head, HeapRun* run) {
+  using Link = ListLink<HeapRun, PartialRuns>;
+  (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
+  if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
+  run->Link::next = run->Link::previous = nullptr;
+}
+
+}  // namespace
+
+HeapBin* PrivateHeap::bin_of(unsigned size_class) const {
+  HeapBins* group = groups_[size_class / HeapBins::kBins];
+  return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
+}
+
+HeapBin* PrivateHeap::make_bin(unsigned size_class) {
+  HeapBins*& group = groups_[size_class / HeapBins::kBins];
+  if (group == nullptr) group = static_cast<HeapBins*>(allocate_record(sizeof(HeapBins)));
+  return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
+}
+
+void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
+  const uint8_t list = heap_list_of(run);
+  if (list == run->list) return;
+  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  run->list = list;
+  if (list != kNoHeapList) push_partial(bin->lists[list], run);
+}
+
+HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* why) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  const size_t bytes = Pages(info.pages).bytes();
+  use_set_aside(Pages(info.pages));
+  if (!charge(bytes)) {
+    *why = LOAM_LIMIT_REACHED;
+    return nullptr;
+  }
+  const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
+  HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  if (run == nullptr) {
+    *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    uncharge(bytes);
+    return nullptr;
+  }
+  Span* span = page_heap.allocate_span(Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap);
+  if (span == nullptr) {
+    *why = LOAM_OUT_OF_MEMORY;
+    free_record(run, record_bytes);
+    uncharge(bytes);
+    return nullptr;
+  }
+  run->heap = this;
+  run->base = span_base(span);
+  run->slot_bytes = info.bytes;
+  run->reciprocal = info.reciprocal;
+  run->slots = run->free_slots = info.slots;
+  run->size_class = static_cast<uint8_t>(size_class);
+  run->use = RunUse::kSpan;
+  run->exact = exact();
+  run->list = kNoHeapList;
+  run->span = span;
+  run->bytes = bytes;
+  for (unsigned slot = 0; slot < info.slots; slot += 64) {
+    run->free_bits()[slot / 64] = bit_range(0, info.slots - slot < 64 ? info.slots - slot : 64);
+  }
+  span->unbacked_pages = 0;
+  // release: pairs with the acquire in private_run_at()
+  __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);
+  add_run(run);
+  ++bin->spans;
+  bin->free_slots += info.slots;
+  place(bin, run);
+  return run;
+}
+
+// Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached afterwards.
+unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why) {
+  HeapBin* bin = make_bin(size_class);
+  if (bin == nullptr) {
+    *why = maximum_ != 0 && charged_ + sizeof(HeapBins) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    return 0;
+  }
+  unsigned got = 0;
+  CacheSlot* next = out + wanted;
+  while (got < wanted) {
+    HeapRun* run = nullptr;
+    for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
+    if (run == nullptr) {
+      // What is asked for beyond the first slot is a convenience, and no reason to grow.
+      if (got != 0 || (run = add_span(bin, size_class, why)) == nullptr) break;
+    }
+    if (run == bin->kept_empty) bin->kept_empty = nullptr;
+    unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
+    run->free_slots = static_cast<uint16_t>(run->free_slots - some);
+    bin->free_slots -= some;
+    got += some;
+    const SizeClassInfo& info = kSizeClasses[size_class];
+    for (unsigned word = 0; some != 0; ++word) {
+      uint64_t bits = run->free_bits()[word];
+      for (; bits != 0 && some != 0; bits &= bits - 1, --some) {
+        const unsigned slot = word * 64 + lowest_bit(bits);
+        *--next = CacheSlot{run->slot_address(slot), run->state_of(slot)};
+        store_state(next->state, run->exact, kSlotCached);
+        if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) {
+          const unsigned first = slot * info.bytes >> kPageShift;
+          const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
+          const uint32_t back =
+              run->span->unbacked_pages & static_cast<uint32_t>(bit_range(first, last - first + 1));
+          unbacked_pages_ -= count_bits(back);
+          run->span->unbacked_pages &= ~back;
+        }
+      }
+      run->free_bits()[word] = bits;
+    }
+    place(bin, run);
+  }
+  if (got != wanted) memmove(out, next, got * sizeof(CacheSlot));
+  bin->taken += got;
+  return got;
+}
+
+void PrivateHeap::give(const CacheSlot& cached) {
+  HeapRun* run = private_run_at(cached.block);
+  const size_t slot = run == nullptr || run->heap != this || run->use != RunUse::kSpan
+                          ? SIZE_MAX
+                          : (reinterpret_cast<uintptr_t>(cached.block) - run->base) / run->slot_bytes;
+  if (LOAM_UNLIKELY(slot == SIZE_MAX || ((run->free_bits()[slot / 64] >> (slot % 64)) & 1) != 0)) {
+    report_misuse("double free in a private heap", cached.block);
+    return;
+  }
+  HeapBin* bin = bin_of(run->size_class);
+  run->free_bits()[slot / 64] |= uint64_t{1} << (slot % 64);
+  store_state(cached.state, run->exact, kSlotFree);
+  ++run->free_slots;
+  ++bin->free_slots;
+  ++bin->given;
+  place(bin, run);
+  if (LOAM_LIKELY(run->free_slots != run->slots)) return;
+  if (bin->kept_empty == nullptr) {
+    bin->kept_empty = run;
+  } else if (bin->kept_empty != run) {
+    release_span(bin, run);
+  }
+}
+
+void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
+  LOAM_ASSERT(run->free_slots == run->slots);
+  if (bin->kept_empty == run) bin->kept_empty = nullptr;
+  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  --bin->spans;
+  bin->free_slots -= run->slots;
+  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
+  forget_run(run);
+  release_run(run);
+}
+
+void PrivateHeap::release_empty_spans() {
+  for (HeapBins* group : groups_) {
+    if (group == nullptr) continue;
+    for (HeapBin& bin : group->bins) {
+      if (bin.kept_empty != nullptr) release_span(&bin, bin.kept_empty);
+    }
+  }
+}
+
+Pages PrivateHeap::purge_inside(HeapRun* run) {
+  uint32_t used = run->span->unbacked_pages;
+  for (unsigned slot = 0; slot < run->slots; ++slot) {
+    if (((run->free_bits()[slot / 64] >> (slot % 64)) & 1) != 0) continue;
+    const unsigned first = slot * run->slot_bytes >> kPageShift;
+    const unsigned last = ((slot + 1) * run->slot_bytes - 1) >> kPageShift;
+    used |= static_cast<uint32_t>(bit_range(first, last - first + 1));
+  }
+  const uint32_t all = static_cast<uint32_t>(bit_range(0, run->span->page_count));
+  const Pages purged = purge_idle_pages(run->span, all & ~used);
+  unbacked_pages_ += purged.count;
+  return purged;
+}
+
+bool PrivateHeap::bins_are_valid() const {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const HeapBin* bin = bin_of(c);
+    if (bin == nullptr) continue;
+    size_t free_slots = 0;
+    for (unsigned list = 0; list < HeapBin::kLists; ++list) {
+      const HeapRun* before = nullptr;
+      for (const HeapRun* run = bin->lists[list]; run != nullptr; run = run->ListLink<HeapRun, PartialRuns>::next) {
+        if (run->ListLink<HeapRun, PartialRuns>::previous != before || run->list != list || run->size_class != c) {
+          return false;
+        }
+        if (heap_list_of(run) != list) return false;
+        free_slots += run->free_slots;
+        before = run;
+      }
+    }
+    if (free_slots != bin->free_slots) return false;
+    if (bin->taken - bin->given != size_t{bin->spans} * kSizeClasses[c].slots - free_slots) return false;
+  }
+  return true;
+}
+
+}  // namespace loam

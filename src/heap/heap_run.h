@@ -1,0 +1,100 @@
+// What a private heap knows of one run of its pages: a span cut into slots, a large block, an own mapping, or
+// memory that was set aside. Plain data, out of the memory that it describes; it stands in the heap's list of
+// runs, which is why a heap can be destroyed in O(runs).
+//
+//   address --> map --> Span (heap != 0) --> owned.run --> HeapRun --> heap, slot, state
+//
+// A private span's page class is 0, so malloc()'s and free()'s fast paths never see it.
+//
+// Every slot has a state of its own, in one byte:
+//
+//   kSlotFree    its bit in free_bits() is set             (nobody has it)
+//   kSlotLive    the program has it
+//   kSlotCached  a thread's cache has it
+//
+// in a heap of exact sizes in two bytes, and a live slot's state is the size that was asked for, plus 2. A state is
+// written by who holds the slot: under the heap's lock while it is free, by the thread whose cache holds it, by
+// the thread that frees it. So liveness of any pointer is exact at once, without a lock and without atomics dearer
+// than a store; only two threads that free one block at the same instant can both succeed, and then the second
+// pointer is refused when it goes home.
+//
+//   record:  | header 96 B | free bits, 8 B each 64 slots | states, 1 or 2 B a slot |
+#pragma once
+
+#include "map/page_map.h"
+#include "small/size_classes.h"
+
+namespace loam {
+
+class PrivateHeap;
+
+enum class RunUse : uint8_t {
+  kSpan,      ///< slots of one class
+  kLarge,     ///< one block of whole pages, in a region
+  kHuge,      ///< one block, a mapping of its own
+  kSetAside,  ///< pages that the heap took at its creation and has not used yet
+};
+
+inline constexpr unsigned kSlotFree = 0;
+inline constexpr unsigned kSlotCached = 1;
+inline constexpr unsigned kSlotLive = 2;  // or more, in a heap of exact sizes
+
+struct PartialRuns;  // tag: spans of one class by occupancy
+
+struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
+  PrivateHeap* heap;
+  uintptr_t base;       ///< address of the first page
+  uint32_t slot_bytes;  ///< kSpan
+  uint32_t reciprocal;  ///< kSpan: slot of an offset = (offset * reciprocal) >> 32
+  uint16_t slots;       ///< kSpan; 0 for the others, so no pointer is a slot of them
+  uint8_t size_class;   ///< kSpan
+  RunUse use;
+  bool exact;  ///< states take two bytes
+  uint8_t list;
+  uint16_t free_slots;
+  Span* span;        ///< null for kHuge
+  uint64_t serial;   ///< never used again: tells a walk that this is still the run it stood in
+  size_t bytes;      ///< of the pages or the mapping
+  size_t requested;  ///< kLarge, kHuge: bytes that were asked for
+
+  [[nodiscard]] unsigned words() const { return (slots + 63u) / 64; }
+  [[nodiscard]] uint64_t* free_bits() { return reinterpret_cast<uint64_t*>(this + 1); }
+  [[nodiscard]] const uint64_t* free_bits() const { return reinterpret_cast<const uint64_t*>(this + 1); }
+  [[nodiscard]] LOAM_INLINE uint8_t* states() {
+    return reinterpret_cast<uint8_t*>(this + 1) + ((slots + 63u) / 64) * sizeof(uint64_t);
+  }
+  [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
+  [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + slot * slot_bytes); }
+
+  [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact) {
+    return sizeof(HeapRun) + (slots + 63u) / 64 * sizeof(uint64_t) + (size_t{slots} << unsigned(exact));
+  }
+};
+
+[[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {
+  // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed it
+  return exact ? __atomic_load_n(reinterpret_cast<const uint16_t*>(state), __ATOMIC_RELAXED)
+               : __atomic_load_n(state, __ATOMIC_RELAXED);
+}
+LOAM_INLINE void store_state(uint8_t* state, bool exact, unsigned value) {
+  if (exact) {
+    __atomic_store_n(reinterpret_cast<uint16_t*>(state), static_cast<uint16_t>(value), __ATOMIC_RELAXED);
+  } else {
+    __atomic_store_n(state, static_cast<uint8_t>(value), __ATOMIC_RELAXED);
+  }
+}
+/// The state of a live block of `bytes` bytes.
+[[nodiscard]] LOAM_INLINE unsigned live_state(bool exact, size_t bytes) {
+  return exact ? static_cast<unsigned>(bytes) + kSlotLive : kSlotLive;
+}
+static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
+
+/// The private run whose pages hold `address`, as far as the map knows: of a large block its first page answers,
+/// of a huge one nothing does. Null for everything else.
+[[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
+  const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+  if (span == nullptr || span->heap != kPrivateHeap) return nullptr;
+  return __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE);  // pairs with the release where it is made
+}
+
+}  // namespace loam

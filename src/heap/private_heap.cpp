@@ -1,0 +1,523 @@
+#include "heap/private_heap.h"
+
+#include <cstring>
+
+#include "heap/heap.h"
+#include "heap/heap_registry.h"
+#include "map/metadata.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+
+namespace {
+
+// Blocks of one class that a heap allocates before its front end comes on, as Windows counts them.
+constexpr uint64_t kBusyAfter = 18;
+
+size_t piece_bytes(size_t bytes) {
+  size_t piece = MetadataArena::kSmallestPiece;
+  while (piece < bytes) piece *= 2;
+  return piece;
+}
+
+// As heap::reallocate(): staying costs the slack, moving a copy.
+bool stays(size_t usable, size_t bytes) { return bytes + 64 >= usable || bytes >= usable - usable / 4; }
+
+void clear(void* block, size_t from, size_t to) {
+  if (from < to) memset(static_cast<char*>(block) + from, 0, to - from);
+}
+
+}  // namespace
+
+// ---- beginning and end ------------------------------------------------------------------------
+
+loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t generation) {
+  flags_ = options.flags;
+  mode_.store((flags_ & LOAM_HEAP_EAGER) != 0 ? LOAM_MODE_LOW_FRAGMENTATION : LOAM_MODE_STANDARD,
+              std::memory_order_relaxed);
+  on_failure_ = options.on_failure;
+  failure_context_ = options.context;
+  memset(name_, 0, sizeof name_);
+  if (options.name != nullptr) strncpy(name_, options.name, sizeof name_ - 1);
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  stopped_word_ = 0;
+  charged_ = peak_ = records_ = set_aside_ = large_bytes_ = unbacked_pages_ = 0;
+  large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
+  set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
+  maximum_ = 0;
+  if (options.maximum != 0) {
+    if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
+    maximum_ = Pages::covering(options.maximum).bytes();
+  }
+  if (options.initial > kLargestRequest) return LOAM_OUT_OF_MEMORY;
+  if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
+  records_ = sizeof(PrivateHeap);
+  for (Pages left = Pages::covering(options.initial); left.count != 0;) {
+    // In pieces that a run can be; each gives way from its end.
+    const Pages pages = left > kMaxRun ? kMaxRun : left;
+    HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
+    const bool fits = run != nullptr && charge(pages.bytes());
+    bool zero;
+    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), pages.bytes(), kPrivateHeap, &zero) : nullptr;
+    if (span == nullptr) {
+      const bool limited = !fits && maximum_ != 0;
+      if (fits) uncharge(pages.bytes());
+      if (run != nullptr) free_record(run, sizeof(HeapRun));
+      finish();
+      return limited ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    }
+    run->heap = this;
+    run->base = span_base(span);
+    run->use = RunUse::kSetAside;
+    run->span = span;
+    run->bytes = pages.bytes();
+    __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);
+    add_run(run);
+    set_aside_ += pages.bytes();
+    left -= pages;
+  }
+  generation_.store(generation, std::memory_order_release);
+  visible_generation_.store(generation, std::memory_order_release);
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::stop_for_ever() {
+  Lock lock(mutex_);
+  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  generation_.store(0, std::memory_order_release);
+#if defined(LOAM_DEBUG)
+  visible_generation_.store(0, std::memory_order_seq_cst);
+  if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
+    for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+      // A thread that is busy with another heap is told apart by a second look.
+      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
+        if (looks == 1000) fatal("a private heap is destroyed while a thread uses it", this);
+        os::yield();
+      }
+    }
+  }
+#endif
+  visible_generation_.store(0, std::memory_order_seq_cst);
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  return LOAM_OK;
+}
+
+void PrivateHeap::finish() {
+  while (HeapCache* cache = caches_.front()) {
+    caches_.remove(cache);
+    free_cache(cache);
+  }
+  own_cache_ = nullptr;
+  while (HeapRun* run = runs_.front()) {
+    runs_.remove(run);
+    release_run(run);
+  }
+  for (HeapBins*& group : groups_) {
+    if (group != nullptr) free_record(group, sizeof(HeapBins));
+    group = nullptr;
+  }
+}
+
+// ---- accounts -----------------------------------------------------------------------------------
+
+bool PrivateHeap::charge(size_t bytes) {
+  if (maximum_ != 0 && (bytes > maximum_ || charged_ > maximum_ - bytes)) return false;
+  charged_ += bytes;
+  if (charged_ > peak_) peak_ = charged_;
+  return true;
+}
+
+size_t PrivateHeap::room() {
+  Use use(*this);
+  return maximum_ == 0 ? SIZE_MAX : maximum_ - charged_;
+}
+
+void* PrivateHeap::allocate_record(size_t bytes) {
+  const size_t piece = piece_bytes(bytes);
+  if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_) use_set_aside(Pages::covering(piece));
+  if (!charge(piece)) return nullptr;
+  void* record = metadata.allocate(bytes);
+  if (record == nullptr) {
+    uncharge(piece);
+    return nullptr;
+  }
+  records_ += piece;
+  return record;
+}
+
+void PrivateHeap::free_record(void* record, size_t bytes) {
+  const size_t piece = piece_bytes(bytes);
+  metadata.free(record, bytes);
+  records_ -= piece;
+  uncharge(piece);
+}
+
+// What was set aside gives way from its end, so the page heap finds the pages that the caller asks it for next.
+void PrivateHeap::use_set_aside(Pages pages) {
+  if (LOAM_LIKELY(set_aside_ == 0)) return;
+  HeapRun* next = nullptr;
+  for (HeapRun* run = runs_.front(); run != nullptr && pages.count != 0; run = next) {
+    next = List<HeapRun>::next(run);
+    if (run->use != RunUse::kSetAside) break;  // they are the oldest
+    const Pages have(run->bytes >> kPageShift);
+    const Pages part = pages < have ? pages : have;
+    set_aside_ -= part.bytes();
+    uncharge(part.bytes());
+    pages -= part;
+    if (part == have) {
+      run->bytes = 0;  // uncharged already
+      forget_run(run);
+      release_run(run);
+    } else {
+      run->bytes -= part.bytes();
+      const bool shrunk = page_heap.resize_large(run->span, have - part, run->bytes);
+      LOAM_CHECK(shrunk, "private heap: a run refused to shrink");
+    }
+  }
+}
+
+void PrivateHeap::add_run(HeapRun* run) {
+  run->serial = ++serials_;
+  runs_.push_back(run);
+}
+
+void PrivateHeap::forget_run(HeapRun* run) { runs_.remove(run); }
+
+// The run is in no list any more.
+void PrivateHeap::release_run(HeapRun* run) {
+  uncharge(run->bytes);
+  const size_t record_bytes = HeapRun::record_bytes(run->slots, run->exact);
+  if (run->span != nullptr) {
+    __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
+    page_heap.free(run->span);
+  } else {
+    static_cast<void>(huge_map.free(run->base));
+  }
+  free_record(run, record_bytes);
+}
+
+// ---- allocating ---------------------------------------------------------------------------------
+
+void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  if (bytes > kLargestRequest) {
+    *why = LOAM_OUT_OF_MEMORY;
+    return nullptr;
+  }
+  unsigned size_class = 0;
+  if (alignment > LOAM_ALIGNMENT) {
+    size_class = class_for_aligned(bytes, alignment);
+  } else if (bytes <= kLargestSmall) {
+    size_class = class_for(bytes);
+  }
+  if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
+  void* block = allocate_small(size_class, bytes, why);
+  if (block != nullptr && zero) memset(block, 0, kSizeClasses[size_class].bytes);
+  return block;
+}
+
+void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, loam_status* why) {
+  HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
+  Use use(*this);
+  CacheSlot slot;
+  for (int attempt = 0;; ++attempt) {
+    if (cache != nullptr) {
+      HeapMagazine& m = cache->magazines[size_class];
+      if (m.head != m.base || refill(cache, size_class, why)) {
+        slot = *--m.head;
+        break;
+      }
+    }
+    if (take(size_class, &slot, 1, why) == 1) break;
+    // What other threads cache, and empty spans, may make room.
+    if (attempt == 1) return nullptr;
+    reclaim();
+  }
+  store_state(slot.state, exact(), live_state(exact(), bytes));
+  if (LOAM_UNLIKELY(mode() == LOAM_MODE_STANDARD) && bin_of(size_class)->taken >= kBusyAfter) {
+    mode_.store(LOAM_MODE_LOW_FRAGMENTATION, std::memory_order_relaxed);
+  }
+  return slot.block;
+}
+
+void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  const size_t pages = Pages::covering(bytes == 0 ? 1 : bytes).bytes();
+  HeapRun* run = nullptr;
+  {
+    Use use(*this);
+    use_set_aside(Pages(pages >> kPageShift));
+    for (int attempt = 0; attempt < 2 && run == nullptr; ++attempt) {
+      if (attempt == 1) {
+        if (pages > maximum_) break;
+        reclaim();
+      }
+      if (!charge(pages)) {
+        *why = LOAM_LIMIT_REACHED;
+        continue;
+      }
+      run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
+      if (run != nullptr) break;
+      *why = maximum_ != 0 && charged_ + sizeof(HeapRun) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+      uncharge(pages);
+    }
+    if (run == nullptr) return nullptr;
+  }
+  // Not under the heap's lock: the system may take its time.
+  bool is_zero = false;
+  void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero);
+  if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
+  Use use(*this);
+  if (block == nullptr) {
+    *why = LOAM_OUT_OF_MEMORY;
+    free_record(run, sizeof(HeapRun));
+    uncharge(pages);
+    return nullptr;
+  }
+  run->heap = this;
+  run->base = reinterpret_cast<uintptr_t>(block);
+  run->requested = bytes;
+  run->bytes = pages;
+  Span* span = span_at(run->base);
+  run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base ? span : nullptr;
+  run->use = run->span != nullptr ? RunUse::kLarge : RunUse::kHuge;
+  if (run->span != nullptr) __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);
+  add_run(run);
+  ++large_taken_;
+  large_bytes_ += pages;
+  return block;
+}
+
+// ---- finding and freeing --------------------------------------------------------------------------
+
+PrivateHeap::Found PrivateHeap::locate(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  Found found{LOAM_INVALID_BLOCK};
+  HeapRun* run = private_run_at(block);
+  if (run == nullptr) {
+    // A mapping of its own may lie anywhere.
+    const HugeMap::Entry entry = huge_map.find(address);
+    if (entry.address == 0 || entry.heap == 0) return found;
+    run = reinterpret_cast<HeapRun*>(entry.heap);
+    if (run->use != RunUse::kHuge) return found;
+  }
+  if (run->use == RunUse::kSpan) {
+    const size_t slot = (address - run->base) / run->slot_bytes;
+    if (address - run->base != slot * run->slot_bytes || slot >= run->slots) return found;
+    found.state = run->state_of(slot);
+    const unsigned state = load_state(found.state, run->exact);
+    if (state < kSlotLive) return found;
+    found.usable = run->slot_bytes;
+    found.bytes = run->exact ? state - kSlotLive : found.usable;
+  } else {
+    if (run->use == RunUse::kSetAside || address != run->base) return found;
+    found.usable = run->bytes;
+    found.bytes = run->requested;
+  }
+  found.run = run;
+  found.status = LOAM_OK;
+  return found;
+}
+
+PrivateHeap::Found PrivateHeap::find(const void* block) const {
+  Found found = locate(block);
+  if (found.status == LOAM_OK) {
+    if (found.run->heap != this) found.status = LOAM_WRONG_HEAP;
+  } else if (heap::seems_live(block)) {
+    found.status = LOAM_WRONG_HEAP;
+  }
+  return found;
+}
+
+PrivateHeap* PrivateHeap::heap_of(const void* block) {
+  const Found found = locate(block);
+  return found.status == LOAM_OK ? found.run->heap : nullptr;
+}
+
+loam_status PrivateHeap::free(void* block) {
+  const Found found = find(block);
+  if (found.status != LOAM_OK) return found.status;
+  if (found.run->use != RunUse::kSpan) return free_large(found, block);
+  if (zero_on_free()) memset(block, 0, found.usable);
+  const unsigned size_class = found.run->size_class;
+  HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
+  Use use(*this);
+  if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
+  const CacheSlot slot{block, found.state};
+  store_state(slot.state, found.run->exact, kSlotCached);
+  if (cache == nullptr) {
+    give(slot);
+    return LOAM_OK;
+  }
+  HeapMagazine& m = cache->magazines[size_class];
+  if (m.head == m.end && !grow(cache, size_class)) {
+    if (m.base == nullptr) {
+      give(slot);
+      return LOAM_OK;
+    }
+    ++cache->flushes;
+    flush(m, (m.capacity() + 1) / 2);
+  }
+  *m.head = slot;
+  ++m.head;
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::free_large(const Found& found, void* block) {
+  HeapRun* run = found.run;
+  if (zero_on_free() && run->use == RunUse::kLarge) memset(block, 0, run->bytes);
+  Use use(*this);
+  if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
+  ++large_given_;
+  large_bytes_ -= run->bytes;
+  forget_run(run);
+  release_run(run);
+  return LOAM_OK;
+}
+
+// ---- resizing -----------------------------------------------------------------------------------
+
+loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t bytes) {
+  HeapRun* run = found.run;
+  const size_t old_pages = run->bytes;
+  const size_t pages = Pages::covering(bytes == 0 ? 1 : bytes).bytes();
+  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
+  Use use(*this);
+  if (pages > old_pages && !charge(pages - old_pages)) return LOAM_LIMIT_REACHED;
+  bool done = false;
+  if (run->use == RunUse::kLarge) {
+    done = pages <= kMaxRun.bytes() && page_heap.resize_large(run->span, Pages(pages >> kPageShift), bytes);
+  } else {
+    done = huge_map.resize(run->base, bytes, true) != nullptr;
+  }
+  if (!done) {
+    if (pages > old_pages) uncharge(pages - old_pages);
+    return LOAM_NOT_IN_PLACE;
+  }
+  if (pages < old_pages) uncharge(old_pages - pages);
+  large_bytes_ = large_bytes_ - old_pages + pages;
+  run->bytes = pages;
+  run->requested = bytes;
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
+  if (bytes > kLargestRequest) return LOAM_NOT_IN_PLACE;
+  const Found found = find(block);
+  if (found.status != LOAM_OK) return found.status;
+  if (found.run->use != RunUse::kSpan) return resize_large(found, block, bytes);
+  if (bytes > found.usable) return LOAM_NOT_IN_PLACE;
+  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
+  store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
+  return LOAM_OK;
+}
+
+void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  const Found found = find(block);
+  *why = found.status;
+  if (found.status != LOAM_OK) return nullptr;
+  if (bytes > kLargestRequest) {
+    *why = LOAM_OUT_OF_MEMORY;
+    return nullptr;
+  }
+  const bool small = found.run->use == RunUse::kSpan;
+  const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
+  const size_t kept = bytes < found.bytes ? bytes : found.bytes;
+  if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes) : bytes > kLargestSmall)) {
+    const bool was_huge = found.run->use == RunUse::kHuge;
+    if (try_resize(block, bytes) == LOAM_OK) {
+      // A mapping grows by zero pages; other pages may have been somebody's.
+      if (zero) clear(block, kept, was_huge && bytes > found.usable ? found.usable : small ? found.usable : found.run->bytes);
+      return block;
+    }
+  }
+  void* moved = allocate(bytes, alignment, zero, why);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, kept);
+  const loam_status freed = free(block);
+  LOAM_ASSERT(freed == LOAM_OK);
+  static_cast<void>(freed);
+  return moved;
+}
+
+// ---- lock and behaviour ---------------------------------------------------------------------------
+
+loam_status PrivateHeap::lock() {
+  if (unsynchronized()) {
+    Lock lock(mutex_);
+    ++lock_depth_;
+    return LOAM_OK;
+  }
+  Use use(*this);
+  lock_inside();
+  return LOAM_OK;
+}
+
+void PrivateHeap::lock_inside() {
+  if (lock_depth_++ != 0) return;
+  lock_owner_ = this_thread();
+  __atomic_store_n(&stopped_word_, 1, __ATOMIC_RELAXED);
+  stop_caches();
+}
+
+loam_status PrivateHeap::try_lock() {
+  if (unsynchronized()) return lock();
+  Lock lock(mutex_);
+  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  lock_inside();
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::unlock() {
+  Lock lock(mutex_);
+  if (lock_depth_ == 0 || (!unsynchronized() && lock_owner_ != this_thread())) return LOAM_NOT_OWNER;
+  if (--lock_depth_ != 0 || unsynchronized()) return LOAM_OK;
+  lock_owner_ = 0;
+  resume_caches();
+  __atomic_store_n(&stopped_word_, 0, __ATOMIC_RELAXED);
+  os::wake_one(&stopped_word_);
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::set_mode(int mode) {
+  if (mode == LOAM_MODE_LOW_FRAGMENTATION) {
+    mode_.store(mode, std::memory_order_relaxed);
+    return LOAM_OK;
+  }
+  if (mode != LOAM_MODE_STANDARD && mode != LOAM_MODE_LOOKASIDE) return LOAM_INVALID_ARGUMENT;
+  if (this->mode() == LOAM_MODE_LOW_FRAGMENTATION) return LOAM_ONE_WAY;
+  return mode == LOAM_MODE_LOOKASIDE ? LOAM_NOT_SUPPORTED : LOAM_OK;
+}
+
+void PrivateHeap::set_small_threshold(size_t bytes) {
+  unsigned classes = 0;
+  while (classes + 1 < kSizeClassCount && kSizeClasses[classes + 1].bytes <= bytes) ++classes;
+  Use use(*this);
+  stop_caches();
+  threshold_ = bytes;
+  cached_classes_ = classes;
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
+      HeapMagazine& m = cache->magazines[c];
+      if (m.base == nullptr) continue;
+      flush(m, m.held());
+      metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
+      m = HeapMagazine{};
+    }
+  }
+  resume_caches();
+}
+
+void PrivateHeap::reset_after_fork(uintptr_t survivor) {
+  mutex_.reset_after_fork();
+  inside_.store(0, std::memory_order_relaxed);
+  if (unsynchronized() || lock_owner_ == 0 || lock_owner_ == survivor) return;
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  stopped_word_ = 0;
+  resume_caches();
+}
+
+}  // namespace loam

@@ -1,0 +1,299 @@
+// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap that all share.
+//
+//   charged_ = records + pages of all runs (set aside ones included)      <= maximum_ unless that is 0
+//   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
+//   taken - given = cached + live
+//
+// Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is destroyed.
+// Records are used again for other heaps (oldest first) and for nothing else, so an old handle is answered.
+//
+// Lock: mutex_, above the page heap's, the huge map's and the metadata's, below the registry's (heap_registry.h).
+// Public functions take it themselves. An unsynchronised heap does not take it.
+#pragma once
+
+#include <loam/loam.h>
+
+#include "base/check.h"
+#include "heap/private_cache.h"
+#include "os/mutex.h"
+
+namespace loam {
+
+/// One size class of one private heap.
+struct HeapBin {
+  static constexpr unsigned kLists = 4;  // by share of used slots; fullest first, as in Bin
+  HeapRun* lists[kLists];
+  HeapRun* kept_empty;  // one empty span stays, or a class at the edge would churn the page heap
+  uint32_t spans;
+  uint32_t free_slots;
+  uint64_t taken;
+  uint64_t given;
+};
+
+struct HeapBins {
+  static constexpr unsigned kBins = 4;
+  HeapBin bins[kBins];
+};
+
+struct HeapFigures {
+  uint64_t taken;  ///< slots handed to the program or to caches
+  uint64_t given;
+  uint64_t large_taken;
+  uint64_t large_given;
+  uint64_t refills;
+  uint64_t flushes;
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  size_t caches;
+};
+
+class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
+ public:
+  static constexpr unsigned kNameBytes = 32;
+
+  /// Makes the record a heap. LOAM_OK, or why not; then nothing is held.
+  [[nodiscard]] loam_status start(const loam_heap_options& options, uint64_t generation);
+
+  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever() was called.
+  void finish();
+
+  // ---- the fast paths, without a lock -------------------------------------------------------------------
+
+  /// A block from the calling thread's cache, or null: then allocate().
+  [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
+  /// True when the block went to the calling thread's cache; otherwise free(). pre: run == private_run_at(block)
+  [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, HeapRun* run, void* block);
+
+  // ---- blocks -------------------------------------------------------------------------------------------
+
+  /// pre: alignment is a power of two. Null with *why set.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why);
+  [[nodiscard]] loam_status free(void* block);
+  [[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
+  [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
+
+  /// What a pointer is to this heap.
+  struct Found {
+    loam_status status;  ///< LOAM_OK, LOAM_INVALID_BLOCK, LOAM_WRONG_HEAP
+    HeapRun* run = nullptr;
+    uint8_t* state = nullptr;  ///< kSpan
+    size_t bytes = 0;          ///< as loam_size()
+    size_t usable = 0;
+  };
+  [[nodiscard]] Found find(const void* block) const;
+  /// The private heap whose live block starts there, or null. Any value is answered.
+  [[nodiscard]] static PrivateHeap* heap_of(const void* block);
+
+  // ---- the whole heap -----------------------------------------------------------------------------------
+
+  [[nodiscard]] loam_status lock();
+  [[nodiscard]] loam_status try_lock();
+  [[nodiscard]] loam_status unlock();
+  [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
+  void summary(loam_heap_summary* out);
+  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the largest free slot.
+  Pages compact(size_t* largest);
+  [[nodiscard]] bool is_valid();
+  [[nodiscard]] HeapFigures figures();
+
+  [[nodiscard]] loam_status set_mode(int mode);
+  [[nodiscard]] int mode() const { return mode_.load(std::memory_order_relaxed); }
+  void set_small_threshold(size_t bytes);
+  [[nodiscard]] size_t small_threshold() const { return threshold_; }
+
+  [[nodiscard]] const char* name() const { return name_; }
+  [[nodiscard]] unsigned flags() const { return flags_; }
+  [[nodiscard]] size_t maximum() const { return maximum_; }
+  [[nodiscard]] loam_failure_callback on_failure() const { return on_failure_; }
+  [[nodiscard]] void* failure_context() const { return failure_context_; }
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  /// Bytes that the maximum leaves.
+  [[nodiscard]] size_t room();
+
+  // ---- for the registry ---------------------------------------------------------------------------------
+
+  /// 0 when this is no heap (any more).
+  [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  /// Ends the heap's identity; LOAM_BUSY while another thread holds its lock.
+  [[nodiscard]] loam_status stop_for_ever();
+  /// Brings a cache's slots home and forgets it. pre: its thread is the caller, or gone
+  void retire_cache(HeapCache* cache);
+  void reset_after_fork(uintptr_t survivor);
+
+ private:
+  friend class HeapRegistry;
+
+  // private_heap.cpp
+  class Use;
+  [[nodiscard]] bool unsynchronized() const { return (flags_ & LOAM_HEAP_UNSYNCHRONIZED) != 0; }
+  [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
+  [[nodiscard]] bool zero_on_free() const { return (flags_ & LOAM_HEAP_ZERO_ON_FREE) != 0; }
+  [[nodiscard]] bool charge(size_t bytes);
+  void uncharge(size_t bytes) { charged_ -= bytes; }
+  [[nodiscard]] void* allocate_record(size_t bytes);
+  void free_record(void* record, size_t bytes);
+  void use_set_aside(Pages pages);
+  [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes, loam_status* why);
+  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why);
+  [[nodiscard]] loam_status free_large(const Found& found, void* block);
+  [[nodiscard]] loam_status resize_large(const Found& found, void* block, size_t bytes);
+  void add_run(HeapRun* run);
+  void forget_run(HeapRun* run);
+  void release_run(HeapRun* run);
+
+  // heap_bins.cpp
+  [[nodiscard]] HeapBin* bin_of(unsigned size_class) const;
+  [[nodiscard]] HeapBin* make_bin(unsigned size_class);
+  [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
+  void place(HeapBin* bin, HeapRun* run);
+  unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);
+  void give(const CacheSlot& slot);
+  void release_span(HeapBin* bin, HeapRun* run);
+  void release_empty_spans();
+  Pages purge_inside(HeapRun* run);
+  [[nodiscard]] bool bins_are_valid() const;
+
+  // private_cache.cpp
+  [[nodiscard]] HeapCache* cache_for_thread();
+  [[nodiscard]] HeapCache* make_cache(ThreadHeaps* owner);
+  bool grow(HeapCache* cache, unsigned size_class);
+  bool refill(HeapCache* cache, unsigned size_class, loam_status* why);
+  void flush(HeapMagazine& magazine, unsigned count);
+  void flush_all(HeapCache* cache);
+  void free_cache(HeapCache* cache);
+  [[nodiscard]] static Found locate(const void* block);
+  void lock_inside();
+  void stop_caches();
+  void resume_caches();
+  void reclaim();
+
+  std::atomic<uint64_t> visible_generation_{0};  // what caches compare with: 0 while they are stopped
+  std::atomic<uint64_t> generation_{0};
+  unsigned flags_ = 0;
+  std::atomic<int> mode_{0};
+  unsigned cached_classes_ = 0;  // classes 1 .. this one go through caches
+  uint32_t stopped_word_ = 0;    // 1 while locked by a thread: others sleep on it
+  uintptr_t lock_owner_ = 0;
+  Mutex mutex_;
+  unsigned lock_depth_ = 0;
+  std::atomic<uint32_t> inside_{0};  // debug builds: somebody is in an unsynchronised heap
+
+  size_t maximum_ = 0;
+  size_t charged_ = 0;
+  size_t peak_ = 0;
+  size_t records_ = 0;
+  size_t set_aside_ = 0;
+  size_t large_bytes_ = 0;  // whole pages
+  uint64_t large_taken_ = 0;
+  uint64_t large_given_ = 0;
+  uint64_t ended_refills_ = 0;
+  uint64_t ended_flushes_ = 0;
+  uint64_t serials_ = 0;
+  size_t unbacked_pages_ = 0;
+  size_t threshold_ = 0;
+  List<HeapRun> runs_;
+  List<HeapCache> caches_;
+  HeapCache* own_cache_ = nullptr;
+  loam_failure_callback on_failure_ = nullptr;
+  void* failure_context_ = nullptr;
+  char name_[kNameBytes] = {};
+  static constexpr unsigned kBinGroups = (kSizeClassCount + HeapBins::kBins - 1) / HeapBins::kBins;
+  HeapBins* groups_[kBinGroups] = {};
+};
+static_assert(sizeof(PrivateHeap) <= 512, "a heap that nobody uses costs little");
+
+// Inside the heap's lock, once no other thread has stopped the heap.
+class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
+ public:
+  explicit Use(PrivateHeap& heap) LOAM_NO_THREAD_SAFETY_ANALYSIS : heap_(heap) {
+    if (heap.unsynchronized()) {
+#if defined(LOAM_DEBUG)
+      if (heap.inside_.exchange(1, std::memory_order_acq_rel) != 0) {
+        fatal("an unsynchronised heap is used by two threads at once", &heap);
+      }
+#endif
+      return;
+    }
+    heap.mutex_.lock();
+    while (LOAM_UNLIKELY(heap.lock_owner_ != 0 && heap.lock_owner_ != this_thread())) {
+      heap.mutex_.unlock();
+      os::wait_while_equal(&heap.stopped_word_, 1);
+      os::wake_one(&heap.stopped_word_);  // who wakes wakes the next
+      heap.mutex_.lock();
+    }
+  }
+  ~Use() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+    if (!heap_.unsynchronized()) {
+      heap_.mutex_.unlock();
+      return;
+    }
+#if defined(LOAM_DEBUG)
+    heap_.inside_.store(0, std::memory_order_release);
+#endif
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  PrivateHeap& heap_;
+};
+
+LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
+  ThreadHeaps* thread = thread_heaps;
+  ThreadHeaps::Place& place = thread->place_of(heap);
+  // Before `heap` is followed: it may be no heap at all.
+  if (LOAM_UNLIKELY(place.heap != heap || bytes > kLargestSmall)) return nullptr;
+  const unsigned size_class = class_for(bytes);
+  thread->enter();
+  // acquire: pairs with resume_caches(), after which the cache may have changed
+  if (LOAM_UNLIKELY(heap->visible_generation_.load(std::memory_order_acquire) != place.generation)) {
+    thread->leave();
+    return nullptr;
+  }
+  HeapCache* cache = place.cache;
+  HeapMagazine& m = cache->magazines[size_class];
+  CacheSlot* head = m.head;
+  if (LOAM_UNLIKELY(head == m.base)) {
+    thread->leave();
+    return nullptr;
+  }
+  --head;
+  void* block = head->block;
+  uint8_t* state = head->state;
+  m.head = head;
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: it left before it is live
+  store_state(state, cache->exact, live_state(cache->exact, bytes));
+  thread->leave();
+  return block;
+}
+
+LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, HeapRun* run, void* block) {
+  ThreadHeaps* thread = thread_heaps;
+  ThreadHeaps::Place& place = thread->place_of(heap);
+  if (LOAM_UNLIKELY(place.heap != heap || run->heap != heap)) return false;
+  const size_t offset = reinterpret_cast<uintptr_t>(block) - run->base;
+  const size_t slot = (offset * run->reciprocal) >> 32;
+  if (LOAM_UNLIKELY(slot * run->slot_bytes != offset || slot >= run->slots)) return false;
+  thread->enter();
+  if (LOAM_UNLIKELY(heap->visible_generation_.load(std::memory_order_acquire) != place.generation)) {
+    thread->leave();
+    return false;
+  }
+  HeapCache* cache = place.cache;
+  HeapMagazine& m = cache->magazines[run->size_class];
+  CacheSlot* head = m.head;
+  uint8_t* state = run->state_of(slot);
+  if (LOAM_UNLIKELY(head == m.end || load_state(state, cache->exact) < kSlotLive)) {
+    thread->leave();
+    return false;
+  }
+  if (LOAM_UNLIKELY(cache->zero_on_free)) __builtin_memset(block, 0, run->slot_bytes);
+  store_state(state, cache->exact, kSlotCached);
+  *head = CacheSlot{block, state};
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: stored before it is covered
+  m.head = head + 1;
+  thread->leave();
+  return true;
+}
+
+}  // namespace loam
