@@ -174,10 +174,10 @@ size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
   uintptr_t at = base + (step - 1) * kGranuleBytes;
   if (at >= end) return 0;
   entry->address = reinterpret_cast<void*>(at);
-  entry->bytes = mixed.block_bytes(span, at);
+  entry->bytes = mixed.block_bytes(at);
   entry->kind = entry->bytes != 0 ? LOAM_ENTRY_SMALL : LOAM_ENTRY_FREE;
   if (entry->bytes == 0) {
-    while (at < end && mixed.block_bytes(span, at) == 0) at += kGranuleBytes;
+    while (at < end && mixed.block_bytes(at) == 0) at += kGranuleBytes;
     entry->bytes = at - reinterpret_cast<uintptr_t>(entry->address);
   }
   return step + entry->bytes / kGranuleBytes;
