@@ -40,7 +40,7 @@ class Silent:
     def plan(self, *_):
         pass
 
-    tick = failed = discarded = plan
+    tick = failed = discarded = kept = plan
 
 
 class FakeRunner:
@@ -63,15 +63,16 @@ def allocator(name):
     return Allocator(name, "1", "test", None)
 
 
-def measured(runner, peers, rounds=3):
+def measured(runner, peers, rounds=3, run=None, seconds=None):
     gate = gates.Gate(
         "lfh1",
         "a gate",
         [gates.Step(Case("x", []), extract.lfh)],
         [checks.Versus("seconds", "speed", "s", 1.0, speed=True)],
     )
-    run = schedule.Run(gate, "ours")
-    options = argparse.Namespace(rounds=rounds, screening=1, seed=1)
+    run = run or schedule.Run(gate, "ours")
+    seconds = {"lfh1": seconds} if seconds else None
+    options = argparse.Namespace(rounds=rounds, screening=1, seed=1, seconds=seconds)
     scheduler = schedule.Scheduler(
         runner, allocator("ours"), [allocator(p) for p in peers], options, Silent(), lambda: None
     )
@@ -160,6 +161,38 @@ class ScheduleTests(unittest.TestCase):
         self.assertEqual(verdicts[0].peer, "near")
         self.assertIn("  bad failed: died of signal 11", lines)
 
+    def test_a_budget_screens_once_and_spends_the_rest_on_mirrored_rounds(self):
+        # A trial takes no time here, so the rounds are as many as they may be.
+        runner = FakeRunner({"ours": 1.0, "near": 1.0, "close": 1.05, "far": 3.0})
+        run = measured(runner, ["near", "close", "far"], seconds=60)
+        finals = run.kept("final")
+        self.assertEqual(len(finals), schedule.MOST_ROUNDS)
+        self.assertTrue(all(set(samples) == {"ours", "near", "close"} for samples in finals))
+        first = next(r.order for r in run.rounds if r.phase == "final")
+        self.assertEqual(first, ["ours", "near", "close", "close", "near", "ours"])
+
+    def test_an_expensive_gate_still_gets_the_rounds_that_make_a_verdict(self):
+        run = measured(FakeRunner({"ours": 1.0, "near": 1.0}), ["near"], seconds=1e-9)
+        self.assertEqual(len(run.kept("screening")), 1)
+        self.assertEqual(len(run.kept("final")), schedule.LEAST_ROUNDS)
+
+    def test_a_run_goes_on_from_the_rounds_it_has(self):
+        for seconds in (None, 1e-9):
+            whole = measured(FakeRunner({"ours": 1.0, "near": 1.0}), ["near"], seconds=seconds)
+            part = schedule.Run(whole.gate, "ours", whole.rounds[:2])
+            again = FakeRunner({"ours": 1.0, "near": 1.0})
+            resumed = measured(again, ["near"], run=part, seconds=seconds)
+            self.assertEqual(len(resumed.rounds), len(whole.rounds))
+            self.assertEqual(len(again.order), 4 * (len(whole.rounds) - 2))
+
+    def test_memory_is_judged_against_peers_that_are_no_contenders(self):
+        rounds = rounds_of("m", ours=[[80]], small=[[50]], near=[[90]])
+        final = rounds_of("m", ours=[[80, 80]], near=[[90, 90]])
+        verdict = checks.Versus("m", "peak", "MiB", 1.0).judge(
+            rounds, final, "ours", ["near", "small"]
+        )
+        self.assertEqual(verdict.peer, "small")
+
     def test_a_stolen_round_is_run_again_and_not_counted(self):
         states = iter([0.5] + [0.0] * 100)
         original = machine.Quiet.end
@@ -181,6 +214,34 @@ class ResultsTests(unittest.TestCase):
             store.update(run)
             revived = results.revive(results.load(path), run.gate)
         self.assertEqual(report.gate(run, ["near"])[0], report.gate(revived, ["near"])[0])
+
+    def part(self, started, gates, commit="abc", digest="1"):
+        return {
+            "started": started,
+            "finished": started,
+            "subject": "ours",
+            "sources": {"commit": commit, "dirty": False},
+            "machine": {"cpu": "x", "cores": 2, "memory_bytes": 1, "kernel": "6"},
+            "options": {"quick": False},
+            "allocators": {"ours": {"sha256": digest}},
+            "absent": {},
+            "gates": {name: {"complete": c, "title": started} for name, c in gates.items()},
+        }
+
+    def test_parts_of_one_commit_make_a_whole(self):
+        parts = {
+            "b": self.part("2", {"lfh1": False, "phase": True}),
+            "a": self.part("1", {"lfh1": True}),
+        }
+        whole = results.merge(parts)
+        self.assertEqual(set(whole["gates"]), {"lfh1", "phase"})
+        self.assertEqual(whole["gates"]["lfh1"]["title"], "1")  # the unfinished one does not win
+        self.assertEqual(len(whole["parts"]), 2)
+
+    def test_parts_of_different_heaps_do_not_merge(self):
+        for other in (self.part("2", {}, commit="xyz"), self.part("2", {}, digest="2")):
+            with self.assertRaises(UsageError):
+                results.merge({"a": self.part("1", {}), "b": other})
 
     def test_a_file_of_another_kind_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

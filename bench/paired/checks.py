@@ -58,16 +58,13 @@ class Versus:
         verdict = Verdict(self)
         rounds = final or screening
         verdict.own = ratios.median_of(rounds, subject, self.figure)
-        # Contenders are judged by their own A B B A rounds. Without such rounds (a suite, or an
-        # interrupted run) the rounds with everyone are all there is.
+        # Contenders are judged by their own A B B A rounds; everyone else, and in a suite or an
+        # interrupted run all, by the rounds with everyone.
         estimates = {}
-        for among in (final, screening):
-            for peer in [self.only] if self.only else peers:
-                found = self.ratio(among, subject, peer)
-                if found:
-                    estimates[peer] = found
-            if estimates:
-                break
+        for peer in [self.only] if self.only else peers:
+            found = self.ratio(final, subject, peer) or self.ratio(screening, subject, peer)
+            if found:
+                estimates[peer] = found
         if verdict.own is None or not estimates:
             verdict.note = "no figure to compare"
             return verdict

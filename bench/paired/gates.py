@@ -6,7 +6,7 @@ cases together. Its checks are judged one by one.
 
 from dataclasses import dataclass, field
 
-from . import extract
+from . import counts, extract
 from .checks import Above, Own, Versus
 from .curves import Smooth, Steady
 from .trial import Case
@@ -21,6 +21,7 @@ class Step:
     case: Case
     read: callable
     prefix: str = ""
+    only_subject: bool = False  # a demand on us alone, which no peer need spend time on
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Gate:
     all_in_every_round: bool = False
     most_rounds: int = 1000  # for gates whose trials take a minute
     derive: callable = None  # figures of all steps -> further figures
+    share: int = 60  # of a time budget, in relation to the others: about seconds of a full run
+    counted: callable = None  # allocator -> figures that need no clock
 
 
 def build(workloads, bench, quick):
@@ -52,6 +55,7 @@ def build(workloads, bench, quick):
                 Versus("seconds", "speed", "s", 1.0, speed=True),
                 Versus("overhead", "overhead, mean of last 3", "%", 1.0, goal=0.75),
             ],
+            share=170 if threads == 1 else 130,
         )
 
     def tokens():
@@ -68,6 +72,7 @@ def build(workloads, bench, quick):
                 Versus("peak", "peak above start", "MiB", 1.05),
                 Own("trimmed", "above start after trim", "MiB", 4 * MIB),
             ],
+            share=260,
         )
 
     def queue():
@@ -104,7 +109,7 @@ def build(workloads, bench, quick):
             Versus("peak", "peak above start", "MiB", 1.05),
         ]
         title = f"functor queue through node containers, {entries:,} entries, {rounds} rounds"
-        return Gate("queue", title, steps, checks, derive=derive)
+        return Gate("queue", title, steps, checks, derive=derive, share=400)
 
     def handoff():
         blocks = 1_000_000 if quick else 8_000_000
@@ -121,7 +126,8 @@ def build(workloads, bench, quick):
                     Own(f"{key}_peak_over_live", f"peak above live {title}", "MiB", 4 * MIB)
                 )
         steps = [Step(plain, extract.handoff), Step(mixed, extract.handoff, "mixed.")]
-        return Gate("handoff", f"producer/consumer, {blocks:,} blocks", steps, checks)
+        title = f"producer/consumer, {blocks:,} blocks"
+        return Gate("handoff", title, steps, checks, share=200)
 
     def phase():
         live = 20_000_000 if quick else 200_000_000
@@ -137,42 +143,51 @@ def build(workloads, bench, quick):
                 Versus("peak_ratio", "peak RSS / peak live", "", 1.0),
                 Versus("compacted", "resident after compact", "MiB", 0.9, goal=0.5),
             ],
+            share=260,
         )
 
     def sizes():
         # Totals as far as a paired run can afford; the lab's full sweep goes through all of them.
         share = 8 if quick else 1
-        rounds = 4 if quick else 6
+        rounds = 4
         program = workloads / "sizes"
 
-        def step(name, variant, total, idle_ms=100, further=()):
+        def step(name, variant, total, further=(), idle_ms=0, only=False):
             arguments = ["--variant", variant, "--total", total // share, "--idle-ms", idle_ms]
-            return Step(Case(program, [*arguments, *further]), extract.sizes, f"{name}.")
+            # Without limits of its own: the total is what is meant.
+            arguments += ["--touched", 1 << 40]
+            case = Case(program, [*arguments, *further])
+            return Step(case, extract.sizes, f"{name}.", only_subject=only)
 
         in_rounds = ["--rounds", rounds]
-        steps = [step(kind, kind, 128 * MIB, further=in_rounds) for kind in ("malloc", "aligned")]
+        steps = [step(kind, kind, 64 * MIB, in_rounds) for kind in ("malloc", "aligned")]
         checks = [
             Versus("malloc.mean_ns", "speed, all sizes", "ns", 1.0, speed=True),
             Versus("aligned.mean_ns", "speed, all sizes, aligned", "ns", 1.0, speed=True),
         ]
         for size, gib in ((64, 1), (1024, 2), (65504, 8), (65536, 8), (1 << 20, 8)):
-            # What comes back after the last free is asked of the step that holds the most.
-            idle = 10_000 // share if size == 1024 else 100
             name, words = f"large-{size}", f"speed, {size} B, {gib / share:g} GiB"
             further = ["--size", size, *in_rounds]
-            steps.append(step(name, "malloc", gib * 1024 * MIB, idle, further))
+            steps.append(step(name, "malloc", gib * 1024 * MIB, further))
             checks.append(Versus(f"{name}.mean_ns", words, "ns", 1.0, speed=True))
         twice = ["--rounds", rounds + 2]
-        steps.append(step("alternating", "alternating", 8 * 1024 * MIB, further=twice))
+        for variant in ("alternating", "alternating-aligned"):
+            steps.append(step(variant, variant, 8 * 1024 * MIB, twice))
+            words = f"speed, 64 KiB and 64 KiB - 32 in turn{variant[11:].replace('-', ', ')}"
+            checks.append(Versus(f"{variant}.mean_ns", words, "ns", 1.0, speed=True))
+        # What comes back after the last free is asked of the size that has the most resident.
+        back = ["--size", 1024, "--rounds", 2]
+        steps.append(step("back", "malloc", 2048 * MIB, back, 10_000 // share, only=True))
         checks += [
             Smooth("malloc.ns.*", "worst cliff between sizes", "", 1.3),
             Smooth("aligned.ns.*", "worst cliff, aligned", "", 1.3),
             Steady("malloc.ageing.*", "last round / second", "", 1.02),
             Steady("alternating.ageing.*", "the same, 64 KiB alternating", "", 1.02),
-            Own("large-1024.after_idle", f"{10 / share:g} s after the last free", "MiB", 64 * MIB),
+            Steady("alternating-aligned.ageing.*", "the same, aligned", "", 1.02),
+            Own("back.after_idle", f"{10 / share:g} s after the last free", "MiB", 64 * MIB),
         ]
         title = f"size sweep 16 B to 1 MiB, totals to {8 / share:g} GiB"
-        return Gate("sizes", title, steps, checks, most_rounds=5)
+        return Gate("sizes", title, steps, checks, most_rounds=5, share=520)
 
     def startup():
         repeat = 40 if quick else 300
@@ -184,11 +199,34 @@ def build(workloads, bench, quick):
         for prefix, words in (("true.", "/bin/true"), ("tiny.", "one malloc")):
             checks.append(Versus(f"{prefix}seconds", f"time, {words}", "ms", 1.1, only="system"))
             checks.append(Above(f"{prefix}resident", f"resident, {words}", "MiB", MIB, "system"))
-        return Gate("startup", f"start-up of a trivial program, {repeat} runs", steps, checks)
+        title = f"start-up of a trivial program, {repeat} runs"
+        return Gate("startup", title, steps, checks, share=60)
 
-    found = [lfh("lfh1", 1), lfh("lfh2", 2), tokens(), queue(), handoff(), phase()]
-    found += [sizes(), startup()]
+    # The longest last: an interrupt costs least there.
+    found = [startup(), lfh("lfh1", 1), lfh("lfh2", 2), tokens(), handoff(), phase(), queue()]
+    found += [sizes(), instructions(bench)]
     return {gate.name: gate for gate in found if gate}
+
+
+def instructions(bench):
+    """What the fast paths execute, under callgrind; the golden file judges ours, so no limit."""
+    sizes = (16, 64, 1024)
+    checks = [
+        Versus(f"{function}.{size}", f"{function} of {size} B, instructions", "count", None)
+        for size in sizes
+        for function in ("malloc", "free")
+    ]
+
+    def counted(allocator):
+        figures = {}
+        for size in sizes:
+            found = counts.of_case(bench / "golden_probe", f"pair_{size}", allocator)
+            for function, costs in found.items():
+                figures[f"{function}.{size}"] = costs["instructions"]
+        return figures
+
+    title = "warm malloc and free, counted by callgrind"
+    return Gate("instructions", title, [], checks, share=40, counted=counted)
 
 
 SHAPES = {

@@ -26,6 +26,9 @@ class Progress:
         elif self.done == 1:
             self._say(f"{text}; the stage takes about {_duration(left)}", keep=True)
 
+    def kept(self, gate):
+        self._say(f"{gate.name}: finished in an earlier run", keep=True)
+
     def failed(self, allocator, reason):
         self._say(f"{self.title}: {allocator} failed: {reason}", keep=True)
 

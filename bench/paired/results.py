@@ -5,7 +5,7 @@ Version 1, JSON:
   sources {commit, dirty}, subject, allocators {name: version, source, file, sha256, environment},
   absent {name: reason}, gates {name: {title, complete, failed {name: reason}, rounds [...]}}
 A round: phase (screening or final), order, samples {allocator: [{figure: number}, ...]}, steal,
-others (shares of the machine), kept. Tables and verdicts are made from this file alone.
+others (shares of the machine), kept. A file that was merged has `parts`, in the order of time. Tables and verdicts are made from this file alone.
 """
 
 import json
@@ -25,16 +25,17 @@ def now():
 class ResultsFile:
     """Writes to a neighbour and renames, so that a reader or a full disk never sees half of it."""
 
-    def __init__(self, path, header):
+    def __init__(self, path, header, resume=None):
+        """`resume`: the data of an earlier run, whose gates are kept; see may_resume()."""
         self.path = path
         self.data = {
             "format": FORMAT,
             "version": VERSION,
-            "started": now(),
+            "started": resume["started"] if resume else now(),
             "finished": None,
             "interrupted": False,
             **header,
-            "gates": {},
+            "gates": dict(resume["gates"]) if resume else {},
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,3 +89,67 @@ def revive(data, gate):
         for r in stored["rounds"]
     ]
     return Run(gate, data["subject"], rounds, stored["failed"], stored["complete"])
+
+
+def _identity(data):
+    """What must be the same for two runs to be parts of one: (words, value)."""
+    heap = data["allocators"][data["subject"]]
+    machine = {key: data["machine"].get(key) for key in ("cpu", "cores", "memory_bytes", "kernel")}
+    return [
+        ("commit", data["sources"]["commit"]),
+        ("heap under judgement", (data["subject"], heap["sha256"])),
+        ("machine", machine),
+        ("form", data["options"]["quick"]),
+    ]
+
+
+def _same(first, second, where):
+    for (words, one), (_, other) in zip(_identity(first), _identity(second)):
+        if one != other:
+            raise UsageError(f"{where} has another {words}: {other}, not {one}")
+    for name in first["allocators"].keys() & second["allocators"].keys():
+        if first["allocators"][name]["sha256"] != second["allocators"][name]["sha256"]:
+            raise UsageError(f"{where} measured another build of {name}")
+
+
+def may_resume(data, header, path):
+    """UsageError unless a run with this header may go on with the file's gates."""
+    where = f"{path} (from the earlier run; another --output starts anew)"
+    _same(header, data, where)
+    if set(data["allocators"]) != set(header["allocators"]):
+        raise UsageError(f"{where} has other peers: {', '.join(data['allocators'])}")
+
+
+def merge(parts):
+    """One data set from several of the same commit, heap and machine. `parts`: {path: data}; of a
+    gate in several, a finished one counts before an unfinished one, and the later before the
+    earlier."""
+    ordered = sorted(parts.items(), key=lambda item: item[1]["started"])
+    first = ordered[0][1]
+    whole = {**first, "allocators": {}, "absent": {}, "gates": {}, "parts": []}
+    for path, data in ordered:
+        _same(first, data, str(path))
+        whole["allocators"].update(data["allocators"])
+        whole["absent"].update(data["absent"])
+        whole["sources"]["dirty"] = whole["sources"]["dirty"] or data["sources"]["dirty"]
+        whole["finished"] = data["finished"]
+        whole["parts"].append(
+            {key: data[key] for key in ("started", "finished", "options")}
+            | {"gates": list(data["gates"])}
+        )
+        for name, gate in data["gates"].items():
+            if gate["complete"] or not whole["gates"].get(name, {}).get("complete"):
+                whole["gates"][name] = gate
+    for name in whole["allocators"]:
+        whole["absent"].pop(name, None)
+    whole["interrupted"] = not all(gate["complete"] for gate in whole["gates"].values())
+    return whole
+
+
+def store(path, data):
+    try:
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(data, separators=(",", ":")) + "\n")
+        os.replace(partial, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

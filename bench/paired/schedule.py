@@ -3,13 +3,17 @@
 A round over allocators X Y Z runs X Y Z Z Y X, so that each has the same mean position and a
 steady drift of the machine cancels; with two that is A B B A. Rounds in which the hypervisor took
 more than STEAL_LIMIT of the machine are kept aside and run again.
+
+Within a time budget everyone runs once (twice if that is cheap), then the contenders run together
+in as many mirrored rounds as the rest of the gate's share of the budget has room for.
 """
 
+import math
 import random
 import time
 from dataclasses import dataclass, field
 
-from . import machine
+from . import machine, ratios
 from .trial import TrialFailed
 
 STEAL_LIMIT = 0.01
@@ -18,6 +22,10 @@ MOST_PADDING = 2048
 # Peers this close to the best of a figure, at screening, meet the subject in rounds of their own.
 CONTENDER_SHARE = 0.10
 MOST_CONTENDERS = 3
+# Within a budget: of all checks together; and the rounds that make a verdict, whatever they cost.
+MOST_IN_BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 15
+SCREENING_SHARE = 0.35  # a second screening only if both fit into this share of the gate's time
+TRIAL_SECONDS = "process_trial_seconds"
 
 
 @dataclass
@@ -65,36 +73,98 @@ class Scheduler:
         self.random = random.Random(options.seed)
 
     def run(self, gate, run):
+        """Goes on from the rounds that `run` has already."""
         everyone = [self.subject, *self.peers]
+        if gate.counted:
+            self._count(gate, run, everyone)
+        elif self.options.seconds:
+            self._within(self.options.seconds[gate.name], gate, run, everyone)
+        else:
+            self._fixed(gate, run, everyone)
+        run.complete = True
+        self.notify()
+
+    def _fixed(self, gate, run, everyone):
         rounds = min(self.options.rounds, gate.most_rounds)
         plan = rounds if gate.all_in_every_round else self.options.screening
         self.progress.plan(gate, plan * 2 * len(everyone), "all peers")
         self._rounds(gate, run, "screening", everyone, plan)
+        done = len(run.kept("final"))
         if not gate.all_in_every_round:
             contenders = self._contenders(gate, run)
             self.progress.plan(gate, rounds * 4 * len(contenders), "A B B A")
             for number in range(rounds):
                 for peer in contenders:
-                    self._rounds(gate, run, "final", [self.subject, peer], 1, number)
-        run.complete = True
-        self.notify()
+                    if done > 0:
+                        done -= 1  # an earlier run has it
+                        continue
+                    self._rounds(gate, run, "final", [self.subject, peer], 1, number, fresh=True)
 
-    def _contenders(self, gate, run):
+    def _within(self, seconds, gate, run, everyone):
+        def took(names):
+            samples = run.kept("screening") + run.kept("final")
+            costs = [ratios.median_of(samples, name, TRIAL_SECONDS) for name in names]
+            return sum(cost for cost in costs if cost is not None)
+
+        names = [allocator.name for allocator in everyone]
+        began = time.monotonic()
+        self.progress.plan(gate, len(everyone), "all peers once")
+        self._rounds(gate, run, "screening", everyone, 1, mirrored=False)
+        once = took(names)
+        if 2 * once <= SCREENING_SHARE * seconds:
+            self._rounds(gate, run, "screening", everyone, 2, mirrored=False)
+        contenders = self._contenders(gate, run, MOST_IN_BUDGET)
+        if not contenders:
+            return
+        each = 2 * took([self.subject.name, *(peer.name for peer in contenders)])
+        left = seconds - max(time.monotonic() - began, once)
+        room = math.floor(left / each) if each > 0 else MOST_ROUNDS
+        rounds = max(LEAST_ROUNDS, min(room, MOST_ROUNDS))
+        self.progress.plan(gate, rounds * 2 * (1 + len(contenders)), "A B B A")
+        self._rounds(gate, run, "final", [self.subject, *contenders], rounds)
+
+    def _count(self, gate, run, everyone):
+        """Counts are the same every time: one round, and nobody else disturbs it."""
+        samples = {}
+        self.progress.plan(gate, len(everyone), "counted once")
+        for allocator in everyone:
+            if not run.kept("screening"):
+                sample = self._sample(gate, run, allocator, 0)
+                if sample is not None:
+                    samples[allocator.name] = [sample]
+        if samples:
+            order = [allocator.name for allocator in everyone]
+            run.rounds.append(Round("screening", order, samples, 0.0, 0.0, True))
+
+    def _contenders(self, gate, run, most=None):
+        """The best peers of every check, the very best of all checks first."""
         names = [p.name for p in self.peers if p.name not in run.failed]
+        lists = [
+            check.candidates(run.kept("screening"), names, CONTENDER_SHARE)[:MOST_CONTENDERS]
+            for check in gate.checks
+            if most is None or check.limit is not None
+        ]
+        if most is not None:
+            # Memory hardly differs from run to run: the screening tells. Time is what rounds are for.
+            timed = [c for c in gate.checks if c.limit is not None]
+            lists = [found for check, found in zip(timed, lists) if check.speed or check.only]
         wanted = []
-        for check in gate.checks:
-            close = check.candidates(run.kept("screening"), names, CONTENDER_SHARE)
-            wanted += [name for name in close[:MOST_CONTENDERS] if name not in wanted]
+        for place in range(MOST_CONTENDERS):
+            for close in lists:
+                if place < len(close) and close[place] not in wanted:
+                    wanted.append(close[place])
+        wanted = wanted[:most]
         return [peer for peer in self.peers if peer.name in wanted]
 
-    def _rounds(self, gate, run, phase, allocators, count, first=0):
+    def _rounds(self, gate, run, phase, allocators, count, first=0, mirrored=True, fresh=False):
+        """Runs what is missing of `count` rounds; all of them if `fresh`."""
         retries = count
-        done = 0
+        done = 0 if fresh else len(run.kept(phase))
         while done < count:
             allocators = [a for a in allocators if a.name not in run.failed]
             if len(allocators) < 2 and self.peers:
                 return
-            result = self._round(gate, run, phase, allocators, first + done)
+            result = self._round(gate, run, phase, allocators, first + done, mirrored)
             result.kept = result.steal <= STEAL_LIMIT or retries == 0
             run.rounds.append(result)
             self.notify()
@@ -104,9 +174,11 @@ class Scheduler:
                 retries -= 1
                 self.progress.discarded(result.steal)
 
-    def _round(self, gate, run, phase, allocators, number):
+    def _round(self, gate, run, phase, allocators, number, mirrored):
         order = allocators if number % 2 == 0 else [allocators[0], *reversed(allocators[1:])]
         sequence = [*order, *reversed(order)]
+        if not mirrored:
+            sequence = allocators if number % 2 == 0 else list(reversed(allocators))
         padding = self.random.randrange(MOST_PADDING)
         quiet = machine.Quiet.start()
         samples = {}
@@ -127,7 +199,11 @@ class Scheduler:
         figures = {}
         began = time.monotonic()
         try:
+            if gate.counted:
+                figures.update(gate.counted(allocator))
             for step in gate.steps:
+                if step.only_subject and allocator.name != self.subject.name:
+                    continue
                 outcome = self.runner.run(step.case, allocator, padding)
                 from_step = {**extract_watch(outcome, step), **step.read(outcome)}
                 figures.update({step.prefix + key: value for key, value in from_step.items()})
@@ -137,7 +213,8 @@ class Scheduler:
             run.failed[allocator.name] = str(error)
             self.progress.failed(allocator.name, str(error))
             return None
-        self.progress.tick(allocator.name, time.monotonic() - began)
+        figures[TRIAL_SECONDS] = time.monotonic() - began
+        self.progress.tick(allocator.name, figures[TRIAL_SECONDS])
         return figures
 
 
