@@ -50,7 +50,11 @@ void CacheRegistry::retire(ThreadCache* cache) {
   --threads_;
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;
-  cache->refills_ = cache->flushes_ = 0;
+  ended_repeated_ += cache->repeated();
+  cache->refills_ = cache->flushes_ = cache->repeated_ = 0;
+  cache->repeats_ = ThreadCache::kRepeats;
+  ended_calls_.add(cache->calls_);
+  cache->calls_ = CallCounts{};
   cache->release_slots();
   cache->next = spare_;
   spare_ = cache;
@@ -74,13 +78,27 @@ void CacheRegistry::flush_current() {
 
 CacheRegistry::Totals CacheRegistry::totals() {
   Lock lock(mutex_);
-  Totals t{threads_, 0, ended_refills_, ended_flushes_};
+  Totals t{threads_, 0, ended_refills_, ended_flushes_, ended_repeated_};
   for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
     t.held_bytes += cache->held_bytes();
     t.refills += cache->refills();
     t.flushes += cache->flushes();
+    t.repeated += cache->repeated();
   }
   return t;
+}
+
+void CacheRegistry::sum_calls(CallCounts* out) {
+  Lock lock(mutex_);
+  *out = ended_calls_;
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    out->add(cache->calls_);
+  }
+}
+
+void CacheRegistry::count_uncached(const CallCounts& calls) {
+  Lock lock(mutex_);
+  ended_calls_.add(calls);
 }
 
 bool CacheRegistry::any_holds(unsigned size_class, const void* block) {

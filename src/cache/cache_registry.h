@@ -26,8 +26,13 @@ class CacheRegistry {
     size_t held_bytes;
     uint64_t refills;
     uint64_t flushes;
+    uint64_t repeated;
   };
   [[nodiscard]] Totals totals();
+  /// What sampling counted, of ended and live threads.
+  void sum_calls(CallCounts* out);
+  /// Counts for a thread that has no cache: one of none yet, or that has ended.
+  void count_uncached(const CallCounts& calls);
   /// Blocks of a class in all caches; exact when no other thread allocates.
   /// Blocks of mixed spans that all caches hold, added to counts[class].
   void count_mixed(size_t counts[kSizeClassCount]);
@@ -37,12 +42,14 @@ class CacheRegistry {
   /// thread's magazine may be seen in the middle of a change, which can hide a block but never invent one.
   [[nodiscard]] bool any_holds(unsigned size_class, const void* block);
 
+  [[nodiscard]] const Mutex& mutex() const { return mutex_; }
   void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
   void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
   /// In the child of fork(), once every lock is reset: what dead threads held goes home.
   void adopt_after_fork();
 
  private:
+  friend struct CounterFields;
   static void end_thread(void* cache);
   void retire(ThreadCache* cache);
 
@@ -52,6 +59,8 @@ class CacheRegistry {
   size_t threads_ = 0;
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
+  uint64_t ended_repeated_ = 0;
+  CallCounts ended_calls_ = {};
   bool exit_hook_ = false;
   std::atomic<void (*)()> at_thread_end_{nullptr};
 };

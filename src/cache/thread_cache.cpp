@@ -31,6 +31,8 @@ constexpr uint32_t kBusy = 64;
 
 constinit std::atomic<size_t> granted_in_process{0};
 constinit bool full_checks = false;
+constinit bool sampled = false;
+constinit bool always_armed = false;  // one of the two
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
 // Blocks of mixed spans have any size up to 1 KiB: counted at this.
@@ -71,8 +73,11 @@ void* take_one(unsigned size_class) {
 
 }  // namespace
 
+void keep_magazines_armed() { sampled = always_armed = true; }
+
 void set_full_free_checks(bool on) {
   full_checks = on;
+  always_armed = on || sampled;
   if (on) default_small_heap.keep_spans_pure();
 }
 
@@ -129,7 +134,7 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
-  if (LOAM_LIKELY(!page_heap.wants_ticks() && !full_checks)) {
+  if (LOAM_LIKELY(!page_heap.wants_ticks() && !always_armed)) {
     disarm(size_class);
     return refill_and_pop(size_class);
   }
@@ -183,9 +188,10 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
+  __atomic_store_n(&repeated_, repeated_ + (kRepeats - repeats_), __ATOMIC_RELAXED);
   repeats_ = kRepeats;
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
-  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || full_checks) && attend();
+  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
   disarm(size_class);
   if (!push(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
@@ -247,9 +253,25 @@ void ThreadCache::collect() {
       const unsigned held = static_cast<unsigned>(m.head - m.base);
       if (held != 0) evict(c, (held + 1) / 2, SmallHeap::Wait::kNo);
       disarm(c);
+      if (LOAM_UNLIKELY(always_armed)) arm(m);
     }
     t.active = false;
   }
+}
+
+bool ThreadCache::sample_is_due(uint64_t mean) {
+  if (LOAM_LIKELY(until_sample_ > 1)) {
+    --until_sample_;
+    return false;
+  }
+  const bool due = until_sample_ == 1;
+  // xorshift64 (Marsaglia 2003). Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
+  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  until_sample_ = 1 + (random_ >> 11) % (2 * mean - 1);
+  return due;
 }
 
 bool ThreadCache::attend() {
@@ -258,7 +280,7 @@ bool ThreadCache::attend() {
     page_heap.tick();
     return true;
   }
-  if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy;
+  if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy || always_armed;
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   page_heap.tick();
@@ -272,6 +294,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
     if (m.head == nullptr) m.head = m.base;  // a fork() caught its thread between two arrays
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
     disarm(c);
+    if (LOAM_UNLIKELY(always_armed)) arm(m);
   }
 }
 

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "base/list.h"
+#include "cache/call_counts.h"
 #include "map/page_map.h"
 #include "small/size_classes.h"
 #include "small/small_heap.h"
@@ -103,6 +104,14 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   void count_mixed(size_t counts[kSizeClassCount]) const;
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
+  /// Frees of a block into the place where it had stood: a part of those that hit the cache.
+  [[nodiscard]] uint64_t repeated() const {
+    return __atomic_load_n(&repeated_, __ATOMIC_RELAXED) + kRepeats - __atomic_load_n(&repeats_, __ATOMIC_RELAXED);
+  }
+  /// Counts calls down to the next sample; true when this is one, of one in `mean` calls.
+  [[nodiscard]] bool sample_is_due(uint64_t mean);
+  /// What sampling counts; the owner writes, anybody reads.
+  [[nodiscard]] CallCounts& calls() { return calls_; }
   [[nodiscard]] bool is_valid() const;
 
   /// Returns slot arrays to the metadata arena. pre: flushed
@@ -110,6 +119,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
 
  private:
   friend class CacheRegistry;
+  friend struct CounterFields;
   static constexpr unsigned kRecentBits = 8;
   static constexpr unsigned kRecent = 1u << kRecentBits;
   [[nodiscard]] static LOAM_INLINE size_t recent_index(const void* block) {
@@ -152,7 +162,14 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
+  CallCounts calls_ = {};
+  uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
+  uint64_t random_ = 0;
+  uint64_t repeated_ = 0;  ///< frees that repeats_ counted, up to the last slow call
 };
+
+/// Has every call take the slow path from now on. Set before threads start.
+void keep_magazines_armed();
 
 /// Checks every free against the span and all magazines, at once. Set before threads start.
 void set_full_free_checks(bool on);

@@ -5,6 +5,7 @@
 #include "cache/cache_registry.h"
 #include "heap/heap_registry.h"
 #include "heap/options.h"
+#include "heap/sampler.h"
 #include "map/metadata.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
@@ -15,6 +16,23 @@ namespace loam::heap {
 namespace {
 
 constexpr uint16_t kDefaultHeap = 0;
+
+// Where an empty magazine leads.
+LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
+  return sampler.on() ? sampler.allocate(size_class, bytes) : cache->allocate_slow(size_class);
+}
+
+LOAM_COLD void* allocate_large_sampled(size_t bytes, size_t alignment, uint64_t owner, bool* zero) {
+  const uint64_t began = sampler.begin();
+  void* block = allocate_large(bytes, alignment, owner, zero);
+  if (block != nullptr) sampler.end_allocation(began);
+  return block;
+}
+
+// Of the default heap.
+LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
+  return sampler.on() ? allocate_large_sampled(bytes, alignment, 0, zero) : allocate_large(bytes, alignment, 0, zero);
+}
 
 }  // namespace
 
@@ -145,10 +163,10 @@ void* allocate_slow(size_t bytes) {
     const unsigned size_class = class_for(bytes);
     ThreadCache* cache = current_cache;
     block = cache->pop(size_class);
-    if (block == nullptr) block = cache->allocate_slow(size_class);
+    if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
   } else {
     bool zero;
-    block = allocate_large(bytes, kPageBytes, 0, &zero);
+    block = allocate_pages(bytes, kPageBytes, &zero);
   }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
@@ -160,7 +178,7 @@ void* allocate_zeroed(size_t bytes) {
     return LOAM_LIKELY(block != nullptr) ? memset(block, 0, bytes) : nullptr;
   }
   bool zero = false;
-  void* block = allocate_large(bytes, kPageBytes, 0, &zero);
+  void* block = allocate_pages(bytes, kPageBytes, &zero);
   if (block != nullptr && !zero) memset(block, 0, bytes);
   return block;
 }
@@ -171,28 +189,22 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
   if (size_class != 0) {
     ThreadCache* cache = current_cache;
     void* block = cache->pop(size_class);
-    if (block == nullptr) block = cache->allocate_slow(size_class);
+    if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
     if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
     // Cut from a mixed span: those keep 16 bytes only. A slot of the class's own spans is aligned.
     void* aligned = nullptr;
     const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1);
     heap::free(block);
+    if (sampler.on() && got == 1) sampler.count_allocation(size_class);
     return got == 1 ? aligned : nullptr;
   }
   bool zero;
-  return allocate_large(bytes, alignment, 0, &zero);
+  return allocate_pages(bytes, alignment, &zero);
 }
 
-void free_slow(void* block) {
-  if (block == nullptr) return;
-  os::ErrnoGuard guard;
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class != 0)) {
-    current_cache->free_slow(size_class, block);
-    return;
-  }
-  // A private heap's block: its class is 0 in the map.
-  if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
+namespace {
+
+LOAM_INLINE void free_large(void* block) {
   const Found found = find(block);
   switch (found.kind) {
     case Found::kPrivateBlock:
@@ -211,13 +223,38 @@ void free_slow(void* block) {
   report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
 }
 
+LOAM_COLD void free_large_sampled(void* block) {
+  const uint64_t began = sampler.begin();
+  free_large(block);
+  sampler.end_free(began);
+}
+
+}  // namespace
+
+void free_slow(void* block) {
+  if (block == nullptr) return;
+  os::ErrnoGuard guard;
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  if (LOAM_LIKELY(size_class != 0)) {
+    sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+    return;
+  }
+  // A private heap's block: its class is 0 in the map.
+  if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
+  if (sampler.on()) return free_large_sampled(block);
+  free_large(block);
+}
+
 void* reallocate(void* block, size_t bytes) {
   if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
   const Found found = find(block);
   switch (found.kind) {
     case Found::kSmallBlock:
       if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
-      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return block;
+      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) {
+        if (sampler.on()) sampler.resize(block, found.bytes, bytes);
+        return block;
+      }
       return move_to(block, found.bytes, bytes);
     case Found::kLargeBlock:
       if (resize_in_place(block, found, bytes)) return block;

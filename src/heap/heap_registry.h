@@ -42,6 +42,7 @@ class HeapRegistry {
   void adopt_after_fork();
 
  private:
+  friend struct CounterFields;
   static constexpr unsigned kSlabShift = 18;
   static constexpr size_t kSlab = size_t{1} << kSlabShift;
   static constexpr size_t kRecord = 512;

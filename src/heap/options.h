@@ -17,6 +17,8 @@ inline constexpr Option kOptions[] = {
      "what to do when a double free or another misuse of a pointer is found"},
     {"LOAM_CHECK_FREE", "fast|full", "fast",
      "full: check every free against its span and every thread's cache, at once; slower"},
+    {"LOAM_SAMPLE", "off|N", "off",
+     "count all calls, time one in N on average and follow its block: for rates, times and rounding; slower"},
 };
 
 /// Reads the environment. An unknown value is reported on standard error and the default kept.

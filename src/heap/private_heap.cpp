@@ -61,7 +61,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
     const bool fits = run != nullptr && charge(pages.bytes());
     bool zero;
-    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), pages.bytes(), kPrivateHeap, &zero) : nullptr;
+    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap, &zero) : nullptr;
     if (span == nullptr) {
       const bool limited = !fits && maximum_ != 0;
       if (fits) uncharge(pages.bytes());
@@ -174,7 +174,7 @@ void PrivateHeap::use_set_aside(Pages pages) {
       release_run(run);
     } else {
       run->bytes -= part.bytes();
-      const bool shrunk = page_heap.resize_large(run->span, have - part, run->bytes);
+      const bool shrunk = page_heap.resize_large(run->span, have - part, kNobodysBlock);
       LOAM_CHECK(shrunk, "private heap: a run refused to shrink");
     }
   }

@@ -122,6 +122,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
  private:
   friend class HeapRegistry;
+  friend struct CounterFields;
 
   // private_heap.cpp
   class Use;

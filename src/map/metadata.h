@@ -28,6 +28,7 @@ class MetadataArena {
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
  private:
+  friend struct CounterFields;
   struct FreePiece {
     FreePiece* next;
   };

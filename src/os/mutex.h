@@ -55,6 +55,7 @@ class LOAM_CAPABILITY("mutex") Mutex {
   [[nodiscard]] uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
  private:
+  friend struct CounterFields;
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -50,6 +50,7 @@ bool HugeMap::insert(const Entry& entry) {
   table_[i] = entry;
   ++count_;
   mapped_bytes_ += entry.mapped;
+  if (mapped_bytes_ > peak_mapped_bytes_) peak_mapped_bytes_ = mapped_bytes_;
   requested_bytes_ += entry.requested;
   return true;
 }
@@ -80,7 +81,10 @@ void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap) {
   if (block == nullptr) return nullptr;
   {
     Lock lock(mutex_);
-    if (insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap})) return block;
+    if (insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap})) {
+      ++allocations_;
+      return block;
+    }
   }
   os::release(block, mapped);
   return nullptr;
@@ -139,7 +143,7 @@ HugeMap::Entry HugeMap::at(size_t* place) {
 
 HugeMap::Totals HugeMap::totals() {
   Lock lock(mutex_);
-  return {count_, mapped_bytes_, requested_bytes_};
+  return {count_, mapped_bytes_, requested_bytes_, peak_mapped_bytes_, allocations_};
 }
 
 bool HugeMap::is_valid() {

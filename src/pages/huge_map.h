@@ -41,12 +41,15 @@ class HugeMap {
     size_t blocks;
     size_t mapped_bytes;
     size_t requested_bytes;
+    size_t peak_mapped_bytes;
+    uint64_t allocations;
   };
   [[nodiscard]] Totals totals();
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] bool is_valid();
 
  private:
+  friend struct CounterFields;
   Entry* locate(uintptr_t address);
   bool insert(const Entry& entry);
   void erase(Entry* entry);
@@ -62,6 +65,8 @@ class HugeMap {
   size_t count_ = 0;
   size_t mapped_bytes_ = 0;
   size_t requested_bytes_ = 0;
+  size_t peak_mapped_bytes_ = 0;
+  uint64_t allocations_ = 0;
 };
 
 /// The table that every heap of the process shares.

@@ -263,6 +263,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   if (alignment.count == 1) {
     if (Span* span = unpark(pages, requested, heap)) {
       *zero = false;
+      count_large(span);
       return span;
     }
   }
@@ -278,15 +279,29 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   span->kind = SpanKind::kLarge;
   span->large.pages = pages.count;
   span->large.requested = requested;
+  count_large(span);
   *zero = place.fresh;
   publish_span(place.region, span, Pages(1), kNoClass);
   count_operation();
   return span;
 }
 
+void PageHeap::count_large(const Span* span) {
+  if (LOAM_UNLIKELY(span->large.requested == kNobodysBlock)) return;
+  ++large_blocks_;
+  ++large_allocations_;
+  large_pages_ += Pages(span->large.pages);
+  large_requested_ += span->large.requested;
+}
+
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
   if (span->kind == SpanKind::kLarge) {
+    if (LOAM_LIKELY(span->large.requested != kNobodysBlock)) {
+      --large_blocks_;
+      large_pages_ -= Pages(span->large.pages);
+      large_requested_ -= span->large.requested;
+    }
     if (span->large.pages <= kPagesPerBlock) {
       park(span);
     } else {
@@ -379,6 +394,10 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
     if (used_ > peak_used_) peak_used_ = used_;
     policy_.observe(used_);
   }
+  if (LOAM_LIKELY(requested != kNobodysBlock)) {
+    large_pages_ = large_pages_ + pages - old;
+    large_requested_ = large_requested_ + requested - span->large.requested;
+  }
   span->large.pages = pages.count;
   span->large.requested = requested;
   count_operation();
@@ -392,13 +411,19 @@ PageStats PageHeap::stats() {
   s.committed_bytes = committed_blocks_ << kBlockShift;
   s.used = used_;
   s.dirty = dirty_pages_ + parked_pages_;
+  s.parked = parked_pages_;
   s.peak_used = peak_used_;
   s.purge_calls = purge_calls_;
   s.purged_pages = purged_pages_;
+  s.purge_ns = purge_ns_;
   s.refused_calls = refused_calls_;
   s.fresh_pages = fresh_pages_;
   s.lock_acquisitions = mutex_.acquisitions();
   s.lock_contentions = mutex_.contentions();
+  s.large_blocks = large_blocks_;
+  s.large_pages = large_pages_;
+  s.large_requested = large_requested_;
+  s.large_allocations = large_allocations_;
   unsigned longest = 0;
   for (const DirtyIndex& index : dirty_) longest = index.longest() > longest ? index.longest() : longest;
   s.longest_backed_run_bytes = Pages(longest).bytes();

@@ -29,18 +29,27 @@ namespace loam {
 /// Chosen: 32 MiB; above it a mapping's cost vanishes and mremap() moves it without copying.
 inline constexpr Pages kMaxRun{8192};
 
+/// As the requested size of a large run: pages that are set aside for a heap and count as no block.
+inline constexpr size_t kNobodysBlock = 0;
+
 struct PageStats {
   size_t reserved_bytes;
   size_t committed_bytes;  ///< blocks that may be used
   Pages used;              ///< in runs
-  Pages dirty;             ///< free and backed
+  Pages dirty;             ///< free and backed, parked runs included
+  Pages parked;
   Pages peak_used;
   uint64_t purge_calls;
   uint64_t purged_pages;
+  uint64_t purge_ns;       ///< spent in purge calls
   uint64_t refused_calls;  ///< purge or commit calls that the system refused
   uint64_t fresh_pages;    ///< pages handed out that were not backed
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
+  size_t large_blocks;     ///< live runs that are one block, of all heaps
+  Pages large_pages;
+  size_t large_requested;  ///< bytes asked for in them
+  uint64_t large_allocations;
   size_t longest_backed_run_bytes;
   size_t metadata_bytes;
 };
@@ -90,6 +99,7 @@ class PageHeap {
   [[nodiscard]] bool is_valid();
 
  private:
+  friend struct CounterFields;
   struct Place {
     Region* region = nullptr;
     PageId page;
@@ -114,6 +124,7 @@ class PageHeap {
   void refresh_dirty(Block* block);
   void note_dirty();
   void park(Span* span);
+  void count_large(const Span* span);
   Span* unpark(Pages pages, size_t requested, uint16_t heap);
   bool release_parked();
   void release_large(Span* span);
@@ -152,8 +163,13 @@ class PageHeap {
   Pages peak_used_{};
   uint64_t purge_calls_ = 0;
   uint64_t purged_pages_ = 0;
+  uint64_t purge_ns_ = 0;
   uint64_t refused_calls_ = 0;
   uint64_t fresh_pages_ = 0;
+  size_t large_blocks_ = 0;
+  Pages large_pages_{};
+  size_t large_requested_ = 0;
+  uint64_t large_allocations_ = 0;
 };
 
 /// The page heap that every heap of the process shares.

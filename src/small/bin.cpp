@@ -52,6 +52,7 @@ unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
 
 void Bin::unlink(Span* span) {
   lists_[span->list].remove(span);
+  --occupancy_[span->list];
   if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
 }
 
@@ -64,6 +65,7 @@ void Bin::place(Span* span) {
   span->list = static_cast<uint8_t>(list);
   if (list != kNoList) {
     lists_[list].push_front(span);
+    ++occupancy_[list];
     occupied_ |= 1u << list;
   }
 }
@@ -205,6 +207,7 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
     prefetch_spans(batch->pointers, count);
     give_locked(pages, mixed, size_class, batch->pointers, count);
     ++remote_batches_;
+    remote_blocks_ += count;
   }
   return taken;
 }
@@ -235,6 +238,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       unlink(span);
       if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span)) {
         lists_[list].push_back(span);
+        ++occupancy_[list];
         occupied_ |= 1u << list;
       } else {
         spans_ -= 1;
@@ -284,6 +288,8 @@ BinStats Bin::stats_locked() const {
   s.given = given_;
   s.queued = remote_.queued();
   s.remote_batches = remote_batches_;
+  s.remote_blocks = remote_blocks_;
+  memcpy(s.occupancy, occupancy_, sizeof s.occupancy);
   s.lock_acquisitions = mutex_.acquisitions();
   s.lock_contentions = mutex_.contentions();
   s.lock_refusals = mutex_.refusals();
@@ -294,6 +300,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
   const SizeClassInfo& info = kSizeClasses[size_class];
   size_t free_slots = 0, unbacked = 0;
   for (unsigned k = 0; k < kLists; ++k) {
+    size_t spans = 0;
     if (((occupied_ >> k) & 1) == lists_[k].empty() || !lists_[k].is_valid()) return false;
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
       unsigned bits = 0;
@@ -303,7 +310,9 @@ bool Bin::is_valid_locked(unsigned size_class) const {
       if (index_of(span->size_class) != size_class || span->kind != SpanKind::kSmall) return false;
       free_slots += bits;
       unbacked += count_bits(span->unbacked_pages);
+      ++spans;
     }
+    if (spans != occupancy_[k]) return false;
   }
   return free_slots == free_slots_ && unbacked == unbacked_pages_ && taken_ - given_ == spans_ * info.slots - free_slots_;
 }

@@ -30,9 +30,11 @@ struct BinStats {
   uint64_t given;          ///< slots that came back
   size_t queued;           ///< slots in the remote queue
   uint64_t remote_batches;
+  uint64_t remote_blocks;  ///< slots that came in them
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   uint64_t lock_refusals;  ///< flushes that went to the remote queue instead of waiting
+  uint32_t occupancy[8];   ///< spans by list; full ones are in none
 };
 
 class Bin {
@@ -77,6 +79,7 @@ class Bin {
   [[nodiscard]] RemoteQueue& remote() { return remote_; }
 
  private:
+  friend struct CounterFields;
   void place(Span* span);
   void unlink(Span* span);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
@@ -102,6 +105,8 @@ class Bin {
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
   uint64_t remote_batches_ = 0;
+  uint64_t remote_blocks_ = 0;
+  uint32_t occupancy_[kLists] = {};  // spans in each list
 };
 
 }  // namespace loam

@@ -82,6 +82,7 @@ class MixedHeap {
   }
 
  private:
+  friend struct CounterFields;
   static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
   static_assert(kLists == 64, "one bit a list");
 

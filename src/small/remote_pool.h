@@ -21,6 +21,7 @@ class RemotePool {
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
  private:
+  friend struct CounterFields;
   Mutex mutex_;
   RemoteBatch* free_ = nullptr;
 };

@@ -55,6 +55,7 @@ class RemoteQueue {
   [[nodiscard]] uint32_t queued() const { return queued_.load(std::memory_order_relaxed); }
 
  private:
+  friend struct CounterFields;
   std::atomic<RemoteBatch*> head_{nullptr};
   std::atomic<uint32_t> queued_{0};
 };

@@ -51,6 +51,7 @@ class SmallHeap {
   void reset_locks_after_fork();
 
  private:
+  friend struct CounterFields;
   [[nodiscard]] SizeClass class_byte(unsigned size_class) const {
     return mapped_ ? SizeClass(size_class) : kNoClass;
   }

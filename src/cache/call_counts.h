@@ -1,0 +1,46 @@
+// What sampling counts of a thread's calls: all of them while it is on, nothing while it is off.
+//
+// Written by the thread that owns it, one relaxed store a field, so that readers in this process and in others
+// see values that were true; sums for ended threads lie under the registry's lock.
+#pragma once
+
+#include "base/bits.h"
+#include "base/config.h"
+
+namespace loam {
+
+struct CallCounts {
+  static constexpr unsigned kBands = 3;     ///< up to 1 KiB, up to 8 KiB, above
+  static constexpr unsigned kTimeBins = 32;  ///< powers of two of nanoseconds; the last one is open
+
+  uint64_t allocs[kBands];
+  uint64_t frees[kBands];
+  uint64_t alloc_hits;
+  uint64_t free_hits;
+  uint64_t timed_allocs[2];    ///< [0] served by the magazine, [1] not
+  uint64_t timed_alloc_ns[2];
+  uint64_t timed_frees[2];
+  uint64_t timed_free_ns[2];
+  uint64_t alloc_log2_ns[kTimeBins];
+  uint64_t free_log2_ns[kTimeBins];
+
+  [[nodiscard]] static unsigned band_of(size_t block_bytes) {
+    return block_bytes <= 1024 ? 0 : block_bytes <= 8192 ? 1 : 2;
+  }
+  [[nodiscard]] static unsigned time_bin(uint64_t ns) {
+    const unsigned bin = ns == 0 ? 0 : highest_bit(ns);
+    return bin < kTimeBins ? bin : kTimeBins - 1;
+  }
+  static void add(uint64_t& counter, uint64_t more) { __atomic_store_n(&counter, counter + more, __ATOMIC_RELAXED); }
+
+  void add(const CallCounts& other) {
+    uint64_t* to = allocs;
+    const uint64_t* from = other.allocs;
+    for (size_t i = 0; i < sizeof *this / sizeof *to; ++i) {
+      add(to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED));
+    }
+  }
+};
+static_assert(sizeof(CallCounts) == 80 * sizeof(uint64_t), "add() goes over it as an array");
+
+}  // namespace loam

@@ -1,0 +1,69 @@
+// The directory that readers in other processes find: where the heap's figures lie, by name. The format is
+// formats/counters.md; this file is its C++ form.
+//
+//   loam_counters:  | header 128 | tables, 64 each | fields, 48 each |
+//
+// Constant but for relocation, and never read by the heap itself.
+#pragma once
+
+#include "base/config.h"
+
+namespace loam {
+
+enum class TableKind : uint32_t { kRecord = 1, kArray = 2, kList = 3, kNested = 4, kPointed = 5, kGroup = 6, kChain = 7 };
+
+inline constexpr uint32_t kNoOffset = UINT32_MAX;
+
+struct CounterHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_size;
+  uint32_t total_size;
+  uint32_t table_size;
+  uint32_t table_count;
+  uint32_t field_size;
+  uint32_t field_count;
+  uint32_t reserved;
+  const void* self;
+  char library[32];
+  uint64_t reserved_too[6];
+};
+static_assert(sizeof(CounterHeader) == 128);
+
+struct CounterTable {
+  char name[24];
+  TableKind kind;
+  uint32_t parent;
+  union {
+    const void* address;
+    uint64_t offset;  ///< inner tables: in the parent's record
+  };
+  uint32_t stride;
+  uint32_t count;
+  uint32_t link;  ///< lists: offset of the next pointer; kPointed: of the number's power of two; kGroup: group size
+  uint32_t lock;
+  uint64_t reserved;
+};
+static_assert(sizeof(CounterTable) == 64);
+
+struct CounterField {
+  char name[24];
+  uint32_t table;
+  uint32_t offset;
+  uint32_t width;
+  uint32_t count;
+  uint64_t reserved;
+};
+static_assert(sizeof(CounterField) == 48);
+
+/// The block, whose size depends on how many tables and fields there are.
+[[nodiscard]] const CounterHeader* counter_directory();
+
+[[nodiscard]] inline const CounterTable* tables_of(const CounterHeader* header) {
+  return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) + header->header_size);
+}
+[[nodiscard]] inline const CounterField* fields_of(const CounterHeader* header) {
+  return reinterpret_cast<const CounterField*>(tables_of(header) + header->table_count);
+}
+
+}  // namespace loam

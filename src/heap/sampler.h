@@ -1,0 +1,82 @@
+// Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and one in N on average is timed and
+// its block followed until it is freed.
+//
+// While sampling is off the fast paths know nothing of it. While it is on all magazines stay armed
+// (thread_cache.h), so that every call takes the slow path, which comes here: counts are then exact.
+//
+//   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
+//   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
+//
+// Followed blocks stand in a table of buckets by a hash of their address: eight places, no probing, so that a free
+// looks at one cache line. A block that finds its bucket full is not followed, and counted as lost.
+//
+// Thread-safe without a lock: a place is claimed by a compare-and-swap and cleared by who frees the block.
+#pragma once
+
+#include <atomic>
+
+#include "cache/thread_cache.h"
+
+namespace loam {
+
+class Sampler {
+ public:
+  constexpr Sampler() = default;
+
+  static constexpr uint64_t kMaxRate = 1'000'000'000;
+
+  /// Turns sampling on; once, before threads start. False when memory for the table is refused.
+  [[nodiscard]] bool start(uint64_t calls_between_samples);
+  [[nodiscard]] LOAM_INLINE bool on() const { return LOAM_UNLIKELY(rate_ != 0); }
+
+  /// ThreadCache::allocate_slow() and free_slow(), counted. pre: on()
+  [[nodiscard]] void* allocate(unsigned size_class, size_t bytes);
+  void free(unsigned size_class, void* block);
+  /// One that allocate() did not see. pre: on()
+  void count_allocation(unsigned size_class);
+  /// The block stays where it is with another size. pre: on()
+  void resize(const void* block, size_t block_bytes, size_t bytes);
+
+  /// Around an operation on a large block: the time it began, or 0 when it is not timed. pre: on()
+  [[nodiscard]] uint64_t begin();
+  void end_allocation(uint64_t began);
+  void end_free(uint64_t began);
+
+  [[nodiscard]] uint64_t rate() const { return rate_; }
+  [[nodiscard]] uint64_t live_rounding() const {
+    const int64_t sum = live_rounding_.load(std::memory_order_relaxed);
+    return sum < 0 ? 0 : static_cast<uint64_t>(sum);
+  }
+  [[nodiscard]] uint64_t followed() const { return followed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+  [[nodiscard]] size_t table_bytes() const { return table_bytes_; }
+
+ private:
+  friend struct CounterFields;
+  static constexpr unsigned kPlaces = 8;
+  static constexpr unsigned kBucketBits = 16;  // half a million blocks; 6 MiB, of which what is used gets backed
+  struct alignas(64) Addresses {
+    std::atomic<uintptr_t> at[kPlaces];
+  };
+  struct Roundings {
+    uint32_t at[kPlaces];
+  };
+  [[nodiscard]] static size_t bucket_of(const void* block) {
+    return (reinterpret_cast<uintptr_t>(block) >> 4) * 0x9e3779b97f4a7c15u >> (64 - kBucketBits);
+  }
+  void follow(const void* block, size_t block_bytes, size_t bytes);
+  void forget(const void* block);
+
+  uint64_t rate_ = 0;
+  size_t table_bytes_ = 0;
+  Addresses* addresses_ = nullptr;
+  Roundings* roundings_ = nullptr;
+  std::atomic<int64_t> live_rounding_{0};  // below 0 for a moment: a free may be counted before its allocation
+  std::atomic<uint64_t> followed_{0};
+  std::atomic<uint64_t> sampled_{0};
+  std::atomic<uint64_t> lost_{0};
+};
+
+extern Sampler sampler;
+
+}  // namespace loam
