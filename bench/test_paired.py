@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from paired import checks, curves, extract, gates, machine, ratios, report, results, schedule
+from paired import sweeps
 from paired.allocators import Allocator
 from paired.errors import UsageError
 from paired.trial import Case, Outcome, TrialFailed
@@ -250,6 +251,35 @@ class ResultsTests(unittest.TestCase):
                 path.write_text(text)
                 with self.assertRaises(UsageError):
                     results.load(path)
+
+
+class SweepTests(unittest.TestCase):
+    def row(self, size, faults=64, resident=64, **further):
+        row = {"size": size, "alignment": 0, "blocks": 64, "pages": 64, "usable": size, "after": 0}
+        row |= {"faults": faults, "resident": resident * 4096, "full_resident": 64 * size}
+        return row | further
+
+    def rows(self, **changed):
+        return [self.row(64000), self.row(65536, **changed), self.row(70000)]
+
+    def test_a_smooth_curve_has_no_finding(self):
+        self.assertEqual(sweeps.findings(self.rows()), [])
+
+    def test_a_size_that_sticks_out_is_named(self):
+        for changed in (
+            {"faults": 90},
+            {"resident": 100},
+            {"usable": 80000, "full_resident": 64 * 80000},
+            {"full_resident": 64 * 80000},
+            {"after": 2 << 20},
+        ):
+            found = sweeps.findings(self.rows(**changed))
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("65536 B", found[0])
+
+    def test_a_plateau_is_no_cliff_but_its_edge_is(self):
+        rows = [self.row(size, faults=64 if size < 5000 else 200) for size in range(4096, 8192, 512)]
+        self.assertEqual(len(sweeps.findings(rows)), 1)
 
 
 class GoldenTests(unittest.TestCase):

@@ -66,7 +66,7 @@ class Catalogue:
     def find(self, name):
         """The allocator of that name, or the one in that file."""
         if "/" in name or name.endswith(".so"):
-            return self._from_file(name)
+            return self.from_file(name)
         bare = name.removesuffix(MEMORY_SUFFIX)
         entry = self.entries.get(bare)
         if entry is None:
@@ -85,7 +85,7 @@ class Catalogue:
         return Allocator(name, entry["version"] or "unknown", entry["source"], path, environment)
 
     @staticmethod
-    def _from_file(text):
+    def from_file(text):
         path = Path(text).resolve()
         if not path.is_file():
             raise UsageError(f"no such file: {text}")
