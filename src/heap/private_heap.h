@@ -242,8 +242,8 @@ class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
 LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
   ThreadHeaps* thread = thread_heaps;
   ThreadHeaps::Place& place = thread->place_of(heap);
-  // Before `heap` is followed: it may be no heap at all.
-  if (LOAM_UNLIKELY(place.heap != heap || bytes > kLargestSmall)) return nullptr;
+  // Before `heap` is followed: it may be no heap at all. An empty place names null, which is none either.
+  if (LOAM_UNLIKELY(place.heap != heap || heap == nullptr || bytes > kLargestSmall)) return nullptr;
   const unsigned size_class = class_for(bytes);
   thread->enter();
   // acquire: pairs with resume_caches(), after which the cache may have changed
