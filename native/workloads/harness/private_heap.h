@@ -1,7 +1,7 @@
 // A heap of its own beside malloc's, from whichever allocator is in the process - for experiments
 // that ask what private heaps are worth. Functions are found by name at run time.
 //
-//   Loam       not yet: its C interface is to be added here when it is published
+//   Loam       a heap of its own; any thread may allocate (the C interface, loam/loam.h)
 //   jemalloc   an arena of its own, no thread cache (a cache would be shared with other heaps)
 //   mimalloc   a heap of the thread that made it; no other thread may allocate from it
 //   others     have none: PrivateHeap::provider() is empty, and experiments say so
@@ -28,6 +28,11 @@ class PrivateHeap {
     Api& a = api();
     if (!a.looked_up) {
       a.looked_up = true;
+      a.loam_create = find_function<void* (*)(const void*)>("loam_heap_create");
+      a.loam_alloc = find_function<void* (*)(void*, size_t)>("loam_alloc");
+      a.loam_free = find_function<int (*)(void*, void*)>("loam_free");
+      a.loam_destroy = find_function<int (*)(void*)>("loam_heap_destroy");
+      a.loam = a.loam_create && a.loam_alloc && a.loam_free && a.loam_destroy;
       a.mallctl = find_function<Mallctl>("mallctl");
       a.mallocx = find_function<void* (*)(size_t, int)>("mallocx");
       a.dallocx = find_function<void (*)(void*, int)>("dallocx");
@@ -38,15 +43,21 @@ class PrivateHeap {
       a.jemalloc = a.mallctl && a.mallocx && a.dallocx;
       a.mimalloc = a.mi_new && a.mi_malloc && a.mi_free && a.mi_destroy;
     }
-    return a.jemalloc ? "jemalloc arena" : a.mimalloc ? "mi_heap" : "";
+    return a.loam       ? "loam heap"
+           : a.jemalloc ? "jemalloc arena"
+           : a.mimalloc ? "mi_heap"
+                        : "";
   }
 
   // May threads other than the maker allocate?
-  static bool any_thread() { return api().jemalloc; }
+  static bool any_thread() { return api().loam || api().jemalloc; }
 
   void create() {
     Api& a = api();
-    if (a.jemalloc) {
+    if (a.loam) {
+      heap_ = a.loam_create(nullptr);
+      if (heap_ == nullptr) refuse("loam_heap_create");
+    } else if (a.jemalloc) {
       unsigned index = 0;
       size_t length = sizeof index;
       if (a.mallctl("arenas.create", &index, &length, nullptr, 0) != 0) refuse("arenas.create");
@@ -61,6 +72,7 @@ class PrivateHeap {
 
   void* allocate(size_t bytes) {
     Api& a = api();
+    if (a.loam) return must(a.loam_alloc(heap_, bytes), bytes);
     // MALLOCX_ARENA(i) is (i + 1) << 20; MALLOCX_TCACHE_NONE is (-1 + 2) << 8.
     void* p = a.jemalloc ? a.mallocx(bytes, static_cast<int>((arena_ + 1) << 20 | 1u << 8))
                          : a.mi_malloc(heap_, bytes);
@@ -69,12 +81,18 @@ class PrivateHeap {
 
   void free(void* block) {
     Api& a = api();
+    if (a.loam) {
+      a.loam_free(heap_, block);
+      return;
+    }
     a.jemalloc ? a.dallocx(block, 1 << 8) : a.mi_free(block);
   }
 
   void destroy() {
     Api& a = api();
-    if (a.jemalloc) {
+    if (a.loam) {
+      if (a.loam_destroy(heap_) != 0) refuse("loam_heap_destroy");
+    } else if (a.jemalloc) {
       char name[40] = "arena.";
       char* at = std::to_chars(name + 6, name + 20, arena_).ptr;
       for (const char c : std::string_view(".destroy")) *at++ = c;
@@ -88,7 +106,11 @@ class PrivateHeap {
  private:
   using Mallctl = int (*)(const char*, void*, size_t*, void*, size_t);
   struct Api {
-    bool looked_up = false, jemalloc = false, mimalloc = false;
+    bool looked_up = false, loam = false, jemalloc = false, mimalloc = false;
+    void* (*loam_create)(const void*) = nullptr;
+    void* (*loam_alloc)(void*, size_t) = nullptr;
+    int (*loam_free)(void*, void*) = nullptr;
+    int (*loam_destroy)(void*) = nullptr;
     Mallctl mallctl = nullptr;
     void* (*mallocx)(size_t, int) = nullptr;
     void (*dallocx)(void*, int) = nullptr;
