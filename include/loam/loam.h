@@ -314,7 +314,8 @@ LOAM_API loam_status loam_unlock(loam_heap* heap) LOAM_NOEXCEPT;
  *  heap's spans. The default heap reaches the calling thread's cache only. */
 LOAM_API size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT;
 
-/** loam_compact() for one heap, or for every heap with NULL. LOAM_INVALID_HEAP. */
+/** loam_compact() for one heap, or with NULL for the default heap and every heap that is not
+ *  unsynchronised. LOAM_INVALID_HEAP. */
 LOAM_API loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT;
 
 enum {

@@ -373,6 +373,8 @@ LOAM_EXPORT loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT {
   os::ErrnoGuard guard;
   if (heap == nullptr) {
     heap_registry.for_each([](PrivateHeap* each) {
+      // Whoever serialises the calls of such a heap does not know of this one.
+      if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
       size_t largest;
       static_cast<void>(each->compact(&largest));
     });

@@ -44,7 +44,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   lock_owner_ = 0;
   lock_depth_ = 0;
   stopped_word_ = 0;
-  charged_ = peak_ = records_ = set_aside_ = large_bytes_ = unbacked_pages_ = 0;
+  charged_ = peak_ = records_ = set_aside_ = large_bytes_ = coming_bytes_ = unbacked_pages_ = 0;
   large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
   set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
   maximum_ = 0;
@@ -264,12 +264,14 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
       uncharge(pages);
     }
     if (run == nullptr) return nullptr;
+    coming_bytes_ += pages;
   }
   // Not under the heap's lock: the system may take its time.
   bool is_zero = false;
   void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero);
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
   Use use(*this);
+  coming_bytes_ -= pages;
   if (block == nullptr) {
     *why = LOAM_OUT_OF_MEMORY;
     free_record(run, sizeof(HeapRun));

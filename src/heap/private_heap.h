@@ -1,6 +1,7 @@
 // A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap that all share.
 //
-//   charged_ = records + pages of all runs (set aside ones included)      <= maximum_ unless that is 0
+//   charged_ = records + pages of all runs (set aside ones included, and those on their way)
+//           <= maximum_ unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
 //   taken - given = cached + live
 //
@@ -184,7 +185,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   size_t peak_ = 0;
   size_t records_ = 0;
   size_t set_aside_ = 0;
-  size_t large_bytes_ = 0;  // whole pages
+  size_t large_bytes_ = 0;   // whole pages
+  size_t coming_bytes_ = 0;  // charged for large blocks that are being made
   uint64_t large_taken_ = 0;
   uint64_t large_given_ = 0;
   uint64_t ended_refills_ = 0;

@@ -200,7 +200,7 @@ bool PrivateHeap::is_valid() {
   }
   size_t bin_spans = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
-  valid = valid && runs_.is_valid(runs + 1) && cached == cached_states && bytes + records_ == charged_ &&
+  valid = valid && runs_.is_valid(runs + 1) && cached == cached_states && bytes + coming_bytes_ + records_ == charged_ &&
           spans == bin_spans && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
   resume_caches();
   return valid;
