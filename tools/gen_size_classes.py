@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes src/small/size_class_table.h: the size classes with the waste that each one costs.
 
-Classes: steps of 16 bytes to 128, then STEPS per doubling to 32 KiB. A span of a class is the smallest
-number of pages with at least the target number of slots whose tail is at most MAX_TAIL of the span.
+Classes: steps of 16 bytes to 256, then STEPS per doubling to 32 KiB. A span of a class is the smallest
+number of pages with at least the target number of slots whose tail is at most MAX_TAIL of the span, or twice
+that from 8 pages on.
 
 Usage: gen_size_classes.py [--check]     --check: exit 1 when the file is not what this script writes
 """
@@ -10,7 +11,7 @@ import pathlib
 import sys
 
 PAGE = 4096
-STEPS = 8              # classes a doubling above 128 bytes
+STEPS = 16             # classes a doubling above 256 bytes
 LARGEST = 32 * 1024
 MAX_TAIL = 0.016       # of a span's bytes
 MAX_PAGES = 32         # bits in the mask of unbacked pages
@@ -20,10 +21,10 @@ TARGET = pathlib.Path(__file__).resolve().parent.parent / "src/small/size_class_
 
 def sizes():
     size = 16
-    while size <= 128:
+    while size <= 256:
         yield size
         size += 16
-    base = 128
+    base = 256
     while base < LARGEST:
         for i in range(1, STEPS + 1):
             yield base + base * i // STEPS

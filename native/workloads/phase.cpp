@@ -7,7 +7,7 @@
 // faulting back costs), free everything, idle, compact.
 //
 // Parameters: --live, --rounds, --idle-ms. Sizes go through five ranges in turn, 24 to 488 bytes,
-//   chosen so that no two ranges share a size class of 16-byte steps or eight a doubling.
+//   chosen so that no two ranges share a size class of 16-byte steps or sixteen a doubling.
 // Measured: resident memory after each step, its time, peak resident / peak live. An operation is
 //   an allocation (first and last byte written) or a free.
 #include "harness/allocator.h"

@@ -81,7 +81,7 @@ class PageHeap {
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
   Pages purge_all();
 
-  /// Returns the address space of extents in which nothing is used; true if there was one. For when the
+  /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
   /// system refuses more.
   bool release_idle_extents();
 
@@ -116,6 +116,7 @@ class PageHeap {
   bool add_extent(unsigned blocks);
   void append_region(Region* region);
   void forget_block(Block* block);
+  void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
   void activate(Block* block, RunKind kind);
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);

@@ -41,28 +41,38 @@ bool PageHeap::add_extent(unsigned blocks) {
   return false;
 }
 
+void PageHeap::release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved) {
+  for (uint32_t b = first; b < first + committed; ++b) forget_block(&region->blocks[b]);
+  os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift),
+              size_t{committed + reserved} << kBlockShift);
+  committed_blocks_ -= committed;
+  reserved_blocks_ -= committed + reserved;
+}
+
 bool PageHeap::release_idle_extents() {
   Lock lock(mutex_);
   release_parked();
   bool released = false;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count;) {
-      const Extent extent = region->extents[i];
-      unsigned whole = 0;
-      for (uint32_t b = 0; b < extent.committed_blocks; ++b) {
-        whole += region->whole.test(extent.first_block + b);
-      }
-      if (whole != extent.committed_blocks) {
-        ++i;
+      Extent& extent = region->extents[i];
+      const uint32_t first = extent.first_block, committed = extent.committed_blocks;
+      const uint32_t untouched = extent.block_count - committed;
+      uint32_t head = 0, tail = 0;
+      while (head < committed && region->whole.test(first + head)) ++head;
+      if (head == committed) {
+        release_blocks(region, first, committed, untouched);
+        extent = region->extents[--region->extent_count];
+        released = true;
         continue;
       }
-      for (uint32_t b = extent.first_block; b < extent.first_block + whole; ++b) forget_block(&region->blocks[b]);
-      os::release(reinterpret_cast<char*>(region->base) + (size_t{extent.first_block} << kBlockShift),
-                  size_t{extent.block_count} << kBlockShift);
-      committed_blocks_ -= whole;
-      reserved_blocks_ -= extent.block_count;
-      region->extents[i] = region->extents[--region->extent_count];
-      released = true;
+      // Something lives in it: the ends go.
+      while (region->whole.test(first + committed - 1 - tail)) ++tail;
+      if (tail + untouched != 0) release_blocks(region, first + committed - tail, tail, untouched);
+      if (head != 0) release_blocks(region, first, head, 0);
+      released |= head + tail + untouched != 0;
+      extent = Extent{first + head, committed - head - tail, committed - head - tail};
+      ++i;
     }
   }
   return released;

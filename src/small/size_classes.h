@@ -1,6 +1,6 @@
 // From a size to its class, in one table load.
 //
-// Two tables: bytes up to 1,024 in steps of 16, up to 32 KiB in steps of 128. They are computed at compile
+// Two tables: bytes up to 1,024 in steps of 16, up to 32 KiB in steps of 64. They are computed at compile
 // time from the generated table of classes, and are read-only data shared by all processes.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace detail {
 
 struct ClassTables {
   uint8_t fine[kFineLimit / 16 + 1];
-  uint8_t coarse[kLargestSmall / 128 + 1];
+  uint8_t coarse[kLargestSmall / 64 + 1];
 };
 
 constexpr ClassTables make_class_tables() {
@@ -29,8 +29,8 @@ constexpr ClassTables make_class_tables() {
     t.fine[i] = static_cast<uint8_t>(c);
   }
   c = 1;
-  for (size_t i = 0; i <= kLargestSmall / 128; ++i) {
-    while (kSizeClasses[c].bytes < i * 128) ++c;
+  for (size_t i = 0; i <= kLargestSmall / 64; ++i) {
+    while (kSizeClasses[c].bytes < i * 64) ++c;
     t.coarse[i] = static_cast<uint8_t>(c);
   }
   return t;
@@ -47,7 +47,7 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 
 /// pre: bytes <= kLargestSmall
 [[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) {
-  return bytes <= kFineLimit ? fine_class(bytes) : detail::kClassTables.coarse[(bytes + 127) >> 7];
+  return bytes <= kFineLimit ? fine_class(bytes) : detail::kClassTables.coarse[(bytes + 63) >> 6];
 }
 
 /// The smallest class for `bytes` whose every slot is a multiple of `alignment`; 0 if there is none.

@@ -180,6 +180,26 @@ TEST_F(PageHeapFailures, IdleAddressSpaceGoesBackAndTheHeapGoesOn) {
   model.check();
 }
 
+TEST_F(PageHeapFailures, TheFreeEndsOfAnExtentGoAndWhatLivesStays) {
+  PageHeapModel model;
+  for (int i = 0; i < 12; ++i) model.large(kMaxRun.count, 1, kPageBytes);
+  const uintptr_t kept = std::next(model.runs().begin(), 5)->first;
+  while (model.runs().size() > 1) {
+    const uintptr_t last = model.runs().rbegin()->first;
+    model.free(last != kept ? last : model.runs().begin()->first);
+  }
+  EXPECT_TRUE(model.heap().release_idle_extents());
+  model.check();
+  EXPECT_EQ(model.heap().stats().reserved_bytes, kMaxRun.bytes());
+  EXPECT_EQ(fake::reserved_bytes(), kMaxRun.bytes());
+  EXPECT_TRUE(fake::is_committed(kept, kMaxRun.bytes()));
+  fake::reuse_addresses(true);  // a new extent may lie in the hole
+  for (int i = 0; i < 12; ++i) ASSERT_NE(model.large(kMaxRun.count, 1, kPageBytes), 0u);
+  model.check();
+  model.free_all();
+  model.check();
+}
+
 TEST_F(PageHeapFailures, AddressesThatTheMapCannotNameAreNotUsed) {
   fake::place_next_at(uintptr_t{1} << kAddressBits);
   PageHeapModel model;

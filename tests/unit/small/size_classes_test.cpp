@@ -73,7 +73,7 @@ TEST(SizeClasses, SpansFitTheirRecord) {
     EXPECT_LE(info.slots, kMaxSlots);
     EXPECT_LE(info.pages, kMaxSpanPages);
     EXPECT_EQ(info.slots, span / info.bytes);
-    EXPECT_LE(static_cast<double>(span % info.bytes), 0.016 * static_cast<double>(span))
+    EXPECT_LE(static_cast<double>(span % info.bytes), 0.032 * static_cast<double>(span))
         << info.bytes;
   }
 }
