@@ -32,7 +32,7 @@ struct HeapBin {
 };
 
 struct HeapBins {
-  static constexpr unsigned kBins = 4;
+  static constexpr unsigned kBins = 8;
   HeapBin bins[kBins];
 };
 
