@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, generate, lab, run};
+use crate::{allocators, generate, lab, run, stats};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -27,6 +27,7 @@ pub enum Verb {
     Run(run::args::RunArgs),
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
+    Stats(stats::args::StatsArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
 }

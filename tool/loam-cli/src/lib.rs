@@ -9,12 +9,15 @@
 
 pub mod allocators;
 pub mod cli;
+pub mod counters;
 pub mod exit;
 pub mod generate;
 pub mod lab;
 pub mod layout;
+pub mod observe;
 pub mod output;
 pub mod run;
+pub mod stats;
 
 use anyhow::Result;
 
@@ -29,6 +32,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
+        Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve()),
     }
 }

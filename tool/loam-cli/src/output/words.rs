@@ -21,6 +21,11 @@ pub fn count(number: usize, noun: &str) -> String {
     }
 }
 
+/// `1 process`, `3 processes`
+pub fn count_of(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// The candidate that a mistyped name probably meant.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // 0.75 lets "jemaloc" and "mimaloc" through and keeps "foo" from suggesting "loam".

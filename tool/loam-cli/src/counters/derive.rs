@@ -1,0 +1,178 @@
+//! From raw records to counters, as `formats/counters.toml` derives each.
+//!
+//! A counter of which a field is missing (an older library) is not known and not set. Sums saturate:
+//! a process may claim anything, and a wrong figure is better than none at all and no panic.
+
+mod heap;
+mod process;
+
+use super::list::LIST;
+use super::raw::{Raw, Row};
+use super::snapshot::{HeapFigures, LockFigures, Snapshot};
+
+/// Derives every counter that can be.
+pub fn snapshot(raw: &Raw, is_consistent: bool) -> Snapshot {
+    let constants = Constants::of(raw);
+    let privates = heap::private_heaps(raw, &constants);
+    let default = heap::default_heap(raw, &constants, &privates);
+    let mut heaps: Vec<HeapFigures> = vec![default];
+    heaps.extend(privates);
+    let mut snapshot = Snapshot {
+        library: raw.directory.library.clone(),
+        format_version: raw.directory.version,
+        consistent: is_consistent,
+        locks: locks(raw),
+        ..Snapshot::default()
+    };
+    process::fill(raw, &constants, &heaps, &mut snapshot);
+    snapshot.heaps = heaps;
+    snapshot.notes = notes(raw);
+    snapshot
+}
+
+/// Figures of the build that read the counters. Those that are missing are zero, and what depends on
+/// them is then not known.
+#[derive(Debug, Clone, Copy)]
+struct Constants {
+    page: u64,
+    block: u64,
+    granule: u64,
+    magazine_limit: u64,
+}
+
+impl Constants {
+    fn of(raw: &Raw) -> Constants {
+        let row = raw.row("constant");
+        let get = |field| row.and_then(|row| row.get(field)).unwrap_or(0);
+        Constants {
+            page: get("page_bytes"),
+            block: get("block_bytes"),
+            granule: get("granule_bytes"),
+            magazine_limit: get("magazine_limit"),
+        }
+    }
+}
+
+/// The sum, if every part is known.
+fn sum(parts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    parts
+        .into_iter()
+        .try_fold(0u64, |sum, part| Some(sum.saturating_add(part?)))
+}
+
+/// The sum of a field over rows, if the table is there.
+fn total<'a>(rows: Option<impl Iterator<Item = Row<'a>>>, field: &str) -> Option<u64> {
+    sum(rows?.map(|row| row.get(field)))
+}
+
+fn times(count: Option<u64>, size: u64) -> Option<u64> {
+    (size > 0).then_some(count?.saturating_mul(size))
+}
+
+/// Blocks that a magazine holds.
+fn held(row: &Row<'_>, limit: u64) -> u64 {
+    let (Some(head), Some(base)) = (row.get("head"), row.get("base")) else {
+        return 0;
+    };
+    let blocks = head.saturating_sub(base) / 8;
+    // While a magazine is replaced its two ends may belong to different ones.
+    if head == 0 || blocks > limit {
+        0
+    } else {
+        blocks
+    }
+}
+
+/// Every lock of every table that has one.
+fn locks(raw: &Raw) -> Vec<LockFigures> {
+    let classes: Vec<u64> = raw
+        .rows("class")
+        .map(|rows| rows.map(|row| row.get("bytes").unwrap_or(0)).collect())
+        .unwrap_or_default();
+    let owners: Vec<u64> = raw
+        .rows("private_heap")
+        .map(|rows| rows.map(|row| row.get("number").unwrap_or(0)).collect())
+        .unwrap_or_default();
+    let mut locks = Vec::new();
+    for table in LIST.tables.iter().filter(|table| table.lock) {
+        let Some(rows) = raw.rows(&table.name) else {
+            continue;
+        };
+        let is_bin = table.name == "bin" || table.name == "private_bin";
+        for row in rows {
+            // Record 0 of the bins belongs to no class.
+            if is_bin && row.record.number == 0 {
+                continue;
+            }
+            let Some(taken) = row.get("lock_acquisitions") else {
+                continue;
+            };
+            let class = classes.get(row.record.number as usize);
+            let name = match class {
+                Some(bytes) if is_bin => format!("class-{bytes}"),
+                _ => table.name.clone(),
+            };
+            let heap = match table.name.as_str() {
+                "bin" | "mixed" => Some(0),
+                "private_heap" => row.get("number"),
+                "private_bin" => owners.get(row.record.parent).copied(),
+                _ => None,
+            };
+            locks.push(LockFigures {
+                name,
+                heap,
+                taken,
+                waited: row.get("lock_contentions").unwrap_or(0),
+                refused: row.get("lock_refusals").unwrap_or(0),
+            });
+        }
+    }
+    locks
+}
+
+fn notes(raw: &Raw) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |tables: &[String], what: &str| {
+        let mut names = tables.to_vec();
+        names.sort();
+        names.dedup();
+        if !names.is_empty() {
+            notes.push(format!("{what}: {}", crate::output::words::list(&names)));
+        }
+    };
+    note(
+        &raw.lost,
+        "figures are missing or too low, because these tables could not be read whole",
+    );
+    note(
+        &raw.torn,
+        "figures may be of two moments, because these tables changed all the time while they were read",
+    );
+    let known = |name: &str| LIST.tables.iter().any(|table| table.name == name);
+    let unknown: Vec<String> = raw
+        .directory
+        .tables
+        .iter()
+        .map(|table| table.name.clone())
+        .filter(|name| !known(name))
+        .collect();
+    note(
+        &unknown,
+        "this loam is older than the library and does not know these tables; the rest is shown",
+    );
+    let missing: Vec<String> = LIST
+        .tables
+        .iter()
+        .filter(|table| !OPTIONAL.contains(&table.name.as_str()))
+        .map(|table| table.name.clone())
+        .filter(|name| raw.directory.find(name).is_none() && !raw.lost.contains(name))
+        .collect();
+    note(
+        &missing,
+        "the library is older than this loam, and figures that need these tables are missing",
+    );
+    notes
+}
+
+/// Tables that a library may well be without.
+const OPTIONAL: [&str; 3] = ["mixed", "private_heap", "private_bin"];

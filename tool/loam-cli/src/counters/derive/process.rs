@@ -1,0 +1,361 @@
+//! Counters of scope `process`, distributions, and where the heap lies.
+
+use super::super::list::{Scope, LIST};
+use super::super::raw::{Raw, Row};
+use super::super::snapshot::{HeapFigures, Snapshot, Values};
+use super::{sum, times, total, Constants};
+
+/// Fills in everything that is about the process as a whole.
+pub fn fill(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], snapshot: &mut Snapshot) {
+    sums_of_heaps(heaps, &mut snapshot.process);
+    let runs = Runs::of(raw);
+    pages(raw, constants, &mut snapshot.process);
+    totals(&mut snapshot.process);
+    if let Some(runs) = &runs {
+        free_runs(raw, constants, runs, snapshot);
+    }
+    caches(raw, &mut snapshot.process);
+    sampling(raw, snapshot);
+    places(raw, constants, snapshot);
+}
+
+/// A counter of heaps is the process's by adding up, but for the deepest cache.
+fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
+    for counter in LIST
+        .counters
+        .iter()
+        .filter(|counter| counter.scope == Scope::Heap)
+    {
+        let parts = heaps.iter().map(|heap| {
+            let known = heap.values.get(&counter.id);
+            known.map(|_| heap.values.whole(&counter.id))
+        });
+        let value = if counter.id == "largest_cache_depth" {
+            parts.flatten().max()
+        } else {
+            sum(parts)
+        };
+        values.set_known(&counter.id, value);
+    }
+}
+
+fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
+    let heap = raw.row("page_heap");
+    let huge = raw.row("huge");
+    let get = |field: &str| heap.and_then(|row| row.get(field));
+    let of_huge = |field: &str| huge.and_then(|row| row.get(field));
+    let in_bytes = |field: &str| times(get(field), constants.page);
+    values.set_known(
+        "used_bytes",
+        sum([in_bytes("used_pages"), of_huge("mapped")]),
+    );
+    values.set_known(
+        "dirty_bytes",
+        sum([in_bytes("dirty_pages"), in_bytes("parked_pages")]),
+    );
+    values.set_known("parked_bytes", in_bytes("parked_pages"));
+    let committed = times(get("committed_blocks"), constants.block);
+    let free = committed.zip(in_bytes("used_pages"));
+    values.set_known(
+        "free_run_bytes",
+        free.map(|(committed, used)| committed.saturating_sub(used)),
+    );
+    let metadata = metadata(raw);
+    values.set_known("metadata_bytes", metadata);
+    values.set_known(
+        "committed_bytes",
+        sum([committed, of_huge("mapped"), metadata]),
+    );
+    let reserved = times(get("reserved_blocks"), constants.block);
+    values.set_known(
+        "reserved_bytes",
+        sum([reserved, of_huge("mapped"), metadata]),
+    );
+    values.set_known("peak_used_bytes", in_bytes("peak_used_pages"));
+    values.set_known("peak_huge_bytes", of_huge("peak_mapped"));
+    values.set_known("fresh_bytes", in_bytes("fresh_pages"));
+    values.set_known("purged_total_bytes", in_bytes("purged_pages"));
+    values.set_known("purge_calls", get("purge_calls"));
+    values.set_known("purge_nanoseconds", get("purge_ns"));
+    values.set_known("refused_calls", get("refused_calls"));
+    values.set_known(
+        "large_allocs",
+        sum([get("large_allocs"), of_huge("allocs")]),
+    );
+    values.set_known("large_frees", sum([get("large_frees"), of_huge("frees")]));
+}
+
+fn metadata(raw: &Raw) -> Option<u64> {
+    let constants = raw.row("constant")?;
+    let map = constants.get("map_bytes_per_block")?;
+    let span = constants.get("span_record_bytes")?;
+    let blocks = total(raw.rows("extent"), "committed_blocks")?;
+    let spans = total(raw.rows("region"), "spans_used")?;
+    sum([
+        raw.row("metadata")?.get("used"),
+        Some(blocks.saturating_mul(map)),
+        Some(spans.saturating_mul(span)),
+    ])
+}
+
+/// Counters that are made of other counters.
+fn totals(values: &mut Values) {
+    let known = |values: &Values, id: &str| values.get(id).map(|_| values.whole(id));
+    let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
+    let unbacked = known(values, "unbacked_bytes");
+    let clean = less(
+        known(values, "free_run_bytes"),
+        known(values, "dirty_bytes"),
+    );
+    values.set_known("purged_bytes", sum([clean, unbacked]));
+    let backed = less(
+        known(values, "committed_bytes"),
+        known(values, "purged_bytes"),
+    );
+    values.set_known("backed_bytes", backed);
+    let held = sum([
+        known(values, "span_free_bytes"),
+        known(values, "dirty_bytes"),
+    ]);
+    let free = less(held, unbacked);
+    values.set_known("free_bytes", free);
+    if let (Some(free), Some(backed)) = (free, backed) {
+        values.set_real("free_ratio", free as f64 / backed as f64);
+    }
+    let reserved = known(values, "reserved_bytes");
+    if let (Some(committed), Some(reserved)) = (known(values, "committed_bytes"), reserved) {
+        values.set_real("virtual_ratio", committed as f64 / reserved as f64);
+    }
+}
+
+/// Runs of free pages inside blocks of pages, by whether they are backed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Runs {
+    backed: Lengths,
+    unbacked: Lengths,
+}
+
+/// How many runs there are of each length, by powers of two.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lengths {
+    by_power: [u64; 10],
+    longest: u64,
+    count: u64,
+}
+
+impl Lengths {
+    fn add(&mut self, length: u64) {
+        if length > 0 {
+            let power = length.ilog2() as usize;
+            self.by_power[power.min(9)] += 1;
+            self.longest = self.longest.max(length);
+            self.count += 1;
+        }
+    }
+
+    /// Adds the runs of set bits.
+    fn add_bits(&mut self, words: &[u64]) {
+        let mut length = 0;
+        for word in words {
+            for bit in 0..64 {
+                if word >> bit & 1 == 1 {
+                    length += 1;
+                } else {
+                    self.add(length);
+                    length = 0;
+                }
+            }
+        }
+        self.add(length);
+    }
+
+    fn trimmed(&self) -> Vec<u64> {
+        let end = self.by_power.iter().rposition(|count| *count > 0);
+        self.by_power[..end.map_or(0, |end| end + 1)].to_vec()
+    }
+}
+
+impl Runs {
+    fn of(raw: &Raw) -> Option<Runs> {
+        let mut runs = Runs::default();
+        for row in raw.rows("block")? {
+            let (free, backed) = (row.all("free"), row.all("backed"));
+            let both = |pick: fn(u64, u64) -> u64| -> Vec<u64> {
+                let words = free.iter().zip(&backed).take(8);
+                words.map(|(free, backed)| pick(*free, *backed)).collect()
+            };
+            runs.backed.add_bits(&both(|free, backed| free & backed));
+            runs.unbacked.add_bits(&both(|free, backed| free & !backed));
+        }
+        Some(runs)
+    }
+}
+
+fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snapshot) {
+    let values = &mut snapshot.process;
+    let longest = times(Some(runs.backed.longest), constants.page);
+    values.set_known("largest_free_run_bytes", longest);
+    let classes: Vec<u64> = raw
+        .rows("class")
+        .map(|rows| rows.map(|row| row.get("bytes").unwrap_or(0)).collect())
+        .unwrap_or_default();
+    let is_listed = |row: &Row<'_>| {
+        classes
+            .get(row.record.number as usize)
+            .is_some_and(|bytes| *bytes > 1024)
+    };
+    let bins = ["bin", "private_bin"]
+        .into_iter()
+        .flat_map(|table| raw.rows(table).into_iter().flatten());
+    let slots = sum(bins.filter(is_listed).map(|row| row.get("free_slots")));
+    values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
+    let partly = raw.rows("extent").map(|rows| {
+        rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))
+            .count() as u64
+    });
+    values.set_known(
+        "uncommitted_ranges",
+        sum([partly, Some(runs.unbacked.count)]),
+    );
+    let histograms = &mut snapshot.histograms;
+    histograms.insert("free_runs".to_owned(), runs.backed.trimmed());
+    histograms.insert("unbacked_runs".to_owned(), runs.unbacked.trimmed());
+}
+
+/// A field of ended threads and of living ones.
+fn of_threads(raw: &Raw, field: &str, index: u64) -> Option<u64> {
+    let ended = raw.row("registry")?.at(field, index);
+    let living = sum(raw.rows("cache")?.map(|row| row.at(field, index)));
+    sum([ended, living])
+}
+
+fn caches(raw: &Raw, values: &mut Values) {
+    let threads = raw.row("registry").and_then(|row| row.get("threads"));
+    values.set_known("threads", threads);
+    values.set_known("cache_misses", of_threads(raw, "refills", 0));
+    values.set_known("cache_flushes", of_threads(raw, "flushes", 0));
+    let start = raw.row("constant").and_then(|row| row.get("repeats_start"));
+    let since = raw
+        .rows("cache")
+        .and_then(|rows| sum(rows.map(|row| Some(start?.saturating_sub(row.get("repeats")?)))));
+    values.set_known(
+        "cache_repeats",
+        sum([of_threads(raw, "repeated", 0), since]),
+    );
+}
+
+/// What is known only while the program samples.
+fn sampling(raw: &Raw, snapshot: &mut Snapshot) {
+    let sampler = raw.row("sampler");
+    let rate = sampler.and_then(|row| row.get("rate")).unwrap_or(0);
+    if rate == 0 {
+        return;
+    }
+    let values = &mut snapshot.process;
+    let lost_to_rounding = sampler.and_then(|row| row.get("live_rounding"));
+    values.set_known("small_rounding_bytes", lost_to_rounding);
+    let bands = ["to_1k", "to_8k", "over_8k"];
+    for (what, large) in [("allocs", "large_allocs"), ("frees", "large_frees")] {
+        let large = values.get(large).map(|_| values.whole(large));
+        let mut all = Vec::new();
+        for (index, band) in bands.iter().enumerate() {
+            let small = of_threads(raw, what, index as u64);
+            let count = if index == 2 {
+                sum([small, large])
+            } else {
+                small
+            };
+            values.set_known(&format!("{what}_{band}"), count);
+            all.push(count);
+        }
+        values.set_known(what, sum(all));
+    }
+    let of_bands = |field| sum((0..3).map(|band| of_threads(raw, field, band)));
+    values.set_known("cached_allocs", of_bands("alloc_hits"));
+    values.set_known("cached_frees", of_bands("free_hits"));
+    for (number, time, numbers_id, time_id, rate_id) in [
+        (
+            "timed_allocs",
+            "timed_alloc_ns",
+            "timed_allocs",
+            "timed_alloc_nanoseconds",
+            "alloc_rate",
+        ),
+        (
+            "timed_frees",
+            "timed_free_ns",
+            "timed_frees",
+            "timed_free_nanoseconds",
+            "free_rate",
+        ),
+    ] {
+        let both = |field| sum((0..2).map(|index| of_threads(raw, field, index)));
+        values.set_known(numbers_id, both(number));
+        values.set_known(time_id, both(time));
+        let missed = (of_threads(raw, number, 1), of_threads(raw, time, 1));
+        if let (Some(number), Some(time)) = missed {
+            values.set_real(rate_id, 1e9 * number as f64 / time as f64);
+        }
+    }
+    for (id, field) in [
+        ("alloc_time", "alloc_log2_ns"),
+        ("free_time", "free_log2_ns"),
+    ] {
+        let mut buckets = Vec::new();
+        while let Some(count) = of_threads(raw, field, buckets.len() as u64) {
+            buckets.push(count);
+        }
+        while buckets.last() == Some(&0) {
+            buckets.pop();
+        }
+        snapshot.histograms.insert(id.to_owned(), buckets);
+    }
+}
+
+/// Where blocks and records lie, for the account of the system.
+fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
+    let bases: Vec<u64> = raw
+        .rows("region")
+        .map(|rows| rows.map(|row| row.get("base").unwrap_or(0)).collect())
+        .unwrap_or_default();
+    let at = |base: u64, blocks: u64| base.saturating_add(blocks.saturating_mul(constants.block));
+    for row in raw.rows("extent").into_iter().flatten() {
+        let base = bases.get(row.record.parent).copied().unwrap_or(0);
+        let (Some(first), Some(count)) = (row.get("first_block"), row.get("block_count")) else {
+            continue;
+        };
+        let behind = at(base, first.saturating_add(count));
+        snapshot.block_ranges.push((at(base, first), behind));
+    }
+    for row in raw.rows("huge_block").into_iter().flatten() {
+        if let (Some(address @ 1..), Some(mapped)) = (row.get("address"), row.get("mapped")) {
+            let behind = address.saturating_add(mapped);
+            snapshot.block_ranges.push((address, behind));
+        }
+    }
+    for table in ["region", "cache", "private_heap", "extent", "block"] {
+        let rows = raw.rows(table).into_iter().flatten();
+        snapshot
+            .record_addresses
+            .extend(rows.map(|row| row.address()));
+    }
+    let first = raw.rows("huge_block").and_then(|mut rows| rows.next());
+    snapshot
+        .record_addresses
+        .extend(first.map(|row| row.address()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_by_their_length_and_end_with_their_block() {
+        let mut lengths = Lengths::default();
+        lengths.add_bits(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63]);
+        lengths.add_bits(&[u64::MAX; 8]);
+        assert_eq!(lengths.by_power, [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!((lengths.longest, lengths.count), (512, 4));
+        assert_eq!(Lengths::default().trimmed(), Vec::<u64>::new());
+    }
+}

@@ -1,0 +1,148 @@
+//! Images: copies of the pieces of memory that the counters are in, written by the program itself.
+//! They serve readers that may not look into the process, and tests.
+
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::bytes::{u32_at, u64_at};
+use crate::observe::process::Pid;
+use crate::observe::remote::{Memory, ReadError};
+
+const MAGIC: &[u8; 8] = b"LOAMIMAG";
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+/// No heap's figures take more.
+const LARGEST: u64 = 1 << 30;
+
+/// Why an image can not be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ImageError {
+    /// It can not be opened or read.
+    #[error("the image {path} can not be read: {reason}")]
+    Unreadable { path: String, reason: String },
+    /// It is something else.
+    #[error("the file is no image of counters")]
+    NotAnImage,
+    /// It is of a later format.
+    #[error(
+        "the image has format {found}, and this loam reads format {VERSION}; use a newer loam"
+    )]
+    Newer { found: u32 },
+    /// It was caught while it was being written, again and again.
+    #[error("the image is being written all the time")]
+    Busy,
+    /// It contradicts itself.
+    #[error("the image is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// A piece of memory: its address and where its bytes are in the file.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    address: u64,
+    length: u64,
+    offset: u64,
+}
+
+/// An image in memory.
+#[derive(Debug, Clone)]
+pub struct Image {
+    bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Where the directory is.
+    pub block: u64,
+    /// Whose it is.
+    pub pid: Pid,
+    /// When it was taken, in nanoseconds since 1970.
+    pub taken: u64,
+}
+
+impl Image {
+    /// Reads a file. One that is just being written is tried again.
+    pub fn open(path: &Path) -> Result<Image, ImageError> {
+        let unreadable = |reason: String| ImageError::Unreadable {
+            path: path.display().to_string(),
+            reason,
+        };
+        for _ in 0..64 {
+            let meta = path
+                .metadata()
+                .map_err(|error| unreadable(error.to_string()))?;
+            if !meta.is_file() || meta.len() > LARGEST {
+                return Err(unreadable("not a file of a sensible size".to_owned()));
+            }
+            let read = || std::fs::read(path).map_err(|error| unreadable(error.to_string()));
+            let (bytes, again) = (read()?, read()?);
+            let is_written = u64_at(&bytes, 16).is_some_and(|generation| generation % 2 == 1);
+            if !is_written && bytes.get(..HEADER) == again.get(..HEADER) {
+                return Image::of(bytes);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Err(ImageError::Busy)
+    }
+
+    /// Takes the bytes of a file.
+    pub fn of(bytes: Vec<u8>) -> Result<Image, ImageError> {
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(ImageError::NotAnImage);
+        }
+        let number = |offset| u32_at(&bytes, offset).ok_or(ImageError::Damaged("it is too short"));
+        let long = |offset| u64_at(&bytes, offset).ok_or(ImageError::Damaged("it is too short"));
+        let version = number(8)?;
+        if version > VERSION {
+            return Err(ImageError::Newer { found: version });
+        }
+        let (first, count, size) = (
+            number(12)? as usize,
+            number(48)? as usize,
+            number(52)? as usize,
+        );
+        let list = count
+            .checked_mul(size)
+            .and_then(|length| bytes.get(first..first.checked_add(length)?))
+            .filter(|_| size >= 24)
+            .ok_or(ImageError::Damaged("it is shorter than its list of pieces"))?;
+        let pieces = list.chunks_exact(size).filter_map(|entry| {
+            Some(Piece {
+                address: u64_at(entry, 0)?,
+                length: u64_at(entry, 8)?,
+                offset: u64_at(entry, 16)?,
+            })
+        });
+        let mut pieces: Vec<Piece> = pieces.collect();
+        pieces.sort_by_key(|piece| piece.address);
+        let (block, pid, taken) = (long(24)?, long(32)?, long(40)?);
+        Ok(Image {
+            pieces,
+            block,
+            pid: Pid::try_from(pid).unwrap_or(0),
+            taken,
+            bytes,
+        })
+    }
+}
+
+impl Memory for Image {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let length = buffer.len();
+        let wanted = length as u64;
+        let behind = self
+            .pieces
+            .partition_point(|piece| piece.address <= address);
+        // Pieces do not overlap, so only the last one that begins before can hold the address.
+        let last = self.pieces[..behind].last();
+        let found = last.and_then(|piece| {
+            let into = address.checked_sub(piece.address)?;
+            if into.checked_add(wanted)? > piece.length {
+                return None;
+            }
+            let start = usize::try_from(piece.offset.checked_add(into)?).ok()?;
+            self.bytes.get(start..start.checked_add(length)?)
+        });
+        let bytes = found.ok_or(ReadError::Unmapped { address, length })?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The heap's counters, read from another process. `formats/counters.md` is the contract.
+//!
+//! ```text
+//! locate (where is the directory?) -> directory (which tables?) -> raw (their records) -> derive
+//! ```
+//!
+//! A process is a stranger: what its memory says decides figures and never control flow without a
+//! bound.
+
+mod bytes;
+mod derive;
+pub mod directory;
+pub mod image;
+pub mod list;
+pub mod locate;
+mod raw;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use crate::observe::mappings::Mapping;
+use crate::observe::process::Pid;
+use crate::observe::remote::{Memory, ProcessMemory, ReadError};
+use directory::{Directory, DirectoryError};
+use image::ImageError;
+use locate::Effort;
+use raw::Raw;
+
+pub use snapshot::Snapshot;
+
+/// Why a heap's counters can not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CountersError {
+    /// The process ended meanwhile.
+    #[error("the process ended while it was being read")]
+    Ended,
+    /// The system does not allow it.
+    #[error("its memory may not be read: {0}")]
+    Denied(String),
+    /// What is there is not what this reader knows.
+    #[error(transparent)]
+    Directory(DirectoryError),
+    /// An image is not to be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl From<ReadError> for CountersError {
+    fn from(error: ReadError) -> CountersError {
+        match error {
+            ReadError::Ended => CountersError::Ended,
+            ReadError::Denied(remedy) => CountersError::Denied(remedy),
+            other => CountersError::Directory(DirectoryError::Read(other)),
+        }
+    }
+}
+
+impl From<DirectoryError> for CountersError {
+    fn from(error: DirectoryError) -> CountersError {
+        match error {
+            DirectoryError::Read(error @ (ReadError::Ended | ReadError::Denied(_))) => error.into(),
+            other => CountersError::Directory(other),
+        }
+    }
+}
+
+/// Reads the counters of a process; none if it is not on Loam.
+pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
+    match locate::find(pid, mappings, Effort::Thorough)? {
+        Some(address) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Passes over everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// One: half the cost, and nothing is known about consistency.
+    One,
+    /// Up to three, until two agree.
+    Compared,
+}
+
+/// Reads the counters whose directory is at the address.
+pub fn read_memory(
+    memory: &impl Memory,
+    address: u64,
+    passes: Passes,
+) -> Result<Snapshot, CountersError> {
+    let directory = Directory::read(memory, address)?;
+    let mut raw = Raw::read(memory, &directory)?;
+    if passes == Passes::One {
+        return Ok(derive::snapshot(&raw, false));
+    }
+    for _ in 0..2 {
+        let again = Raw::read(memory, &directory)?;
+        let is_same = again.is_same(&raw);
+        raw = again;
+        if is_same {
+            return Ok(derive::snapshot(&raw, true));
+        }
+    }
+    Ok(derive::snapshot(&raw, false))
+}

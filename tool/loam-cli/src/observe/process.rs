@@ -1,0 +1,401 @@
+//! One process as the system describes it: who it is, and the figures that cost nothing to read.
+//!
+//! Everything here was chosen by somebody else: names may be any bytes, a file may be empty because
+//! the process is just ending. Text is taken lossily and figures that are absent are absent.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// A process number. Positive and at most 2^22 on Linux.
+pub type Pid = i32;
+
+/// Why a process can not be looked at.
+#[derive(Debug, Error)]
+pub enum ProcessError {
+    /// Nobody has this number.
+    #[error("there is no process {0}")]
+    Absent(Pid),
+    /// It was there and is not any more.
+    #[error("process {0} ended while it was being read")]
+    Ended(Pid),
+    /// It has ended, and only its entry in the table of processes is left.
+    #[error(
+        "process {0} has ended and waits for its parent to collect it; it has no memory any more"
+    )]
+    Zombie(Pid),
+    /// A thread of the kernel.
+    #[error("{0} is a thread of the kernel and has no memory of its own")]
+    Kernel(Pid),
+    /// The system does not allow it.
+    #[error("{what} of process {pid} may not be read: {remedy}")]
+    Denied {
+        pid: Pid,
+        what: &'static str,
+        remedy: String,
+    },
+    /// The system said something that we do not understand.
+    #[error("{what} of process {pid} can not be read: {reason}")]
+    Unreadable {
+        pid: Pid,
+        what: &'static str,
+        reason: String,
+    },
+}
+
+impl ProcessError {
+    /// What an error of the file system means for a process that was there a moment ago.
+    pub fn of_io(pid: Pid, what: &'static str, error: &io::Error) -> ProcessError {
+        match error.kind() {
+            io::ErrorKind::NotFound => ProcessError::Ended(pid),
+            // ESRCH: opened in time, and the process ended before it was read.
+            _ if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+                ProcessError::Ended(pid)
+            }
+            io::ErrorKind::PermissionDenied => ProcessError::Denied {
+                pid,
+                what,
+                remedy: permission_remedy(pid),
+            },
+            _ => ProcessError::Unreadable {
+                pid,
+                what,
+                reason: error.to_string(),
+            },
+        }
+    }
+
+    /// Whether the process is simply not there any more.
+    pub fn is_gone(&self) -> bool {
+        matches!(
+            self,
+            ProcessError::Absent(_) | ProcessError::Ended(_) | ProcessError::Zombie(_)
+        )
+    }
+}
+
+/// What somebody who was refused can do about it, by what the system says of itself.
+pub fn permission_remedy(pid: Pid) -> String {
+    let me = rustix::process::geteuid().as_raw();
+    let owner = Identity::read(pid).ok().map(|identity| identity.user);
+    match owner {
+        Some(owner) if owner != me => {
+            format!("it belongs to user {owner} and you are {me}; run loam as that user or as root")
+        }
+        _ => match yama_scope() {
+            Some(scope @ 1..) => format!(
+                "the system lets only parents look into processes (kernel.yama.ptrace_scope is \
+                 {scope}); run loam as root, or `sysctl kernel.yama.ptrace_scope=0`"
+            ),
+            _ => "the process has raised privileges or forbids it; run loam as root".to_owned(),
+        },
+    }
+}
+
+/// How far the security module Yama limits looking into one's own processes; none where it is absent.
+pub fn yama_scope() -> Option<u32> {
+    let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    text.trim().parse().ok()
+}
+
+/// What tells a process from every other, before and after it in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessKey {
+    /// Its number, which is given out again after it ends.
+    pub pid: Pid,
+    /// When it started, in clock ticks since the system did.
+    pub started: u64,
+}
+
+/// Who a process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Number and start.
+    pub key: ProcessKey,
+    /// What the kernel calls it, at most 15 bytes.
+    pub name: String,
+    /// The file that it runs, as far as that may be known.
+    pub executable: Option<PathBuf>,
+    /// Its command line, words separated by blanks; empty for threads of the kernel.
+    pub command: String,
+    /// The first word of the command line.
+    pub argument0: String,
+    /// The effective user.
+    pub user: u32,
+    /// The state's letter: R, S, D, T, Z...
+    pub state: char,
+}
+
+impl Identity {
+    /// Reads who a process is. The number of a thread stands for its process.
+    pub fn read(pid: Pid) -> Result<Identity, ProcessError> {
+        let status = match fs::read(format!("/proc/{pid}/status")) {
+            Ok(bytes) => Fields::parse(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ProcessError::Absent(pid))
+            }
+            Err(error) => return Err(ProcessError::of_io(pid, "the status", &error)),
+        };
+        let pid = status
+            .number("Tgid")
+            .and_then(|pid| Pid::try_from(pid).ok())
+            .unwrap_or(pid);
+        let stat = Stat::read(pid)?;
+        // Two kinds of processes have an empty command line: the kernel's threads and the dead.
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words: Vec<String> = words
+            .split(|byte| *byte == 0)
+            .map(|word| printable(&String::from_utf8_lossy(word)))
+            .collect();
+        while words.last().is_some_and(String::is_empty) {
+            words.pop();
+        }
+        let user = status.text("Uid").and_then(|ids| {
+            let effective = ids.split_whitespace().nth(1)?;
+            effective.parse().ok()
+        });
+        Ok(Identity {
+            key: ProcessKey {
+                pid,
+                started: stat.started,
+            },
+            name: printable(&stat.name),
+            executable: fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            command: words.join(" "),
+            argument0: words.first().cloned().unwrap_or_default(),
+            user: user.unwrap_or(u32::MAX),
+            state: stat.state,
+        })
+    }
+
+    /// Fails for what has no memory to look at.
+    pub fn require_memory(&self) -> Result<(), ProcessError> {
+        match self.state {
+            'Z' | 'X' | 'x' => Err(ProcessError::Zombie(self.key.pid)),
+            _ if self.command.is_empty()
+                && self.executable.is_none()
+                && !has_memory(self.key.pid) =>
+            {
+                Err(ProcessError::Kernel(self.key.pid))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Every name that a person may call it by: the kernel's, the file's, the first word's.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let file = self
+            .executable
+            .as_deref()
+            .and_then(|path| path.file_name())
+            .and_then(|name| name.to_str())
+            .map(|name| name.trim_end_matches(" (deleted)"));
+        let word = self.argument0.rsplit('/').next();
+        [Some(self.name.as_str()), file, word]
+            .into_iter()
+            .flatten()
+            .filter(|name| !name.is_empty())
+    }
+}
+
+/// Whether the process has memory of its own; only the kernel's threads have none.
+fn has_memory(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| {
+        text.split_whitespace()
+            .next()
+            .is_some_and(|pages| pages != "0")
+    })
+}
+
+/// The fields of `/proc/PID/stat` that are used here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    name: String,
+    state: char,
+    /// Page faults that needed no disk, since the start.
+    pub minor_faults: u64,
+    /// Page faults that did.
+    pub major_faults: u64,
+    /// Processor time, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Start, in clock ticks since the system's.
+    pub started: u64,
+}
+
+impl Stat {
+    /// Reads it.
+    pub fn read(pid: Pid) -> Result<Stat, ProcessError> {
+        let bytes = fs::read(format!("/proc/{pid}/stat"))
+            .map_err(|error| ProcessError::of_io(pid, "the state", &error))?;
+        Stat::parse(&bytes).ok_or(ProcessError::Ended(pid))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Stat> {
+        // The name stands in parentheses and may contain blanks and parentheses itself, so the last
+        // one ends it.
+        let open = bytes.iter().position(|byte| *byte == b'(')?;
+        let close = bytes.iter().rposition(|byte| *byte == b')')?;
+        let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
+        let rest = String::from_utf8_lossy(bytes.get(close + 1..)?).into_owned();
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        // proc(5) counts fields from 1 and the state is the third.
+        let number = |field: usize| words.get(field - 3)?.parse::<u64>().ok();
+        Some(Stat {
+            name,
+            state: words.first()?.chars().next()?,
+            minor_faults: number(10)?,
+            major_faults: number(12)?,
+            cpu_ticks: number(14)?.saturating_add(number(15)?),
+            threads: number(20)?,
+            started: number(22)?,
+        })
+    }
+}
+
+/// `Key: value` lines, as in `/proc/PID/status` and `/proc/PID/smaps_rollup`.
+#[derive(Debug, Default)]
+pub struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Takes every line that has a colon.
+    pub fn parse(bytes: &[u8]) -> Fields {
+        let text = String::from_utf8_lossy(bytes);
+        let lines = text.lines().filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            Some((key.to_owned(), value.trim().to_owned()))
+        });
+        Fields(lines.collect())
+    }
+
+    /// The value as text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The first word of the value as a number.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.text(key)?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// A value in kB, as bytes.
+    pub fn bytes(&self, key: &str) -> Option<u64> {
+        self.number(key)?.checked_mul(1024)
+    }
+}
+
+/// The memory figures of `/proc/PID/status`: readable by everybody, and free of cost for the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outline {
+    /// Resident bytes: the sum of the next three.
+    pub resident: u64,
+    /// Anonymous.
+    pub anonymous: u64,
+    /// Pages of files.
+    pub files: u64,
+    /// Shared memory.
+    pub shared: u64,
+    /// Swapped out; not resident.
+    pub swapped: u64,
+    /// The most that was ever resident.
+    pub peak_resident: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Page faults without disk access since the start.
+    pub minor_faults: u64,
+    /// Page faults with.
+    pub major_faults: u64,
+    /// Processor time in clock ticks.
+    pub cpu_ticks: u64,
+}
+
+impl Outline {
+    /// Reads it.
+    pub fn read(pid: Pid) -> Result<Outline, ProcessError> {
+        let bytes = fs::read(format!("/proc/{pid}/status"))
+            .map_err(|error| ProcessError::of_io(pid, "the status", &error))?;
+        let fields = Fields::parse(&bytes);
+        let stat = Stat::read(pid)?;
+        let bytes = |key| fields.bytes(key).unwrap_or(0);
+        Ok(Outline {
+            resident: bytes("VmRSS"),
+            anonymous: bytes("RssAnon"),
+            files: bytes("RssFile"),
+            shared: bytes("RssShmem"),
+            swapped: bytes("VmSwap"),
+            peak_resident: bytes("VmHWM"),
+            threads: stat.threads,
+            minor_faults: stat.minor_faults,
+            major_faults: stat.major_faults,
+            cpu_ticks: stat.cpu_ticks,
+        })
+    }
+}
+
+/// Text from elsewhere, made fit for a terminal and one line: no control characters.
+pub fn printable(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(clean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
+        let line = b"42 (a) b) (c) S 1 42 42 0 -1 4194304 100 0 7 0 30 12 0 0 20 0 3 0 999 5 6";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.state), ("a) b) (c", 'S'));
+        assert_eq!((stat.minor_faults, stat.major_faults), (100, 7));
+        assert_eq!((stat.cpu_ticks, stat.threads, stat.started), (42, 3, 999));
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_panic() {
+        let line = b"42 (a) S 1 42 42 0 -1 4194304 100 0 7 0 30 12 0 0 20 0 3 0 999 5 6";
+        for end in 0..line.len() {
+            let _ = Stat::parse(&line[..end]);
+        }
+        assert_eq!(Stat::parse(b")("), None);
+        assert_eq!(
+            Fields::parse(b"VmRSS:\nRssAnon: x kB\n\xff\xff: 1").bytes("RssAnon"),
+            None
+        );
+        assert_eq!(
+            Fields::parse(b"A: 18446744073709551615 kB").bytes("A"),
+            None
+        );
+    }
+
+    #[test]
+    fn this_process_is_known_by_its_file_and_has_memory() {
+        let me = Identity::read(std::process::id() as Pid).unwrap();
+        let file = std::env::current_exe().unwrap();
+        let file = file.file_name().unwrap().to_str().unwrap();
+        assert!(me.names().any(|name| name == file), "{me:?}");
+        me.require_memory().unwrap();
+        let outline = Outline::read(me.key.pid).unwrap();
+        assert!(outline.resident > 0 && outline.threads > 0);
+        // Not one snapshot, so a little may differ.
+        let sum = outline.anonymous + outline.files + outline.shared;
+        assert!(sum.abs_diff(outline.resident) < 4 << 20);
+    }
+
+    #[test]
+    fn nobody_has_an_impossible_number() {
+        assert!(matches!(
+            Identity::read(Pid::MAX),
+            Err(ProcessError::Absent(_))
+        ));
+    }
+
+    #[test]
+    fn a_name_can_not_move_the_cursor() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

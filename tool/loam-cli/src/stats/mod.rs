@@ -1,0 +1,113 @@
+//! `loam stats`: where the memory of a running program is, once.
+//!
+//! `observe` looks, `verdict` judges, `text` and `json` write.
+
+pub mod args;
+mod json;
+mod text;
+pub mod verdict;
+
+use anyhow::Result;
+
+use crate::counters::snapshot::HeapFigures;
+use crate::exit::{Coded, Exit};
+use crate::observe::choose::{self, Target};
+use crate::observe::process::Identity;
+use crate::observe::view::View;
+use crate::output::{self, words};
+use args::StatsOptions;
+
+/// Runs the verb.
+pub fn run(options: &StatsOptions) -> Result<Exit> {
+    let found = choose::find(&options.target)?;
+    if found.len() > 1 && !options.all {
+        return Err(failure(ambiguous(&options.target, &found)));
+    }
+    let several = found.len() > 1;
+    let mut documents = Vec::new();
+    let mut pages = Vec::new();
+    let mut failed = 0;
+    for identity in found {
+        let view = match View::of(identity) {
+            Ok(view) => view,
+            Err(error) if several => {
+                // The others are still worth showing.
+                output::print_warning(&error.to_string());
+                failed += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let heap = match &options.heap {
+            Some(wanted) => Some(find_heap(&view, wanted)?),
+            None => None,
+        };
+        if options.json {
+            documents.push(json::process(&view, heap));
+        } else {
+            pages.push(text::render(&view, heap));
+        }
+    }
+    if options.json {
+        let text = serde_json::to_string_pretty(&json::document(documents))?;
+        output::write_stdout(&(text + "\n"))?;
+    } else {
+        output::write_stdout(&pages.join("\n"))?;
+    }
+    Ok(if failed > 0 { Exit::Error } else { Exit::Done })
+}
+
+fn failure(message: String) -> anyhow::Error {
+    Coded {
+        exit: Exit::Error,
+        message,
+    }
+    .into()
+}
+
+/// Processes that are listed when a name means several.
+const LISTED: usize = 20;
+
+fn ambiguous(target: &Target, found: &[Identity]) -> String {
+    let name = match target {
+        Target::Name(name) => name.as_str(),
+        Target::Pid(_) => "the number",
+    };
+    let mut message = format!(
+        "`{name}` names {}; name one by its number, or show them with --all:",
+        words::count_of(found.len(), "process", "processes")
+    );
+    for identity in found.iter().take(LISTED) {
+        let command = words::excerpt(&identity.command, 60);
+        message += &format!("\n  {:>7}  {}", identity.key.pid, command);
+    }
+    if found.len() > LISTED {
+        message += &format!("\n  and {} more", found.len() - LISTED);
+    }
+    message
+}
+
+fn find_heap<'a>(view: &'a View, wanted: &str) -> Result<&'a HeapFigures> {
+    let pid = view.identity.key.pid;
+    let Some(snapshot) = view.snapshot() else {
+        let reason = match &view.counters {
+            Err(error) => error.to_string(),
+            Ok(_) => "it is not on Loam, which alone has heaps to choose from".to_owned(),
+        };
+        return Err(failure(format!(
+            "no heap `{wanted}` in process {pid}: {reason}"
+        )));
+    };
+    snapshot.heap(wanted).ok_or_else(|| {
+        let known: Vec<String> = snapshot
+            .heaps
+            .iter()
+            .take(LISTED)
+            .map(|heap| format!("{} ({})", heap.number, heap.label()))
+            .collect();
+        failure(format!(
+            "process {pid} has no heap `{wanted}`; it has {}",
+            words::list(&known)
+        ))
+    })
+}

@@ -1,0 +1,187 @@
+//! `loam stats` on programs of every kind: the account, the choice, what can not be read.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{compile, Lab, Ran};
+use serde_json::Value;
+
+/// Says `ready` when it holds and has touched so many MiB, and waits to be killed.
+const HOLDER: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  size_t blocks = (size_t)atoi(words[1]) << 10;
+  for (size_t i = 0; i < blocks; ++i) memset(malloc(1000), 1, 1000);
+  puts("ready");
+  fflush(stdout);
+  for (;;) pause();
+}
+"#;
+
+/// A child that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn holder(lab: &Lab, name: &str) -> PathBuf {
+    let source = lab.path(&format!("{name}.c"));
+    std::fs::write(&source, HOLDER).unwrap();
+    let product = lab.path(name);
+    compile(&["-O0"], &source, &product);
+    product
+}
+
+fn start(program: &PathBuf, mib: u32) -> Running {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(program)
+        .arg(mib.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "ready\n");
+    Running(child)
+}
+
+fn stats(arguments: &[&str]) -> Ran {
+    Ran::of(
+        common::loam()
+            .arg("stats")
+            .args(arguments)
+            .output()
+            .unwrap(),
+    )
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let ran = stats(&[arguments, &["--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[test]
+fn a_program_on_another_allocator_is_accounted_and_told_what_loam_would_add() {
+    let lab = Lab::new();
+    let child = start(&holder(&lab, "ls-holder-1"), 40);
+    let pid = child.0.id().to_string();
+    let found = &json(&[&pid])["processes"][0];
+    let lines = found["account_bytes"].as_object().unwrap();
+    let sum: i64 = lines.values().map(|value| value.as_i64().unwrap()).sum();
+    assert_eq!(sum, found["resident_bytes"].as_i64().unwrap());
+    assert!(lines["heap"].as_i64().unwrap() > 38 << 20, "{lines:?}");
+    assert_eq!(found["verdict"]["finding"], "opaque_heap");
+    assert!(found["counters"].is_null() && found["counters_error"].is_null());
+    assert_eq!(found["system"]["threads"], 1);
+    let page = stats(&[&pid]);
+    assert_eq!(page.code, Some(0), "{page:?}");
+    let second = page.out.lines().nth(1).unwrap();
+    assert!(
+        second.contains("resident (") && second.contains("private memory"),
+        "{second}"
+    );
+    assert!(page.out.contains("loam run -- "), "{}", page.out);
+}
+
+#[test]
+fn a_name_that_means_several_lists_them_and_all_shows_them() {
+    let lab = Lab::new();
+    let program = holder(&lab, "ls-holder-2");
+    let (one, two) = (start(&program, 1), start(&program, 1));
+    let ran = stats(&["ls-holder-2"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    for child in [&one, &two] {
+        assert!(ran.err.contains(&child.0.id().to_string()), "{}", ran.err);
+    }
+    assert!(
+        ran.err.contains("2 processes") && ran.err.contains("--all"),
+        "{}",
+        ran.err
+    );
+    let all = json(&["ls-holder-2", "--all"]);
+    assert_eq!(all["processes"].as_array().unwrap().len(), 2);
+    drop(two);
+    let only = json(&["ls-holder-2"]);
+    assert_eq!(only["processes"][0]["pid"], one.0.id());
+}
+
+#[test]
+fn who_can_not_be_looked_at_is_said_with_the_reason() {
+    for (target, said) in [
+        ("4194305", "there is no process 4194305"),
+        ("loam-no-such-name", "no process is called"),
+        ("0", "not the number of a process"),
+        ("", "names no process"),
+    ] {
+        let ran = stats(&[target]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains(said), "{said} in {}", ran.err);
+        assert_eq!(ran.out, "");
+    }
+    let lab = Lab::new();
+    let child = start(&holder(&lab, "ls-holder-3"), 1);
+    let ran = stats(&[&child.0.id().to_string(), "--heap", "default"]);
+    assert!(
+        ran.code == Some(2) && ran.err.contains("not on Loam"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_process_that_has_ended_and_was_not_collected_has_no_memory() {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id().to_string();
+    let began = Instant::now();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .unwrap()
+        .contains(" Z ")
+    {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ran = stats(&[&pid]);
+    assert!(
+        ran.code == Some(2) && ran.err.contains("has ended"),
+        "{ran:?}"
+    );
+    child.wait().unwrap();
+}
+
+#[test]
+fn targets_that_die_while_they_are_read_are_said_to_have_ended() {
+    let lab = Lab::new();
+    let program = holder(&lab, "ls-holder-4");
+    let (mut shown, mut gone) = (0, 0);
+    for round in 0..12u64 {
+        let mut child = start(&program, 8);
+        let reader = common::loam()
+            .args(["stats", &child.0.id().to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros(700 * round));
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        let ran = Ran::of(reader.wait_with_output().unwrap());
+        match ran.code {
+            Some(0) => shown += 1,
+            Some(2) if ran.err.contains("ended") || ran.err.contains("no process") => gone += 1,
+            _ => panic!("{ran:?}"),
+        }
+    }
+    assert_eq!(shown + gone, 12);
+}
