@@ -40,7 +40,7 @@ class SmallHeap {
   void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
   [[nodiscard]] MixedHeap& mixed() { return mixed_; }
   /// Stops sparse spans from becoming mixed: for checks that must tell every block's class.
-  void keep_spans_pure() { pure_ = true; }
+  void keep_spans_pure(bool on = true) { pure_ = on; }
 
   [[nodiscard]] PageHeap& pages() { return pages_; }
   [[nodiscard]] uint16_t heap() const { return heap_; }

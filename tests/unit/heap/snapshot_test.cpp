@@ -10,13 +10,16 @@
 #include <gtest/gtest.h>
 
 #include "heap/blocks.h"
+#include "heap/equations.h"
 #include "heap/heap.h"
 
 namespace loam {
 namespace {
 
 using test::Blocks;
+using test::expect_equations;
 using test::Random;
+using test::snapshot;
 
 // A sanitizer's shadow moves with the program's memory, so it drowns what the heap does.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -31,35 +34,6 @@ size_t resident_bytes() {
   if (file == nullptr || std::fscanf(file, "%lu %lu", &total, &resident) != 2) resident = 0;
   if (file != nullptr) std::fclose(file);
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
-
-std::unique_ptr<Snapshot> snapshot() {
-  auto s = std::make_unique<Snapshot>();
-  heap::take_snapshot(s.get());
-  return s;
-}
-
-void expect_equations(const Snapshot& s) {
-  EXPECT_EQ(s.live_small_bytes + s.cached_bytes + s.span_free_bytes + s.span_tail_bytes +
-                s.live_large_bytes,
-            s.used_bytes);
-  EXPECT_LE(s.used_bytes + s.dirty_bytes, s.committed_bytes);
-  EXPECT_LE(s.committed_bytes, s.reserved_bytes);
-  EXPECT_GE(s.peak_used_bytes, s.used_bytes);
-  EXPECT_LE(s.largest_free_bytes, s.dirty_bytes);
-  size_t live = 0, cached = 0, free = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const ClassSnapshot& k = s.classes[c];
-    EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
-    EXPECT_EQ(k.slots, k.spans * kSizeClasses[c].slots);
-    EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
-    live += k.live * kSizeClasses[c].bytes;
-    cached += k.cached * kSizeClasses[c].bytes;
-    free += k.free * kSizeClasses[c].bytes;
-  }
-  EXPECT_EQ(live, s.live_small_bytes);
-  EXPECT_EQ(cached, s.cached_bytes);
-  EXPECT_EQ(free + s.mixed_free_bytes, s.span_free_bytes);
 }
 
 TEST(SnapshotTest, ItIsExactWhenNobodyElseAllocates) {

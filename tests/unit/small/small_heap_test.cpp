@@ -3,6 +3,8 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,7 +27,8 @@ class SmallHeapTest : public testing::Test {
     unsigned got = 0;
     // One call brings what is at hand; it may stop where fresh memory would begin.
     for (unsigned more = 1; more != 0 && got < wanted; got += more) {
-      more = heap->take(size_class, out.data() + got, wanted - got);
+      // A few at a time, as caches do.
+      more = heap->take(size_class, out.data() + got, wanted - got < 64 ? wanted - got : 64);
     }
     out.resize(got);
     return out;
@@ -174,6 +177,187 @@ TEST_F(SmallHeapTest, ManyThreadsTakeAndGiveEachOthersBlocks) {
     if (block != nullptr) give(c, {block});
   }
   EXPECT_TRUE(heap->is_valid());
+  expect_empty();
+}
+
+/// Nine blocks in ten of one size are freed at random; then blocks of another size are taken.
+class PhaseChange : public SmallHeapTest {
+ protected:
+  static constexpr size_t kBytes = size_t{2} << 20;
+
+  void fill_and_thin(size_t bytes) {
+    const unsigned c = class_for(bytes);
+    kept = take(c, unsigned(kBytes / bytes));
+    for (size_t i = 0; i < kept.size(); ++i) std::swap(kept[i], kept[random.below(kept.size())]);
+    const std::vector<void*> freed(kept.begin() + kept.size() / 10, kept.end());
+    kept.resize(kept.size() / 10);
+    give(c, freed);
+    first = c;
+  }
+  void free_all(unsigned c, const std::vector<void*>& second) {
+    give(first, kept);
+    for (void* block : second) {
+      if (class_at(block) == kMixedClass) {
+        heap->give_mixed(&block, 1);
+      } else {
+        give(c, {block});
+      }
+    }
+    EXPECT_EQ(heap->mixed().stats().spans, 0u);
+    expect_empty();
+  }
+  /// Everything is fresh that was never purged: so many pages the system had to back.
+  [[nodiscard]] uint64_t fresh_bytes() const { return pages->stats().fresh_pages * kPageBytes; }
+
+  test::Random random = test::seeded(5);
+  std::vector<void*> kept;
+  unsigned first = 0;
+};
+
+TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
+  LOAM_TRACE_SEED(random);
+  // Of smaller blocks, a part of the holes; larger ones need neighbours that are free both.
+  for (const auto& [from, to, share] :
+       {std::tuple{256, 64, 80}, {256, 96, 75}, {1024, 16, 80}, {48, 32, 70}, {64, 256, 40}, {32, 112, 40}}) {
+    fill_and_thin(size_t(from));
+    const uint64_t before = fresh_bytes();
+    const std::vector<void*> second = take(class_for(size_t(to)), unsigned(kBytes * share / 100 / to));
+    // A search for donors that found none is not repeated for some growths: once before, once after.
+    EXPECT_LE(fresh_bytes() - before, kBytes / 8)
+        << share << " % of the memory as blocks of " << to << " bytes after " << from;
+    EXPECT_GT(heap->mixed().stats().spans, 0u);
+    EXPECT_TRUE(heap->is_valid());
+    free_all(class_for(size_t(to)), second);
+    ASSERT_FALSE(HasFailure());
+    pages = std::make_unique<PageHeap>();
+    heap = std::make_unique<SmallHeap>(*pages, uint16_t{0}, true);
+  }
+}
+
+TEST_F(PhaseChange, ABusyClassKeepsItsSpans) {
+  // What is free in a bin because its own class breathes is no past phase.
+  const unsigned a = class_for(64), b = class_for(256);
+  std::vector<void*> busy = take(a, 20'000);
+  for (int breath = 0; breath < 20; ++breath) {
+    const std::vector<void*> out(busy.end() - 2'000, busy.end());
+    busy.resize(busy.size() - 2'000);
+    give(a, out);
+    const std::vector<void*> other = take(b, 200);
+    const std::vector<void*> in = take(a, 2'000);
+    busy.insert(busy.end(), in.begin(), in.end());
+    for (void* block : other) EXPECT_EQ(class_at(block), b);
+    give(b, other);
+  }
+  EXPECT_EQ(heap->mixed().stats().converted, 0u);
+  give(a, busy);
+  expect_empty();
+}
+
+TEST_F(PhaseChange, PureSpansStayPure) {
+  heap->keep_spans_pure();
+  fill_and_thin(256);
+  const std::vector<void*> second = take(class_for(64), 10'000);
+  for (void* block : second) ASSERT_EQ(class_at(block), class_for(64));
+  EXPECT_EQ(heap->mixed().stats().converted, 0u);
+  free_all(class_for(64), second);
+}
+
+TEST_F(PhaseChange, APrivateHeapsSpansStayPure) {
+  heap = std::make_unique<SmallHeap>(*pages, uint16_t{7}, false);
+  fill_and_thin(256);
+  const std::vector<void*> second = take(class_for(64), 10'000);
+  for (void* block : second) ASSERT_EQ(class_at(block), 0u);
+  EXPECT_EQ(heap->mixed().stats().converted, 0u);
+  free_all(class_for(64), second);
+}
+
+TEST_F(PhaseChange, ASlotIsASlotWhateverSpansAreMixed) {
+  fill_and_thin(256);
+  const unsigned c = class_for(64);
+  const std::vector<void*> second = take(c, 10'000);
+  ASSERT_GT(heap->mixed().stats().spans, 0u);
+  std::vector<void*> slots(500);
+  ASSERT_EQ(heap->take_slots(c, slots.data(), 500), 500u);
+  for (void* slot : slots) {
+    ASSERT_EQ(class_at(slot), c);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(slot) % 64, 0u);
+  }
+  give(c, slots);
+  free_all(c, second);
+}
+
+TEST_F(PhaseChange, RefusedMemoryIsMadeUpForByDonors) {
+  fill_and_thin(512);
+  // A search for donors found none a moment ago, and would not be repeated soon.
+  const unsigned big = class_for(1024), c = class_for(112);
+  heap->keep_spans_pure();
+  const std::vector<void*> none = take(big, 200);
+  fake::fail(fake::Call::kReserve);
+  fake::fail(fake::Call::kCommit);
+  std::vector<void*> filler;
+  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
+  heap->keep_spans_pure(false);
+  const std::vector<void*> second = take(c, unsigned(kBytes / 2 / 112));
+  EXPECT_EQ(second.size(), kBytes / 2 / 112);
+  for (void* block : second) ASSERT_EQ(class_at(block), kMixedClass);
+  fake::clear_failures();
+  for (void* block : filler) give(unsigned(class_at(block)), {block});
+  give(big, none);
+  free_all(c, second);
+}
+
+TEST_F(PhaseChange, BlocksInARemoteQueueFindTheirWayHome) {
+  fill_and_thin(256);
+  {
+    BusyBins busy(*heap);
+    std::thread([&] { give(first, {kept.begin(), kept.begin() + 40}, Wait::kNo); }).join();
+  }
+  kept.erase(kept.begin(), kept.begin() + 40);
+  ASSERT_EQ(heap->stats(first).queued, 40u);
+  const std::vector<void*> second = take(class_for(64), 10'000);
+  EXPECT_GT(heap->mixed().stats().spans, 0u);
+  const std::vector<void*> drained = take(first, 1);
+  EXPECT_EQ(heap->stats(first).queued, 0u);
+  EXPECT_TRUE(heap->is_valid());
+  for (void* block : drained) kept.push_back(block);
+  free_all(class_for(64), second);
+}
+
+TEST_F(PhaseChange, ThreadsInDifferentPhasesShareTheHoles) {
+  constexpr unsigned kThreads = 4;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      test::Random mine = test::seeded(t + 40);
+      std::vector<std::pair<void*, unsigned>> blocks;
+      const auto drop = [&](size_t keep) {
+        for (; blocks.size() > keep; blocks.pop_back()) {
+          std::swap(blocks.back(), blocks[mine.below(blocks.size())]);
+          auto [block, c] = blocks.back();
+          if (class_at(block) == kMixedClass) {
+            heap->give_mixed(&block, 1);
+          } else {
+            heap->give(c, &block, 1, mine.chance(80) ? Wait::kNo : Wait::kYes);
+          }
+        }
+      };
+      for (unsigned phase = 0; phase < 8; ++phase) {
+        const unsigned c = mine.between(1, class_for(MixedHeap::kLargestBlock));
+        const size_t count = blocks.size() + (size_t{256} << 10) / kSizeClasses[c].bytes;
+        while (blocks.size() < count) {
+          void* out[40];
+          const unsigned got = heap->take(c, out, mine.between(1, 40));
+          for (unsigned i = 0; i < got; ++i) blocks.emplace_back(out[i], c);
+        }
+        drop(blocks.size() / 10);
+      }
+      drop(0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(heap->is_valid());
+  EXPECT_GT(heap->mixed().stats().converted, 0u);
   expect_empty();
 }
 

@@ -1,0 +1,41 @@
+// The equations of heap/snapshot.h, exact when nobody else allocates.
+#pragma once
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "heap/heap.h"
+
+namespace loam::test {
+
+inline std::unique_ptr<Snapshot> snapshot() {
+  auto s = std::make_unique<Snapshot>();
+  heap::take_snapshot(s.get());
+  return s;
+}
+
+inline void expect_equations(const Snapshot& s) {
+  EXPECT_EQ(s.live_small_bytes + s.cached_bytes + s.span_free_bytes + s.span_tail_bytes +
+                s.live_large_bytes,
+            s.used_bytes);
+  EXPECT_LE(s.used_bytes + s.dirty_bytes, s.committed_bytes);
+  EXPECT_LE(s.committed_bytes, s.reserved_bytes);
+  EXPECT_GE(s.peak_used_bytes, s.used_bytes);
+  EXPECT_LE(s.largest_free_bytes, s.dirty_bytes);
+  size_t live = 0, cached = 0, free = 0;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const ClassSnapshot& k = s.classes[c];
+    EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
+    EXPECT_EQ(k.slots, k.spans * kSizeClasses[c].slots);
+    EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
+    live += k.live * kSizeClasses[c].bytes;
+    cached += k.cached * kSizeClasses[c].bytes;
+    free += k.free * kSizeClasses[c].bytes;
+  }
+  EXPECT_EQ(live, s.live_small_bytes);
+  EXPECT_EQ(cached, s.cached_bytes);
+  EXPECT_EQ(free + s.mixed_free_bytes, s.span_free_bytes);
+}
+
+}  // namespace loam::test

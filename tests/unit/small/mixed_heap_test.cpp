@@ -1,0 +1,524 @@
+// Mixed spans on the pretend system: against a model that knows every block, and what a caller can do wrong.
+#include "small/mixed_heap.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "map/metadata.h"
+#include "os/fake.h"
+#include "os/fatal.h"
+#include "random.h"
+#include "small/bin.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using test::Random;
+
+uintptr_t number(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+/// Bins of all classes and the mixed spans made of theirs, beside a list of all blocks that are out.
+class Model {
+ public:
+  static constexpr unsigned kClasses = 33;  // those up to MixedHeap::kLargestBlock
+
+  MixedHeap& mixed() { return *mixed_; }
+  PageHeap& pages() { return *pages_; }
+  Bin& bin(unsigned c) { return bins_[c]; }
+  [[nodiscard]] size_t size() const { return order_.size(); }
+
+  unsigned take_from_bin(unsigned c, unsigned wanted) {
+    std::vector<void*> out(wanted);
+    unsigned got;
+    {
+      Lock lock(bins_[c].mutex());
+      got = bins_[c].take_locked(*pages_, c, SizeClass(c), 0, out.data(), wanted);
+    }
+    out.resize(got);
+    for (void* block : out) enter(block, c);
+    return got;
+  }
+
+  std::vector<void*> take_mixed(unsigned c, unsigned wanted) {
+    std::vector<void*> out(wanted, nullptr);
+    const unsigned got = mixed_->take(c, out.data(), wanted);
+    EXPECT_LE(got, wanted);
+    out.resize(got);
+    for (void* block : out) {
+      EXPECT_EQ(class_at(block), kMixedClass);
+      enter(block, c);
+    }
+    return out;
+  }
+
+  unsigned donate(unsigned donor, unsigned for_class, size_t wanted_bytes) {
+    Lock lock(bins_[donor].mutex());
+    return bins_[donor].donate_locked(*mixed_, donor, kSizeClasses[for_class].bytes, wanted_bytes);
+  }
+
+  /// The class with the most bytes in free slots.
+  unsigned sparsest() {
+    size_t most = 0;
+    unsigned donor = 1;
+    for (unsigned c = 1; c < kClasses; ++c) {
+      Lock lock(bins_[c].mutex());
+      const size_t bytes = bins_[c].stats_locked().free_slots * kSizeClasses[c].bytes;
+      if (bytes > most) {
+        most = bytes;
+        donor = c;
+      }
+    }
+    return donor;
+  }
+
+  void* random_block(Random& random) {
+    std::swap(order_[random.below(order_.size())], order_.back());
+    return order_.back();
+  }
+
+  /// `by_class`: a block of a mixed span comes home as it would if it was freed before the conversion.
+  void give(void* block, bool by_class) {
+    const auto found = live_.find(number(block));
+    const unsigned c = found->second;
+    const size_t bytes = kSizeClasses[c].bytes;
+    EXPECT_EQ(fake::written_bytes(number(block), bytes), bytes) << "a purge took a live block";
+    if (class_at(block) == kMixedClass) {
+      EXPECT_EQ(mixed_->block_bytes(number(block)), bytes);
+      EXPECT_EQ(mixed_->block_bytes(number(block) + kGranuleBytes), next_block_bytes(found));
+    } else {
+      EXPECT_EQ(mixed_->block_bytes(number(block)), 0u);
+    }
+    live_.erase(found);
+    std::swap(*std::find(order_.rbegin(), order_.rend(), block), order_.back());
+    order_.pop_back();
+    --count_[c];
+    if (class_at(block) == kMixedClass && !by_class) return mixed_->give(&block, 1);
+    Lock lock(bins_[c].mutex());
+    bins_[c].give_locked(*pages_, *mixed_, c, &block, 1);
+  }
+
+  void thin(Random& random, size_t keep) {
+    while (order_.size() > keep) give(random_block(random), random.chance(20));
+  }
+
+  void check() {
+    size_t mixed_bytes = 0, pages = 0;
+    std::vector<size_t> mixed_blocks(kClasses);
+    for (const auto& [address, c] : live_) {
+      if (class_at(reinterpret_cast<void*>(address)) != kMixedClass) continue;
+      mixed_bytes += kSizeClasses[c].bytes;
+      ++mixed_blocks[c];
+    }
+    ASSERT_TRUE(mixed_->is_valid());
+    const MixedStats m = mixed_->stats();
+    ASSERT_EQ(m.span_bytes - m.free_bytes, mixed_bytes);
+    for (unsigned c = 1; c < kClasses; ++c) {
+      ASSERT_EQ(mixed_->blocks(c), mixed_blocks[c]) << "class " << c;
+      Lock lock(bins_[c].mutex());
+      ASSERT_TRUE(bins_[c].is_valid_locked(c)) << "class " << c;
+      const BinStats s = bins_[c].stats_locked();
+      const SizeClassInfo& info = kSizeClasses[c];
+      ASSERT_EQ(s.spans * info.slots - s.free_slots + mixed_blocks[c], count_[c]);
+      pages += s.spans * info.pages;
+    }
+    ASSERT_TRUE(pages_->is_valid());
+    ASSERT_EQ(pages_->stats().used.bytes(), Pages(pages).bytes() + m.span_bytes);
+  }
+
+  void expect_empty_after_the_last_free(Random& random) {
+    thin(random, 0);
+    check();
+    EXPECT_EQ(mixed_->stats().spans, 0u) << "a mixed span goes back with its last block";
+    EXPECT_EQ(mixed_->stats().unbacked_pages, 0u);
+    for (unsigned c = 1; c < kClasses; ++c) {
+      Lock lock(bins_[c].mutex());
+      static_cast<void>(bins_[c].compact_locked(*pages_, c));
+    }
+    EXPECT_EQ(pages_->stats().used.count, 0u);
+    pages_->purge_all();
+    EXPECT_EQ(fake::resident_bytes(), 0u);
+  }
+
+ private:
+  void enter(void* block, unsigned c) {
+    const uintptr_t address = number(block);
+    const size_t bytes = kSizeClasses[c].bytes;
+    const auto after = live_.lower_bound(address);
+    if (after != live_.end()) {
+      ASSERT_LE(address + bytes, after->first) << "blocks overlap";
+    }
+    if (after != live_.begin()) {
+      const auto before = std::prev(after);
+      ASSERT_LE(before->first + kSizeClasses[before->second].bytes, address) << "blocks overlap";
+    }
+    ASSERT_EQ(span_at(address), span_at(address + bytes - 1)) << "a block leaves its span";
+    fake::touch(address, bytes);
+    live_[address] = c;
+    order_.push_back(block);
+    ++count_[c];
+  }
+  // What block_bytes() should say of the granule behind the first one of a block.
+  size_t next_block_bytes(std::map<uintptr_t, unsigned>::const_iterator found) const {
+    const auto next = std::next(found);
+    if (next == live_.end() || next->first != found->first + kGranuleBytes) return 0;
+    const bool is_mixed = class_at(reinterpret_cast<void*>(next->first)) == kMixedClass;
+    return is_mixed ? kSizeClasses[next->second].bytes : 0;
+  }
+
+  std::unique_ptr<PageHeap> pages_ = std::make_unique<PageHeap>();
+  std::unique_ptr<MixedHeap> mixed_ = std::make_unique<MixedHeap>(*pages_);
+  std::unique_ptr<Bin[]> bins_ = std::make_unique<Bin[]>(kSizeClassCount);
+  std::map<uintptr_t, unsigned> live_;  // address -> class
+  std::vector<void*> order_;
+  size_t count_[kSizeClassCount] = {};
+};
+
+static_assert(kSizeClasses[Model::kClasses - 1].bytes == MixedHeap::kLargestBlock);
+
+class MixedHeapTest : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    fake::reset();
+    fake::set_granularity(GetParam());
+  }
+};
+
+TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
+  uint64_t converted = 0;
+  for (uint64_t salt = 0; salt < 6; ++salt) {
+    Random random = test::seeded(salt);
+    LOAM_TRACE_SEED(random);
+    Model model;
+    for (unsigned step = 0; step < 400; ++step) {
+      const unsigned c = random.between(1, Model::kClasses - 1);
+      switch (random.below(6)) {
+        case 0:
+          model.take_from_bin(c, random.between(1, 12 * kSizeClasses[c].slots));
+          break;
+        case 1:
+          model.thin(random, model.size() * random.between(5, 90) / 100);
+          break;
+        case 2:
+          model.donate(model.sparsest(), c, random.magnitude(64 << 10));
+          break;
+        case 3:
+        case 4:
+          // Several sizes until nothing is left for one, so that full spans come about as well.
+          for (unsigned i = random.between(1, 4); i != 0; --i) {
+            model.take_mixed(random.between(1, Model::kClasses - 1), random.between(1, 200));
+          }
+          break;
+        case 5:
+          model.mixed().compact();
+          break;
+      }
+      ASSERT_NO_FATAL_FAILURE(model.check()) << "step " << step;
+      ASSERT_FALSE(HasFailure()) << "step " << step;
+    }
+    converted += model.mixed().stats().converted;
+    model.expect_empty_after_the_last_free(random);
+  }
+  EXPECT_GT(converted, 200u) << "the walks should meet mixed spans";
+}
+
+TEST_P(MixedHeapTest, AConversionKeepsWhatWasGivenBackToTheSystem) {
+  Random random = test::seeded(10);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(960);  // spans of eight pages
+  model.take_from_bin(c, 40 * kSizeClasses[c].slots);
+  model.thin(random, model.size() / 20);
+  Pages purged;
+  {
+    Lock lock(model.bin(c).mutex());
+    purged = model.bin(c).compact_locked(model.pages(), c);
+  }
+  const size_t resident = fake::resident_bytes();
+  unsigned converted = 0;
+  while (const unsigned more = model.donate(c, class_for(64), 1 << 20)) converted += more;
+  ASSERT_GT(converted, 0u);
+  ASSERT_NO_FATAL_FAILURE(model.check());
+  BinStats bin;
+  {
+    Lock lock(model.bin(c).mutex());
+    bin = model.bin(c).stats_locked();
+  }
+  EXPECT_EQ(bin.unbacked_pages + model.mixed().stats().unbacked_pages, purged.count)
+      << "counted once, here or there";
+  // Taking everything touches everything again.
+  while (!model.take_mixed(class_for(16), 200).empty()) continue;
+  EXPECT_EQ(model.mixed().stats().free_bytes, 0u);
+  EXPECT_EQ(model.mixed().stats().unbacked_pages, 0u);
+  EXPECT_GE(fake::resident_bytes(), resident);
+  EXPECT_EQ(model.mixed().compact().count, 0u);
+  model.expect_empty_after_the_last_free(random);
+}
+
+TEST_P(MixedHeapTest, CompactGivesBackTheFreePagesInside) {
+  Random random = test::seeded(11);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(704);  // spans of eight pages
+  model.take_from_bin(c, 200 * kSizeClasses[c].slots);
+  model.thin(random, model.size() / 25);
+  while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+  ASSERT_GT(model.mixed().stats().spans, 0u);
+  const size_t resident = fake::resident_bytes();
+  const Pages purged = model.mixed().compact();
+  EXPECT_EQ(model.mixed().stats().unbacked_pages, purged.count);
+  EXPECT_EQ(resident - fake::resident_bytes(), purged.bytes());
+  if (GetParam() == kPageBytes) {
+    EXPECT_GT(purged.count, model.mixed().stats().spans) << "a twenty-fifth lives";
+  }
+  const uint64_t calls = fake::calls(fake::Call::kPurge);
+  EXPECT_EQ(model.mixed().compact().count, 0u) << "there was nothing left";
+  EXPECT_EQ(fake::calls(fake::Call::kPurge), calls);
+  ASSERT_NO_FATAL_FAILURE(model.check());
+  model.expect_empty_after_the_last_free(random);  // checks that live blocks kept their content
+}
+
+TEST_P(MixedHeapTest, ARefusedPurgeMarksNothing) {
+  Random random = test::seeded(12);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(704);
+  model.take_from_bin(c, 100 * kSizeClasses[c].slots);
+  model.thin(random, model.size() / 25);
+  while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+  fake::fail(fake::Call::kPurge);
+  EXPECT_EQ(model.mixed().compact().count, 0u);
+  EXPECT_EQ(model.mixed().stats().unbacked_pages, 0u);
+  fake::clear_failures();
+  ASSERT_NO_FATAL_FAILURE(model.check());
+  model.expect_empty_after_the_last_free(random);
+}
+
+INSTANTIATE_TEST_SUITE_P(Granularity, MixedHeapTest, testing::Values(4096, 16384, 65536));
+
+/// One mixed span: of its slots of 512 bytes only the first lives, and what it was cut into.
+class OneMixedSpan : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = 512;
+
+  void SetUp() override {
+    fake::reset();
+    std::vector<void*> slots(kSizeClasses[c].slots);
+    Lock lock(bin.mutex());
+    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+    first = slots.back();  // last first
+    slots.pop_back();
+    bin.give_locked(pages, *mixed, c, slots.data(), unsigned(slots.size()));
+    ASSERT_EQ(bin.donate_locked(*mixed, c, 64, 1), 1u);
+    ASSERT_EQ(class_at(first), kMixedClass);
+  }
+  void TearDown() override {
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    EXPECT_TRUE(mixed->is_valid());
+  }
+
+  void* take(size_t bytes) {
+    void* block = nullptr;
+    EXPECT_EQ(mixed->take(class_for(bytes), &block, 1), 1u);
+    return block;
+  }
+  std::string report_of_giving(void* block) {
+    set_corruption_policy(CorruptionPolicy::kReport);
+    fake::take_errors();
+    const MixedStats before = mixed->stats();
+    mixed->give(&block, 1);
+    EXPECT_EQ(mixed->stats().free_bytes, before.free_bytes) << "a misuse changes nothing";
+    EXPECT_EQ(mixed->stats().given, before.given);
+    return fake::take_errors();
+  }
+
+  const unsigned c = class_for(kBytes);
+  std::unique_ptr<PageHeap> owner = std::make_unique<PageHeap>();
+  PageHeap& pages = *owner;
+  std::unique_ptr<MixedHeap> mixed = std::make_unique<MixedHeap>(pages);
+  Bin bin;
+  void* first = nullptr;
+};
+
+TEST_F(OneMixedSpan, BlocksOfAllSizesStandSideBySide) {
+  EXPECT_EQ(mixed->block_bytes(number(first)), kBytes);
+  void* a = take(16);
+  void* b = take(1024);
+  void* d = take(80);
+  EXPECT_EQ(number(a), number(first) + kBytes);
+  EXPECT_EQ(number(b), number(a) + 16);
+  EXPECT_EQ(number(d), number(b) + 1024);
+  EXPECT_EQ(mixed->block_bytes(number(a)), 16u);
+  EXPECT_EQ(mixed->block_bytes(number(b)), 1024u);
+  EXPECT_EQ(mixed->block_bytes(number(d)), 80u);
+  // What is free in the middle serves what fits, and joins its neighbours.
+  mixed->give(&b, 1);
+  EXPECT_EQ(mixed->block_bytes(number(b)), 0u);
+  mixed->give(&a, 1);
+  EXPECT_EQ(take(1024), a);
+  void* all[] = {a, d, first};
+  mixed->give(all, 3);
+  EXPECT_EQ(mixed->stats().spans, 0u);
+  EXPECT_EQ(pages.stats().used.count, 0u);
+  EXPECT_EQ(class_at(first), 0u) << "the pages are the page heap's again";
+}
+
+TEST_F(OneMixedSpan, OneCallServesAtMostWhatIsWantedAndTellsHowMuch) {
+  const size_t room = mixed->stats().free_bytes;
+  std::vector<void*> blocks(2 * room / 1024);
+  const unsigned got = mixed->take(class_for(1024), blocks.data(), unsigned(blocks.size()));
+  EXPECT_EQ(got, room / 1024);
+  for (unsigned i = 0; i + 1 < got; ++i) EXPECT_GT(number(blocks[i]), number(blocks[i + 1])) << "last first";
+  EXPECT_EQ(mixed->take(class_for(1024), blocks.data(), 1), 0u);
+  EXPECT_FALSE(mixed->may_serve(class_for(1024))) << "the bound was learnt";
+  EXPECT_EQ(mixed->stats().free_bytes, room % 1024);
+}
+
+TEST_F(OneMixedSpan, LargerBlocksAreNotServed) {
+  void* block;
+  for (unsigned big = class_for(MixedHeap::kLargestBlock) + 1; big < kSizeClassCount; ++big) {
+    EXPECT_EQ(mixed->take(big, &block, 1), 0u);
+    EXPECT_FALSE(mixed->may_serve(big));
+  }
+}
+
+TEST_F(OneMixedSpan, MisusesAreToldApart) {
+  void* block = take(64);
+  EXPECT_NE(report_of_giving(static_cast<char*>(block) + 16).find("middle of a block"), std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(first) + kBytes - 16).find("middle of a block"),
+            std::string::npos);
+  mixed->give(&block, 1);
+  EXPECT_NE(report_of_giving(block).find("double free"), std::string::npos);
+  // Memory that was never in a block of this span looks like a freed one.
+  EXPECT_NE(report_of_giving(static_cast<char*>(first) + 8192).find("double free"), std::string::npos);
+  int foreign = 0;
+  EXPECT_NE(report_of_giving(&foreign).find("no block"), std::string::npos);
+  void* slot = nullptr;
+  {
+    Lock lock(bin.mutex());
+    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, &slot, 1), 1u);
+  }
+  EXPECT_NE(report_of_giving(slot).find("no block"), std::string::npos) << "a small span's slot";
+  EXPECT_EQ(mixed->block_bytes(number(first)), kBytes) << "its neighbours are as they were";
+}
+
+TEST_F(OneMixedSpan, AfterItsReleaseNothingIsFound) {
+  mixed->give(&first, 1);
+  EXPECT_EQ(mixed->stats().spans, 0u);
+  EXPECT_EQ(mixed->block_bytes(number(first)), 0u);
+  EXPECT_NE(report_of_giving(first).find("no block"), std::string::npos);
+}
+
+TEST_F(OneMixedSpan, BlockBytesAnswersAnyAddress) {
+  for (const uintptr_t address : {uintptr_t{0}, uintptr_t{1}, ~uintptr_t{0}, uintptr_t{1} << 46, number(&bin)}) {
+    EXPECT_EQ(mixed->block_bytes(address), 0u);
+  }
+  for (uintptr_t offset = 1; offset < 4 * kPageBytes; ++offset) {
+    EXPECT_EQ(mixed->block_bytes(number(first) + offset), 0u) << offset;
+  }
+}
+
+TEST_F(OneMixedSpan, StrayPointersOfTheOldClassComeHomeThroughTheirBin) {
+  BinStats before, after;
+  {
+    Lock lock(bin.mutex());
+    before = bin.stats_locked();
+    bin.give_locked(pages, *mixed, c, &first, 1);
+    after = bin.stats_locked();
+  }
+  EXPECT_EQ(mixed->stats().spans, 0u);
+  EXPECT_EQ(mixed->stats().given, 1u);
+  EXPECT_EQ(after.given, before.given) << "it was no slot of the bin's any more";
+  EXPECT_EQ(after.free_slots, before.free_slots);
+  EXPECT_TRUE(bin.is_valid_locked(c));
+}
+
+TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
+  fake::reset();
+  auto pages = std::make_unique<PageHeap>();
+  MixedHeap mixed(*pages);
+  Bin bin;
+  const unsigned c = class_for(512);
+  std::vector<void*> slots(20u * kSizeClasses[c].slots);
+  Lock lock(bin.mutex());
+  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+  std::vector<void*> some;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i % 8 != 0) some.push_back(slots[i]);
+  }
+  bin.give_locked(*pages, mixed, c, some.data(), unsigned(some.size()));
+  const BinStats before = bin.stats_locked();
+
+  fake::fail(fake::Call::kReserveMetadata);
+  fake::fail(fake::Call::kCommitMetadata);
+  // Pieces that the arena has already do not ask the system.
+  std::vector<void*> pieces;
+  const size_t table_bytes = kSizeClasses[c].pages * kPageBytes / kGranuleBytes / 8 * 2;
+  while (void* piece = metadata.allocate(table_bytes)) pieces.push_back(piece);
+  EXPECT_EQ(bin.donate_locked(mixed, c, 64, 1 << 20), 0u);
+  const BinStats after = bin.stats_locked();
+  EXPECT_EQ(after.spans, before.spans);
+  EXPECT_EQ(after.free_slots, before.free_slots);
+  EXPECT_TRUE(bin.is_valid_locked(c));
+  EXPECT_TRUE(mixed.is_valid());
+  EXPECT_EQ(mixed.stats().spans, 0u);
+  for (size_t i = 0; i < slots.size(); i += 8) EXPECT_EQ(class_at(slots[i]), c);
+
+  // One table's memory is enough for one span, and goes back with it.
+  fake::clear_failures();
+  for (void* piece : pieces) metadata.free(piece, table_bytes);
+  const size_t used = metadata.used_bytes();
+  const unsigned converted = bin.donate_locked(mixed, c, 64, 1);
+  EXPECT_EQ(converted, 1u);
+  EXPECT_EQ(metadata.used_bytes(), used + table_bytes);
+  for (size_t i = 0; i < slots.size(); i += 8) bin.give_locked(*pages, mixed, c, &slots[i], 1);
+  EXPECT_EQ(mixed.stats().spans, 0u);
+  EXPECT_EQ(metadata.used_bytes(), used);
+  EXPECT_TRUE(bin.is_valid_locked(c));
+}
+
+TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
+  fake::reset();
+  auto pages = std::make_unique<PageHeap>();
+  MixedHeap mixed(*pages);
+  Bin bin;
+  const unsigned c = class_for(256);
+  std::vector<void*> slots((1u << 20) / 256);
+  Lock lock(bin.mutex());
+  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+  EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
+  // Every ninth: less than a quarter of the bin.
+  std::vector<void*> freed;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i % 9 == 0) freed.push_back(slots[i]);
+  }
+  bin.give_locked(*pages, mixed, c, freed.data(), unsigned(freed.size()));
+  EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
+  // Nearly full spans are not opened however much is asked for: their own class fills them first.
+  EXPECT_EQ(bin.donate_locked(mixed, c, 16, 1 << 20), 0u);
+  // Every second one is free, alone: room for blocks of the class's size and smaller, not for larger ones.
+  freed.clear();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i % 9 != 0 && (number(slots[i]) / 256) % 2 == 0) freed.push_back(slots[i]);
+  }
+  for (size_t i = 0; i < freed.size(); i += 512) {
+    const size_t here = freed.size() - i < 512 ? freed.size() - i : 512;
+    bin.give_locked(*pages, mixed, c, &freed[i], unsigned(here));
+  }
+  EXPECT_GE(bin.donatable_bytes_hint(c), size_t{400} << 10);
+  const size_t spans = bin.stats_locked().spans;
+  static_cast<void>(bin.donate_locked(mixed, c, 1024, 1 << 20));
+  EXPECT_EQ(bin.stats_locked().spans, spans) << "no run of free slots is that long";
+  EXPECT_GT(bin.donate_locked(mixed, c, 128, 16 << 10), 0u);
+  EXPECT_TRUE(bin.is_valid_locked(c));
+  EXPECT_TRUE(mixed.is_valid());
+}
+
+}  // namespace
+}  // namespace loam
