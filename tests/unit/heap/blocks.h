@@ -14,6 +14,12 @@
 
 namespace loam::test {
 
+/// heap::start(), once in this process: two suites of one program would hook fork() twice.
+inline void start_once() {
+  static const bool started = (heap::start(), true);
+  static_cast<void>(started);
+}
+
 class Blocks {
  public:
   ~Blocks() { free_all(); }

@@ -33,7 +33,7 @@ int in_child(Body body) {
 
 class ForkTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { heap::start(); }
+  static void SetUpTestSuite() { test::start_once(); }
 };
 
 TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {

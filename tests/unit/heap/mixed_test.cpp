@@ -35,7 +35,7 @@ bool is_guest(const void* block) { return class_at(block) == kMixedClass; }
 
 class MixedSpans : public testing::Test {
  protected:
-  static void SetUpTestSuite() { heap::start(); }
+  static void SetUpTestSuite() { test::start_once(); }
   void TearDown() override {
     blocks.free_all();
     EXPECT_TRUE(heap::is_valid());
