@@ -310,9 +310,9 @@ TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
       Random mine = test::seeded(30 + t);
       std::vector<void*> kept;
       for (unsigned phase = 0; phase < kPhases; ++phase) {
-        const size_t middle = 32 + mine.below(800);
-        for (size_t i = 0; i < (kLive / 4) / middle; ++i) {
-          kept.push_back(make(16 + mine.below(2 * middle - 16 < 1000 ? 2 * middle - 16 : 1000)));
+        const size_t least = 16 + mine.below(800);
+        for (size_t i = 0; i < (kLive / 2) / least; ++i) {
+          kept.push_back(make(least + mine.below(48)));
           if (mine.chance(30)) {
             std::swap(kept.back(), kept[mine.below(kept.size())]);
             if (void* other = table[mine.below(kPlaces)].exchange(kept.back())) {

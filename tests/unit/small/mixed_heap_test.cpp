@@ -24,10 +24,17 @@ using test::Random;
 
 uintptr_t number(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
+// One past the last class whose blocks mixed spans serve.
+constexpr unsigned served_classes() {
+  unsigned c = 1;
+  while (c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock) ++c;
+  return c;
+}
+
 /// Bins of all classes and the mixed spans made of theirs, beside a list of all blocks that are out.
 class Model {
  public:
-  static constexpr unsigned kClasses = 33;  // those up to MixedHeap::kLargestBlock
+  static constexpr unsigned kClasses = served_classes();
 
   MixedHeap& mixed() { return *mixed_; }
   PageHeap& pages() { return *pages_; }
@@ -179,8 +186,6 @@ class Model {
   std::vector<void*> order_;
   size_t count_[kSizeClassCount] = {};
 };
-
-static_assert(kSizeClasses[Model::kClasses - 1].bytes == MixedHeap::kLargestBlock);
 
 class MixedHeapTest : public testing::TestWithParam<size_t> {
  protected:
