@@ -167,6 +167,17 @@ def micro(outcome):
     return figures
 
 
+def private_heaps(outcome):
+    """As micro, and what 10,000 small heaps keep resident: MiB above the start."""
+    figures = micro(outcome)
+    for line in outcome.checkpoints:
+        if line["series"].endswith("-many"):
+            key = f"{line['series']} MiB"
+            resident = (line["resident_bytes"] - _baseline(outcome)) / 2**20
+            figures[key] = min(figures.get(key, resident), resident)
+    return figures
+
+
 def shape(outcome):
     figures = rounds(outcome, "rounds")
     after = outcome.series("after")

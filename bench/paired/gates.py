@@ -252,6 +252,23 @@ def micro(bench, quick):
     )
 
 
+def private_heaps(bench, quick, kind):
+    """Private heaps, malloc and std::pmr's pools over it: a figure a case, no limit. A kind is a process."""
+    operations = 100_000 if quick else 1_000_000
+    arguments = ["--kind", kind, "--operations", operations]
+    if quick:
+        arguments += ["--heaps", 1000]
+    return Gate(
+        f"heaps-{kind}",
+        f"private heaps: {kind}",
+        [Step(Case(bench / "heaps", arguments), extract.private_heaps)],
+        all_in_every_round=True,
+    )
+
+
+HEAP_KINDS = ["heap", "malloc", "pool", "locked-pool"]
+
+
 def shapes(bench, quick, wanted):
     """The literature's workloads, each a suite of its own; no limit."""
     gates = []
