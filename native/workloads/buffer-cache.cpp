@@ -176,8 +176,8 @@ int main(int argc, char** argv) {
       args.choice("chance", {"half", "quarter", "both"}, "of a request to double", "both");
   plan.article = args.choice("generator", {"article", "harness"},
                              "article: the C library's rand of its time") == "article";
-  const auto policy =
-      args.choice("policy", {"all", "none", "largest", "cure", "buckets"}, "what the cache keeps");
+  const auto policy = args.choice("policy", {"all", "none", "largest", "cure", "buckets", "loam"},
+                                  "what the cache keeps");
   const auto depth = static_cast<uint32_t>(
       args.number("depth", 0, 0, 0, kMostDepth, "buffers kept; 0: 1, 4 and 10 in turn"));
   plan.cutoff = static_cast<uint32_t>(
@@ -209,6 +209,7 @@ int main(int argc, char** argv) {
     if (wanted("largest")) at_depths([&](uint32_t d) { one.operator()<Largest>("largest", d); });
     if (wanted("cure")) at_depths([&](uint32_t d) { one.operator()<Cure>("cure", d); });
     if (wanted("buckets")) at_depths([&](uint32_t d) { one.operator()<Buckets>("buckets", d); });
+    if (wanted("loam")) at_depths([&](uint32_t d) { one.operator()<Loam>("loam", d); });
     all.add(checksum.value());
   }
 

@@ -7,7 +7,8 @@
 // A level loads objects of mixed types (models and their buffers, stacks, actors, names), plays a
 // number of frames (particles are born and die, stacks are replaced, objects are looked at), then
 // drops everything at once. Variants: "free" frees one by one; "private-heap" has one private heap
-// a level and destroys it; "arena" bumps a pointer, ignores frees and is reset; "separate-heaps"
+// a level and destroys it; "arena" bumps a pointer, ignores frees and is reset; "loam-arena" is the
+// library's own, whose blocks double in size up to 1 MiB; "separate-heaps"
 // has private heaps for particles, stacks and models beside malloc. Private heaps are there only
 // with some allocators (harness/private_heap.h); the start line says.
 //
@@ -23,6 +24,7 @@
 #include "harness/private_heap.h"
 #include "harness/random.h"
 #include "harness/recorder.h"
+#include "loam/arena.hpp"
 
 namespace {
 
@@ -115,6 +117,16 @@ struct InArena {
   Arena arena;
   void begin() {}
   void* allocate(Type, uint32_t bytes) { return arena.allocate(bytes); }
+  void free(const Object&) {}
+  void drop() { arena.reset(); }
+  void finish() { arena.release(); }
+};
+
+struct InLoamArena {
+  static constexpr bool kDropsAtOnce = true;
+  loam::arena arena;
+  void begin() {}
+  void* allocate(Type, uint32_t bytes) { return must(arena.try_allocate(bytes), bytes); }
   void free(const Object&) {}
   void drop() { arena.reset(); }
   void finish() { arena.release(); }
@@ -321,9 +333,9 @@ int main(int argc, char** argv) {
                          "bytes that a level loads");
   plan.frames = args.number("frames", 150, 1'000, 1, 1'000'000, "of a level");
   plan.levels = args.number("levels", 5, 20, 1, 10'000, "played by each variant");
-  const auto variant =
-      args.choice("variant", {"all", "free", "private-heap", "arena", "separate-heaps"},
-                  "where a level's objects live");
+  const auto variant = args.choice(
+      "variant", {"all", "free", "private-heap", "arena", "loam-arena", "separate-heaps"},
+      "where a level's objects live");
   args.done();
 
   const Trim trim;
@@ -358,6 +370,7 @@ int main(int argc, char** argv) {
   play.operator()<FreeEach>("free", true);
   play.operator()<OneHeap>("private-heap", !provider.empty());
   play.operator()<InArena>("arena", true);
+  play.operator()<InLoamArena>("loam-arena", true);
   play.operator()<SeparateHeaps>("separate-heaps", !provider.empty());
   recorder.finish().hex("checksum", checksum);
 }

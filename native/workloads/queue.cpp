@@ -7,9 +7,10 @@
 // larger.
 //
 // Containers: std::queue over std::deque and over std::list, std::list, std::map keyed by sequence,
-// a concurrent queue (where its header was there to build with). Tests: "sequential" pushes all,
-// then pops all; "threads" the same from several threads; "at-once" pushes from some while others
-// pop. Variant: how operator new allocates (queue/operator_new.h).
+// a concurrent queue (where its header was there to build with), and the library's own functor and
+// functor-concurrent, which write functors one after another into blocks of 64 KiB. Tests:
+// "sequential" pushes all, then pops all; "threads" the same from several threads; "at-once" pushes
+// from some while others pop. Variant: how operator new allocates (queue/operator_new.h).
 //
 // Parameters: --entries (lowered until they take a quarter of memory at most), --rounds, --threads,
 //   --container, --test, --strings, --allocation, --alignment. "all" runs: every container and test
@@ -48,25 +49,28 @@ struct Worker {
 
 using Job = void (*)(void* container, Worker&);
 
-Functor make_functor(Worker& w) {
+// Calls take(functor) with a functor of 2 or 3 strings.
+template <typename Take>
+void make_functor(Worker& w, Take take) {
   const uint32_t lengths[] = {w.random.between(kLeastString, kMostString),
                               w.random.between(kLeastString, kMostString)};
   w.pushed_sum += lengths[0] * 3 + lengths[1];
   std::string a(lengths[0], 'a'), b(lengths[1], 'b');
   if (w.strings == 2) {
-    return [a = std::move(a), b = std::move(b)] { return a.size() * 3 + b.size(); };
+    return take([a = std::move(a), b = std::move(b)] { return a.size() * 3 + b.size(); });
   }
   std::string c(lengths[0] / 2 + lengths[1] / 2, 'c');
-  return [a = std::move(a), b = std::move(b), c = std::move(c)] {
-    return a.size() * 3 + b.size() + (c[0] - 'c');
-  };
+  take([a = std::move(a), b = std::move(b), c = std::move(c)] {
+    return a.size() * 3 + b.size() + static_cast<size_t>(c[0] - 'c');
+  });
 }
 
 template <typename Container>
 void push_all(void* p, Worker& w) {
   auto& container = *static_cast<Container*>(p);
   for (uint64_t i = 0; i < w.entries; ++i) {
-    w.sampler.run([&] { container.push(make_functor(w)); });
+    w.sampler.run(
+        [&] { make_functor(w, [&](auto&& functor) { container.push(std::move(functor)); }); });
   }
 }
 
@@ -76,9 +80,13 @@ void pop_all(void* p, Worker& w) {
   for (uint64_t left = w.entries; left != 0;) {
     bool popped = false;
     w.sampler.run([&] {
-      Functor f;
-      popped = container.pop(f);
-      if (popped) w.popped_sum += f();
+      if constexpr (requires { container.run_one(w.popped_sum); }) {
+        popped = container.run_one(w.popped_sum);
+      } else {
+        Functor f;
+        popped = container.pop(f);
+        if (popped) w.popped_sum += f();
+      }
     });
     if (popped) {
       --left;
@@ -121,6 +129,8 @@ constexpr ContainerType kContainers[] = {
 #if WORKLOAD_HAS_CONCURRENT_QUEUE
     type<Concurrent>("concurrent", false),
 #endif
+    type<Functors>("functor", false),
+    type<ConcurrentFunctors>("functor-concurrent", false),
 };
 
 // Threads that live as long as the program: what is measured is the container, not their start.
@@ -323,7 +333,9 @@ int main(int argc, char** argv) {
   const auto threads = static_cast<unsigned>(
       args.number("threads", cores, cores, 2, kMostThreads, "threads of the shared tests"));
   const auto container = args.choice(
-      "container", {"all", "deque", "queue-list", "list", "map", "concurrent"}, "what holds them");
+      "container",
+      {"all", "deque", "queue-list", "list", "map", "concurrent", "functor", "functor-concurrent"},
+      "what holds them");
   const auto test =
       args.choice("test", {"all", "sequential", "threads", "at-once"}, "who pushes and pops");
   const uint64_t strings =

@@ -6,6 +6,8 @@
 //             buffers are handed out for small requests and hardly ever leave
 //   cure      nothing above the cut-off is cached, and what is returned to a full cache is freed
 //   buckets   a cached buffer serves only requests of its own 100 bytes: at most 99 are wasted
+//   loam      loam::buffer_cache as a program would use it, with that depth: eight classes a
+//   doubling
 //
 // A cached buffer serves a request if it is large enough; the first such one is taken, as the
 // article's single entry was. A new policy is a class here and a line in buffer-cache.cpp.
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "harness/block.h"
+#include "loam/buffer_cache.hpp"
 
 namespace buffers {
 
@@ -142,6 +145,22 @@ class Buckets {
   }
   Entries buckets_[kCount];
   uint32_t depth_;
+};
+
+class Loam {
+ public:
+  Loam(uint32_t depth, uint32_t) : cache_(loam::bucketed({.depth = depth})) {}
+  Buffer get(uint32_t bytes) {
+    const loam::buffer b = cache_.try_get(bytes);
+    return {lab::must(b.data, bytes), static_cast<uint32_t>(b.capacity)};
+  }
+  // Its own sums would need the size that was asked for; the workload keeps them here.
+  void give_back(Buffer b) { cache_.give_back({b.address, b.bytes, b.bytes}); }
+  uint64_t cached_bytes() const { return cache_.statistics().cached_bytes; }
+  void clear() { cache_.clear(); }
+
+ private:
+  loam::buffer_cache<> cache_;
 };
 
 }  // namespace buffers

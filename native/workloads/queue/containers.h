@@ -1,8 +1,10 @@
 // The containers that `queue` compares, behind one interface:
 //
 //   bool kConcurrent                   may several threads call it at once without a lock?
-//   void push(Functor&&)
+//   void push(F&&)                     a functor of any type; most hold it as a std::function
 //   bool pop(Functor&)                 false if it is empty
+//   bool run_one(uint64_t& sum)        instead of pop: calls the functor where it lies, adds its
+//   result
 //
 // A new container is a class here and a line in queue.cpp's table.
 #pragma once
@@ -15,6 +17,9 @@
 #include <mutex>
 #include <queue>
 #include <utility>
+
+#include "loam/concurrent_functor_queue.hpp"
+#include "loam/functor_queue.hpp"
 
 // A concurrent queue from a well-kept library (Debian package libconcurrentqueue-dev; header only).
 #if __has_include(<concurrentqueue/concurrentqueue.h>)
@@ -92,14 +97,38 @@ class Concurrent {
 };
 #endif
 
+// Loam's own: no std::function, the functor itself is written into a block.
+template <typename Queue, bool Concurrent>
+class InPlace {
+ public:
+  static constexpr bool kConcurrent = Concurrent;
+  template <typename F>
+  void push(F&& f) {
+    queue_.push([f = std::forward<F>(f)](uint64_t& sum) { sum += f(); });
+  }
+  bool run_one(uint64_t& sum) { return queue_.run_one(sum); }
+
+ private:
+  Queue queue_;
+};
+using Functors = InPlace<loam::functor_queue<void(uint64_t&)>, false>;
+using ConcurrentFunctors = InPlace<loam::concurrent_functor_queue<void(uint64_t&)>, true>;
+
 // Several threads on a container that was not made for it.
 template <typename Container>
 class Shared {
  public:
-  void push(Functor&& f) {
-    if constexpr (Container::kConcurrent) return container_.push(std::move(f));
+  template <typename F>
+  void push(F&& f) {
+    if constexpr (Container::kConcurrent) return container_.push(std::forward<F>(f));
     const std::lock_guard lock(mutex_);
-    container_.push(std::move(f));
+    container_.push(std::forward<F>(f));
+  }
+  bool run_one(uint64_t& sum) requires requires(Container& c) { c.run_one(sum); }
+  {
+    if constexpr (Container::kConcurrent) return container_.run_one(sum);
+    const std::lock_guard lock(mutex_);
+    return container_.run_one(sum);
   }
   bool pop(Functor& f) {
     if constexpr (Container::kConcurrent) return container_.pop(f);
