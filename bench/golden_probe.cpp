@@ -21,8 +21,8 @@
 
 namespace {
 
-// Few enough that no case meets the slow call that a thread makes after some thousand hits.
-constexpr unsigned kWarm = 1000, kPairs = 1000;
+// Few enough that no case meets the slow call that a thread makes after some hundred hits.
+constexpr unsigned kWarm = 100, kPairs = 100;
 // A batch is larger than any magazine, and small enough that giving pages back does not come into it.
 constexpr unsigned kBatch = 512, kBatches = 32;
 void* blocks[kBatch];

@@ -154,7 +154,7 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};
   State state_;
-  static constexpr uint32_t kRepeats = 4096;
+  static constexpr uint32_t kRepeats = 256;
   uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;
   uint32_t slow_in_this_tick_ = 0;

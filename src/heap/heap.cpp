@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/cache_registry.h"
+#include "heap/background_purge.h"
 #include "heap/heap_registry.h"
 #include "heap/options.h"
 #include "heap/sampler.h"
@@ -237,12 +238,13 @@ void free_slow(void* block) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class != 0)) {
     sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+    background_purge.poke(page_heap.wants_ticks());
     return;
   }
   // A private heap's block: its class is 0 in the map.
   if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
-  if (sampler.on()) return free_large_sampled(block);
-  free_large(block);
+  sampler.on() ? free_large_sampled(block) : free_large(block);
+  background_purge.poke(true);
 }
 
 void* reallocate(void* block, size_t bytes) {
@@ -428,6 +430,7 @@ void after_fork_in_child() {
   page_heap.mutex().reset_after_fork();
   default_small_heap.reset_locks_after_fork();
   heap_registry.reset_locks_after_fork();
+  background_purge.reset_after_fork();
   cache_registry.adopt_after_fork();
   heap_registry.adopt_after_fork();
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/thread_cache.h"
+#include "heap/background_purge.h"
 #include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
@@ -55,6 +56,7 @@ void start_sampling(const char* value) {
 
 void apply_options() {
   if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
+  if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   if (choice("LOAM_CHECK_FREE", "fast", "full") == 1) set_full_free_checks(true);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
 }

@@ -283,6 +283,17 @@ bool barrier_all_threads() {
 
 void yield() { sched_yield(); }
 
+bool start_thread(void (*body)()) {
+  Guard guard(state.mutex);
+  state.thread_body = body;
+  return true;
+}
+
+void sleep_ms(unsigned ms) {
+  Guard guard(state.mutex);
+  state.slept_ms += ms;
+}
+
 bool register_thread_exit(void (*callback)(void*)) {
   Guard guard(state.mutex);
   const bool granted =

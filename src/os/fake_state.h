@@ -115,6 +115,8 @@ struct Settings {
   Ranges resident;  // whole pages of the system
   Ranges written;   // bytes
   ForkHooks fork_hooks{};
+  void (*thread_body)() = nullptr;  // what start_thread() was asked to run; it does not run
+  uint64_t slept_ms = 0;
 };
 
 struct State : Settings {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <linux/futex.h>
@@ -141,6 +142,43 @@ bool barrier_all_threads() {
 void yield() {
   ErrnoGuard guard;
   sched_yield();
+}
+
+namespace {
+
+// Enough for a tick and for a debugger's or profiler's hook; the C library adds what static TLS needs.
+constexpr size_t kStackBytes = size_t{128} << 10;
+
+void* call_body(void* body) {
+  reinterpret_cast<void (*)()>(body)();
+  return nullptr;
+}
+
+}  // namespace
+
+bool start_thread(void (*body)()) {
+  ErrnoGuard guard;
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  const long least = sysconf(_SC_THREAD_STACK_MIN);
+  pthread_attr_setstacksize(&attributes, kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  // A new thread inherits the mask: the program's signals stay with the program's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const bool started = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (started) pthread_setname_np(thread, "loam-purge");
+  return started;
+}
+
+void sleep_ms(unsigned ms) {
+  ErrnoGuard guard;
+  const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
+  nanosleep(&span, nullptr);  // woken early by nobody: the thread has its signals blocked
 }
 
 bool register_thread_exit(void (*callback)(void*)) {

@@ -60,6 +60,11 @@ void wake_one(const uint32_t* word);
 /// Lets another thread run.
 void yield();
 
+/// Starts a detached thread with a small stack that receives no signals; it may allocate from the heap meanwhile.
+/// False when the system refused.
+[[nodiscard]] bool start_thread(void (*body)());
+void sleep_ms(unsigned ms);
+
 /// Runs `callback(argument)` when a thread that called arm_thread_exit(argument) ends.
 [[nodiscard]] bool register_thread_exit(void (*callback)(void*));
 void arm_thread_exit(void* argument);

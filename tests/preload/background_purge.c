@@ -1,0 +1,75 @@
+// With LOAM_BACKGROUND_PURGE=on a process that frees its memory and then calls nothing at all is small again within
+// seconds, and so is its child; without the option there is no second thread. Argument: on or off, as the option is.
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { kSmall = 200000, kSmallBytes = 500, kLarge = 20, kLargeBytes = 4 << 20 };
+static void* blocks[kSmall];
+
+static long threads(void) { return proc_number("/proc/self/status", "\nThreads:"); }
+
+static void sleep_ms(long ms) {
+  struct timespec span = {ms / 1000, ms % 1000 * 1000000};
+  nanosleep(&span, NULL);
+}
+
+static void work(void) {
+  for (int i = 0; i < kSmall; ++i) {
+    blocks[i] = opaque(malloc(kSmallBytes));
+    CHECK(blocks[i] != NULL);
+    memset(blocks[i], 1, kSmallBytes);
+  }
+  void* large[kLarge];
+  for (int i = 0; i < kLarge; ++i) {
+    large[i] = opaque(malloc(kLargeBytes));
+    CHECK(large[i] != NULL);
+    memset(large[i], 1, kLargeBytes);
+  }
+  for (int i = 0; i < kSmall; ++i) free(blocks[i]);
+  for (int i = 0; i < kLarge; ++i) free(large[i]);
+}
+
+// Seconds until what is resident came down to `most` KiB, without any call of the heap; -1 if it never did.
+static long quiet_until(long most) {
+  for (long ms = 0; ms < 20000; ms += 100) {
+    if (resident_kib() <= most) return ms / 1000;
+    sleep_ms(100);
+  }
+  return -1;
+}
+
+static void run(bool on, const char* who) {
+  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  const long before = resident_kib();
+  CHECK_EQUAL(threads(), 1);
+  work();
+  if (!on) {
+    CHECK_EQUAL(threads(), 1);
+    return;
+  }
+  const long full = resident_kib();
+  const long seconds = quiet_until(before + 6 * 1024);
+  dprintf(2, "%s: resident %ld KiB at first, %ld when all was freed, %ld after %ld s of nothing\n", who, before, full,
+          resident_kib(), seconds);
+  CHECK(seconds >= 0);
+  CHECK_EQUAL(threads(), 2);
+}
+
+int main(int argc, char** argv) {
+  CHECK(argc == 2);
+  const bool on = strcmp(argv[1], "on") == 0;
+  run(on, "parent");
+  // The child has no such thread at first, whatever its parent had, and gets one of its own.
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    run(on, "child");
+    _exit(0);
+  }
+  int status;
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  CHECK_EQUAL(status, 0);
+  return 0;
+}

@@ -1,0 +1,110 @@
+// After the last free, memory comes back: within seconds of light activity to within a few MiB of the start, and at
+// once by malloc_trim. Nothing is left to the kernel as LazyFree, which would still count as resident. What the caches
+// of idle threads keep is bounded.
+#include <pthread.h>
+#include <time.h>
+
+#include "check.h"
+
+enum { kBlocks = 300000, kFew = 6 * 1024 /* KiB */, kThreads = 8, kIdleThreadKib = 2048 };
+static void* blocks[kBlocks];
+
+static long lazy_free_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nLazyFree:"); }
+
+static size_t size_of(int i) { return 16 + (size_t)(i * 37 % 1000); }
+
+static void fill(void) {
+  for (int i = 0; i < kBlocks; ++i) {
+    blocks[i] = opaque(malloc(size_of(i)));
+    CHECK(blocks[i] != NULL);
+    memset(blocks[i], 1, size_of(i));
+  }
+}
+
+static void empty(void) {
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+}
+
+// A program at rest still does a little now and then.
+static void light_activity(void) {
+  const struct timespec span = {0, 10 * 1000000};
+  nanosleep(&span, NULL);
+  free(opaque(malloc(48)));
+}
+
+static pthread_barrier_t worked, ended;
+
+static void* work_and_idle(void* seed) {
+  uint64_t state = (uintptr_t)seed + 1;
+  enum { kLive = 2000 };
+  void** mine = malloc(kLive * sizeof(void*));
+  CHECK(mine != NULL);
+  memset(mine, 0, kLive * sizeof(void*));
+  for (int i = 0; i < 200000; ++i) {
+    void** place = &mine[next_random(&state) % kLive];
+    free(*place);
+    const size_t bytes = 16 + next_random(&state) % 4000;
+    *place = malloc(bytes);
+    CHECK(*place != NULL);
+    memset(*place, 1, bytes);
+  }
+  for (int i = 0; i < kLive; ++i) free(mine[i]);
+  free(mine);
+  pthread_barrier_wait(&worked);
+  pthread_barrier_wait(&ended);  // idle until then
+  return NULL;
+}
+
+static void idle_threads_hold_little(void) {
+  pthread_t threads[kThreads];
+  CHECK_EQUAL(pthread_barrier_init(&worked, NULL, kThreads + 1), 0);
+  CHECK_EQUAL(pthread_barrier_init(&ended, NULL, kThreads + 1), 0);
+  malloc_trim(0);
+  const long before = resident_kib();
+  for (uintptr_t i = 0; i < kThreads; ++i) {
+    CHECK_EQUAL(pthread_create(&threads[i], NULL, &work_and_idle, (void*)i), 0);
+  }
+  pthread_barrier_wait(&worked);
+  malloc_trim(0);
+  const long idle = resident_kib() - before;
+  pthread_barrier_wait(&ended);
+  for (int i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
+  malloc_trim(0);
+  const long gone = resident_kib() - before;
+  dprintf(2, "%d idle threads: %ld KiB each, stacks and tables included; once they ended %ld KiB in all\n", kThreads,
+          idle / kThreads, gone);
+  CHECK(idle <= (long)kThreads * kIdleThreadKib);
+  // Their stacks stay with the C library.
+  CHECK(gone <= 4 * 1024);
+}
+
+int main(void) {
+  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  const long before = resident_kib();
+
+  fill();
+  const long full = resident_kib();
+  CHECK(full - before > 140 * 1024);
+  empty();
+  CHECK_EQUAL(lazy_free_kib(), 0);
+  long tens_of_ms = 0;
+  while (resident_kib() - before > kFew && tens_of_ms < 1000) {
+    light_activity();
+    ++tens_of_ms;
+  }
+  dprintf(2, "resident: %ld KiB at first, %ld full, %ld after %ld ms of light activity\n", before, full, resident_kib(),
+          tens_of_ms * 10);
+  CHECK(tens_of_ms < 1000);
+  CHECK_EQUAL(lazy_free_kib(), 0);
+
+  fill();
+  empty();
+  CHECK_EQUAL(malloc_trim(0), 1);
+  const long trimmed = resident_kib();
+  dprintf(2, "and %ld KiB at once by malloc_trim\n", trimmed);
+  CHECK(trimmed - before < kFew);
+  CHECK_EQUAL(lazy_free_kib(), 0);
+
+  idle_threads_hold_little();
+  return 0;
+}
