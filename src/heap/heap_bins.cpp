@@ -181,6 +181,7 @@ void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
 }
 
 void PrivateHeap::release_empty_spans() {
+  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_starter(starter_);
   for (HeapBins* group : groups_) {
     if (group == nullptr) continue;
     for (HeapBin& bin : group->bins) {
@@ -220,7 +221,8 @@ bool PrivateHeap::bins_are_valid() const {
       }
     }
     if (free_slots != bin->free_slots) return false;
-    if (bin->taken - bin->given != size_t{bin->spans} * kSizeClasses[c].slots - free_slots) return false;
+    const size_t outside = size_t{bin->spans} * kSizeClasses[c].slots - free_slots + bin->in_starters;
+    if (bin->taken - bin->given != outside) return false;
   }
   return true;
 }

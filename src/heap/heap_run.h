@@ -18,6 +18,10 @@
 // than a store; only two threads that free one block at the same instant can both succeed, and then the second
 // pointer is refused when it goes home.
 //
+// A starter page has 256 granules in the place of slots. A block's first granule has its state and, in a byte behind
+// the states, its class; its other granules have kSlotFree and a clear bit, so no pointer to them is taken for a
+// block. Its size class is 0, and magazines of class 0 never have room: caches pass it by.
+//
 //   record:  | header 96 B | free bits, 8 B each 64 slots | states, 1 or 2 B a slot |
 #pragma once
 
@@ -30,6 +34,7 @@ class PrivateHeap;
 
 enum class RunUse : uint8_t {
   kSpan,      ///< slots of one class
+  kStarter,   ///< a page that blocks of all small classes share while the heap is small: granules of 16 bytes
   kLarge,     ///< one block of whole pages, in a region
   kHuge,      ///< one block, a mapping of its own
   kSetAside,  ///< pages that the heap took at its creation and has not used yet
@@ -66,9 +71,14 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
   [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + slot * slot_bytes); }
 
-  [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact) {
-    return sizeof(HeapRun) + (slots + 63u) / 64 * sizeof(uint64_t) + (size_t{slots} << unsigned(exact));
+  /// Starter pages: the class of the block that begins in a granule.
+  [[nodiscard]] uint8_t& class_of(size_t granule) { return states()[(size_t{slots} << unsigned(exact)) + granule]; }
+
+  [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact, bool classes = false) {
+    return sizeof(HeapRun) + (slots + 63u) / 64 * sizeof(uint64_t) + (size_t{slots} << unsigned(exact)) +
+           (classes ? slots : 0);
   }
+  [[nodiscard]] size_t record_bytes() const { return record_bytes(slots, exact, use == RunUse::kStarter); }
 };
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {

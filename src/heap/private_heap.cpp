@@ -13,9 +13,6 @@ namespace loam {
 
 namespace {
 
-// Blocks of one class that a heap allocates before its front end comes on, as Windows counts them.
-constexpr uint64_t kBusyAfter = 18;
-
 size_t piece_bytes(size_t bytes) {
   size_t piece = MetadataArena::kSmallestPiece;
   while (piece < bytes) piece *= 2;
@@ -53,6 +50,8 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     maximum_ = Pages::covering(options.maximum).bytes();
   }
   if (options.initial > kLargestRequest) return LOAM_OUT_OF_MEMORY;
+  starter_ = nullptr;
+  starters_ = starters_made_ = 0;
   if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
   records_ = sizeof(PrivateHeap);
   for (Pages left = Pages::covering(options.initial); left.count != 0;) {
@@ -190,7 +189,7 @@ void PrivateHeap::forget_run(HeapRun* run) { runs_.remove(run); }
 // The run is in no list any more.
 void PrivateHeap::release_run(HeapRun* run) {
   uncharge(run->bytes);
-  const size_t record_bytes = HeapRun::record_bytes(run->slots, run->exact);
+  const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
@@ -214,14 +213,17 @@ void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_stat
     size_class = class_for(bytes);
   }
   if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
-  void* block = allocate_small(size_class, bytes, why);
+  void* block = allocate_small(size_class, bytes, alignment, why);
   if (block != nullptr && zero) memset(block, 0, kSizeClasses[size_class].bytes);
   return block;
 }
 
-void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, loam_status* why) {
+void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why) {
   HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
   Use use(*this);
+  if (mode() == LOAM_MODE_STANDARD && alignment <= LOAM_ALIGNMENT) {
+    if (void* block = take_from_starter(size_class, bytes)) return block;
+  }
   CacheSlot slot;
   for (int attempt = 0;; ++attempt) {
     if (cache != nullptr) {
@@ -237,9 +239,7 @@ void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, loam_status
     reclaim();
   }
   store_state(slot.state, exact(), live_state(exact(), bytes));
-  if (LOAM_UNLIKELY(mode() == LOAM_MODE_STANDARD) && bin_of(size_class)->taken >= kBusyAfter) {
-    mode_.store(LOAM_MODE_LOW_FRAGMENTATION, std::memory_order_relaxed);
-  }
+  note_busy(bin_of(size_class));
   return slot.block;
 }
 
@@ -305,13 +305,13 @@ PrivateHeap::Found PrivateHeap::locate(const void* block) {
     run = reinterpret_cast<HeapRun*>(entry.heap);
     if (run->use != RunUse::kHuge) return found;
   }
-  if (run->use == RunUse::kSpan) {
+  if (run->slots != 0) {
     const size_t slot = (address - run->base) / run->slot_bytes;
     if (address - run->base != slot * run->slot_bytes || slot >= run->slots) return found;
     found.state = run->state_of(slot);
     const unsigned state = load_state(found.state, run->exact);
     if (state < kSlotLive) return found;
-    found.usable = run->slot_bytes;
+    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[run->class_of(slot)].bytes;
     found.bytes = run->exact ? state - kSlotLive : found.usable;
   } else {
     if (run->use == RunUse::kSetAside || address != run->base) return found;
@@ -341,12 +341,16 @@ PrivateHeap* PrivateHeap::heap_of(const void* block) {
 loam_status PrivateHeap::free(void* block) {
   const Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
-  if (found.run->use != RunUse::kSpan) return free_large(found, block);
+  if (found.run->slots == 0) return free_large(found, block);
   if (zero_on_free()) memset(block, 0, found.usable);
   const unsigned size_class = found.run->size_class;
-  HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
+  HeapCache* cache = size_class != 0 && size_class <= cached_classes_ ? cache_for_thread() : nullptr;
   Use use(*this);
   if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
+  if (found.run->use == RunUse::kStarter) {
+    give_to_starter(found.run, block);
+    return LOAM_OK;
+  }
   const CacheSlot slot{block, found.state};
   store_state(slot.state, found.run->exact, kSlotCached);
   if (cache == nullptr) {
@@ -409,7 +413,7 @@ loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   if (bytes > kLargestRequest) return LOAM_NOT_IN_PLACE;
   const Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
-  if (found.run->use != RunUse::kSpan) return resize_large(found, block, bytes);
+  if (found.run->slots == 0) return resize_large(found, block, bytes);
   if (bytes > found.usable) return LOAM_NOT_IN_PLACE;
   if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
   store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
@@ -424,7 +428,7 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
     *why = LOAM_OUT_OF_MEMORY;
     return nullptr;
   }
-  const bool small = found.run->use == RunUse::kSpan;
+  const bool small = found.run->slots != 0;
   const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
   const size_t kept = bytes < found.bytes ? bytes : found.bytes;
   if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes) : bytes > kLargestSmall)) {

@@ -3,7 +3,7 @@
 //   charged_ = records + pages of all runs (set aside ones included, and those on their way)
 //           <= maximum_ unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
-//   taken - given = cached + live
+//   taken - given = cached + live, those in starter pages included
 //
 // Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is destroyed.
 // Records are used again for other heaps (oldest first) and for nothing else, so an old handle is answered.
@@ -22,8 +22,10 @@ namespace loam {
 
 /// One size class of one private heap.
 struct HeapBin {
-  static constexpr unsigned kLists = 4;  // by share of used slots; fullest first, as in Bin
+  static constexpr unsigned kLists = 3;  // by share of used slots; fullest first, as in Bin
   HeapRun* lists[kLists];
+  uint32_t in_starters;  // live blocks in starter pages
+  uint32_t unused;
   HeapRun* kept_empty;  // one empty span stays, or a class at the edge would churn the page heap
   uint32_t spans;
   uint32_t free_slots;
@@ -135,7 +137,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
   void use_set_aside(Pages pages);
-  [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes, loam_status* why);
+  [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why);
   [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why);
   [[nodiscard]] loam_status free_large(const Found& found, void* block);
   [[nodiscard]] loam_status resize_large(const Found& found, void* block, size_t bytes);
@@ -152,6 +154,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void give(const CacheSlot& slot);
   void release_span(HeapBin* bin, HeapRun* run);
   void release_empty_spans();
+  // starter_pages.cpp
+  [[nodiscard]] void* take_from_starter(unsigned size_class, size_t bytes);
+  void give_to_starter(HeapRun* run, void* block);
+  [[nodiscard]] HeapRun* add_starter();
+  void release_starter(HeapRun* run);
+  [[nodiscard]] static bool starter_is_valid(HeapRun* run);
+
+  void note_busy(const HeapBin* bin);
   Pages purge_inside(HeapRun* run);
   [[nodiscard]] bool bins_are_valid() const;
 
@@ -196,6 +206,9 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   size_t threshold_ = 0;
   List<HeapRun> runs_;
   List<HeapCache> caches_;
+  HeapRun* starter_ = nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
+  uint32_t starters_ = 0;       // that there are
+  uint32_t starters_made_ = 0;
   HeapCache* own_cache_ = nullptr;
   loam_failure_callback on_failure_ = nullptr;
   void* failure_context_ = nullptr;

@@ -31,6 +31,15 @@ void describe_region(const HeapRun* run, loam_walk_entry* entry) {
   entry->overhead = run->bytes - size_t{run->slots} * run->slot_bytes;
 }
 
+// Bytes of the block, or of the free granules, that begin at a granule of a starter page.
+size_t starter_stretch(HeapRun* run, size_t granule) {
+  if (load_state(run->state_of(granule), run->exact) >= kSlotLive) return kSizeClasses[run->class_of(granule)].bytes;
+  size_t end = granule;
+  while (end < run->slots && ((run->free_bits()[end / 64] >> (end % 64)) & 1) != 0) ++end;
+  // Never nothing, so that a walk always moves on.
+  return (end == granule ? 1 : end - granule) * run->slot_bytes;
+}
+
 }  // namespace
 
 loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
@@ -50,13 +59,13 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
   }
   for (;; run = List<HeapRun>::next(run), step = 0, ++region) {
     if (run == nullptr) return LOAM_NO_MORE;
-    if (run->use != RunUse::kSpan ? step == 0 : step < kFirstSlotStep + run->slots) break;
+    if (run->slots == 0 ? step == 0 : step < kFirstSlotStep + run->slots) break;
   }
   const size_t size = entry->size;
   *entry = loam_walk_entry{};
   entry->size = size;
   entry->region = region;
-  if (run->use == RunUse::kSpan) {
+  if (run->slots != 0) {
     const uint32_t given_back = run->span->unbacked_pages;
     if (step > 0 && step < kFirstSlotStep) {
       // The next stretch of pages that were given back, from page step - 1 on.
@@ -77,10 +86,15 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
     if (step >= kFirstSlotStep && entry->kind == 0) {
       const size_t slot = step - kFirstSlotStep;
       const unsigned state = load_state(run->state_of(slot), run->exact);
+      size_t length = run->slot_bytes;
+      if (run->use == RunUse::kStarter) {
+        length = starter_stretch(run, slot);
+        step += length / run->slot_bytes - 1;
+      }
       entry->address = run->slot_address(slot);
       entry->kind = state < kSlotLive ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
-      entry->bytes = state < kSlotLive || !run->exact ? run->slot_bytes : state - kSlotLive;
-      entry->overhead = run->slot_bytes - entry->bytes;
+      entry->bytes = state < kSlotLive || !run->exact ? length : state - kSlotLive;
+      entry->overhead = length - entry->bytes;
     }
   } else {
     entry->address = reinterpret_cast<void*>(run->base);
@@ -107,6 +121,7 @@ void PrivateHeap::summary(loam_heap_summary* out) {
     }
   }
   resume_caches();
+  size_t in_starters = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
     if (bin == nullptr) continue;
@@ -114,8 +129,12 @@ void PrivateHeap::summary(loam_heap_summary* out) {
     out->spans += bin->spans;
     out->free += bin->free_slots * size_t{kSizeClasses[c].bytes};
     out->allocated += (slots - bin->free_slots) * size_t{kSizeClasses[c].bytes};
-    out->blocks += slots - bin->free_slots;
+    out->blocks += slots - bin->free_slots + bin->in_starters;
+    out->allocated += bin->in_starters * size_t{kSizeClasses[c].bytes};
+    in_starters += bin->in_starters * size_t{kSizeClasses[c].bytes};
   }
+  out->spans += starters_;
+  out->free += starters_ * kPageBytes - in_starters;
   out->allocated += large_bytes_ - out->cached;
   out->large_blocks = large_taken_ - large_given_;
   out->blocks += out->large_blocks;
@@ -168,7 +187,7 @@ bool PrivateHeap::is_valid() {
   Use use(*this);
   stop_caches();
   bool valid = bins_are_valid();
-  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0;
+  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, starters = 0;
   for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     for (unsigned c = 0; c < kSizeClassCount; ++c) {
       const HeapMagazine& m = cache->magazines[c];
@@ -186,6 +205,10 @@ bool PrivateHeap::is_valid() {
     bytes += run->bytes;
     valid = valid && run->heap == this && run_based_at(run->base) == run;
     if (run->use == RunUse::kLarge || run->use == RunUse::kHuge) large += run->bytes;
+    if (run->use == RunUse::kStarter) {
+      ++starters;
+      valid = valid && starter_is_valid(run);
+    }
     if (run->use != RunUse::kSpan) continue;
     ++spans;
     unsigned free_slots = 0;
@@ -201,7 +224,7 @@ bool PrivateHeap::is_valid() {
   size_t bin_spans = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
   valid = valid && runs_.is_valid(runs + 1) && cached == cached_states && bytes + coming_bytes_ + records_ == charged_ &&
-          spans == bin_spans && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
+          spans == bin_spans && starters == starters_ && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
   resume_caches();
   return valid;
 }
