@@ -110,14 +110,18 @@ enum {
   /** Mode 2 from the start, and a cache for each thread from its first call. For few busy heaps. */
   LOAM_HEAP_EAGER = 1u << 2,
   /** A block is overwritten with zeros when it is freed (not by loam_heap_destroy()). */
-  LOAM_HEAP_ZERO_ON_FREE = 1u << 3
+  LOAM_HEAP_ZERO_ON_FREE = 1u << 3,
+  /** Bits that mean nothing here: kept for loam_heap_flags(), for what a layer above wants to know
+   *  of its heaps. */
+  LOAM_HEAP_USER_FLAGS = 0x7f000000
 };
 
 /** Options of a new heap. Start from LOAM_HEAP_OPTIONS_INIT; what a later version adds is then
  *  zero. */
 typedef struct loam_heap_options {
   size_t size;     /**< sizeof(loam_heap_options): says which fields are there */
-  size_t initial;  /**< bytes set aside at creation, rounded up to pages; creation fails without */
+  size_t initial;  /**< bytes set aside at creation, rounded up to pages; creation fails without.
+                        What reaches up to `maximum` has the heap's records in it. */
   size_t maximum;  /**< 0: grows as long as the system lets it. Otherwise no more than this many
                         bytes, rounded up to pages, ever: blocks in whole pages and the heap's own
                         records. What threads cache is counted already. */
@@ -254,7 +258,10 @@ typedef struct loam_walk_entry {
   size_t uncommitted_bytes;  /**< of a region: given back */
   void* first;               /**< of a region: its first slot */
   void* last;                /**< of a region: the first address behind its slots */
-  size_t cursor[4];          /**< Loam's own; there is nothing to release when a walk is given up */
+  size_t cursor[4];          /**< Loam's own; there is nothing to release when a walk is given up.
+                                  All zero: the walk goes on behind the entry that `address`, `bytes`,
+                                  `kind` and `region` describe. A kind of a live block stands for
+                                  the others. */
 } loam_walk_entry;
 
 /** The next entry, in constant time. LOAM_NO_MORE at the end. Hold the heap's lock for a true

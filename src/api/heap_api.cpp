@@ -124,7 +124,8 @@ constexpr unsigned version_number() {
 static_assert(version_number() == LOAM_HEADER_VERSION, "loam.h and CMakeLists.txt name the same version");
 
 constexpr unsigned kKnownFlags =
-    LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE;
+    LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE |
+    LOAM_HEAP_USER_FLAGS;
 
 }  // namespace
 

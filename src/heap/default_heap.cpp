@@ -183,6 +183,39 @@ size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
   return step + entry->bytes / kGranuleBytes;
 }
 
+// The cursor behind an entry that came without one, from what else it says. False when there can be no such entry.
+bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
+  cursor[3] = entry.region;
+  const Span* span = span_at(address);
+  if (span == nullptr) {
+    // An own mapping: the table has no order, so its place has to be looked for.
+    HugeMap::Entry huge{};
+    do {
+      huge = huge_map.at(&cursor[2]);
+    } while (huge.address != 0 && huge.address != address);
+    return huge.address != 0;
+  }
+  const bool slots = span->kind == SpanKind::kSmall || span->kind == SpanKind::kMixed;
+  if (span->heap == kPrivateHeap || (!slots && span->kind != SpanKind::kLarge)) return false;
+  const size_t offset = address - span_base(span);
+  cursor[0] = span_base(span);
+  if (span->kind == SpanKind::kLarge) {
+    cursor[0] = next_run(cursor[0] + Pages(span->large.pages).bytes());
+    return offset == 0;
+  }
+  if (entry.kind == LOAM_ENTRY_REGION) {
+    cursor[1] = 1;
+    return offset == 0;
+  }
+  // The step of the slot and those that it takes; a slot of a mixed span takes one a granule.
+  const bool small = span->kind == SpanKind::kSmall;
+  const size_t unit = small ? kSizeClasses[index_of(span->size_class)].bytes : kGranuleBytes;
+  const size_t taken = small ? 1 : entry.bytes / kGranuleBytes;
+  cursor[1] = offset / unit + 1 + taken;
+  return offset % unit == 0 && taken != 0;
+}
+
 }  // namespace
 
 loam_status walk_next(loam_walk_entry* entry) {
@@ -191,6 +224,8 @@ loam_status walk_next(loam_walk_entry* entry) {
   if (entry->address != nullptr) {
     memcpy(cursor, entry->cursor, sizeof cursor);
     region = entry->region;
+    const bool none = (cursor[0] | cursor[1] | cursor[2] | cursor[3]) == 0;
+    if (none && !restore_cursor(*entry, cursor)) return LOAM_CHANGED;
   } else {
     cursor[0] = next_run(1);
     cursor[3] = SIZE_MAX;  // no region yet

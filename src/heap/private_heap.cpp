@@ -54,7 +54,14 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   starters_ = starters_made_ = 0;
   if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
   records_ = sizeof(PrivateHeap);
-  for (Pages left = Pages::covering(options.initial); left.count != 0;) {
+  Pages left = Pages::covering(options.initial);
+  if (maximum_ != 0 && left.bytes() <= maximum_) {
+    // The heap's records are a part of what was asked for, or no heap could begin at its maximum.
+    const size_t records = charged_ + (left.count / kMaxRun.count + 1) * piece_bytes(sizeof(HeapRun));
+    const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
+    if (left > room) left = room;
+  }
+  while (left.count != 0) {
     // In pieces that a run can be; each gives way from its end.
     const Pages pages = left > kMaxRun ? kMaxRun : left;
     HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));

@@ -20,6 +20,26 @@ HeapRun* run_based_at(uintptr_t base) {
   return run != nullptr && run->base == base ? run : nullptr;
 }
 
+// The cursor of an entry that came without one, from what else it says: the run that its address lies in, and the
+// step that led there. Null when no such entry can be.
+HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
+  HeapRun* run = private_run_at(entry.address);
+  if (run == nullptr) run = run_based_at(address);
+  if (run == nullptr) return nullptr;
+  const size_t offset = address - run->base;
+  cursor[2] = run->serial;
+  cursor[3] = 0;
+  if (run->use != RunUse::kSpan || entry.kind == LOAM_ENTRY_REGION) return offset == 0 ? run : nullptr;
+  if (entry.kind == LOAM_ENTRY_UNCOMMITTED) {
+    const size_t end = offset + entry.bytes;
+    cursor[3] = end / kPageBytes;
+    return end % kPageBytes == 0 && end <= run->bytes ? run : nullptr;
+  }
+  cursor[3] = kFirstSlotStep + offset / run->slot_bytes;
+  return offset % run->slot_bytes == 0 ? run : nullptr;
+}
+
 void describe_region(const HeapRun* run, loam_walk_entry* entry) {
   entry->kind = LOAM_ENTRY_REGION;
   entry->address = reinterpret_cast<void*>(run->base);
@@ -52,7 +72,9 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
     run = runs_.front();
     step = 0;
   } else {
-    run = cursor[0] == generation() ? run_based_at(cursor[1]) : nullptr;
+    run = cursor[0] == 0              ? restore_cursor(*entry, cursor)
+          : cursor[0] == generation() ? run_based_at(cursor[1])
+                                      : nullptr;
     if (run == nullptr || run->heap != this || run->serial != cursor[2]) return LOAM_CHANGED;
     step = cursor[3] + 1;
     region = entry->region;

@@ -266,7 +266,7 @@ static void fixed(void) {
   for (int i = 0; i < 1000; ++i) CHECK(loam_alloc(heap, 100) != NULL);
   CHECK(loam_validate(heap, NULL) == LOAM_OK && loam_heap_destroy(heap) == LOAM_OK);
 
-  options.flags = 1u << 30;
+  options.flags = 1u << 23;
   CHECK(loam_heap_create(&options) == NULL && loam_last_status() == LOAM_INVALID_ARGUMENT);
   options.flags = 0;
   options.size = 8;
