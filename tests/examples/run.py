@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Runs an example and compares what it prints with expected/NAME.txt.
+
+    tests/examples/run.py run NAME PROGRAM
+    tests/examples/run.py windows NAME SOURCE    compiled by mingw-w64; run if Wine is there
+
+Standard input is inputs/NAME.txt, if there is one. Exit status: 0 the same, 1 not, 77 skipped (no
+compiler for Windows).
+"""
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parent.parent / "include"
+WINDOWS_COMPILERS = ("x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-gcc-win32")
+SKIPPED = 77
+
+
+def output_of(command: list[str], name: str, **environment: str) -> str:
+    given = HERE / "inputs" / f"{name}.txt"
+    done = subprocess.run(command, input=given.read_bytes() if given.is_file() else b"",
+                          env={**os.environ, **environment}, stdout=subprocess.PIPE, timeout=100)
+    if done.returncode != 0:
+        print(done.stdout.decode(errors="replace"))
+        sys.exit(f"{name}: exit status {done.returncode}")
+    return done.stdout.decode().replace("\r\n", "\n")
+
+
+def compare(name: str, printed: str) -> None:
+    expected = (HERE / "expected" / f"{name}.txt").read_text()
+    if printed != expected:
+        sys.stdout.writelines(difflib.unified_diff(expected.splitlines(True), printed.splitlines(True),
+                                                   "expected", "printed"))
+        sys.exit(f"{name} prints something else")
+
+
+def windows(name: str, source: str) -> None:
+    compiler = next(filter(None, map(shutil.which, WINDOWS_COMPILERS)), None)
+    if compiler is None:
+        print(f"no compiler for Windows here ({' or '.join(WINDOWS_COMPILERS)}; Debian package "
+              "gcc-mingw-w64-x86-64-win32)")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory(prefix="loam-example-") as work:
+        program = Path(work) / f"{name}.exe"
+        subprocess.run([compiler, "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror",
+                        "-isystem", str(INCLUDE), source, "-o", str(program)], check=True)
+        print("compiled for Windows")
+        wine = shutil.which("wine64") or shutil.which("wine")
+        if wine is None:
+            print("not run: no Wine here")
+            return
+        compare(name, output_of([wine, str(program)], name, WINEPREFIX=str(Path(work) / "wine"),
+                                WINEDEBUG="-all", DISPLAY=""))
+
+
+def main() -> None:
+    if len(sys.argv) != 4 or sys.argv[1] not in ("run", "windows"):
+        sys.exit(__doc__)
+    verb, name, path = sys.argv[1:]
+    if verb == "run":
+        compare(name, output_of([path], name))
+    else:
+        windows(name, path)
+
+
+if __name__ == "__main__":
+    main()
