@@ -1,7 +1,7 @@
 # Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS loam loam_static EXPORT loamTargets
+install(TARGETS loam loam_static loam_headers EXPORT loamTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # The folder itself first: the targets name it, so it must be there whatever it holds.
 install(DIRECTORY DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")

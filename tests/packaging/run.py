@@ -2,14 +2,17 @@
 """Uses the library the ways its users do: find_package, pkg-config, add_subdirectory, each shared
 and static, from an installed tree that has been moved away from the sources.
 
-    tests/packaging/run.py CASE --source DIR --build DIR    CASE: find_package | pkg_config |
-                                                            add_subdirectory
+    tests/packaging/run.py CASE --source DIR --build DIR
+
+CASE: find_package, pkg_config, add_subdirectory, or headers (all are installed; each C header
+compiles alone, in every language version that it is meant for, without a warning).
 """
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,17 +40,22 @@ def install(build: Path, prefix: Path) -> Path:
     return found[0].parent
 
 
-def expect_served(program: Path, **environment: str) -> None:
-    if run(program, **environment).strip() != "served by loam":
+def expect_served(program: Path, *arguments: Path, **environment: str) -> None:
+    if run(program, *arguments, **environment).strip() != "served by loam":
         sys.exit(f"{program.name} did not say that it was served by loam")
 
 
 def build_consumer(folder: Path, *arguments: str) -> None:
     run("cmake", "-G", "Ninja", "-S", CONSUMER, "-B", folder, "-DCMAKE_BUILD_TYPE=Release",
         *arguments)
-    run("cmake", "--build", folder)
-    for name in ("shared", "static"):
+    run("cmake", "--build", folder, "--parallel", "2")
+    for name in ("shared", "static", "plain_shared", "plain_static"):
         expect_served(folder / name)
+    expect_served(folder / "host", folder / "libplugin.so")
+    for name in ("plain_shared", "plain_static", "libplugin.so"):
+        needed = run("readelf", "-dW", folder / name)
+        if "libstdc++" in needed or "libgcc_s" in needed:
+            sys.exit(f"{name}, written in C, needs a C++ run-time library")
 
 
 def find_package(source: Path, build: Path, work: Path) -> None:
@@ -66,8 +74,10 @@ def add_subdirectory(source: Path, build: Path, work: Path) -> None:
 
 
 def pkg_config(source: Path, build: Path, work: Path) -> None:
-    prefix = work / "prefix"
-    library = install(build, prefix)
+    # Moved after it was installed: the description must find its prefix from where it lies.
+    prefix = work / "moved"
+    library = prefix / install(build, work / "prefix").relative_to(work / "prefix")
+    (work / "prefix").rename(prefix)
     description = library / "pkgconfig" / "loam.pc"
     environment = {"PKG_CONFIG_PATH": str(description.parent)}
     if run("pkg-config", "--modversion", "loam", **environment).count(".") != 2:
@@ -84,8 +94,35 @@ def pkg_config(source: Path, build: Path, work: Path) -> None:
     expect_served(work / "plain_static")
 
 
+# The C headers also serve C++ programs that are older than the library itself.
+VERSIONS_OF_C_HEADERS = (("c", "c99"), ("c", "c11"), ("c", "c17"), ("c++", "c++17"), ("c++", "c++20"))
+
+
+def headers(source: Path, build: Path, work: Path) -> None:
+    """The C++ headers' own test is tests/cxx; here they only have to be there and find each other."""
+    install(build, work / "prefix")
+    include = work / "prefix" / "include"
+    installed = {str(path.relative_to(include)) for path in include.rglob("*") if path.is_file()}
+    public = source / "include"
+    expected = {str(path.relative_to(public)) for path in public.rglob("*.h*")}
+    if installed != expected or not expected:
+        sys.exit(f"headers of the sources: {sorted(expected)}; installed: {sorted(installed)}")
+    compilers = [{"c": c, "c++": cxx} for c, cxx in (("gcc", "g++"), ("clang", "clang++"))
+                 if shutil.which(c) and shutil.which(cxx)]
+    work_list = [(name, language, version) for name in sorted(installed) if name.endswith(".h")
+                 for language, version in VERSIONS_OF_C_HEADERS]
+    work_list.append(("loam/loam.hpp", "c++", "c++20"))
+    for name, language, version in work_list:
+        # Twice: include guards are part of the promise.
+        unit = work / ("alone.c" if language == "c" else "alone.cpp")
+        unit.write_text(f"#include <{name}>\n" * 2 + "int main(void) { return 0; }\n")
+        for compiler in compilers:
+            run(compiler[language], f"-std={version}", "-Wall", "-Wextra", "-Wpedantic", "-Wundef",
+                "-Werror", "-fsyntax-only", f"-I{include}", unit)
+
+
 def main() -> None:
-    cases = {case.__name__: case for case in (find_package, pkg_config, add_subdirectory)}
+    cases = {case.__name__: case for case in (find_package, pkg_config, add_subdirectory, headers)}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--source", type=Path, required=True)
