@@ -5,7 +5,10 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include <loam/stats.h>
+
 #include "heap/heap.h"
+#include "heap/stats.h"
 #include "os/os.h"
 
 namespace {
@@ -31,7 +34,19 @@ struct mallinfo2 info2() {
   return info;
 }
 
-void print(FILE* out, const char* label, size_t value) { fprintf(out, "%-28s %14zu\n", label, value); }
+// The counters of the list as elements, in the glibc shape's free places.
+void print_counters(FILE* out) {
+  stats::Values values;
+  if (!stats::read(nullptr, &values)) return;
+  fprintf(out, "<counters>\n");
+  for (unsigned i = 0; i < stats::kCounterCount; ++i) {
+    const stats::CounterInfo& counter = stats::kCounters[i];
+    if (values.of[i] == stats::kUnknown || counter.kind == stats::CounterKind::kRatio) continue;
+    fprintf(out, "<counter id=\"%s\" unit=\"%s\" value=\"%llu\"/>\n", counter.id, counter.unit,
+            static_cast<unsigned long long>(values.of[i]));
+  }
+  fprintf(out, "</counters>\n");
+}
 
 }  // namespace
 
@@ -59,22 +74,8 @@ LOAM_EXPORT int mallopt(int, int) { return 1; }
 
 LOAM_EXPORT void malloc_stats() {
   os::ErrnoGuard guard;
-  Snapshot s;
-  heap::take_snapshot(&s);
-  fprintf(stderr, "loam %s, bytes\n", LOAM_VERSION);
-  print(stderr, "live, small blocks", s.live_small_bytes);
-  print(stderr, "live, runs of pages", s.live_large_bytes);
-  print(stderr, "live, own mappings", s.live_huge_bytes);
-  print(stderr, "cached by threads", s.cached_bytes);
-  print(stderr, "free in spans", s.span_free_bytes);
-  print(stderr, "span tails", s.span_tail_bytes);
-  print(stderr, "unbacked in spans", s.unbacked_bytes);
-  print(stderr, "free pages, backed", s.dirty_bytes);
-  print(stderr, "committed address space", s.committed_bytes);
-  print(stderr, "metadata", s.metadata_bytes);
-  print(stderr, "purged since start", s.purged_bytes);
-  print(stderr, "threads with a cache", s.threads);
-  print(stderr, "page heap lock, waited", s.page_lock_contentions);
+  loam_stats_print(
+      nullptr, [](void*, const char* text, size_t length) { os::write_error(text, length); }, nullptr);
 }
 
 LOAM_EXPORT int malloc_info(int options, FILE* out) {
@@ -97,7 +98,9 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
   fprintf(out, "<system type=\"current\" size=\"%zu\"/>\n", s.used_bytes + s.dirty_bytes);
   fprintf(out, "<system type=\"max\" size=\"%zu\"/>\n", s.peak_used_bytes);
   fprintf(out, "<aspace type=\"total\" size=\"%zu\"/>\n", s.reserved_bytes);
-  fprintf(out, "</heap>\n</malloc>\n");
+  fprintf(out, "</heap>\n");
+  print_counters(out);
+  fprintf(out, "</malloc>\n");
   return 0;
 }
 

@@ -350,7 +350,10 @@ void take_snapshot(Snapshot* out) {
     s.unbacked_pages = bin.unbacked_pages;
     s.taken = bin.taken;
     s.given = bin.given;
+    s.queued = bin.queued;
     s.remote_batches = bin.remote_batches;
+    s.remote_blocks = bin.remote_blocks;
+    memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
     s.lock_acquisitions = bin.lock_acquisitions;
     s.lock_contentions = bin.lock_contentions;
     s.lock_refusals = bin.lock_refusals;
@@ -370,14 +373,12 @@ void take_snapshot(Snapshot* out) {
   out->span_free_bytes += mixed.free_bytes;
   out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   const PageStats pages = page_heap.stats();
-  const size_t in_spans =
-      out->live_small_bytes + out->cached_bytes + out->span_free_bytes + out->span_tail_bytes;
   out->used_bytes = pages.used.bytes();
-  out->live_large_bytes = out->used_bytes > in_spans ? out->used_bytes - in_spans : 0;
+  out->live_large_bytes = pages.large_pages.bytes();
   out->dirty_bytes = pages.dirty.bytes();
   out->committed_bytes = pages.committed_bytes;
   out->reserved_bytes = pages.reserved_bytes;
-  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes();
+  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes() + sampler.table_bytes();
   out->peak_used_bytes = pages.peak_used.bytes();
   out->largest_free_bytes = pages.longest_backed_run_bytes;
   out->purge_calls = pages.purge_calls;

@@ -27,6 +27,16 @@ class HeapRegistry {
     Lock lock(mutex_);
     for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) visit(heap);
   }
+  /// As for_each(), with the heap at `index` alone. False when there are not so many.
+  template <class Visit>
+  [[nodiscard]] bool at(unsigned index, Visit visit) {
+    Lock lock(mutex_);
+    PrivateHeap* heap = heaps_.front();
+    while (heap != nullptr && index-- != 0) heap = List<PrivateHeap>::next(heap);
+    if (heap != nullptr) visit(heap);
+    return heap != nullptr;
+  }
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] size_t count() const { return count_.load(std::memory_order_relaxed); }
 
   /// The calling thread's table of caches; null when it can have none.

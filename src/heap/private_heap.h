@@ -50,6 +50,16 @@ struct HeapFigures {
   size_t caches;
 };
 
+/// What counters say of a heap (stats.h).
+struct HeapReading {
+  struct Class {
+    size_t spans, free_slots, cached, in_starters;
+    uint64_t taken, given;
+  } classes[kSizeClassCount];
+  size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, starters;
+  uint64_t lock_acquisitions, lock_contentions, lock_refusals;
+};
+
 class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
  public:
   static constexpr unsigned kNameBytes = 32;
@@ -98,6 +108,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
   [[nodiscard]] HeapFigures figures();
+  /// Does not wait for who holds loam_lock(). A heap without locks is read as it stands.
+  void read(HeapReading* out) LOAM_NO_THREAD_SAFETY_ANALYSIS;
 
   [[nodiscard]] loam_status set_mode(int mode);
   [[nodiscard]] int mode() const { return mode_.load(std::memory_order_relaxed); }

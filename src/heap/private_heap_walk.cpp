@@ -191,6 +191,39 @@ HeapFigures PrivateHeap::figures() {
   return f;
 }
 
+void PrivateHeap::read(HeapReading* out) {
+  *out = HeapReading{};
+  const bool locked = !unsynchronized();
+  if (locked) mutex_.lock();
+  const bool running = locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches rest already
+  if (running) stop_caches();
+  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    for (unsigned c = 1; c < kSizeClassCount; ++c) out->classes[c].cached += cache->magazines[c].held();
+  }
+  if (running) resume_caches();
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const HeapBin* bin = bin_of(c);
+    if (bin == nullptr) continue;
+    HeapReading::Class& to = out->classes[c];
+    to.spans = bin->spans;
+    to.free_slots = bin->free_slots;
+    to.in_starters = bin->in_starters;
+    to.taken = bin->taken;
+    to.given = bin->given;
+  }
+  out->charged = charged_;
+  out->records = records_;
+  out->set_aside = set_aside_;
+  out->large_bytes = large_bytes_;
+  out->large_blocks = large_taken_ - large_given_;
+  out->unbacked_pages = unbacked_pages_;
+  out->starters = starters_;
+  out->lock_acquisitions = mutex_.acquisitions();
+  out->lock_contentions = mutex_.contentions();
+  out->lock_refusals = mutex_.refusals();
+  if (locked) mutex_.unlock();
+}
+
 Pages PrivateHeap::compact(size_t* largest) {
   Use use(*this);
   reclaim();

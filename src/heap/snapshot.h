@@ -21,7 +21,10 @@ struct ClassSnapshot {
   size_t unbacked_pages;
   uint64_t taken;
   uint64_t given;
+  size_t queued;  ///< of the cached ones: in the remote queue
   uint64_t remote_batches;
+  uint64_t remote_blocks;
+  uint32_t occupancy[8];  ///< spans by used share; full ones are in none
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   uint64_t lock_refusals;
@@ -30,7 +33,7 @@ struct ClassSnapshot {
 struct Snapshot {
   ClassSnapshot classes[kSizeClassCount];
   size_t live_small_bytes;
-  size_t live_large_bytes;  ///< runs of pages, whole pages counted
+  size_t live_large_bytes;  ///< runs of pages, whole pages counted; of private heaps too
   size_t live_huge_bytes;   ///< own mappings
   size_t huge_blocks;
   size_t cached_bytes;

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -116,6 +117,14 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   ErrnoGuard guard;
   void* p = mremap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
   return p == MAP_FAILED ? nullptr : p;
+}
+
+void count_faults(uint64_t* minor, uint64_t* major) {
+  ErrnoGuard guard;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  *minor = static_cast<uint64_t>(usage.ru_minflt);
+  *major = static_cast<uint64_t>(usage.ru_majflt);
 }
 
 uint64_t now_coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }

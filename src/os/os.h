@@ -65,6 +65,9 @@ void yield();
 [[nodiscard]] bool start_thread(void (*body)());
 void sleep_ms(unsigned ms);
 
+/// Page faults of the process so far: served from memory, and from a disk.
+void count_faults(uint64_t* minor, uint64_t* major);
+
 /// Runs `callback(argument)` when a thread that called arm_thread_exit(argument) ends.
 [[nodiscard]] bool register_thread_exit(void (*callback)(void*));
 void arm_thread_exit(void* argument);

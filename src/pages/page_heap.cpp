@@ -433,6 +433,25 @@ PageStats PageHeap::stats() {
   return s;
 }
 
+void PageHeap::count_runs(RunCounts* out) {
+  Lock lock(mutex_);
+  *out = RunCounts{};
+  for (const Region* region = regions_; region != nullptr; region = region->next) {
+    for (uint32_t i = 0; i < region->extent_count; ++i) {
+      const Extent& extent = region->extents[i];
+      out->uncommitted += extent.committed_blocks < extent.block_count;
+      for (uint32_t b = extent.first_block; b < extent.first_block + extent.committed_blocks; ++b) {
+        const Block& block = region->blocks[b];
+        if (block.free_pages == 0) continue;
+        PageBits clean = block.free;
+        for (unsigned w = 0; w < PageBits::kWords; ++w) clean.words[w] &= ~block.backed.words[w];
+        both(block.free, block.backed).for_each_run([&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
+        clean.for_each_run([&](unsigned, unsigned n) { ++out->clean[highest_bit(n)]; });
+      }
+    }
+  }
+}
+
 bool PageHeap::block_is_valid(const Block* block) const {
   const PageBits dirty = both(block->free, block->backed);
   if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;

@@ -95,6 +95,16 @@ class PageHeap {
   [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] PageStats stats();
+
+  /// Free runs inside blocks, [k]: of 2^k to 2^(k+1) - 1 pages.
+  struct RunCounts {
+    static constexpr unsigned kBins = 10;
+    uint64_t dirty[kBins];
+    uint64_t clean[kBins];
+    uint64_t uncommitted;  ///< extents that were not committed to their end
+  };
+  /// O(blocks), some 100 ns each that is not full.
+  void count_runs(RunCounts* out);
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] bool is_valid();
 

@@ -1,7 +1,7 @@
 // How often threads collided on the heap's locks.
 //
-// From the allocator's own counters where it has them: jemalloc counts the waits on each of its
-// mutexes. Otherwise from the kernel: a thread that has to wait for a lock sleeps in a futex, which
+// From the allocator's own counters where it has them: Loam counts the waits on each of its locks,
+// and jemalloc on each of its mutexes. Otherwise from the kernel: a thread that has to wait for a lock sleeps in a futex, which
 // is a voluntary context switch; experiments subtract none of their own, since their threads do
 // nothing but allocate between two barriers. Locks that only spin are not seen that way.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "../../../include/loam/stats.h"
 #include "allocator.h"
 #include "system.h"
 
@@ -18,19 +19,26 @@ namespace lab {
 
 class LockCounter {
  public:
-  LockCounter() : mallctl_(find_function<Mallctl>("mallctl")) {
+  LockCounter()
+      : loam_(find_function<LoamStats>("loam_stats")), mallctl_(find_function<Mallctl>("mallctl")) {
+    if (loam_) mallctl_ = nullptr;
     uint64_t ignored = 0;
     if (mallctl_ && !read("stats.mutexes.ctl.num_wait", ignored)) mallctl_ = nullptr;
   }
 
   std::string_view source() const {
-    return mallctl_ ? "jemalloc mutex waits" : "voluntary context switches";
+    return loam_ ? "Loam lock waits" : mallctl_ ? "jemalloc mutex waits" : "voluntary context switches";
   }
   // Does the allocator count? If not, the threads' own context switches are to be used.
-  bool counts() const { return mallctl_ != nullptr; }
+  bool counts() const { return loam_ != nullptr || mallctl_ != nullptr; }
 
   // Collisions since the process began. Only if counts().
   uint64_t collisions() const {
+    if (loam_) {
+      struct loam_stats stats = {};
+      stats.size = sizeof stats;
+      return loam_(nullptr, &stats) == LOAM_OK ? stats.lock_contentions : 0;
+    }
     uint64_t epoch = 1, sum = 0;
     mallctl_("epoch", nullptr, nullptr, &epoch, sizeof epoch);  // refreshes the statistics
     for (const char* name :
@@ -50,6 +58,7 @@ class LockCounter {
   }
 
  private:
+  using LoamStats = loam_status (*)(loam_heap*, struct loam_stats*);
   using Mallctl = int (*)(const char*, void*, size_t*, void*, size_t);
 
   bool read(const char* name, uint64_t& value) const {
@@ -68,6 +77,7 @@ class LockCounter {
     return read(name, value) ? value : 0;
   }
 
+  LoamStats loam_;
   Mallctl mallctl_;
 };
 

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What a reader in another process finds equals what the program itself says.
+
+    test_reader.py TARGET [NAME ...]             runs the tests, or those named
+    test_reader.py TARGET --write FOLDER         writes the golden images and what is to be found in them
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+import reader  # noqa: E402  beside this file
+
+GOLDEN = ROOT / "formats" / "golden"
+TARGET = None
+
+
+class Target:
+    def __init__(self, mode, **environment):
+        self.process = subprocess.Popen([TARGET, mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=os.environ | environment)
+        text = b""
+        while not text.endswith(b"ready\n"):
+            line = self.process.stdout.readline()
+            assert line, "the target ended"
+            text += line
+        self.says = json.loads(text.removesuffix(b"ready\n"))
+        self.memory = reader.Process(self.process.pid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+        self.process.stdout.close()
+        os.close(self.memory.memory)
+
+
+def trimmed(bins):
+    bins = list(bins)
+    while bins and bins[-1] == 0:
+        bins.pop()
+    return bins
+
+
+# Reading takes locks itself, and faults are the system's.
+MOVED_BY_READING = {"lock_acquisitions", "minor_faults", "major_faults"}
+
+
+class ReaderTest(unittest.TestCase):
+    def compare(self, found, says):
+        for name, value in found["counters"].items():
+            if name not in MOVED_BY_READING:
+                self.assertEqual(says["counters"][name], value, name)
+        for mine, theirs in zip(found["classes"], says["classes"], strict=True):
+            for name, value in mine.items():
+                value = trimmed(value) if name == "occupancy" else value
+                self.assertEqual(theirs[name], value, f"{name} of {mine['class_bytes']} bytes")
+        for name, bins in found["histograms"].items():
+            self.assertEqual(says["histograms"][name], trimmed(bins), name)
+        locks = {lock["name"]: lock for lock in says["locks"]}
+        for name, lock in found["locks"].items():
+            self.assertEqual(locks[name]["lock_waited"], lock["lock_waited"], name)
+
+    def check_identity(self, v):
+        self.assertEqual(v["committed_bytes"], v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
+                         + v["span_tail_bytes"] + v["set_aside_bytes"] + v["free_run_bytes"] + v["metadata_bytes"])
+        self.assertEqual(v["used_bytes"], v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"]
+                         + v["span_tail_bytes"] + v["set_aside_bytes"])
+        self.assertEqual(v["backed_bytes"], v["committed_bytes"] - v["purged_bytes"])
+
+    def quiescent(self, mode, **environment):
+        with Target(mode, **environment) as target:
+            found = reader.read(target.memory)
+            self.compare(found, target.says)
+            self.check_identity(found["counters"])
+            self.check_identity(target.says["counters"])
+            return found["counters"], target.says
+
+    def test_an_idle_process_is_read_exactly(self):
+        self.quiescent("idle")
+
+    def test_after_a_busy_phase_every_figure_agrees(self):
+        found, _ = self.quiescent("busy")
+        self.assertGreater(found["live_large_bytes"], 0)
+        self.assertGreater(found["live_huge_bytes"], 0)
+        self.assertGreater(found["set_aside_bytes"] + found["private_records_bytes"], 0)
+        self.assertNotIn("allocs", found)
+
+    def test_sampling_counts_every_call(self):
+        found, says = self.quiescent("busy", LOAM_SAMPLE="10")
+        private = says["heaps"][0]["counters"]["live_blocks"]
+        self.assertEqual(found["allocs"] - found["frees"], found["live_blocks"] - private + 1)  # its large block
+        self.assertGreater(found["cached_allocs"], found["allocs"] // 4)
+        self.assertAlmostEqual(found["timed_allocs"], found["allocs"] / 10, delta=found["allocs"] / 50)
+
+    def test_without_sampling_it_says_unknown(self):
+        _, says = self.quiescent("idle")
+        for name in ("allocs", "frees", "small_rounding_bytes", "alloc_rate"):
+            self.assertIsNone(says["counters"][name], name)
+        self.assertIsNone(says["histograms"]["alloc_time"])
+
+    def test_under_load_records_are_right_in_themselves(self):
+        with Target("load") as target:
+            before = reader.read(target.memory)["counters"]
+            for _ in range(20):
+                v = reader.read(target.memory)["counters"]
+                self.assertGreaterEqual(v["cache_misses"] + v["cache_repeats"],
+                                        before["cache_misses"])  # counters only grow, torn or not
+                self.assertLessEqual(v["dirty_bytes"], v["free_run_bytes"] + (4 << 20))
+                # The sum is off by what changed while it was read: a few blocks a thread.
+                total = (v["live_bytes"] + v["cached_bytes"] + v["span_free_bytes"] + v["span_tail_bytes"]
+                         + v["set_aside_bytes"] + v["free_run_bytes"] + v["metadata_bytes"])
+                self.assertAlmostEqual(total, v["committed_bytes"], delta=4 << 20)
+                before = v
+
+    def test_a_reader_survives_a_target_that_dies(self):
+        target = Target("load")
+        target.process.kill()
+        target.process.wait()
+        with self.assertRaises((reader.Unreadable, AssertionError, OSError)):
+            reader.read(target.memory)
+        target.__exit__()
+
+    def test_resident_is_at_most_backed(self):
+        with Target("busy") as target:
+            v = reader.read(target.memory)["counters"]
+            resident = 0
+            with open(f"/proc/{target.process.pid}/statm") as statm:
+                resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+            program = 6 << 20  # its own text, stacks and libraries; huge blocks were never touched
+            self.assertLess(resident, v["backed_bytes"] - v["live_huge_bytes"] + program)
+            # It touched all it was given, but for the large blocks' tails and the private heap.
+            self.assertGreater(resident, (v["backed_bytes"] - v["live_huge_bytes"]) // 2)
+
+    def test_golden_images(self):
+        images = sorted(GOLDEN.glob("*.image"))
+        self.assertGreaterEqual(len(images), 2)
+        for image in images:
+            with self.subTest(image.name):
+                found = reader.read(reader.Image(image))
+                self.compare(found, json.loads(image.with_suffix(".json").read_text()))
+
+
+def write(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, environment in (("idle", {}), ("busy", {"LOAM_SAMPLE": "10"})):
+        with Target(name, **environment) as target:
+            reader.read(target.memory)
+            directory = reader.Directory(target.memory)
+            pieces = {a: d for a, d in target.memory.pieces.items()}
+            reader.write_image(folder / f"{name}.image", pieces, directory.address, target.process.pid,
+                               time.time_ns())
+            for moved in ("minor_faults", "major_faults", "lock_acquisitions"):
+                target.says["counters"].pop(moved)
+            (folder / f"{name}.json").write_text(json.dumps(target.says, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    TARGET = sys.argv.pop(1)
+    if sys.argv[1:2] == ["--write"]:
+        write(Path(sys.argv[2]))
+    else:
+        unittest.main()

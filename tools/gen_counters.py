@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
+table in src/heap/counter_list.h, and the tables of docs/counters.md.
+
+    tools/gen_counters.py           writes the three
+    tools/gen_counters.py --check   exits with 1 if one is stale
+"""
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KEYS = {"id", "unit", "kind", "scope", "source", "meaning", "derive", "perfmon", "openmetrics", "in_process"}
+KINDS, SCOPES = ["gauge", "counter", "ratio"], ["process", "heap", "class", "lock"]
+SOURCES = ["live", "sampling", "system"]
+PERFMON = 24  # the counters of Perfmon's Heap object
+
+
+def load():
+    declared = tomllib.loads((ROOT / "formats/counters.toml").read_text())
+    errors, ids = [], set()
+    for counter in declared["counter"] + declared["histogram"]:
+        name = counter.get("id", "?")
+        counter.setdefault("source", "live")
+        counter.setdefault("kind", "histogram")
+        if unknown := counter.keys() - KEYS:
+            errors.append(f"{name}: unknown keys {sorted(unknown)}")
+        if name in ids or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            errors.append(f"{name}: declared twice, or no id")
+        ids.add(name)
+        if (counter["kind"] not in KINDS + ["histogram"] or counter["scope"] not in SCOPES
+                or counter["source"] not in SOURCES):
+            errors.append(f"{name}: kind, scope or source is none of the declared ones")
+    perfmon = [counter["perfmon"] for counter in declared["counter"] if "perfmon" in counter]
+    if len(perfmon) != PERFMON or len(set(perfmon)) != PERFMON:
+        errors.append(f"{len(set(perfmon))} of Perfmon's {PERFMON} counters are there")
+    if errors:
+        sys.exit("formats/counters.toml:\n" + "\n".join(errors))
+    return declared
+
+
+def camel(name):
+    return "k" + "".join(part.capitalize() for part in name.split("_"))
+
+
+def members(declared, scopes):
+    return [counter for counter in declared["counter"]
+            if counter["scope"] in scopes and counter.get("in_process", True)]
+
+
+def struct_fields(counters, drop=""):
+    lines = []
+    for counter in counters:
+        note = "" if counter["source"] != "sampling" else " [sampling]"
+        kind = "double" if counter["kind"] == "ratio" else "uint64_t"
+        lines.append(f"  /** {counter['unit']}: {counter['meaning']}{note} */")
+        lines.append(f"  {kind} {counter['id'].removeprefix(drop)};")
+    return "\n".join(lines)
+
+
+def list_header(declared):
+    rows = []
+    for counter in declared["counter"]:
+        inside = "true" if counter.get("in_process", True) else "false"
+        rows.append(f'    {{"{counter["id"]}", "{counter["unit"]}",\n     "{counter["meaning"]}",\n'
+                    f'     CounterKind::{camel(counter["kind"])}, CounterScope::{camel(counter["scope"])}, '
+                    f'CounterSource::{camel(counter["source"])}, {inside}}},')
+    names = "\n".join(f"  {camel(counter['id'])}," for counter in declared["counter"])
+    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+#pragma once
+
+#include "base/config.h"
+
+namespace loam::stats {{
+
+enum class CounterKind : uint8_t {{ kGauge, kCounter, kRatio }};
+enum class CounterScope : uint8_t {{ kProcess, kHeap, kClass, kLock }};
+enum class CounterSource : uint8_t {{ kLive, kSampling, kSystem }};
+
+struct CounterInfo {{
+  const char* id;
+  const char* unit;
+  const char* meaning;
+  CounterKind kind;
+  CounterScope scope;
+  CounterSource source;
+  bool in_process;  ///< loam_stats() has it; otherwise only other processes can tell
+}};
+
+/// The counters in the order of the list.
+enum CounterId : unsigned {{
+{names}
+  kCounterCount
+}};
+
+// clang-format off
+inline constexpr CounterInfo kCounters[kCounterCount] = {{
+{chr(10).join(rows)}
+}};
+// clang-format on
+
+}}  // namespace loam::stats
+"""
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def tables(declared):
+    text = []
+    for title, scopes in (("Of a heap, and of the process as the sum", ["heap"]),
+                          ("Of the process", ["process"]), ("Of a size class", ["class"]),
+                          ("Of a lock", ["lock"])):
+        text.append(f"\n### {title}\n\n| Counter | Unit | Meaning |\n|---|---|---|")
+        for counter in declared["counter"]:
+            if counter["scope"] in scopes:
+                mark = {"live": "", "sampling": " *(sampling)*", "system": " *(system)*"}[counter["source"]]
+                total = ", grows" if counter["kind"] == "counter" else ""
+                text.append(f"| `{counter['id']}` | {counter['unit']}{total} | {cell(counter['meaning'])}{mark} |")
+    text.append("\n### Distributions\n\n| Name | Unit | Meaning |\n|---|---|---|")
+    for counter in declared["histogram"]:
+        mark = " *(sampling)*" if counter["source"] == "sampling" else ""
+        text.append(f"| `{counter['id']}` | {counter['unit']} | {cell(counter['meaning'])}{mark} |")
+    text.append("\n### Perfmon's Heap object\n\n| Perfmon | Here |\n|---|---|")
+    for counter in declared["counter"]:
+        if "perfmon" in counter:
+            rate = ", per second" if counter["kind"] == "counter" else ""
+            text.append(f"| {counter['perfmon']} | `{counter['id']}`{rate} |")
+    return "\n".join(text) + "\n\n"
+
+
+def between(path, begin, end, new):
+    text = (ROOT / path).read_text()
+    start, stop = text.index(begin) + len(begin), text.index(end)
+    return text[:start] + new + text[stop:]
+
+
+def render():
+    declared = load()
+    fields = "\n" + struct_fields(members(declared, ["heap", "process"])) + "\n  "
+    header = between("include/loam/stats.h", "/* generated: heap and process */", "/* end: heap and process */",
+                     fields)
+    (class_begin, class_end) = "/* generated: class */", "/* end: class */"
+    start, stop = header.index(class_begin) + len(class_begin), header.index(class_end)
+    fields = "\n" + struct_fields(members(declared, ["class"]), "class_") + "\n  "
+    header = header[:start] + fields + header[stop:]
+    return {"include/loam/stats.h": header, "src/heap/counter_list.h": list_header(declared),
+            "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
+                                        "<!-- end -->", tables(declared))}
+
+
+def main():
+    stale = 0
+    for path, text in render().items():
+        target = ROOT / path
+        if target.exists() and target.read_text() == text:
+            continue
+        if sys.argv[1:] == ["--check"]:
+            print(f"{path} is stale: run tools/gen_counters.py", file=sys.stderr)
+            stale = 1
+        else:
+            target.write_text(text)
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
