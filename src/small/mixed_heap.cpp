@@ -1,5 +1,6 @@
 #include "small/mixed_heap.h"
 
+#include "base/cpu.h"
 #include "map/metadata.h"
 #include "os/os.h"
 
@@ -265,7 +266,21 @@ void MixedHeap::give_one(void* pointer) {
 }
 
 void MixedHeap::give(void* const* pointers, unsigned count) {
+  // A free at random misses the cache twice, at the record and at the tables: all misses at once, not one after
+  // the other.
+  for (unsigned i = 0; i < count; ++i) {
+    prefetch_for_write(span_at(reinterpret_cast<uintptr_t>(pointers[i])));
+  }
   Lock lock(mutex_);
+  for (unsigned i = 0; i < count; ++i) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(pointers[i]);
+    const Span* span = span_at(address);
+    if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kMixed)) continue;
+    const Tables t(span);
+    const unsigned word = static_cast<unsigned>((address - span_base(span)) >> (kGranuleShift + 6));
+    prefetch_for_write(&t.free[word]);
+    if (span->page_count != 1) prefetch_for_write(&t.start[word]);  // else in the same line
+  }
   for (unsigned i = 0; i < count; ++i) give_one(pointers[i]);
 }
 
