@@ -22,7 +22,7 @@
 // the states, its class; its other granules have kSlotFree and a clear bit, so no pointer to them is taken for a
 // block. Its size class is 0, and magazines of class 0 never have room: caches pass it by.
 //
-//   record:  | header 96 B | free bits, 8 B each 64 slots | states, 1 or 2 B a slot |
+//   record:  | header 96 B | states, 1 or 2 B a slot | free bits, 8 B each 64 slots | classes of a starter page |
 #pragma once
 
 #include "map/page_map.h"
@@ -62,20 +62,24 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   size_t bytes;      ///< of the pages or the mapping
   size_t requested;  ///< kLarge, kHuge: bytes that were asked for
 
-  [[nodiscard]] unsigned words() const { return (slots + 63u) / 64; }
-  [[nodiscard]] uint64_t* free_bits() { return reinterpret_cast<uint64_t*>(this + 1); }
-  [[nodiscard]] const uint64_t* free_bits() const { return reinterpret_cast<const uint64_t*>(this + 1); }
-  [[nodiscard]] LOAM_INLINE uint8_t* states() {
-    return reinterpret_cast<uint8_t*>(this + 1) + ((slots + 63u) / 64) * sizeof(uint64_t);
+  [[nodiscard]] static size_t state_bytes(unsigned slots, bool exact) {
+    return round_up(size_t{slots} << unsigned(exact), sizeof(uint64_t));
   }
+  [[nodiscard]] uint64_t* free_bits() {
+    return reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(this + 1) + state_bytes(slots, exact));
+  }
+  /// First, so that the fast paths compute no offset.
+  [[nodiscard]] LOAM_INLINE uint8_t* states() { return reinterpret_cast<uint8_t*>(this + 1); }
   [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
   [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + slot * slot_bytes); }
 
   /// Starter pages: the class of the block that begins in a granule.
-  [[nodiscard]] uint8_t& class_of(size_t granule) { return states()[(size_t{slots} << unsigned(exact)) + granule]; }
+  [[nodiscard]] uint8_t& class_of(size_t granule) {
+    return reinterpret_cast<uint8_t*>(free_bits() + (slots + 63u) / 64)[granule];
+  }
 
   [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact, bool classes = false) {
-    return sizeof(HeapRun) + (slots + 63u) / 64 * sizeof(uint64_t) + (size_t{slots} << unsigned(exact)) +
+    return sizeof(HeapRun) + state_bytes(slots, exact) + (slots + 63u) / 64 * sizeof(uint64_t) +
            (classes ? slots : 0);
   }
   [[nodiscard]] size_t record_bytes() const { return record_bytes(slots, exact, use == RunUse::kStarter); }

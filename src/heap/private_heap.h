@@ -310,13 +310,14 @@ LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, HeapRun* run, void* 
   HeapCache* cache = place.cache;
   HeapMagazine& m = cache->magazines[run->size_class];
   CacheSlot* head = m.head;
-  uint8_t* state = run->state_of(slot);
-  if (LOAM_UNLIKELY(head == m.end || load_state(state, cache->exact) < kSlotLive)) {
+  const bool exact = cache->exact;
+  uint8_t* state = run->states() + (slot << unsigned(exact));
+  // A heap that clears what is freed does so on the slow path: a call here would cost everybody registers.
+  if (LOAM_UNLIKELY(head == m.end || cache->zero_on_free || load_state(state, exact) < kSlotLive)) {
     thread->leave();
     return false;
   }
-  if (LOAM_UNLIKELY(cache->zero_on_free)) __builtin_memset(block, 0, run->slot_bytes);
-  store_state(state, cache->exact, kSlotCached);
+  store_state(state, exact, kSlotCached);
   *head = CacheSlot{block, state};
   std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: stored before it is covered
   m.head = head + 1;
