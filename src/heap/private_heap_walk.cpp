@@ -20,26 +20,6 @@ HeapRun* run_based_at(uintptr_t base) {
   return run != nullptr && run->base == base ? run : nullptr;
 }
 
-// The cursor of an entry that came without one, from what else it says: the run that its address lies in, and the
-// step that led there. Null when no such entry can be.
-HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
-  HeapRun* run = private_run_at(entry.address);
-  if (run == nullptr) run = run_based_at(address);
-  if (run == nullptr) return nullptr;
-  const size_t offset = address - run->base;
-  cursor[2] = run->serial;
-  cursor[3] = 0;
-  if (run->use != RunUse::kSpan || entry.kind == LOAM_ENTRY_REGION) return offset == 0 ? run : nullptr;
-  if (entry.kind == LOAM_ENTRY_UNCOMMITTED) {
-    const size_t end = offset + entry.bytes;
-    cursor[3] = end / kPageBytes;
-    return end % kPageBytes == 0 && end <= run->bytes ? run : nullptr;
-  }
-  cursor[3] = kFirstSlotStep + offset / run->slot_bytes;
-  return offset % run->slot_bytes == 0 ? run : nullptr;
-}
-
 void describe_region(const HeapRun* run, loam_walk_entry* entry) {
   entry->kind = LOAM_ENTRY_REGION;
   entry->address = reinterpret_cast<void*>(run->base);
@@ -58,6 +38,28 @@ size_t starter_stretch(HeapRun* run, size_t granule) {
   while (end < run->slots && ((run->free_bits()[end / 64] >> (end % 64)) & 1) != 0) ++end;
   // Never nothing, so that a walk always moves on.
   return (end == granule ? 1 : end - granule) * run->slot_bytes;
+}
+
+// The cursor of an entry that came without one, from what else it says: the run that its address lies in, and the
+// step that led there. Null when no such entry can be.
+HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
+  HeapRun* run = private_run_at(entry.address);
+  if (run == nullptr) run = run_based_at(address);
+  if (run == nullptr) return nullptr;
+  const size_t offset = address - run->base;
+  cursor[2] = run->serial;
+  cursor[3] = 0;
+  if (run->slots == 0 || entry.kind == LOAM_ENTRY_REGION) return offset == 0 ? run : nullptr;
+  if (entry.kind == LOAM_ENTRY_UNCOMMITTED) {
+    const size_t end = offset + entry.bytes;
+    cursor[3] = end / kPageBytes;
+    return end % kPageBytes == 0 && end <= run->bytes ? run : nullptr;
+  }
+  const size_t slot = offset / run->slot_bytes;
+  cursor[3] = kFirstSlotStep + slot;
+  if (run->use == RunUse::kStarter) cursor[3] += starter_stretch(run, slot) / run->slot_bytes - 1;
+  return offset % run->slot_bytes == 0 ? run : nullptr;
 }
 
 }  // namespace
