@@ -189,7 +189,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     return;
   }
   __atomic_store_n(&repeated_, repeated_ + (kRepeats - repeats_), __ATOMIC_RELAXED);
-  repeats_ = kRepeats;
+  __atomic_store_n(&repeats_, kRepeats, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
   disarm(size_class);
@@ -291,7 +291,8 @@ bool ThreadCache::attend() {
 void ThreadCache::flush_all(SmallHeap::Wait wait) {
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
-    if (m.head == nullptr) m.head = m.base;  // a fork() caught its thread between two arrays
+    // A fork() caught its thread between two arrays. (A class without one stays as it is.)
+    if (m.head == nullptr && m.base != nullptr) __atomic_store_n(&m.head, m.base, __ATOMIC_RELAXED);
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
     disarm(c);
     if (LOAM_UNLIKELY(always_armed)) arm(m);

@@ -25,11 +25,7 @@ using test::expect_equations;
 using test::Random;
 using test::snapshot;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr size_t kLive = size_t{1} << 20;
-#else
 constexpr size_t kLive = size_t{2} << 20;
-#endif
 
 bool is_guest(const void* block) { return class_at(block) == kMixedClass; }
 
@@ -66,7 +62,7 @@ class MixedSpans : public testing::Test {
   void make_guests() {
     fill(200, 240);
     thin();
-    fill(50, 64, kLive / 4);
+    fill(50, 64, kLive / 2);
     ASSERT_GT(snapshot()->mixed_spans, 0u);
   }
   std::vector<void*> guests() {
@@ -133,9 +129,9 @@ TEST_F(MixedSpans, GuestsTellTheirSizeAndAreResized) {
 TEST_F(MixedSpans, AlignedAndZeroedBlocksKeepTheirPromises) {
   LOAM_TRACE_SEED(random);
   make_guests();
-  fill(8, 1024, kLive / 2);
+  fill(8, 1024, kLive * 3 / 4);
   unsigned guest_blocks = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     const size_t alignment = size_t{16} << random.below(7);  // to 1024
     const size_t bytes = 1 + random.below(1024);
     void* block = random.chance(30) ? heap::allocate_zeroed(bytes) : heap::allocate_aligned(alignment, bytes);
