@@ -26,11 +26,13 @@
 #include "loam/block_source.hpp"
 #include "loam/detail/config.hpp"
 #include "loam/loam.h"
+#include "loam/stats.h"
 
 namespace loam {
 
 using heap_entry = loam_walk_entry;
 using heap_summary = loam_heap_summary;
+using heap_stats = struct ::loam_stats;
 
 /// A refusal that is the caller's mistake (a block of another heap, an argument that no call
 /// serves). Want of memory is std::bad_alloc. Without exceptions both end the program with a
@@ -244,6 +246,13 @@ class heap_ref {
     loam_summary(heap_, &s);
     return s;
   }
+  /// All counters of the heap, by the names of docs/counters.md; zeros for an empty one.
+  [[nodiscard]] heap_stats stats() const noexcept {
+    heap_stats s{};
+    s.size = sizeof s;
+    if (heap_ != nullptr) ::loam_stats(heap_, &s);
+    return s;
+  }
   /// As given at creation; "" if none.
   [[nodiscard]] const char* name() const noexcept {
     const char* name = loam_heap_name(heap_);
@@ -311,6 +320,14 @@ class heap_ref {
 /// The heap that the live block belongs to; an empty one if it is none.
 [[nodiscard]] inline heap_ref heap_of(const void* block) noexcept {
   return heap_ref(loam_heap_of(block));
+}
+
+/// All counters of the process, all heaps together.
+[[nodiscard]] inline heap_stats process_stats() noexcept {
+  heap_stats s{};
+  s.size = sizeof s;
+  ::loam_stats(nullptr, &s);
+  return s;
 }
 
 /// trim() of every heap of the process.

@@ -164,6 +164,21 @@ TEST(Heap, SummaryCompactModeAndThreshold) {
   trim_all();
 }
 
+TEST(Heap, Counts) {
+  heap h;
+  const uint64_t process = process_stats().live_blocks;
+  void* p = h.allocate(1000);
+  void* q = h.allocate(100'000);
+  EXPECT_EQ(h.stats().live_blocks, 2u);
+  EXPECT_EQ(h.stats().live_large_blocks, 1u);
+  EXPECT_GE(h.stats().live_bytes, 101'000u);
+  EXPECT_EQ(process_stats().live_blocks, process + 2);
+  h.deallocate(p);
+  h.deallocate(q);
+  EXPECT_EQ(h.stats().live_blocks, 0u);
+  EXPECT_EQ(heap(nullptr).stats().live_blocks, 0u);
+}
+
 TEST(Heap, TheDefaultHeapIsMallocs) {
   void* p = std::malloc(100);
   EXPECT_EQ(heap_of(p), default_heap());
