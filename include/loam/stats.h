@@ -9,6 +9,11 @@
 #include "loam.h"
 
 #ifdef __cplusplus
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+/* A function and a struct of one name, as stat() has them: GCC says that one hides the other's constructor. */
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 extern "C" {
 #endif
 
@@ -259,6 +264,9 @@ LOAM_API loam_status loam_stats_print(loam_heap* heap, loam_stats_writer writer,
 
 #ifdef __cplusplus
 }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #endif
 
 #endif
