@@ -16,7 +16,7 @@ test: BUILD_TESTS := ON
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
+.PHONY: ageing help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
 	peers bench install format clean
 
 help: ## Show this list
@@ -71,6 +71,9 @@ peers: setup-build ## Build newer allocators from the registries' source package
 bench: build ## Run the paired benchmark against every allocator here
 	@cmake --build build/cmake --parallel $(JOBS) --target bench
 	@bench/run
+
+ageing: build ## A hundred rounds of every workload: does time or memory grow? About half an hour
+	@bench/ageing
 
 install: build ## Install the library (DESTDIR and PREFIX as usual)
 	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)

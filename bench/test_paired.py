@@ -17,7 +17,7 @@ from paired import checks, curves, extract, gates, machine, ratios, report, resu
 from paired import sweeps
 from paired.allocators import Allocator
 from paired.errors import UsageError
-from paired.trial import Case, Outcome, TrialFailed
+from paired.trial import Case, Outcome, TrialFailed, TrialTooLong
 
 
 def script(name):
@@ -194,6 +194,35 @@ class ScheduleTests(unittest.TestCase):
         )
         self.assertEqual(verdict.peer, "small")
 
+    def test_a_step_that_a_peer_runs_past_leaves_the_peer_its_other_steps(self):
+        class Slow(FakeRunner):
+            def run(self, case, allocator, padding):
+                if case.timeout == 25 and allocator.name == "slow":
+                    self.order.append("too long")
+                    raise TrialTooLong("ran past its limit of 25 s")
+                return super().run(case, allocator, padding)
+
+        gate = gates.Gate(
+            "sizes",
+            "two steps",
+            [
+                gates.Step(Case("x", []), extract.lfh, "short."),
+                gates.Step(Case("y", [], timeout=25), extract.lfh, "long.", may_run_long=True),
+            ],
+            [checks.Versus("short.seconds", "speed", "s", 1.0, speed=True)],
+        )
+        runner, run = Slow({"ours": 1.0, "slow": 1.0}), schedule.Run(gate, "ours")
+        options = argparse.Namespace(rounds=1, screening=1, seed=1, seconds=None)
+        schedule.Scheduler(
+            runner, allocator("ours"), [allocator("slow")], options, Silent(), lambda: None
+        ).run(gate, run)
+        self.assertEqual(run.failed, {})
+        lines, verdicts = report.gate(run, ["slow"])
+        self.assertEqual(verdicts[0].peer, "slow")
+        self.assertIn("  long: left out, past 25 s: slow", lines)
+        # Known after the first round, and not waited for again.
+        self.assertLessEqual(runner.order.count("too long"), 2)
+
     def test_a_stolen_round_is_run_again_and_not_counted(self):
         states = iter([0.5] + [0.0] * 100)
         original = machine.Quiet.end
@@ -280,6 +309,36 @@ class SweepTests(unittest.TestCase):
     def test_a_plateau_is_no_cliff_but_its_edge_is(self):
         rows = [self.row(size, faults=64 if size < 5000 else 200) for size in range(4096, 8192, 512)]
         self.assertEqual(len(sweeps.findings(rows)), 1)
+
+
+class AgeingTests(unittest.TestCase):
+    def rounds(self, resident, seconds=lambda i: 1.0, count=40):
+        return [
+            {
+                "type": "checkpoint",
+                "series": "x",
+                "seconds": seconds(i),
+                "resident_bytes": resident(i),
+                "minor_faults": 100 * i,
+                "mappings": 50,
+            }
+            for i in range(count)
+        ]
+
+    def growing(self, lines):
+        return [row["figure"] for row in script("ageing").judge(lines, True) if row["grows"]]
+
+    def test_what_only_wavers_does_not_grow(self):
+        lines = self.rounds(lambda i: (50 << 20) + (i * 7919 % 13) * 300_000, lambda i: 1 + i % 3 / 10)
+        self.assertEqual(self.growing(lines), [])
+
+    def test_a_leak_of_a_hundredth_a_round_is_seen(self):
+        lines = self.rounds(lambda i: (50 << 20) + i * 500_000 + (i * 7919 % 13) * 300_000)
+        self.assertEqual(self.growing(lines), ["resident"])
+
+    def test_rounds_that_get_slower_are_seen(self):
+        lines = self.rounds(lambda i: 50 << 20, lambda i: 1 + i * 0.005 + i % 3 / 100)
+        self.assertEqual(self.growing(lines), ["seconds"])
 
 
 class GoldenTests(unittest.TestCase):

@@ -4,7 +4,7 @@ import statistics
 
 from . import ratios
 from .checks import Versus
-from .schedule import OTHERS_LIMIT
+from .schedule import OTHERS_LIMIT, TOO_LONG
 
 MIB = 1 << 20
 WIDTHS = (34, 11, 25, 25, 11, 20)
@@ -86,8 +86,21 @@ def gate(run, peers):
         cells = [check.title, _value(verdict.own, check.unit), peer, _ratio(verdict)]
         lines.append("  " + _row([*cells, _limit(check), _judgement(verdict)]))
     lines += [f"  {name} failed: {reason}" for name, reason in run.failed.items()]
+    lines += _too_long(run, present)
     lines += _quiet(run)
     return lines, verdicts
+
+
+def _too_long(run, peers):
+    found = []
+    for step in run.gate.steps:
+        name = f"{step.prefix}{TOO_LONG}"
+        over = [p for p in peers if ratios.median_of(run.kept("screening"), p, name) is not None]
+        if over:
+            found.append(
+                f"  {step.prefix[:-1]}: left out, past {step.case.timeout} s: {', '.join(over)}"
+            )
+    return found
 
 
 def _quiet(run):

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 from . import machine, ratios
-from .trial import TrialFailed
+from .trial import TrialFailed, TrialTooLong
 
 STEAL_LIMIT = 0.01
 OTHERS_LIMIT = 0.05
@@ -26,6 +26,7 @@ MOST_CONTENDERS = 3
 MOST_IN_BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 15
 SCREENING_SHARE = 0.35  # a second screening only if both fit into this share of the gate's time
 TRIAL_SECONDS = "process_trial_seconds"
+TOO_LONG = "process_too_long"  # a step's limit in seconds, which the allocator ran past
 
 
 @dataclass
@@ -195,6 +196,14 @@ class Scheduler:
             phase, [a.name for a in sequence], samples, state["steal"], state["others"], True
         )
 
+    @staticmethod
+    def _known(run, allocator):
+        """Names of figures that an earlier sample of the allocator has."""
+        for kept in run.rounds:
+            for sample in kept.samples.get(allocator.name, []):
+                return sample.keys()
+        return ()
+
     def _sample(self, gate, run, allocator, padding):
         figures = {}
         began = time.monotonic()
@@ -204,7 +213,17 @@ class Scheduler:
             for step in gate.steps:
                 if step.only_subject and allocator.name != self.subject.name:
                     continue
-                outcome = self.runner.run(step.case, allocator, padding)
+                if f"{step.prefix}{TOO_LONG}" in self._known(run, allocator):
+                    figures[f"{step.prefix}{TOO_LONG}"] = step.case.timeout
+                    continue
+                try:
+                    outcome = self.runner.run(step.case, allocator, padding)
+                except TrialTooLong as error:
+                    if not step.may_run_long or allocator.name == self.subject.name:
+                        raise
+                    figures[f"{step.prefix}{TOO_LONG}"] = step.case.timeout
+                    self.progress.failed(allocator.name, f"{step.prefix[:-1]}: {error}")
+                    continue
                 from_step = {**extract_watch(outcome, step), **step.read(outcome)}
                 figures.update({step.prefix + key: value for key, value in from_step.items()})
             if gate.derive:

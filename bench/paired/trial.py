@@ -16,6 +16,10 @@ class TrialFailed(Exception):
     """The program under this allocator crashed, hung or printed nonsense."""
 
 
+class TrialTooLong(TrialFailed):
+    """It ran past its limit; another part of the gate may still go well."""
+
+
 @dataclass
 class Case:
     """What is run: a program with its arguments; `repeat` for start-up, timed many times."""
@@ -115,7 +119,7 @@ class Runner:
             return
         detail = output.stderr.strip().splitlines()[-1:] or [""]
         if code == TIMED_OUT:
-            raise TrialFailed(f"ran past its limit of {case.timeout} s")
+            raise TrialTooLong(f"ran past its limit of {case.timeout} s")
         if code == NO_COMMAND:
             raise SetupError(detail[0])
         if code == 2:
