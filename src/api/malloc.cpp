@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "heap/heap.h"
+#include "heap/publisher.h"
 #include "os/os.h"
 
 namespace {
@@ -39,6 +40,9 @@ size_t next_power_of_two(size_t n) {
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
 __attribute__((constructor(101))) void start_library() { heap::start(); }
+
+// Last of all: who reads the program's counters to the end finds them to the end.
+__attribute__((destructor(101))) void end_library() { publisher.stop(); }
 
 }  // namespace
 

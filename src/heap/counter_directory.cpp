@@ -279,6 +279,7 @@ struct CounterFields {
 
   struct Directory;
   static constexpr Directory make();
+  static void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
 };
 
 struct CounterFields::Directory {
@@ -355,6 +356,38 @@ constinit const Constants CounterFields::constants = make_constants();
 extern "C" {
 __attribute__((used, section(".loam_counters"))) constinit CounterFields::Directory loam_counters =
     CounterFields::make();
+}
+
+void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), void* context) {
+  const auto piece = [&](const void* address, size_t length) { visit(context, address, length); };
+  piece(&loam_counters, sizeof loam_counters);
+  piece(&constants, sizeof constants);
+  piece(kSizeClasses, sizeof kSizeClasses);
+  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed heap
+  piece(&cache_registry, sizeof cache_registry);
+  for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c)) piece(c, sizeof *c);
+  piece(&page_heap, sizeof page_heap);
+  for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
+    const char* begin = reinterpret_cast<const char*>(r->blocks);  // to the last of the scalars
+    piece(begin, static_cast<size_t>(reinterpret_cast<const char*>(r->spans) - begin));
+  }
+  piece(&huge_map, sizeof huge_map);
+  if (huge_map.table_ != nullptr) piece(huge_map.table_, sizeof(HugeMap::Entry) << huge_map.bits_);
+  piece(&metadata, sizeof metadata);
+  piece(&remote_pool, sizeof remote_pool);
+  piece(&sampler, sizeof sampler);
+  piece(&heap_registry, sizeof heap_registry);
+  for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr; h = List<PrivateHeap>::next(h)) {
+    piece(h, sizeof *h);
+    for (const HeapBins* group : h->groups_) {
+      if (group != nullptr) piece(group, sizeof *group);
+    }
+    for (HeapCache* c = h->caches_.front(); c != nullptr; c = List<HeapCache>::next(c)) piece(c, sizeof *c);
+  }
+}
+
+void for_each_piece(void (*visit)(void*, const void*, size_t), void* context) {
+  CounterFields::for_each_piece(visit, context);
 }
 
 const CounterHeader* counter_directory() { return &loam_counters.header; }

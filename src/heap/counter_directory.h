@@ -59,6 +59,10 @@ static_assert(sizeof(CounterField) == 48);
 /// The block, whose size depends on how many tables and fields there are.
 [[nodiscard]] const CounterHeader* counter_directory();
 
+/// Calls visit(context, address, length) for every piece of memory that a reader may want; they do not overlap.
+/// pre: every lock of the heap is held
+void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
+
 [[nodiscard]] inline const CounterTable* tables_of(const CounterHeader* header) {
   return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) + header->header_size);
 }

@@ -6,6 +6,7 @@
 #include "heap/background_purge.h"
 #include "heap/heap_registry.h"
 #include "heap/options.h"
+#include "heap/publisher.h"
 #include "heap/sampler.h"
 #include "map/metadata.h"
 #include "os/os.h"
@@ -239,12 +240,14 @@ void free_slow(void* block) {
   if (LOAM_LIKELY(size_class != 0)) {
     sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
     background_purge.poke(page_heap.wants_ticks());
+    publisher.poke();
     return;
   }
   // A private heap's block: its class is 0 in the map.
   if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
   sampler.on() ? free_large_sampled(block) : free_large(block);
   background_purge.poke(true);
+  publisher.poke();
 }
 
 void* reallocate(void* block, size_t bytes) {
@@ -401,10 +404,8 @@ bool is_valid() {
          current_cache->is_valid();
 }
 
-namespace {
-
 // Lock order: private heaps, caches' registry, bins by class, page heap, huge map, remote pool, metadata.
-void before_fork() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+void lock_everything() {
   heap_registry.lock_all();
   cache_registry.lock();
   default_small_heap.lock_all();
@@ -414,7 +415,7 @@ void before_fork() LOAM_NO_THREAD_SAFETY_ANALYSIS {
   metadata.mutex().lock();
 }
 
-void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
+void unlock_everything() {
   metadata.mutex().unlock();
   remote_pool.mutex().unlock();
   huge_map.mutex().unlock();
@@ -424,6 +425,8 @@ void after_fork_in_parent() LOAM_NO_THREAD_SAFETY_ANALYSIS {
   heap_registry.unlock_all();
 }
 
+namespace {
+
 void after_fork_in_child() {
   metadata.mutex().reset_after_fork();
   remote_pool.mutex().reset_after_fork();
@@ -432,6 +435,7 @@ void after_fork_in_child() {
   default_small_heap.reset_locks_after_fork();
   heap_registry.reset_locks_after_fork();
   background_purge.reset_after_fork();
+  publisher.reset_after_fork();
   cache_registry.adopt_after_fork();
   heap_registry.adopt_after_fork();
 }
@@ -440,7 +444,7 @@ void after_fork_in_child() {
 
 void start() {
   apply_options();
-  os::register_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child);
 }
 
 }  // namespace loam::heap

@@ -70,6 +70,10 @@ void take_snapshot(Snapshot* out);
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 
+/// Every lock of every heap, in order: for copying all figures at one moment. Nothing may be allocated meanwhile.
+void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+void unlock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+
 /// Reads options and hooks fork(); once, as soon as the C library is ready.
 void start();
 

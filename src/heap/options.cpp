@@ -4,6 +4,7 @@
 
 #include "cache/thread_cache.h"
 #include "heap/background_purge.h"
+#include "heap/publisher.h"
 #include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
@@ -59,6 +60,7 @@ void apply_options() {
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   if (choice("LOAM_CHECK_FREE", "fast", "full") == 1) set_full_free_checks(true);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
+  if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value);
 }
 
 }  // namespace loam

@@ -21,6 +21,8 @@ inline constexpr Option kOptions[] = {
      "full: check every free against its span and every thread's cache, at once; slower"},
     {"LOAM_SAMPLE", "off|N", "off",
      "count all calls, time one in N on average and follow its block: for rates, times and rounding; slower"},
+    {"LOAM_PUBLISH", "off|1|PATH", "off",
+     "keep an image of the counters in a file, for readers that may not look into the process; 1: in the user's runtime folder"},
 };
 
 /// Reads the environment. An unknown value is reported on standard error and the default kept.

@@ -65,6 +65,16 @@ void yield();
 [[nodiscard]] bool start_thread(void (*body)());
 void sleep_ms(unsigned ms);
 
+/// A folder that belongs to the user and is closed to others, made if it is not there: `wanted` if it begins with
+/// "/", otherwise the usual place for such. False in setuid and setgid programs, or when there is none.
+[[nodiscard]] bool private_folder(const char* wanted, char* out, size_t size);
+/// Writes the file beside the old one and renames it; readable by the user only.
+[[nodiscard]] bool replace_file(const char* path, const void* data, size_t bytes);
+void remove_file(const char* path);
+[[nodiscard]] uint64_t process_number();
+/// Nanoseconds since 1970.
+[[nodiscard]] uint64_t wall_clock_ns();
+
 /// Page faults of the process so far: served from memory, and from a disk.
 void count_faults(uint64_t* minor, uint64_t* major);
 

@@ -107,5 +107,5 @@ int main(int argc, char** argv) {
   char byte;
   while (read(STDIN_FILENO, &byte, 1) > 0) {
   }
-  _exit(0);
+  exit(0);
 }

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -139,6 +140,29 @@ class ReaderTest(unittest.TestCase):
             self.assertLess(resident, v["backed_bytes"] - v["live_huge_bytes"] + program)
             # It touched all it was given, but for the large blocks' tails and the private heap.
             self.assertGreater(resident, (v["backed_bytes"] - v["live_huge_bytes"]) // 2)
+
+    def test_a_published_image_says_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Target("busy", LOAM_PUBLISH=folder) as target:
+                path = Path(folder) / f"{target.process.pid}.image"
+                time.sleep(1)
+                self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+                found = reader.read(reader.Image(path))
+                live = reader.read(target.memory)
+                for name, value in live["counters"].items():
+                    if name not in MOVED_BY_READING:  # the publisher's thread holds nothing
+                        self.assertEqual(found["counters"][name], value, name)
+                target.process.stdin.close()
+                target.process.wait(timeout=30)
+                self.assertFalse(path.exists(), "the file goes when the program ends")
+
+    def test_an_open_folder_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            found = subprocess.run([TARGET, "idle"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                   env=os.environ | {"LOAM_PUBLISH": folder})
+            self.assertIn("LOAM_PUBLISH", found.stderr)
+            self.assertEqual(os.listdir(folder), [])
 
     def test_golden_images(self):
         images = sorted(GOLDEN.glob("*.image"))

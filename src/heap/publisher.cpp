@@ -1,0 +1,175 @@
+#include "heap/publisher.h"
+
+#include <cstring>
+
+#include "base/units.h"
+#include "heap/counter_directory.h"
+#include "heap/heap.h"
+#include "os/os.h"
+
+namespace loam {
+
+constinit Publisher publisher;
+
+namespace {
+
+struct ImageHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_size;
+  uint64_t generation;
+  uint64_t block_address;
+  uint64_t process;
+  uint64_t taken_ns;
+  uint32_t segment_count;
+  uint32_t segment_size;
+  uint64_t total_bytes;
+};
+static_assert(sizeof(ImageHeader) == 64);
+
+struct Segment {
+  uint64_t address;
+  uint64_t length;
+  uint64_t offset;
+};
+
+struct Size {
+  size_t pieces;
+  size_t bytes;
+};
+
+void measure(void* context, const void*, size_t length) {
+  Size* size = static_cast<Size*>(context);
+  ++size->pieces;
+  size->bytes += length;
+}
+
+struct Copy {
+  char* image;
+  Segment* segments;
+  size_t count;
+  size_t end;
+};
+
+void copy(void* context, const void* address, size_t length) {
+  Copy* to = static_cast<Copy*>(context);
+  to->segments[to->count++] = {reinterpret_cast<uint64_t>(address), length, to->end};
+  memcpy(to->image + to->end, address, length);
+  to->end += length;
+}
+
+// Heap sort: no memory, no worst case. By address.
+void sort(Segment* segments, size_t count) {
+  const auto sift = [&](size_t root, size_t end) {
+    for (size_t child; (child = 2 * root + 1) < end; root = child) {
+      if (child + 1 < end && segments[child].address < segments[child + 1].address) ++child;
+      if (segments[root].address >= segments[child].address) return;
+      const Segment moved = segments[root];
+      segments[root] = segments[child];
+      segments[child] = moved;
+    }
+  };
+  for (size_t i = count / 2; i-- > 0;) sift(i, count);
+  for (size_t end = count; end > 1;) {
+    --end;
+    const Segment last = segments[end];
+    segments[end] = segments[0];
+    segments[0] = last;
+    sift(0, end);
+  }
+}
+
+void refuse_to_publish(const char* what) {
+  for (const char* part : {"loam: LOAM_PUBLISH: ", what, "; nothing is published\n"}) {
+    os::write_error(part, strlen(part));
+  }
+}
+
+}  // namespace
+
+void Publisher::enable(const char* where) {
+  if (strcmp(where, "off") == 0) return;
+  if (strcmp(where, "1") != 0 && where[0] != '/') return refuse_to_publish("the value must be off, 1 or an absolute path");
+  if (!os::private_folder(where, folder_, sizeof folder_)) {
+    return refuse_to_publish("there is no folder that is the user's own and closed to others");
+  }
+  state_.store(State::kIdle, std::memory_order_relaxed);
+  start();
+}
+
+void Publisher::name_file() {
+  char digits[24];
+  unsigned n = 0;
+  for (uint64_t number = os::process_number(); n == 0 || number != 0; number /= 10) {
+    digits[n++] = static_cast<char>('0' + number % 10);
+  }
+  char* at = path_ + strlen(folder_);
+  memcpy(path_, folder_, strlen(folder_));
+  *at++ = '/';
+  while (n != 0) *at++ = digits[--n];
+  memcpy(at, ".image", sizeof ".image");
+}
+
+void Publisher::start() {
+  State expected = State::kIdle;
+  // acq_rel: the new thread sees the names; starting it allocates, and comes back here to find kStarted
+  if (!state_.compare_exchange_strong(expected, State::kStarted, std::memory_order_acq_rel)) return;
+  name_file();
+  if (!os::start_thread(&run)) state_.store(State::kFailed, std::memory_order_relaxed);
+}
+
+void Publisher::run() {
+  for (;;) {
+    publisher.write_one();
+    os::sleep_ms(kPeriodMs);
+  }
+}
+
+bool Publisher::make_room(size_t bytes) {
+  if (bytes <= room_) return true;
+  const size_t room = round_up(bytes + bytes / 4, os::granularity());
+  void* memory = os::map_block(room, os::granularity());
+  if (memory == nullptr) return false;
+  if (buffer_ != nullptr) os::release(buffer_, room_);
+  buffer_ = static_cast<char*>(memory);
+  room_ = room;
+  return true;
+}
+
+void Publisher::write_one() {
+  Copy image{};
+  for (;;) {
+    Size size{};
+    heap::lock_everything();
+    for_each_piece(&measure, &size);
+    const size_t body = sizeof(ImageHeader) + size.pieces * sizeof(Segment);
+    if (body + size.bytes <= room_) {
+      image = {buffer_, reinterpret_cast<Segment*>(buffer_ + sizeof(ImageHeader)), 0, body};
+      for_each_piece(&copy, &image);
+    }
+    heap::unlock_everything();
+    if (image.image != nullptr) break;
+    if (!make_room(body + size.bytes)) return;  // the next time, perhaps
+  }
+  sort(image.segments, image.count);
+  generation_ += 2;
+  const ImageHeader header{{'L', 'O', 'A', 'M', 'I', 'M', 'A', 'G'},
+                           1,
+                           sizeof(ImageHeader),
+                           generation_,
+                           reinterpret_cast<uint64_t>(counter_directory()),
+                           os::process_number(),
+                           os::wall_clock_ns(),
+                           static_cast<uint32_t>(image.count),
+                           sizeof(Segment),
+                           image.end};
+  memcpy(buffer_, &header, sizeof header);
+  // Refused (a full disk): the old image stays, and its time tells.
+  static_cast<void>(os::replace_file(path_, buffer_, image.end));
+}
+
+void Publisher::stop() {
+  if (state_.load(std::memory_order_acquire) == State::kStarted) os::remove_file(path_);
+}
+
+}  // namespace loam
