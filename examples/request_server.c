@@ -150,8 +150,13 @@ static void serve_connection(int connection) {
     return;
   }
   while (fgets(line, sizeof line, stream) != NULL) {
+    const int whole = strchr(line, '\n') != NULL;
     /* A stream switches from reading to writing by a positioning call, which a socket ignores. */
     fseek(stream, 0, SEEK_CUR);
+    if (!whole) {
+      fprintf(stream, "error: a line has %d characters at most\n", kLineBytes - 2);
+      break;
+    }
     if (!answer_line(stream, line)) break;
   }
   fclose(stream);

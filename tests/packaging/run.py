@@ -52,6 +52,7 @@ def build_consumer(folder: Path, *arguments: str) -> None:
     for name in ("shared", "static", "plain_shared", "plain_static"):
         expect_served(folder / name)
     expect_served(folder / "host", folder / "libplugin.so")
+    expect_served(folder / "own_names")
     for name in ("plain_shared", "plain_static", "libplugin.so"):
         needed = run("readelf", "-dW", folder / name)
         if "libstdc++" in needed or "libgcc_s" in needed:
@@ -62,6 +63,10 @@ def find_package(source: Path, build: Path, work: Path) -> None:
     install(build, work / "prefix")
     build_consumer(work / "consumer", "-DLOAM_HOW=find_package",
                    f"-DCMAKE_PREFIX_PATH={work / 'prefix'}")
+    # The examples, too, as examples/README.md tells a reader to build them.
+    run("cmake", "-G", "Ninja", "-S", source / "examples", "-B", work / "examples",
+        f"-DCMAKE_PREFIX_PATH={work / 'prefix'}")
+    run("cmake", "--build", work / "examples", "--parallel", "2")
 
 
 def add_subdirectory(source: Path, build: Path, work: Path) -> None:
