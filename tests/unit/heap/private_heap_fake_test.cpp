@@ -1,0 +1,238 @@
+// Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up. Blocks lie at
+// pretend addresses, so nothing here writes to one.
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heap/heap.h"
+#include "heap/heap_registry.h"
+#include "map/metadata.h"
+#include "os/fake.h"
+#include "pages/huge_map.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using fake::Call;
+
+class PretendPrivateHeap : public testing::Test {
+ protected:
+  static PrivateHeap* make(unsigned flags = 0, size_t maximum = 0, size_t initial = 0) {
+    loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
+    options.flags = flags;
+    options.maximum = maximum;
+    options.initial = initial;
+    return heap_registry.create(options, &why_);
+  }
+  static void* allocate(PrivateHeap* heap, size_t bytes, size_t alignment = LOAM_ALIGNMENT) {
+    void* block = alignment <= LOAM_ALIGNMENT ? PrivateHeap::pop(heap, bytes) : nullptr;
+    return block != nullptr ? block : heap->allocate(bytes, alignment, false, &why_);
+  }
+  static loam_status free(PrivateHeap* heap, void* block) {
+    HeapRun* run = private_run_at(block);
+    return run != nullptr && PrivateHeap::push(heap, run, block) ? LOAM_OK : heap->free(block);
+  }
+  static loam_heap_summary summary(PrivateHeap* heap) {
+    loam_heap_summary s{};
+    heap->summary(&s);
+    return s;
+  }
+
+  void TearDown() override {
+    fake::clear_failures();
+    EXPECT_EQ(heap_registry.count(), 0u);
+    EXPECT_TRUE(heap::is_valid());
+    heap::compact();
+    EXPECT_EQ(page_heap.stats().used.count, 0u);
+    EXPECT_EQ(huge_map.totals().blocks, 0u);
+  }
+  static inline loam_status why_ = LOAM_OK;
+};
+
+TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlock) {
+  const size_t before = metadata.used_bytes();
+  for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EXACT_SIZES),
+                               unsigned(LOAM_HEAP_UNSYNCHRONIZED)}) {
+    PrivateHeap* heap = make(flags, 0, 5 << 20);
+    ASSERT_NE(heap, nullptr);
+    for (size_t i = 0; i < 20'000; ++i) ASSERT_NE(allocate(heap, i % 3000), nullptr);
+    for (size_t i = 0; i < 200; ++i) ASSERT_NE(allocate(heap, 40'000 + i * 100'000), nullptr);
+    ASSERT_NE(allocate(heap, size_t{1} << 36), nullptr);
+    ASSERT_TRUE(heap->is_valid());
+    ASSERT_EQ(heap_registry.destroy(heap), LOAM_OK);
+    EXPECT_EQ(page_heap.stats().used.count, 0u);
+    EXPECT_EQ(huge_map.totals().blocks, 0u);
+  }
+  // The thread's table of caches stays with the thread; whatever a heap had is gone.
+  EXPECT_LE(metadata.used_bytes(), before + (size_t{32} << 10));
+}
+
+TEST_F(PretendPrivateHeap, EveryRefusalIsAStatusAndLosesNothing) {
+  // The n-th call that the system may refuse is refused, for every n of a short life.
+  for (uint64_t nth = 1; nth < 40; ++nth) {
+    fake::fail_any(nth, 3);
+    PrivateHeap* heap = make(nth % 2 != 0 ? LOAM_HEAP_EAGER : 0, 0, nth % 3 == 0 ? 3 << 20 : 0);
+    if (heap == nullptr) {
+      EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
+      fake::clear_failures();
+      continue;
+    }
+    std::vector<void*> blocks;
+    for (size_t i = 0; i < 3000; ++i) {
+      why_ = LOAM_OK;
+      void* block = allocate(heap, i % 97 == 0 ? i * 30'000 : i % 2000);
+      if (block != nullptr) {
+        blocks.push_back(block);
+      } else {
+        EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
+      }
+    }
+    fake::clear_failures();
+    EXPECT_GT(blocks.size(), 2900u);
+    EXPECT_TRUE(heap->is_valid()) << nth;
+    for (void* block : blocks) ASSERT_EQ(free(heap, block), LOAM_OK);
+    size_t largest = 0;
+    static_cast<void>(heap->compact(&largest));
+    const loam_heap_summary s = summary(heap);
+    EXPECT_EQ(s.blocks, 0u);
+    EXPECT_EQ(s.spans, 0u);
+    EXPECT_EQ(s.large_blocks, 0u);
+    EXPECT_TRUE(heap->is_valid());
+    EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  }
+}
+
+TEST_F(PretendPrivateHeap, WithoutTheBarrierThereAreNoCachesAndEverythingWorks) {
+  std::thread([] {
+    fake::fail(Call::kBarrier);
+    PrivateHeap* heap = make(LOAM_HEAP_EAGER);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(heap, 64));
+    EXPECT_EQ(heap->lock(), LOAM_OK);
+    EXPECT_EQ(heap->unlock(), LOAM_OK);
+    for (void* block : blocks) EXPECT_EQ(free(heap, block), LOAM_OK);
+    EXPECT_EQ(heap->figures().caches, 0u);
+    EXPECT_EQ(summary(heap).cached, 0u);
+    EXPECT_TRUE(heap->is_valid());
+    EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  }).join();
+}
+
+TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
+  for (const size_t maximum : {size_t{1}, size_t{4096}, size_t{8192}, size_t{64} << 10, size_t{1} << 20, size_t{50} << 20}) {
+    for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
+      PrivateHeap* heap = make(flags, maximum);
+      ASSERT_NE(heap, nullptr);
+      std::vector<void*> blocks;
+      size_t refused = 0;
+      for (size_t i = 0; i < 5000; ++i) {
+        void* block = allocate(heap, (i * 7919) % (i % 50 == 0 ? 400'000 : 3000));
+        if (block != nullptr) {
+          blocks.push_back(block);
+        } else {
+          ++refused;
+          EXPECT_EQ(why_, LOAM_LIMIT_REACHED);
+        }
+        if (i % 3 == 0 && !blocks.empty()) {
+          ASSERT_EQ(free(heap, blocks.back()), LOAM_OK);
+          blocks.pop_back();
+        }
+      }
+      const loam_heap_summary s = summary(heap);
+      EXPECT_LE(s.peak_committed, round_up(maximum, kPageBytes));
+      if (maximum < size_t{1} << 20) EXPECT_GT(refused, 0u);
+      EXPECT_TRUE(heap->is_valid());
+      EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+    }
+  }
+}
+
+TEST_F(PretendPrivateHeap, AnotherThreadsCacheMakesRoomInAHeapAtItsLimit) {
+  PrivateHeap* heap = make(LOAM_HEAP_EAGER, 64 << 10);
+  std::atomic<int> stage{0};
+  std::thread other([&] {
+    void* block = allocate(heap, 40);
+    EXPECT_EQ(free(heap, block), LOAM_OK);
+    EXPECT_NE(summary(heap).cached, 0u);
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+  });
+  while (stage != 1) std::this_thread::yield();
+  size_t served = 0;
+  while (allocate(heap, 40) != nullptr) ++served;
+  EXPECT_EQ(why_, LOAM_LIMIT_REACHED);
+  EXPECT_EQ(summary(heap).cached, 0u) << served;
+  EXPECT_EQ(summary(heap).blocks, served);
+  stage = 2;
+  other.join();
+  EXPECT_TRUE(heap->is_valid());
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, AHandleIsRefusedLongAfterItsHeap) {
+  PrivateHeap* first = make();
+  EXPECT_TRUE(heap_registry.is_heap(first));
+  EXPECT_FALSE(heap_registry.is_heap(reinterpret_cast<char*>(first) + 64));
+  EXPECT_EQ(heap_registry.destroy(first), LOAM_OK);
+  EXPECT_EQ(heap_registry.destroy(first), LOAM_INVALID_HEAP);
+  for (int i = 0; i < 60; ++i) {
+    PrivateHeap* next = make();
+    EXPECT_NE(next, first);
+    EXPECT_FALSE(heap_registry.is_heap(first));
+    EXPECT_EQ(heap_registry.destroy(next), LOAM_OK);
+  }
+  EXPECT_FALSE(heap_registry.is_heap(nullptr));
+  EXPECT_FALSE(heap_registry.is_heap(reinterpret_cast<void*>(~uintptr_t{511})));
+}
+
+TEST_F(PretendPrivateHeap, AStaleCacheOfTheSameRecordIsNeverUsed) {
+  // The record comes round again; the thread's place still names it, with the old generation.
+  PrivateHeap* first = make(LOAM_HEAP_EAGER);
+  void* old_block = allocate(first, 100);
+  EXPECT_EQ(free(first, old_block), LOAM_OK);
+  EXPECT_EQ(heap_registry.destroy(first), LOAM_OK);
+  PrivateHeap* again = nullptr;
+  for (int i = 0; i < 3000 && again != first; ++i) {
+    again = make(LOAM_HEAP_EAGER);
+    if (again != first) EXPECT_EQ(heap_registry.destroy(again), LOAM_OK);
+  }
+  ASSERT_EQ(again, first);
+  EXPECT_EQ(PrivateHeap::pop(again, 100), nullptr);
+  EXPECT_EQ(again->find(old_block).status, LOAM_INVALID_BLOCK);
+  EXPECT_NE(allocate(again, 100), nullptr);
+  EXPECT_TRUE(again->is_valid());
+  EXPECT_EQ(heap_registry.destroy(again), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, TenThousandHeapsTakeLittle) {
+  const size_t before = metadata.used_bytes();
+  std::vector<PrivateHeap*> heaps;
+  for (int i = 0; i < 10'000; ++i) {
+    heaps.push_back(make());
+    ASSERT_NE(heaps.back(), nullptr);
+    for (size_t k = 0; k < 16; ++k) ASSERT_NE(allocate(heaps.back(), 16 + k * 14), nullptr);  // 2 KiB
+  }
+  EXPECT_LE(page_heap.stats().used.count, 10'000u);  // a page each
+  EXPECT_LE(metadata.used_bytes() - before, 10'000u * 4096);
+  for (PrivateHeap* heap : heaps) ASSERT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, AlignedBlocksAreAlignedInEveryKindOfMemory) {
+  PrivateHeap* heap = make();
+  for (size_t alignment = 16; alignment <= size_t{64} << 20; alignment *= 2) {
+    for (const size_t bytes : {size_t{1}, size_t{100}, size_t{5000}, size_t{100'000}, size_t{40} << 20}) {
+      void* block = allocate(heap, bytes, alignment);
+      ASSERT_NE(block, nullptr);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (bytes <= kLargestSmall && alignment <= 16 ? 16 : alignment), 0u);
+      EXPECT_EQ(heap->find(block).status, LOAM_OK);
+      if (alignment < 4096) EXPECT_LT(summary(heap).allocated, bytes * 8 + 70'000 + alignment);
+      EXPECT_EQ(free(heap, block), LOAM_OK);
+    }
+  }
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+}  // namespace
+}  // namespace loam
