@@ -1,5 +1,5 @@
-// The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is asked here; the
-// rest is the private heap's (heap/private_heap.h) or the default heap's (heap/default_heap.h).
+// The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is asked
+// here; the rest is the private heap's (heap/private_heap.h) or the default heap's (heap/default_heap.h).
 #include <loam/loam.h>
 
 #include "heap/default_heap.h"
@@ -33,7 +33,9 @@ LOAM_COLD void* refuse_block(loam_status why) {
   return nullptr;
 }
 
-LOAM_INLINE loam_status answer(loam_status status) { return LOAM_LIKELY(status == LOAM_OK) ? status : refuse(status); }
+LOAM_INLINE loam_status answer(loam_status status) {
+  return LOAM_LIKELY(status == LOAM_OK) ? status : refuse(status);
+}
 
 // A misused block: ends the process where that is asked for.
 LOAM_COLD loam_status refuse_misuse(loam_status why, const void* block) {

@@ -183,7 +183,8 @@ size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
   return step + entry->bytes / kGranuleBytes;
 }
 
-// The cursor behind an entry that came without one, from what else it says. False when there can be no such entry.
+// The cursor behind an entry that came without one, from what else it says. False when there can be no
+// such entry.
 bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
   cursor[3] = entry.region;

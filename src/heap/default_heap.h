@@ -1,5 +1,6 @@
-// The default heap, the one behind malloc(), with the calls of a private one. What it cannot do as they do is said in
-// <loam/loam.h>: its lock excludes lockers only, and a walk takes slots in caches for live ones.
+// The default heap, the one behind malloc(), with the calls of a private one. What it cannot do as they do
+// is said in <loam/loam.h>: its lock excludes lockers only, and a walk takes slots in caches for live
+// ones.
 #pragma once
 
 #include <loam/loam.h>

@@ -211,10 +211,9 @@ bool PrivateHeap::bins_are_valid() const {
     size_t free_slots = 0;
     for (unsigned list = 0; list < HeapBin::kLists; ++list) {
       const HeapRun* before = nullptr;
-      for (const HeapRun* run = bin->lists[list]; run != nullptr; run = run->ListLink<HeapRun, PartialRuns>::next) {
-        if (run->ListLink<HeapRun, PartialRuns>::previous != before || run->list != list || run->size_class != c) {
-          return false;
-        }
+      using Link = ListLink<HeapRun, PartialRuns>;
+      for (const HeapRun* run = bin->lists[list]; run != nullptr; run = run->Link::next) {
+        if (run->Link::previous != before || run->list != list || run->size_class != c) return false;
         if (heap_list_of(run) != list) return false;
         free_slots += run->free_slots;
         before = run;

@@ -109,7 +109,9 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
 ThreadHeaps* HeapRegistry::thread() {
   if (thread_heaps != &no_thread_heaps) return thread_heaps == &ended_thread_heaps ? nullptr : thread_heaps;
   // The thread's end is noticed by way of malloc()'s cache.
-  if (current_cache->state() == ThreadCache::State::kUnused && cache_registry.start_thread() == nullptr) return nullptr;
+  if (current_cache->state() == ThreadCache::State::kUnused && cache_registry.start_thread() == nullptr) {
+    return nullptr;
+  }
   if (current_cache->state() != ThreadCache::State::kLive || !os::barrier_all_threads()) return nullptr;
   void* piece = metadata.allocate(sizeof(ThreadHeaps));
   if (piece == nullptr) return nullptr;
@@ -126,8 +128,8 @@ ThreadHeaps* HeapRegistry::thread() {
 void HeapRegistry::vacate(ThreadHeaps::Place& place) {
   if (place.heap == nullptr) return;
   Lock lock(mutex_);
-  // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is not cannot go
-  // while the registry is locked.
+  // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is not
+  // cannot go while the registry is locked.
   PrivateHeap* heap = const_cast<PrivateHeap*>(place.heap);
   const bool alive = heap->generation() == place.generation;
   HeapCache* cache = place.cache;

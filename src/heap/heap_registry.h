@@ -73,8 +73,8 @@ class HeapRegistry {
   List<ThreadHeaps> threads_;
   std::atomic<size_t> count_{0};
   uint64_t generations_ = 0;
-  // Free records rest while there are no more than this, so that a handle that outlived its heap is refused. More
-  // finds more of such mistakes and costs half a KiB each.
+  // Free records rest while there are no more than this, so that a handle that outlived its heap is
+  // refused. More finds more of such mistakes and costs half a KiB each.
   static constexpr size_t kResting = 64;
   size_t free_count_ = 0;
   char* slab_ = nullptr;  // the newest

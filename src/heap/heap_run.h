@@ -12,15 +12,16 @@
 //   kSlotLive    the program has it
 //   kSlotCached  a thread's cache has it
 //
-// in a heap of exact sizes in two bytes, and a live slot's state is the size that was asked for, plus 2. A state is
-// written by who holds the slot: under the heap's lock while it is free, by the thread whose cache holds it, by
-// the thread that frees it. So liveness of any pointer is exact at once, without a lock and without atomics dearer
-// than a store; only two threads that free one block at the same instant can both succeed, and then the second
-// pointer is refused when it goes home.
+// in a heap of exact sizes in two bytes, and a live slot's state is the size that was asked for, plus 2. A
+// state is written by who holds the slot: under the heap's lock while it is free, by the thread whose
+// cache holds it, by the thread that frees it. So liveness of any pointer is exact at once, without a lock
+// and without atomics dearer than a store; only two threads that free one block at the same instant can
+// both succeed, and then the second pointer is refused when it goes home.
 //
-// A starter page has 256 granules in the place of slots. A block's first granule has its state and, in a byte behind
-// the states, its class; its other granules have kSlotFree and a clear bit, so no pointer to them is taken for a
-// block. Its size class is 0, and magazines of class 0 never have room: caches pass it by.
+// A starter page has 256 granules in the place of slots. A block's first granule has its state and, in a
+// byte behind the states, its class; its other granules have kSlotFree and a clear bit, so no pointer to
+// them is taken for a block. Its size class is 0, and magazines of class 0 never have room: caches pass it
+// by.
 //
 //   record:  | header 96 B | states, 1 or 2 B a slot | free bits, 8 B each 64 slots | classes of a starter page |
 #pragma once
@@ -71,7 +72,9 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   /// First, so that the fast paths compute no offset.
   [[nodiscard]] LOAM_INLINE uint8_t* states() { return reinterpret_cast<uint8_t*>(this + 1); }
   [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
-  [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + slot * slot_bytes); }
+  [[nodiscard]] void* slot_address(size_t slot) const {
+    return reinterpret_cast<void*>(base + slot * slot_bytes);
+  }
 
   /// Starter pages: the class of the block that begins in a granule.
   [[nodiscard]] uint8_t& class_of(size_t granule) {
@@ -103,8 +106,8 @@ LOAM_INLINE void store_state(uint8_t* state, bool exact, unsigned value) {
 }
 static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
 
-/// The private run whose pages hold `address`, as far as the map knows: of a large block its first page answers,
-/// of a huge one nothing does. Null for everything else.
+/// The private run whose pages hold `address`, as far as the map knows: of a large block its first page
+/// answers, of a huge one nothing does. Null for everything else.
 [[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
   const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
   if (span == nullptr || span->heap != kPrivateHeap) return nullptr;

@@ -11,9 +11,9 @@ namespace loam {
 
 namespace {
 
-// Calls that a thread makes on one heap, none on heaps that share its place in between, before it gets a cache. Chosen: a
-// cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which there may be thousands, should cost
-// neither. More makes busy heaps slow for longer.
+// Calls that a thread makes on one heap, none on heaps that share its place in between, before it gets a
+// cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which there may be
+// thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
 // As in ThreadCache: what is used once costs little, what is busy doubles, what is held is bounded in bytes.
 constexpr unsigned kFirstSlots = 8;
@@ -158,7 +158,9 @@ void PrivateHeap::resume_caches() {
 
 void PrivateHeap::reclaim() {
   stop_caches();
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) flush_all(cache);
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    flush_all(cache);
+  }
   release_empty_spans();
   resume_caches();
 }

@@ -1,20 +1,22 @@
-// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of slots.
-// loam_alloc() pops, loam_free() pushes; neither takes a lock.
+// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of
+// slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
 //   thread_heaps --> ThreadHeaps: 64 places --> HeapCache of one heap --> magazine of one class: slots
 //
-// A place is chosen by the heap's address and names the heap and its generation. Generations are never used again: when a
-// heap is destroyed its caches are dropped with it, and a place that still names it can never match, nor is its
-// pointer followed. Places are contended by heaps; a heap that comes kCacheAfter times in a row takes the place.
+// A place is chosen by the heap's address and names the heap and its generation. Generations are never
+// used again: when a heap is destroyed its caches are dropped with it, and a place that still names it can
+// never match, nor is its pointer followed. Places are contended by heaps; a heap that comes kCacheAfter
+// times in a row takes the place.
 //
-// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores: a
-// thread says `busy` while it is inside, and looks at the heap's generation after that. Who wants the heap for himself takes
-// its lock, sets the generation that caches see to 0, makes all threads pass a barrier (os::barrier_all_threads),
-// and waits until no owner of one of its caches is busy. Where the system has no such barrier there are no
-// caches. Busy threads never wait, so the wait is short.
+// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores:
+// a thread says `busy` while it is inside, and looks at the heap's generation after that. Who wants the
+// heap for himself takes its lock, sets the generation that caches see to 0, makes all threads pass a
+// barrier (os::barrier_all_threads), and waits until no owner of one of its caches is busy. Where the
+// system has no such barrier there are no caches. Busy threads never wait, so the wait is short.
 //
-// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before its state changes, so
-// that a fork()ed child finds every magazine whole; it may lose the one slot that a thread was moving.
+// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before its
+// state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot that a
+// thread was moving.
 //
 // Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it.
 #pragma once

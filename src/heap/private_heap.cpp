@@ -19,13 +19,6 @@ size_t piece_bytes(size_t bytes) {
   return piece;
 }
 
-// As heap::reallocate(): staying costs the slack, moving a copy.
-bool stays(size_t usable, size_t bytes) { return bytes + 64 >= usable || bytes >= usable - usable / 4; }
-
-void clear(void* block, size_t from, size_t to) {
-  if (from < to) memset(static_cast<char*>(block) + from, 0, to - from);
-}
-
 }  // namespace
 
 // ---- beginning and end ------------------------------------------------------------------------
@@ -162,7 +155,8 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
   uncharge(piece);
 }
 
-// What was set aside gives way from its end, so the page heap finds the pages that the caller asks it for next.
+// What was set aside gives way from its end, so the page heap finds the pages that the caller asks it for
+// next.
 void PrivateHeap::use_set_aside(Pages pages) {
   if (LOAM_LIKELY(set_aside_ == 0)) return;
   HeapRun* next = nullptr;
@@ -388,71 +382,6 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   forget_run(run);
   release_run(run);
   return LOAM_OK;
-}
-
-// ---- resizing -----------------------------------------------------------------------------------
-
-loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t bytes) {
-  HeapRun* run = found.run;
-  const size_t old_pages = run->bytes;
-  const size_t pages = Pages::covering(bytes == 0 ? 1 : bytes).bytes();
-  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
-  Use use(*this);
-  if (pages > old_pages && !charge(pages - old_pages)) return LOAM_LIMIT_REACHED;
-  bool done = false;
-  if (run->use == RunUse::kLarge) {
-    done = pages <= kMaxRun.bytes() && page_heap.resize_large(run->span, Pages(pages >> kPageShift), bytes);
-  } else {
-    done = huge_map.resize(run->base, bytes, true) != nullptr;
-  }
-  if (!done) {
-    if (pages > old_pages) uncharge(pages - old_pages);
-    return LOAM_NOT_IN_PLACE;
-  }
-  if (pages < old_pages) uncharge(old_pages - pages);
-  large_bytes_ = large_bytes_ - old_pages + pages;
-  run->bytes = pages;
-  run->requested = bytes;
-  return LOAM_OK;
-}
-
-loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
-  if (bytes > kLargestRequest) return LOAM_NOT_IN_PLACE;
-  const Found found = find(block);
-  if (found.status != LOAM_OK) return found.status;
-  if (found.run->slots == 0) return resize_large(found, block, bytes);
-  if (bytes > found.usable) return LOAM_NOT_IN_PLACE;
-  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
-  store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
-  return LOAM_OK;
-}
-
-void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
-  const Found found = find(block);
-  *why = found.status;
-  if (found.status != LOAM_OK) return nullptr;
-  if (bytes > kLargestRequest) {
-    *why = LOAM_OUT_OF_MEMORY;
-    return nullptr;
-  }
-  const bool small = found.run->slots != 0;
-  const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
-  const size_t kept = bytes < found.bytes ? bytes : found.bytes;
-  if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes) : bytes > kLargestSmall)) {
-    const bool was_huge = found.run->use == RunUse::kHuge;
-    if (try_resize(block, bytes) == LOAM_OK) {
-      // A mapping grows by zero pages; other pages may have been somebody's.
-      if (zero) clear(block, kept, was_huge && bytes > found.usable ? found.usable : small ? found.usable : found.run->bytes);
-      return block;
-    }
-  }
-  void* moved = allocate(bytes, alignment, zero, why);
-  if (moved == nullptr) return nullptr;
-  memcpy(moved, block, kept);
-  const loam_status freed = free(block);
-  LOAM_ASSERT(freed == LOAM_OK);
-  static_cast<void>(freed);
-  return moved;
 }
 
 // ---- lock and behaviour ---------------------------------------------------------------------------

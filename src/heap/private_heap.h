@@ -1,15 +1,17 @@
-// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap that all share.
+// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap that all
+// share.
 //
 //   charged_ = records + pages of all runs (set aside ones included, and those on their way)
 //           <= maximum_ unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
 //   taken - given = cached + live, those in starter pages included
 //
-// Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is destroyed.
-// Records are used again for other heaps (oldest first) and for nothing else, so an old handle is answered.
+// Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is
+// destroyed. Records are used again for other heaps (oldest first) and for nothing else, so an old handle
+// is answered.
 //
-// Lock: mutex_, above the page heap's, the huge map's and the metadata's, below the registry's (heap_registry.h).
-// Public functions take it themselves. An unsynchronised heap does not take it.
+// Lock: mutex_, above the page heap's, the huge map's and the metadata's, below the registry's
+// (heap_registry.h). Public functions take it themselves. An unsynchronised heap does not take it.
 #pragma once
 
 #include <loam/loam.h>
@@ -67,14 +69,16 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// Makes the record a heap. LOAM_OK, or why not; then nothing is held.
   [[nodiscard]] loam_status start(const loam_heap_options& options, uint64_t generation);
 
-  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever() was called.
+  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever() was
+  /// called.
   void finish();
 
   // ---- the fast paths, without a lock -------------------------------------------------------------------
 
   /// A block from the calling thread's cache, or null: then allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise free(). pre: run == private_run_at(block)
+  /// True when the block went to the calling thread's cache; otherwise free(). pre: run ==
+  /// private_run_at(block)
   [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, HeapRun* run, void* block);
 
   // ---- blocks -------------------------------------------------------------------------------------------
@@ -104,7 +108,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] loam_status unlock();
   [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
   void summary(loam_heap_summary* out);
-  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the largest free slot.
+  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the largest free
+  /// slot.
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
   [[nodiscard]] HeapFigures figures();

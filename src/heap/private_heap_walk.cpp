@@ -1,7 +1,7 @@
 // Looking at a private heap: walk, summary, figures, validation; and compact, which looks first.
 //
-// A walk's cursor: { generation, base of the run, serial of the run, step in the run }. A step of a span: 0 the region
-// itself, 1 .. kMaxSpanPages its pages that were given back, then its slots.
+// A walk's cursor: { generation, base of the run, serial of the run, step in the run }. A step of a span:
+// 0 the region itself, 1 .. kMaxSpanPages its pages that were given back, then its slots.
 #include "heap/private_heap.h"
 #include "pages/huge_map.h"
 
@@ -33,7 +33,9 @@ void describe_region(const HeapRun* run, loam_walk_entry* entry) {
 
 // Bytes of the block, or of the free granules, that begin at a granule of a starter page.
 size_t starter_stretch(HeapRun* run, size_t granule) {
-  if (load_state(run->state_of(granule), run->exact) >= kSlotLive) return kSizeClasses[run->class_of(granule)].bytes;
+  if (load_state(run->state_of(granule), run->exact) >= kSlotLive) {
+    return kSizeClasses[run->class_of(granule)].bytes;
+  }
   size_t end = granule;
   while (end < run->slots && ((run->free_bits()[end / 64] >> (end % 64)) & 1) != 0) ++end;
   // Never nothing, so that a walk always moves on.

@@ -1,6 +1,6 @@
-// The first pages of a heap: blocks of all classes side by side, so that a heap of a few KiB takes a page or two
-// and not one a class. See heap_run.h for the record. A heap that gets busy, or has had its share of them, goes on with spans
-// of one class; blocks stay where they are.
+// The first pages of a heap: blocks of all classes side by side, so that a heap of a few KiB takes a page
+// or two and not one a class. See heap_run.h for the record. A heap that gets busy, or has had its share
+// of them, goes on with spans of one class; blocks stay where they are.
 #include "heap/private_heap.h"
 #include "map/metadata.h"
 #include "pages/page_heap.h"
@@ -12,8 +12,8 @@ namespace {
 constexpr unsigned kGranules = kPageBytes / LOAM_ALIGNMENT;
 // Larger blocks would leave holes that nothing fits; a span of theirs is not much larger than they are.
 constexpr size_t kLargestStarterBlock = 512;
-// Pages of this kind that a heap makes in its life. Chosen: with more classes in use than this spans of their own
-// cost no more than the first-fit search here, which looks at four words.
+// Pages of this kind that a heap makes in its life. Chosen: with more classes in use than this spans of
+// their own cost no more than the first-fit search here, which looks at four words.
 constexpr uint32_t kMostStarters = 4;
 // Blocks of one class that a heap allocates before its front end comes on, as Windows counts them.
 constexpr uint64_t kBusyAfter = 18;
@@ -111,7 +111,8 @@ void* PrivateHeap::take_from_starter(unsigned size_class, size_t bytes) {
 }
 
 void PrivateHeap::give_to_starter(HeapRun* run, void* block) {
-  const unsigned granule = static_cast<unsigned>((reinterpret_cast<uintptr_t>(block) - run->base) / LOAM_ALIGNMENT);
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(block) - run->base;
+  const unsigned granule = static_cast<unsigned>(offset / LOAM_ALIGNMENT);
   const unsigned size_class = run->class_of(granule);
   const unsigned count = kSizeClasses[size_class].bytes / LOAM_ALIGNMENT;
   HeapBin* bin = bin_of(size_class);
@@ -147,9 +148,8 @@ bool PrivateHeap::starter_is_valid(HeapRun* run) {
     if (load_state(run->state_of(i), run->exact) < kSlotLive) return false;
     const unsigned end = i + kSizeClasses[run->class_of(i)].bytes / LOAM_ALIGNMENT;
     for (++i; i < end; ++i) {
-      if (((run->free_bits()[i / 64] >> (i % 64)) & 1) != 0 || load_state(run->state_of(i), run->exact) != kSlotFree) {
-        return false;
-      }
+      const bool free_inside = ((run->free_bits()[i / 64] >> (i % 64)) & 1) != 0;
+      if (free_inside || load_state(run->state_of(i), run->exact) != kSlotFree) return false;
     }
   }
   return free_granules == run->free_slots;

@@ -1,5 +1,5 @@
-// loam_lock() stops every other thread, those that only use their caches too; and a child of fork() has every heap as it
-// was, whatever other threads were doing to it, with locks that others held free.
+// loam_lock() stops every other thread, those that only use their caches too; and a child of fork() has
+// every heap as it was, whatever other threads were doing to it, with locks that others held free.
 #include <loam/loam.h>
 
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// Threads use shared heaps, heaps of their own and malloc at once, while heaps are made, locked, walked, compacted and
-// destroyed; every block carries its mark. Ends with every heap valid, and no memory lost.
+// Threads use shared heaps, heaps of their own and malloc at once, while heaps are made, locked, walked,
+// compacted and destroyed; every block carries its mark. Ends with every heap valid, and no memory lost.
 #include <loam/loam.h>
 
 #include <atomic>
