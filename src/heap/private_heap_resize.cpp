@@ -1,6 +1,7 @@
 // A private heap's blocks change their size: where they stand if that is possible, else by a move.
 #include <cstring>
 
+#include "heap/heap.h"
 #include "heap/private_heap.h"
 #include "pages/huge_map.h"
 #include "pages/page_heap.h"
