@@ -38,7 +38,13 @@ struct Magazine {
   void** base;
 };
 
-class alignas(64) ThreadCache : public ListLink<ThreadCache> {
+// The first base, so that a magazine's address is the cache's plus 32 times its class: one instruction less on
+// either fast path. Aligned so that no magazine's four words lie in two cache lines.
+struct alignas(64) Magazines {
+  Magazine magazines_[kMagazineCount] = {};  // the last one: blocks of mixed spans
+};
+
+class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
 
@@ -49,11 +55,12 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
 
   /// A block of the class, or null when the slow path must run.
   [[nodiscard]] LOAM_INLINE void* pop(size_t size_class) {
-    Magazine& m = magazines_[size_class];
-    void** head = m.head;
-    if (LOAM_UNLIKELY(head == m.low)) return nullptr;
+    Magazine* m = &magazines_[size_class];
+    asm("" : "+r"(m));  // one address, not one computation a field
+    void** head = m->head;
+    if (LOAM_UNLIKELY(head == m->low)) return nullptr;
     void* block = head[-1];
-    __atomic_store_n(&m.head, head - 1, __ATOMIC_RELAXED);  // readers of statistics see some recent value
+    __atomic_store_n(&m->head, head - 1, __ATOMIC_RELAXED);  // readers of statistics see some recent value
     // Saves callers the test of the result: a magazine holds no null.
     if (block == nullptr) __builtin_unreachable();
     return block;
@@ -149,8 +156,6 @@ class alignas(64) ThreadCache : public ListLink<ThreadCache> {
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();
 
-  // Aligned so that no magazine's four words lie in two cache lines.
-  alignas(64) Magazine magazines_[kMagazineCount] = {};  // the last one: blocks of mixed spans
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};
   State state_;
