@@ -18,7 +18,16 @@ namespace loam {
 }
 
 [[nodiscard]] LOAM_INLINE unsigned count_bits(uint64_t word) {
+#if defined(__x86_64__) && !defined(__POPCNT__)
+  // The first x86-64 processors lack the instruction, and the compiler's stand-in is a call with a table.
+  // Sideways sums: pairs, nibbles, bytes, then all bytes by one multiplication.
+  word -= (word >> 1) & 0x5555555555555555u;
+  word = (word & 0x3333333333333333u) + ((word >> 2) & 0x3333333333333333u);
+  word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+  return static_cast<unsigned>((word * 0x0101010101010101u) >> 56);
+#else
   return static_cast<unsigned>(__builtin_popcountll(word));
+#endif
 }
 
 /// A word with bits [first, first + count) set. pre: count >= 1, first + count <= 64

@@ -70,9 +70,20 @@ void Bin::place(Span* span) {
   }
 }
 
+// The pages under slots that were just handed out hold memory again once they are written to.
+void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end) {
+  for (; begin != end; ++begin) {
+    const size_t offset = reinterpret_cast<uintptr_t>(*begin) - span_base(span);
+    const uint32_t back = span->unbacked_pages & pages_of_slot(static_cast<unsigned>(offset / info.bytes), info);
+    unbacked_pages_ -= count_bits(back);
+    span->unbacked_pages &= ~back;
+  }
+}
+
 unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap, void** out,
                           unsigned wanted, PageHeap::Source source) {
   const SizeClassInfo& info = kSizeClasses[size_class];
+  const size_t bytes = info.bytes;
   unsigned got = 0;
   void** next = out + wanted;
   while (got < wanted) {
@@ -92,24 +103,20 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       free_slots_ += info.slots;
     }
     if (span == kept_empty_) kept_empty_ = nullptr;
-    const uintptr_t base = span_base(span);
     unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
+    void** const before = next;
     span->free_slots = static_cast<uint16_t>(span->free_slots - take);
     free_slots_ -= take;
     got += take;
-    for (unsigned word = 0; take != 0; ++word) {
-      uint64_t bits = span->free_bits[word];
+    uintptr_t base = span_base(span);
+    for (uint64_t* word = span->free_bits; take != 0; ++word, base += 64 * bytes) {
+      uint64_t bits = *word;
       for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
-        const unsigned slot = word * 64 + lowest_bit(bits);
-        *--next = reinterpret_cast<void*>(base + size_t{slot} * info.bytes);
-        if (LOAM_UNLIKELY(span->unbacked_pages != 0)) {
-          const uint32_t back = span->unbacked_pages & pages_of_slot(slot, info);
-          unbacked_pages_ -= count_bits(back);
-          span->unbacked_pages &= ~back;
-        }
+        *--next = reinterpret_cast<void*>(base + lowest_bit(bits) * bytes);
       }
-      span->free_bits[word] = bits;
+      *word = bits;
     }
+    if (LOAM_UNLIKELY(span->unbacked_pages != 0)) note_backed(span, info, next, before);
     place(span);
   }
   if (LOAM_UNLIKELY(got != wanted)) memmove(out, next, got * sizeof(void*));
@@ -121,7 +128,7 @@ void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
   unlink(span);
   spans_ -= 1;
   free_slots_ -= slots;
-  unbacked_pages_ -= count_bits(span->unbacked_pages);
+  if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
   pages.free(span);
 }
 
@@ -135,26 +142,35 @@ static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, 
 
 // Marks the slots of a stretch of pointers that lie in one span as free; stops at the first that lies
 // elsewhere. Returns how many pointers the stretch has; `*freed` of them were good.
+// `kOneWord`: the class has at most 64 slots a span, so that its free bits stay in a register.
+template <bool kOneWord>
 static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, void* const* pointers,
                                          unsigned count, unsigned* freed) {
   const uintptr_t base = span_base(span);
-  const size_t span_bytes = Pages(info.pages).bytes();
-  const size_t bytes = info.bytes, reciprocal = info.reciprocal, slots = info.slots;
-  unsigned good = 0, i = 0;
+  const size_t bytes = info.bytes, reciprocal = info.reciprocal;
+  const size_t slot_bytes = info.slots * bytes;  // the tail is no slot's
+  uint64_t first_word = span->free_bits[0];
+  unsigned bad = 0, i = 0;
   do {
     const size_t offset = reinterpret_cast<uintptr_t>(pointers[i]) - base;
-    if (offset >= span_bytes) break;
-    const size_t slot = (offset * reciprocal) >> 32;
-    uint64_t& word = span->free_bits[slot >> 6];
-    const uint64_t bit = uint64_t{1} << (slot & 63);
-    if (LOAM_LIKELY(slot * bytes == offset && slot < slots && (word & bit) == 0)) {
-      word |= bit;
-      ++good;
-    } else {
+    if (LOAM_UNLIKELY(offset >= slot_bytes)) {
+      if (offset >= Pages(info.pages).bytes()) break;
       report_bad_free(info, offset, pointers[i]);
+      ++bad;
+      continue;
     }
+    const size_t slot = (offset * reciprocal) >> 32;
+    uint64_t& word = kOneWord ? first_word : span->free_bits[slot >> 6];
+    const uint64_t bit = uint64_t{1} << (slot & 63);
+    if (LOAM_UNLIKELY(slot * bytes != offset || (word & bit) != 0)) {
+      report_bad_free(info, offset, pointers[i]);
+      ++bad;
+      continue;
+    }
+    word |= bit;
   } while (++i < count);
-  *freed = good;
+  if (kOneWord) span->free_bits[0] = first_word;
+  *freed = i - bad;
   return i;
 }
 
@@ -167,7 +183,8 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
     unsigned done = 1, freed = 0;
     if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall &&
                     index_of(span->size_class) == size_class)) {
-      done = mark_stretch(span, info, pointers, count, &freed);
+      done = info.slots <= 64 ? mark_stretch<true>(span, info, pointers, count, &freed)
+                              : mark_stretch<false>(span, info, pointers, count, &freed);
     } else if (span != nullptr && span->kind == SpanKind::kMixed) {
       mixed.give(pointers, 1);
     } else {

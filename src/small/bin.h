@@ -82,6 +82,7 @@ class Bin {
   friend struct CounterFields;
   void place(Span* span);
   void unlink(Span* span);
+  void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
 
   Mutex mutex_;
