@@ -425,7 +425,18 @@ PageStats PageHeap::stats() {
   s.large_requested = large_requested_;
   s.large_allocations = large_allocations_;
   unsigned longest = 0;
-  for (const DirtyIndex& index : dirty_) longest = index.longest() > longest ? index.longest() : longest;
+  for (DirtyIndex& index : dirty_) {
+    // The bounds may be too high: put right from the top until one is exact.
+    while (index.longest() > longest) {
+      Block* block = index.smallest(index.longest());
+      const unsigned exact = longest_run(both(block->free, block->backed));
+      if (exact == block->dirty_bin) {
+        longest = exact;
+      } else {
+        index.place(block, exact);
+      }
+    }
+  }
   s.longest_backed_run_bytes = Pages(longest).bytes();
   for (const Region* region = regions_; region != nullptr; region = region->next) {
     s.metadata_bytes += metadata_bytes(region);

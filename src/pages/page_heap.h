@@ -50,7 +50,7 @@ struct PageStats {
   Pages large_pages;
   size_t large_requested;  ///< bytes asked for in them
   uint64_t large_allocations;
-  size_t longest_backed_run_bytes;
+  size_t longest_backed_run_bytes;  ///< exact
   size_t metadata_bytes;
 };
 
