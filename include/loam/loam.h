@@ -100,8 +100,8 @@ typedef int (*loam_failure_callback)(void* context, loam_heap* heap, size_t byte
 
 enum {
   /** No locks: only one thread at a time may use the heap or free its blocks, by whatever means
-   *  (also free()). Keeps its front end. Debug builds of the library end the process when a
-   *  second thread comes without loam_lock() in between. */
+   *  (also free()). Keeps its front end. Debug builds of the library end the process when they
+   *  see two threads inside at once. */
   LOAM_HEAP_UNSYNCHRONIZED = 1u << 0,
   /** loam_size() and the walk give the size that was asked for. Two bytes a slot, kept away from
    *  the block. Without it they give the usable size for small blocks; large ones (above 32 KiB)
@@ -295,7 +295,8 @@ typedef struct loam_heap_summary {
   size_t large_blocks;   /**< live blocks of whole pages, own mappings included */
 } loam_heap_summary;
 
-/** Exact while no other thread uses the heap. LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
+/** Exact while no other thread uses the heap. The default heap's `blocks` and `large_blocks` leave
+ *  out large blocks up to 32 MiB. LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_summary(loam_heap* heap, loam_heap_summary* summary) LOAM_NOEXCEPT;
 
 /* ---- Lock ------------------------------------------------------------------------------------ */
@@ -316,13 +317,13 @@ LOAM_API loam_status loam_unlock(loam_heap* heap) LOAM_NOEXCEPT;
 
 /** Brings every thread's cached slots home, returns empty spans, gives free pages (between
  *  heaps' spans and inside them) back to the system. Returns the heap's largest free block that
- *  is backed, in bytes: not a promise that so much can be had, nor what was released. That goes
+ *  was backed just before, in bytes: not a promise that so much can be had, nor what was released. That goes
  *  to *released (bytes; may be NULL). 0 with LOAM_INVALID_HEAP. Takes time in proportion to the
  *  heap's spans. The default heap reaches the calling thread's cache only. */
 LOAM_API size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT;
 
-/** loam_compact() for one heap, or with NULL for the default heap and every heap that is not
- *  unsynchronised. LOAM_INVALID_HEAP. */
+/** loam_compact() for one heap, or with NULL for the default heap and every heap that is neither
+ *  unsynchronised nor locked by another thread. LOAM_INVALID_HEAP. */
 LOAM_API loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT;
 
 enum {

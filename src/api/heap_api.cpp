@@ -378,8 +378,11 @@ LOAM_EXPORT loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT {
     heap_registry.for_each([](PrivateHeap* each) {
       // Whoever serialises the calls of such a heap does not know of this one.
       if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
+      // One that a thread has locked is left alone too: that thread may wait for the registry, which we hold.
+      if (each->try_lock() != LOAM_OK) return;
       size_t largest;
       static_cast<void>(each->compact(&largest));
+      static_cast<void>(each->unlock());
     });
     static_cast<void>(heap::compact());
     return LOAM_OK;

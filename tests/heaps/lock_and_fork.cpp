@@ -65,6 +65,21 @@ void lock_excludes() {
     for (std::thread& thread : threads) thread.join();
     CHECK(loam_heap_destroy(heap) == LOAM_OK);
   }
+  // A trim of all heaps passes a locked one by; its holder may make heaps meanwhile.
+  loam_heap* held = loam_heap_create(nullptr);
+  CHECK(loam_lock(held) == LOAM_OK);
+  std::atomic<bool> trimmed{false};
+  std::thread trimmer([&] {
+    CHECK(loam_trim(nullptr) == LOAM_OK);
+    trimmed = true;
+  });
+  for (int waits = 0; !trimmed; ++waits) {
+    CHECK(waits < 20'000);
+    CHECK(loam_heap_destroy(loam_heap_create(nullptr)) == LOAM_OK);
+    pause_ms(1);
+  }
+  trimmer.join();
+  CHECK(loam_unlock(held) == LOAM_OK && loam_heap_destroy(held) == LOAM_OK);
   // An unsynchronised heap's lock stops nobody.
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
   options.flags = LOAM_HEAP_UNSYNCHRONIZED;
