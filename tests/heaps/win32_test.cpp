@@ -205,7 +205,10 @@ TEST(Win32InformationDeathTest, TerminationOnCorruption) {
 
 TEST(Win32Compact, GivesTheLargestFreeBlockAndMemoryBack) {
   const Scoped<Win32Interface> heap;
-  EXPECT_EQ(error_of([&] { EXPECT_EQ(HeapCompact(heap, 0), 0u); }), DWORD{NO_ERROR})
+  // Free pages that all heaps share count, too, so a fresh heap may or may not have any.
+  SIZE_T largest = 0;
+  const DWORD error = error_of([&] { largest = HeapCompact(heap, 0); });
+  EXPECT_EQ(error, largest == 0 ? DWORD{NO_ERROR} : kUntouched)
       << "no space is told from failure by the last error";
   EXPECT_EQ(error_of([] { EXPECT_EQ(HeapCompact(nullptr, 0), 0u); }), DWORD{ERROR_NOACCESS});
   void* blocks[200];
