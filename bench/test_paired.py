@@ -306,6 +306,12 @@ class SweepTests(unittest.TestCase):
             self.assertEqual(len(found), 1, found)
             self.assertIn("65536 B", found[0])
 
+    def test_a_file_has_the_rows_that_were_measured(self):
+        rows = self.rows(warm_ns=12.345)
+        self.assertEqual(sweeps.unpack(sweeps.pack(self.rows())), self.rows())
+        self.assertEqual(sweeps.unpack({"failed": "x"}), [])
+        self.assertEqual(sweeps.pack([rows[1]])["rows"][0][-1], 12.3)
+
     def test_a_plateau_is_no_cliff_but_its_edge_is(self):
         rows = [self.row(size, faults=64 if size < 5000 else 200) for size in range(4096, 8192, 512)]
         self.assertEqual(len(sweeps.findings(rows)), 1)

@@ -103,6 +103,26 @@ def _too_long(run, peers):
     return found
 
 
+def markdown(run, peers):
+    """(lines, verdicts) of one gate as a table for a document."""
+    screening, final = run.kept("screening"), run.kept("final")
+    present = [peer for peer in peers if peer not in run.failed]
+    verdicts = [check.judge(screening, final, run.subject, present) for check in run.gate.checks]
+    lines = [f"### {run.gate.name}: {run.gate.title}", ""]
+    lines.append("| | Loam | best peer | ratio [95 %], rounds won | limit | |")
+    lines.append("|---|---|---|---|---|---|")
+    for verdict in verdicts:
+        check = verdict.check
+        peer = f"{verdict.peer} {_value(verdict.peer_value, check.unit)}" if verdict.peer else "-"
+        judged = _judgement(verdict).replace("NOT MET", "**not met**")
+        cells = [check.title.strip(), _value(verdict.own, check.unit), peer, _ratio(verdict)]
+        lines.append("| " + " | ".join([*cells, _limit(check), judged]) + " |")
+    notes = [f"{name} failed: {reason}" for name, reason in run.failed.items()]
+    notes += [line.strip() for line in _too_long(run, present) + _quiet(run)]
+    lines += ["", *(f"- {note}" for note in notes)]
+    return [*lines, ""] if notes else lines, verdicts
+
+
 def _quiet(run):
     kept = [r for r in run.rounds if r.kept]
     lines = []
