@@ -317,9 +317,9 @@ LOAM_API loam_status loam_unlock(loam_heap* heap) LOAM_NOEXCEPT;
 
 /** Brings every thread's cached slots home, returns empty spans, gives free pages (between
  *  heaps' spans and inside them) back to the system. Returns the heap's largest free block that
- *  was backed just before, in bytes: not a promise that so much can be had, nor what was released. That goes
- *  to *released (bytes; may be NULL). 0 with LOAM_INVALID_HEAP. Takes time in proportion to the
- *  heap's spans. The default heap reaches the calling thread's cache only. */
+ *  was backed just before, in bytes: not a promise that so much can be had, nor what was
+ *  released. That goes to *released (bytes; may be NULL). 0 with LOAM_INVALID_HEAP. Takes time
+ *  in proportion to the heap's spans. The default heap reaches the calling thread's cache only. */
 LOAM_API size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT;
 
 /** loam_compact() for one heap, or with NULL for the default heap and every heap that is neither
