@@ -2,6 +2,7 @@
 // here; the rest is the private heap's (heap/private_heap.h) or the default heap's (heap/default_heap.h).
 #include <loam/loam.h>
 
+#include "cache/cache_registry.h"
 #include "heap/default_heap.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
@@ -12,7 +13,11 @@ namespace {
 
 using namespace loam;
 
-thread_local loam_status last_refusal = LOAM_OK;
+// With the thread's cache, which is made for it if need be. A thread without one (no memory, or its end) keeps nothing.
+void remember(loam_status why) {
+  if (current_cache->state() == ThreadCache::State::kUnused) static_cast<void>(cache_registry.start_thread());
+  if (current_cache->state() == ThreadCache::State::kLive) current_cache->last_refusal = why;
+}
 
 // Its address is the default heap's handle. Not the address of a record, and never read.
 alignas(64) constinit const char default_handle[64] = {};
@@ -24,12 +29,12 @@ loam_heap* handle_of(PrivateHeap* heap) { return reinterpret_cast<loam_heap*>(he
 bool is_private(const loam_heap* heap) { return heap_registry.is_heap(heap); }
 
 LOAM_COLD loam_status refuse(loam_status why) {
-  last_refusal = why;
+  remember(why);
   return why;
 }
 
 LOAM_COLD void* refuse_block(loam_status why) {
-  last_refusal = why;
+  remember(why);
   return nullptr;
 }
 
@@ -154,7 +159,9 @@ LOAM_EXPORT const char* loam_status_text(int status) LOAM_NOEXCEPT {
   }
 }
 
-LOAM_EXPORT loam_status loam_last_status() LOAM_NOEXCEPT { return last_refusal; }
+LOAM_EXPORT loam_status loam_last_status() LOAM_NOEXCEPT {
+  return static_cast<loam_status>(current_cache->last_refusal);
+}
 LOAM_EXPORT unsigned loam_version() LOAM_NOEXCEPT { return version_number(); }
 LOAM_EXPORT const char* loam_version_text() LOAM_NOEXCEPT { return LOAM_VERSION; }
 

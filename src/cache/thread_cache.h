@@ -31,6 +31,8 @@
 
 namespace loam {
 
+struct ThreadHeaps;  // heap/private_cache.h
+
 struct Magazine {
   void** head;
   void** low;
@@ -171,6 +173,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint64_t random_ = 0;
   uint64_t repeated_ = 0;  ///< frees that repeats_ counted, up to the last slow call
+
+ public:
+  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.
+  ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
+  int last_refusal = 0;          ///< the C interface's loam_last_status()
 };
 
 /// Has every call take the slow path from now on. Set before threads start.

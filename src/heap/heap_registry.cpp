@@ -10,16 +10,6 @@ namespace loam {
 
 constinit HeapRegistry heap_registry;
 
-namespace {
-
-// Never written: no place of them names a heap. Two, so that an ended thread never starts again.
-constinit ThreadHeaps no_thread_heaps;
-constinit ThreadHeaps ended_thread_heaps;
-
-}  // namespace
-
-constinit thread_local ThreadHeaps* thread_heaps = &no_thread_heaps;
-
 bool HeapRegistry::is_heap(const void* handle) const {
   const uintptr_t address = reinterpret_cast<uintptr_t>(handle);
   const uintptr_t slab = address & ~(kSlab - 1);
@@ -107,7 +97,7 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
 }
 
 ThreadHeaps* HeapRegistry::thread() {
-  if (thread_heaps != &no_thread_heaps) return thread_heaps == &ended_thread_heaps ? nullptr : thread_heaps;
+  if (ThreadHeaps* thread = thread_heaps()) return thread;
   // The thread's end is noticed by way of malloc()'s cache.
   if (current_cache->state() == ThreadCache::State::kUnused && cache_registry.start_thread() == nullptr) {
     return nullptr;
@@ -121,7 +111,7 @@ ThreadHeaps* HeapRegistry::thread() {
     threads_.push_back(thread);
   }
   cache_registry.at_thread_end(&end_thread);
-  thread_heaps = thread;
+  current_cache->heaps = thread;
   return thread;
 }
 
@@ -148,9 +138,9 @@ void HeapRegistry::drop_thread(ThreadHeaps* thread) {
 }
 
 void HeapRegistry::end_thread() {
-  ThreadHeaps* thread = thread_heaps;
-  thread_heaps = &ended_thread_heaps;
-  if (thread != &no_thread_heaps && thread != &ended_thread_heaps) heap_registry.drop_thread(thread);
+  ThreadHeaps* thread = thread_heaps();
+  current_cache->heaps = nullptr;
+  if (thread != nullptr) heap_registry.drop_thread(thread);
 }
 
 void HeapRegistry::lock_all() {
@@ -178,7 +168,7 @@ void HeapRegistry::adopt_after_fork() {
   ThreadHeaps* next = nullptr;
   for (ThreadHeaps* thread = threads_.front(); thread != nullptr; thread = next) {
     next = List<ThreadHeaps>::next(thread);
-    if (thread == thread_heaps) continue;
+    if (thread == thread_heaps()) continue;
     thread->busy.store(0, std::memory_order_relaxed);
     drop_thread(thread);
   }

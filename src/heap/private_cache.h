@@ -1,7 +1,7 @@
 // What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of
 // slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
-//   thread_heaps --> ThreadHeaps: 64 places --> HeapCache of one heap --> magazine of one class: slots
+//   current_cache->heaps --> ThreadHeaps: 64 places --> HeapCache of one heap --> magazine of one class: slots
 //
 // A place is chosen by the heap's address and names the heap and its generation. Generations are never
 // used again: when a heap is destroyed its caches are dropped with it, and a place that still names it can
@@ -21,6 +21,7 @@
 // Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it.
 #pragma once
 
+#include "cache/thread_cache.h"
 #include "heap/heap_run.h"
 #include "os/mutex.h"
 
@@ -82,10 +83,10 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   }
 };
 
-/// The calling thread's; a static one without caches until it has some. Never null.
-extern thread_local ThreadHeaps* thread_heaps __attribute__((tls_model("initial-exec")));
+/// The calling thread's, or null while it has none.
+[[nodiscard]] LOAM_INLINE ThreadHeaps* thread_heaps() { return current_cache->heaps; }
 
 /// A number of the calling thread, not 0, that no other living thread has.
-[[nodiscard]] inline uintptr_t this_thread() { return reinterpret_cast<uintptr_t>(&thread_heaps); }
+[[nodiscard]] inline uintptr_t this_thread() { return reinterpret_cast<uintptr_t>(&current_cache); }
 
 }  // namespace loam

@@ -272,7 +272,8 @@ class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
 };
 
 LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
-  ThreadHeaps* thread = thread_heaps;
+  ThreadHeaps* thread = thread_heaps();
+  if (LOAM_UNLIKELY(thread == nullptr)) return nullptr;
   ThreadHeaps::Place& place = thread->place_of(heap);
   // Before `heap` is followed: it may be no heap at all. An empty place names null, which is none either.
   if (LOAM_UNLIKELY(place.heap != heap || heap == nullptr || bytes > kLargestSmall)) return nullptr;
@@ -301,7 +302,8 @@ LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
 }
 
 LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, HeapRun* run, void* block) {
-  ThreadHeaps* thread = thread_heaps;
+  ThreadHeaps* thread = thread_heaps();
+  if (LOAM_UNLIKELY(thread == nullptr)) return false;
   ThreadHeaps::Place& place = thread->place_of(heap);
   if (LOAM_UNLIKELY(place.heap != heap || run->heap != heap)) return false;
   const size_t offset = reinterpret_cast<uintptr_t>(block) - run->base;
