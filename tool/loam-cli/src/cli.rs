@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, generate, lab, run, stats};
+use crate::{allocators, generate, lab, run, stats, top};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,7 @@ pub enum Verb {
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
     Stats(stats::args::StatsArgs),
+    Top(top::args::TopArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
 }

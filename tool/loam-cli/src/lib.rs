@@ -18,6 +18,8 @@ pub mod observe;
 pub mod output;
 pub mod run;
 pub mod stats;
+pub mod top;
+pub mod watch;
 
 use anyhow::Result;
 
@@ -33,6 +35,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
+        Verb::Top(args) => top::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve()),
     }
 }

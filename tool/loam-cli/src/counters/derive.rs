@@ -38,6 +38,7 @@ struct Constants {
     block: u64,
     granule: u64,
     magazine_limit: u64,
+    private_slot: u64,
 }
 
 impl Constants {
@@ -49,6 +50,7 @@ impl Constants {
             block: get("block_bytes"),
             granule: get("granule_bytes"),
             magazine_limit: get("magazine_limit"),
+            private_slot: get("private_slot_bytes"),
         }
     }
 }
@@ -70,11 +72,11 @@ fn times(count: Option<u64>, size: u64) -> Option<u64> {
 }
 
 /// Blocks that a magazine holds.
-fn held(row: &Row<'_>, limit: u64) -> u64 {
+fn held(row: &Row<'_>, slot_bytes: u64, limit: u64) -> u64 {
     let (Some(head), Some(base)) = (row.get("head"), row.get("base")) else {
         return 0;
     };
-    let blocks = head.saturating_sub(base) / 8;
+    let blocks = head.saturating_sub(base) / slot_bytes.max(1);
     // While a magazine is replaced its two ends may belong to different ones.
     if head == 0 || blocks > limit {
         0
@@ -91,7 +93,7 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         .unwrap_or_default();
     let owners: Vec<u64> = raw
         .rows("private_heap")
-        .map(|rows| rows.map(|row| row.get("number").unwrap_or(0)).collect())
+        .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
         .unwrap_or_default();
     let mut locks = Vec::new();
     for table in LIST.tables.iter().filter(|table| table.lock) {
@@ -110,11 +112,12 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
             let class = classes.get(row.record.number as usize);
             let name = match class {
                 Some(bytes) if is_bin => format!("class-{bytes}"),
+                _ if table.name == "private_heap" => heap_lock(&row),
                 _ => table.name.clone(),
             };
             let heap = match table.name.as_str() {
                 "bin" | "mixed" => Some(0),
-                "private_heap" => row.get("number"),
+                "private_heap" => row.get("generation"),
                 "private_bin" => owners.get(row.record.parent).copied(),
                 _ => None,
             };
@@ -128,6 +131,14 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         }
     }
     locks
+}
+
+/// A private heap's lock has the heap's name.
+fn heap_lock(row: &Row<'_>) -> String {
+    match row.text("name") {
+        name if name.is_empty() => format!("heap-{}", row.get("generation").unwrap_or(0)),
+        name => name,
+    }
 }
 
 fn notes(raw: &Raw) -> Vec<String> {
@@ -175,4 +186,11 @@ fn notes(raw: &Raw) -> Vec<String> {
 }
 
 /// Tables that a library may well be without.
-const OPTIONAL: [&str; 3] = ["mixed", "private_heap", "private_bin"];
+const OPTIONAL: [&str; 6] = [
+    "mixed",
+    "private_registry",
+    "private_heap",
+    "private_bin",
+    "private_cache",
+    "private_magazine",
+];

@@ -51,6 +51,8 @@ pub enum Kind {
     List,
     Nested,
     Pointed,
+    Group,
+    Chain,
 }
 
 impl Kind {
@@ -61,6 +63,8 @@ impl Kind {
             3 => Kind::List,
             4 => Kind::Nested,
             5 => Kind::Pointed,
+            6 => Kind::Group,
+            7 => Kind::Chain,
             _ => return None,
         })
     }
@@ -100,7 +104,7 @@ pub struct Table {
     pub stride: u64,
     /// Records; of a list, at most.
     pub count: u64,
-    /// By kind: where the next pointer is, or the parent's power of two.
+    /// By kind: where the next pointer is, or the parent's power of two, or records a pointer.
     pub link: Option<u64>,
     /// Where the lock word is.
     pub lock: Option<u64>,
@@ -122,7 +126,8 @@ impl Table {
     fn measure(&mut self) -> bool {
         let of_fields = self.fields.iter().map(|field| (field.offset, field.end()));
         let lock = self.lock.map(|offset| (offset, offset + 4));
-        let next = (self.kind == Kind::List).then(|| self.link.map(|offset| (offset, offset + 8)));
+        let next = matches!(self.kind, Kind::List | Kind::Chain)
+            .then(|| self.link.map(|offset| (offset, offset + 8)));
         let all = || of_fields.clone().chain(lock).chain(next.flatten());
         self.low = all().map(|(low, _)| low).min().unwrap_or(0);
         self.high = all().map(|(_, high)| high).max().unwrap_or(0);
@@ -247,7 +252,7 @@ fn sort(mut tables: Vec<Option<Table>>, version: u32, library: String) -> Direct
             let Some(table) = &tables[number] else {
                 continue;
             };
-            let needs_parent = matches!(table.kind, Kind::Nested | Kind::Pointed);
+            let needs_parent = !matches!(table.kind, Kind::Record | Kind::Array | Kind::List);
             let parent = table.parent.and_then(|parent| *places.get(parent)?);
             if needs_parent && parent.is_none() {
                 continue;

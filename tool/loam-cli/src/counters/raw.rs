@@ -240,21 +240,22 @@ impl<M: Memory> Reader<'_, M> {
                 let places = array(table.address, table, table.count, 0);
                 self.settled(place, table, &places)
             }
-            Kind::List => self.list(place, table),
-            Kind::Nested | Kind::Pointed => self.inside(place, table),
+            Kind::List => self.list(place, table, table.address, 0),
+            _ => self.inside(place, table),
         }
     }
 
-    fn list(&mut self, place: usize, table: &Table) -> Rows {
+    /// The records that hang together by pointers, the first at the pointer that lies at the address.
+    fn list(&mut self, place: usize, table: &Table, start: u64, parent: usize) -> Rows {
         let Some(link) = table.link else {
             return Ok(Vec::new());
         };
-        let mut next = self.pointer(table.address)?;
+        let mut next = self.pointer(start)?;
         let mut seen = HashSet::new();
         let mut found = Vec::new();
         while next != 0 && (found.len() as u64) < table.count && seen.insert(next) {
             let number = found.len() as u64;
-            let record = match self.settled(place, table, &[(next, 0, number)]) {
+            let record = match self.settled(place, table, &[(next, parent, number)]) {
                 Ok(mut records) => records.pop(),
                 // The rest of the list can not be found behind a record that can not be read.
                 Err(ReadError::Unmapped { .. }) => None,
@@ -273,6 +274,35 @@ impl<M: Memory> Reader<'_, M> {
         Ok(found)
     }
 
+    /// Records behind an array of pointers that stands in the parent's record.
+    fn group(
+        &self,
+        table: &Table,
+        base: u64,
+        parent: usize,
+    ) -> Result<Vec<(u64, usize, u64)>, ReadError> {
+        // No heap has more of them.
+        const MOST_POINTERS: u64 = 4096;
+        let each = table.link.unwrap_or(0).clamp(1, MOST_POINTERS);
+        let pointers = table.count.div_ceil(each).min(MOST_POINTERS);
+        let bytes = self.memory.bytes(base, pointers as usize * 8)?;
+        let mut places = Vec::new();
+        for pointer in 0..pointers {
+            let first = u64_at(&bytes, pointer as usize * 8).unwrap_or(0);
+            if first == 0 {
+                continue;
+            }
+            let wanted = each.min(table.count - pointer * each);
+            for (address, parent, number) in array(first, table, wanted, parent) {
+                places.push((address, parent, pointer * each + number));
+            }
+            if places.len() as u64 * COST_OF_A_RECORD > self.left.get() {
+                break;
+            }
+        }
+        Ok(places)
+    }
+
     /// The records inside those of the parent, or behind a pointer of the parent's.
     fn inside(&mut self, place: usize, table: &Table) -> Rows {
         let Some(parents) = table.parent.and_then(|parent| self.records[parent].clone()) else {
@@ -280,8 +310,17 @@ impl<M: Memory> Reader<'_, M> {
         };
         let parent_table = &self.directory.tables[table.parent.unwrap_or(place)];
         let mut places = Vec::new();
+        let mut chained = Vec::new();
         for (index, parent) in parents.iter().enumerate() {
             let base = parent.address.wrapping_add(table.address);
+            match table.kind {
+                Kind::Group => places.extend(self.group(table, base, index)?),
+                Kind::Chain => chained.extend(self.list(place, table, base, index)?),
+                _ => {}
+            }
+            if matches!(table.kind, Kind::Group | Kind::Chain) {
+                continue;
+            }
             if table.kind == Kind::Pointed {
                 let bits_at = table.link.map(|link| parent.address.wrapping_add(link));
                 let (first, bits) = (self.pointer(base)?, self.power(bits_at)?);
@@ -320,6 +359,9 @@ impl<M: Memory> Reader<'_, M> {
             if places.len() as u64 * COST_OF_A_RECORD > MOST_BYTES {
                 break;
             }
+        }
+        if table.kind == Kind::Chain {
+            return Ok(chained);
         }
         self.settled(place, table, &places)
     }

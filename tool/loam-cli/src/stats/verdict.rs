@@ -110,9 +110,7 @@ fn on_loam(account: &Account) -> Verdict {
         .max_by_key(|(_, amount)| *amount);
     if let Some((finding, amount)) = worst {
         let what = match finding {
-            Finding::Fragmentation => {
-                "is free space between live blocks, which only blocks of the same size class can use"
-            }
+            Finding::Fragmentation => "is free space between live blocks (fragmentation)",
             Finding::Cached => "is in freed blocks that threads keep for themselves",
             Finding::Retained => {
                 "is free pages kept for the next peak; they go back step by step, and at once with \

@@ -1,5 +1,7 @@
 //! Counters of scope `heap` and `class`.
 
+use std::collections::HashMap;
+
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
 use super::{held, sum, times, Constants};
@@ -26,47 +28,58 @@ fn classes(raw: &Raw) -> Vec<Class> {
 }
 
 /// What all threads hold of each class. The place behind the last class is that of blocks in mixed spans.
-fn held_by_class(raw: &Raw, limit: u64) -> Vec<u64> {
+fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     for row in raw.rows("magazine").into_iter().flatten() {
         let class = row.record.number as usize;
         if class >= sums.len() {
             sums.resize(class + 1, 0);
         }
-        sums[class] = sums[class].saturating_add(held(&row, limit));
+        sums[class] = sums[class].saturating_add(held(&row, 8, constants.magazine_limit));
     }
     sums
 }
 
 /// The default heap: what `malloc` serves.
 pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) -> HeapFigures {
-    let held = held_by_class(raw, constants.magazine_limit);
+    let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
     let mixed = raw.row("mixed");
-    let mut heap = of_bins(
-        raw,
-        constants,
-        &bins,
-        &|class| held.get(class).copied().unwrap_or(0),
-        mixed,
-    );
-    heap.name = "default".to_owned();
-    // What is large belongs to whoever does not say that it is his.
-    let rest = |table: &str, field: &str, id: &str| {
-        let all = raw.row(table)?.get(field)?;
-        let others = privates.iter().map(|heap| heap.values.whole(id));
-        Some(all.saturating_sub(others.fold(0, u64::saturating_add)))
+    let in_mixed = mixed.map(|row| row.all("blocks")).unwrap_or_default();
+    let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
+    let held_mixed = held.get(classes(raw).len()).copied().unwrap_or(0);
+    // Which classes the blocks of the mixed magazine have is not seen: they are shared out.
+    let share = |class: usize| {
+        let part = in_mixed.get(class).copied().unwrap_or(0);
+        let share = u128::from(held_mixed) * u128::from(part) / u128::from(all_mixed.max(1));
+        share as u64
     };
-    large(
-        &mut heap.values,
-        Large {
-            blocks: rest("page_heap", "large_blocks", "live_large_blocks"),
-            bytes: rest_bytes(raw, constants, privates),
-            huge_blocks: rest("huge", "blocks", "live_huge_blocks"),
-            huge_bytes: rest("huge", "mapped", "live_huge_bytes"),
-            requested: requested(raw, privates),
-        },
-    );
+    let held = |class: usize| {
+        held.get(class)
+            .copied()
+            .unwrap_or(0)
+            .saturating_add(share(class))
+    };
+    let mut heap = of_bins(raw, constants, &bins, &held, mixed);
+    heap.name = "default".to_owned();
+    let all = large_of_all(raw, constants);
+    let others = |id: &str| {
+        let parts = privates.iter().map(|heap| heap.values.whole(id));
+        parts.fold(0, u64::saturating_add)
+    };
+    let less = |value: Option<u64>, other: u64| value.map(|value| value.saturating_sub(other));
+    // Which of the others' large blocks have a mapping of their own is not kept.
+    let is_known = others("live_large_blocks") == 0;
+    let rest = Large {
+        blocks: all.blocks.filter(|_| is_known),
+        bytes: all.bytes.filter(|_| is_known),
+        huge_blocks: all.huge_blocks.filter(|_| is_known),
+        huge_bytes: all.huge_bytes.filter(|_| is_known),
+        requested: all.requested.filter(|_| is_known),
+        all_bytes: less(all.all_bytes, others("live_large_bytes")),
+        all_blocks: less(all.all_blocks, others("live_large_blocks")),
+    };
+    large(&mut heap.values, &rest);
     let own = [
         "bin",
         "mixed",
@@ -75,32 +88,28 @@ pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) 
         "huge",
         "metadata",
         "remote_pool",
-        "sampler",
+        "private_registry",
     ];
     locks(raw, &own, None, &mut heap.values);
     heap
 }
 
-fn rest_bytes(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) -> Option<u64> {
-    let all = times(raw.row("page_heap")?.get("large_pages"), constants.page)?;
-    let others = privates
-        .iter()
-        .map(|heap| heap.values.whole("live_large_bytes"));
-    Some(all.saturating_sub(others.fold(0, u64::saturating_add)))
-}
-
-/// What was asked for in large and huge blocks of the default heap.
-fn requested(raw: &Raw, privates: &[HeapFigures]) -> Option<u64> {
-    let all = sum([
-        raw.row("page_heap")?.get("large_requested"),
-        raw.row("huge")?.get("requested"),
-    ])?;
-    let others = privates.iter().map(|heap| {
-        let whole = |id| heap.values.whole(id);
-        (whole("live_large_bytes").saturating_add(whole("live_huge_bytes")))
-            .saturating_sub(whole("large_rounding_bytes"))
-    });
-    Some(all.saturating_sub(others.fold(0, u64::saturating_add)))
+/// The large blocks of all heaps together.
+pub fn large_of_all(raw: &Raw, constants: &Constants) -> Large {
+    let pages = raw.row("page_heap");
+    let huge = raw.row("huge");
+    let of_pages = |field: &str| pages.and_then(|row| row.get(field));
+    let of_huge = |field: &str| huge.and_then(|row| row.get(field));
+    let bytes = times(of_pages("large_pages"), constants.page);
+    Large {
+        blocks: of_pages("large_blocks"),
+        bytes,
+        huge_blocks: of_huge("blocks"),
+        huge_bytes: of_huge("mapped"),
+        requested: sum([of_pages("large_requested"), of_huge("requested")]),
+        all_bytes: sum([bytes, of_huge("mapped")]),
+        all_blocks: sum([of_pages("large_blocks"), of_huge("blocks")]),
+    }
 }
 
 /// Private heaps, in the order of their list.
@@ -112,6 +121,20 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
         .rows("private_bin")
         .map(Iterator::collect)
         .unwrap_or_default();
+    let owners: Vec<usize> = raw
+        .rows("private_cache")
+        .map(|caches| caches.map(|row| row.record.parent).collect())
+        .unwrap_or_default();
+    let mut cached: HashMap<(usize, usize), u64> = HashMap::new();
+    for row in raw.rows("private_magazine").into_iter().flatten() {
+        if let Some(owner) = owners.get(row.record.parent) {
+            let blocks = held(&row, constants.private_slot, constants.magazine_limit);
+            let sum = cached
+                .entry((*owner, row.record.number as usize))
+                .or_default();
+            *sum = sum.saturating_add(blocks);
+        }
+    }
     rows.enumerate()
         .map(|(place, row)| {
             let own: Vec<Row<'_>> = bins
@@ -119,74 +142,73 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 .filter(|bin| bin.record.parent == place)
                 .copied()
                 .collect();
-            let cached = |class: usize| row.at("cached_blocks", class as u64).unwrap_or(0);
-            let mut heap = of_bins(raw, constants, &own, &cached, None);
-            heap.number = row.get("number").unwrap_or(0);
+            let held = |class: usize| cached.get(&(place, class)).copied().unwrap_or(0);
+            let mut heap = of_bins(raw, constants, &own, &held, None);
+            heap.number = row.get("generation").unwrap_or(0);
             heap.name = row.text("name");
-            large(
-                &mut heap.values,
-                Large {
-                    blocks: row.get("large_blocks"),
-                    bytes: times(row.get("large_pages"), constants.page),
-                    huge_blocks: row.get("huge_blocks"),
-                    huge_bytes: row.get("huge_mapped"),
-                    requested: sum([row.get("large_requested"), row.get("huge_requested")]),
-                },
-            );
-            let own = ["private_heap", "private_bin"];
-            locks(raw, &own, Some(place), &mut heap.values);
+            let blocks = row.get("large_taken").zip(row.get("large_given"));
+            let blocks = blocks.map(|(taken, given)| taken.saturating_sub(given));
+            let bytes = row.get("large_bytes");
+            let unbacked = times(row.get("unbacked_pages"), constants.page);
+            heap.values.set_known("unbacked_bytes", unbacked);
+            heap.values
+                .set_known("set_aside_bytes", row.get("set_aside"));
+            heap.values
+                .set_known("private_records_bytes", row.get("records"));
+            // Own mappings are among them, and what was asked for in them is not kept.
+            let of_heap = Large {
+                blocks,
+                bytes,
+                huge_blocks: Some(0),
+                huge_bytes: Some(0),
+                requested: bytes,
+                all_bytes: bytes,
+                all_blocks: blocks,
+            };
+            large(&mut heap.values, &of_heap);
+            locks(raw, &["private_heap"], Some(place), &mut heap.values);
             heap
         })
         .collect()
 }
 
 /// The figures of large blocks; not known where a field is missing.
-struct Large {
+pub struct Large {
     blocks: Option<u64>,
     bytes: Option<u64>,
     huge_blocks: Option<u64>,
     huge_bytes: Option<u64>,
     requested: Option<u64>,
+    /// Bytes of large and huge blocks together.
+    all_bytes: Option<u64>,
+    /// Blocks of both.
+    all_blocks: Option<u64>,
 }
 
-fn large(values: &mut Values, large: Large) {
+/// Writes the figures of large blocks and the sums that they are part of.
+pub fn large(values: &mut Values, large: &Large) {
     values.set_known("live_large_blocks", large.blocks);
     values.set_known("live_large_bytes", large.bytes);
     values.set_known("live_huge_blocks", large.huge_blocks);
     values.set_known("live_huge_bytes", large.huge_bytes);
     let both = sum([large.bytes, large.huge_bytes]);
     let rounding = both.zip(large.requested);
-    values.set_known(
-        "large_rounding_bytes",
-        rounding.map(|(bytes, requested)| bytes.saturating_sub(requested)),
-    );
-    let add = |id: &str, parts: [&str; 3], values: &Values| {
-        let parts = parts.map(|part| values.get(part).map(|_| values.whole(part)));
-        (id.to_owned(), sum(parts))
-    };
-    let sums = [
-        add(
-            "live_bytes",
-            ["live_small_bytes", "live_large_bytes", "live_huge_bytes"],
-            values,
-        ),
-        add(
-            "live_blocks",
-            ["live_small_blocks", "live_large_blocks", "live_huge_blocks"],
-            values,
-        ),
-    ];
-    for (id, value) in sums {
-        values.set_known(&id, value);
-    }
-    let used = [
+    let rounding = rounding.map(|(bytes, requested)| bytes.saturating_sub(requested));
+    values.set_known("large_rounding_bytes", rounding);
+    let known = |values: &Values, id: &str| values.get(id).map(|_| values.whole(id));
+    let bytes = sum([known(values, "live_small_bytes"), large.all_bytes]);
+    let blocks = sum([known(values, "live_small_blocks"), large.all_blocks]);
+    values.set_known("live_bytes", bytes);
+    values.set_known("live_blocks", blocks);
+    let parts = [
         "live_bytes",
         "cached_bytes",
         "span_free_bytes",
         "span_tail_bytes",
     ];
-    let used = used.map(|part| values.get(part).map(|_| values.whole(part)));
-    values.set_known("used_bytes", sum(used));
+    let parts = parts.map(|part| known(values, part));
+    let set_aside = Some(values.whole("set_aside_bytes"));
+    values.set_known("used_bytes", sum(parts.into_iter().chain([set_aside])));
 }
 
 /// Acquisitions of all locks of those tables; of one private heap only its own.
@@ -201,8 +223,7 @@ fn locks(raw: &Raw, tables: &[&str], parent: Option<usize>, values: &mut Values)
             for row in raw.rows(table).into_iter().flatten() {
                 let is_own = match parent {
                     None => true,
-                    Some(place) if *table == "private_heap" => row.record.number == place as u64,
-                    Some(place) => row.record.parent == place,
+                    Some(place) => row.record.number == place as u64,
                 };
                 if let (true, Some(count)) = (is_own, row.get(field)) {
                     found = Some(found.unwrap_or(0u64).saturating_add(count));
@@ -267,8 +288,9 @@ fn of_bin(
     let spans = get("spans");
     let free = get("free_slots");
     let in_spans = spans.saturating_mul(class.slots).saturating_sub(free);
-    let cached = held.saturating_add(get("queued")).min(in_spans);
-    let live = (in_spans - cached).saturating_add(in_mixed);
+    let out = in_spans.saturating_add(in_mixed);
+    let cached = held.saturating_add(get("queued")).min(out);
+    let live = out - cached;
     let mut values = Values::default();
     values.set("class_bytes", class.bytes);
     values.set("class_spans", spans);

@@ -2,12 +2,12 @@
 
 use super::super::list::{Scope, LIST};
 use super::super::raw::{Raw, Row};
-use super::super::snapshot::{HeapFigures, Snapshot, Values};
-use super::{sum, times, total, Constants};
+use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
+use super::{heap, sum, times, total, Constants};
 
 /// Fills in everything that is about the process as a whole.
 pub fn fill(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], snapshot: &mut Snapshot) {
-    sums_of_heaps(heaps, &mut snapshot.process);
+    sums_of_heaps(raw, constants, heaps, &mut snapshot.process);
     let runs = Runs::of(raw);
     pages(raw, constants, &mut snapshot.process);
     totals(&mut snapshot.process);
@@ -20,7 +20,7 @@ pub fn fill(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], snapshot: &
 }
 
 /// A counter of heaps is the process's by adding up, but for the deepest cache.
-fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
+fn sums_of_heaps(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], values: &mut Values) {
     for counter in LIST
         .counters
         .iter()
@@ -37,12 +37,19 @@ fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
         };
         values.set_known(&counter.id, value);
     }
+    // Of private heaps it is not kept which large blocks have a mapping of their own; of all it is.
+    let all = heap::large_of_all(raw, constants);
+    let used = values.get("used_bytes");
+    heap::large(values, &all);
+    if let Some(Value::Whole(used)) = used {
+        values.set("used_bytes", used);
+    }
 }
 
 fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
-    let heap = raw.row("page_heap");
+    let pages = raw.row("page_heap");
     let huge = raw.row("huge");
-    let get = |field: &str| heap.and_then(|row| row.get(field));
+    let get = |field: &str| pages.and_then(|row| row.get(field));
     let of_huge = |field: &str| huge.and_then(|row| row.get(field));
     let in_bytes = |field: &str| times(get(field), constants.page);
     values.set_known(
@@ -82,7 +89,12 @@ fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
         "large_allocs",
         sum([get("large_allocs"), of_huge("allocs")]),
     );
-    values.set_known("large_frees", sum([get("large_frees"), of_huge("frees")]));
+    let live = sum([get("large_blocks"), of_huge("blocks")]);
+    let frees = sum([get("large_allocs"), of_huge("allocs")]).zip(live);
+    values.set_known(
+        "large_frees",
+        frees.map(|(allocs, live)| allocs.saturating_sub(live)),
+    );
 }
 
 fn metadata(raw: &Raw) -> Option<u64> {
@@ -93,6 +105,11 @@ fn metadata(raw: &Raw) -> Option<u64> {
     let spans = total(raw.rows("region"), "spans_used")?;
     sum([
         raw.row("metadata")?.get("used"),
+        Some(
+            raw.row("sampler")
+                .and_then(|row| row.get("table_bytes"))
+                .unwrap_or(0),
+        ),
         Some(blocks.saturating_mul(map)),
         Some(spans.saturating_mul(span)),
     ])
@@ -333,7 +350,14 @@ fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
             snapshot.block_ranges.push((address, behind));
         }
     }
-    for table in ["region", "cache", "private_heap", "extent", "block"] {
+    for table in [
+        "region",
+        "cache",
+        "private_heap",
+        "private_cache",
+        "extent",
+        "block",
+    ] {
         let rows = raw.rows(table).into_iter().flatten();
         snapshot
             .record_addresses

@@ -1,0 +1,103 @@
+//! `loam top`: its arguments.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::observe::choose::Target;
+
+/// Watch the heaps of running programs.
+///
+/// Without a PID or NAME every process on Loam that you may look into is shown; with some, those
+/// are, on Loam or not. Enter goes deeper: from a process to where its memory is, its heaps, their
+/// size classes and locks; Esc goes back; `?` lists the keys. Nothing is stopped or slowed down.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Processes to show, by number or by name in full
+    #[arg(value_name = "PID|NAME")]
+    targets: Vec<Target>,
+
+    /// Seconds between two looks
+    #[arg(short = 'd', long, value_name = "S", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+
+    /// The column to sort by
+    #[arg(short, long, value_enum, default_value_t = SortKey::Resident)]
+    sort: SortKey,
+
+    /// Print plain text, one table a look, and take no keys: for files and pipes
+    #[arg(short, long)]
+    batch: bool,
+
+    /// End after so many looks
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    looks: Option<u64>,
+}
+
+/// Columns of processes that can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Resident memory
+    Resident,
+    /// Live bytes
+    Live,
+    /// Free bytes of what is backed: fragmentation
+    Free,
+    /// Growth of live bytes
+    Growth,
+    /// Lock acquisitions that had to wait
+    Waits,
+    /// Number
+    Pid,
+    /// Name
+    Name,
+}
+
+impl SortKey {
+    /// The next one, when the user asks for another.
+    pub fn next(self) -> SortKey {
+        let all = SortKey::value_variants();
+        let place = all.iter().position(|key| *key == self).unwrap_or(0);
+        all[(place + 1) % all.len()]
+    }
+}
+
+/// What `top` is to do.
+#[derive(Debug)]
+pub struct TopOptions {
+    /// Whom to show; empty: everybody on Loam.
+    pub targets: Vec<Target>,
+    /// Between two looks.
+    pub interval: Duration,
+    /// The order at first.
+    pub sort: SortKey,
+    /// Plain text.
+    pub batch: bool,
+    /// How many looks.
+    pub looks: Option<u64>,
+}
+
+impl TopArgs {
+    /// Plain options.
+    pub fn resolve(self) -> TopOptions {
+        TopOptions {
+            targets: self.targets,
+            interval: self.interval,
+            sort: self.sort,
+            batch: self.batch,
+            looks: self.looks,
+        }
+    }
+}
+
+/// From a tenth of a second, so that looking costs little, to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text
+        .parse()
+        .map_err(|_| format!("{text} is not a number of seconds"))?;
+    if (0.1..=86400.0).contains(&value) {
+        Ok(Duration::from_secs_f64(value))
+    } else {
+        Err("from 0.1 to 86400 seconds".to_owned())
+    }
+}

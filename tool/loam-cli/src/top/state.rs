@@ -1,0 +1,298 @@
+//! What the view shows: data of the last looks, where the user is, and what keys do. No terminal and
+//! no process is touched here.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::args::SortKey;
+use crate::observe::process::ProcessKey;
+use crate::observe::view::View;
+use crate::watch::rates;
+use crate::watch::sampler::{Sample, Tick};
+
+/// Looks that are remembered for sparklines.
+const REMEMBERED: usize = 240;
+
+/// What can be typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Enter,
+    Back,
+    Tab,
+    Letter(char),
+}
+
+/// The lower half of a process's page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sheet {
+    /// Its heaps.
+    Heaps,
+    /// The size classes of all of them.
+    Classes,
+    /// Its locks.
+    Locks,
+}
+
+/// Where the user is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// All processes.
+    Processes,
+    /// One of them.
+    Process(ProcessKey, Sheet),
+    /// The size classes of one heap, by its number.
+    Heap(ProcessKey, u64),
+    /// One size class, by its block's bytes.
+    Class(ProcessKey, u64, u64),
+}
+
+/// Figures of the last looks, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Resident bytes.
+    pub resident: VecDeque<f64>,
+    /// Live bytes.
+    pub live: VecDeque<f64>,
+    /// Waits for locks, a second.
+    pub waits: VecDeque<f64>,
+    /// Allocations that missed the cache, a second.
+    pub misses: VecDeque<f64>,
+}
+
+/// What a row stands for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Meaning {
+    Process(ProcessKey),
+    Heap(u64),
+    Class(u64, u64),
+    Lock,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub struct State {
+    /// The last look.
+    pub tick: Tick,
+    before: HashMap<ProcessKey, Sample>,
+    /// By process.
+    pub history: HashMap<ProcessKey, History>,
+    /// The process whose page is open, looked at thoroughly.
+    pub focus: Option<Result<View, String>>,
+    places: Vec<(Place, usize)>,
+    /// The order of processes.
+    pub sort: SortKey,
+    /// Nothing new is shown.
+    pub paused: bool,
+    /// The list of keys is shown.
+    pub help: bool,
+    /// The user wants to go.
+    pub done: bool,
+    /// Whether a process that is not on Loam may be shown.
+    pub shows_others: bool,
+}
+
+impl State {
+    /// Begins with all processes.
+    pub fn new(sort: SortKey, shows_others: bool) -> State {
+        State {
+            tick: Tick::default(),
+            before: HashMap::new(),
+            history: HashMap::new(),
+            focus: None,
+            places: vec![(Place::Processes, 0)],
+            sort,
+            paused: false,
+            help: false,
+            done: false,
+            shows_others,
+        }
+    }
+
+    /// Where the user is.
+    pub fn place(&self) -> Place {
+        self.places
+            .last()
+            .map_or(Place::Processes, |(place, _)| *place)
+    }
+
+    /// The selected row.
+    pub fn selected(&self) -> usize {
+        self.places.last().map_or(0, |(_, row)| *row)
+    }
+
+    /// The process whose page is open.
+    pub fn focused(&self) -> Option<ProcessKey> {
+        match self.place() {
+            Place::Processes => None,
+            Place::Process(key, _) | Place::Heap(key, _) | Place::Class(key, ..) => Some(key),
+        }
+    }
+
+    /// The sample of a process in the last look.
+    pub fn sample(&self, key: ProcessKey) -> Option<&Sample> {
+        self.tick
+            .samples
+            .iter()
+            .find(|sample| sample.identity.key == key)
+    }
+
+    /// The sample before that.
+    pub fn before(&self, key: ProcessKey) -> Option<&Sample> {
+        self.before.get(&key)
+    }
+
+    /// The rate of a counter of the process.
+    pub fn rate(&self, sample: &Sample, id: &str) -> Option<f64> {
+        rates::of_counter(self.before(sample.identity.key)?, sample, id)
+    }
+
+    /// How fast live bytes grow; negative when they shrink.
+    pub fn growth(&self, sample: &Sample) -> Option<f64> {
+        let before = self.before(sample.identity.key)?;
+        let live = |sample: &Sample| match sample.snapshot() {
+            Some(snapshot) => snapshot.process.real("live_bytes"),
+            None => Some(sample.outline.resident as f64),
+        };
+        let seconds = sample.at.checked_duration_since(before.at)?.as_secs_f64();
+        (seconds > 0.0).then_some((live(sample)? - live(before)?) / seconds)
+    }
+
+    /// Takes a new look.
+    pub fn take(&mut self, tick: Tick) {
+        let old = std::mem::replace(&mut self.tick, tick);
+        self.before = old
+            .samples
+            .into_iter()
+            .map(|sample| (sample.identity.key, sample))
+            .collect();
+        let mut history = std::mem::take(&mut self.history);
+        history.retain(|key, _| self.sample(*key).is_some());
+        for sample in &self.tick.samples {
+            let known = history.entry(sample.identity.key).or_default();
+            let live = sample
+                .snapshot()
+                .map_or(0.0, |snapshot| snapshot.process.whole("live_bytes") as f64);
+            remember(&mut known.resident, sample.outline.resident as f64);
+            remember(&mut known.live, live);
+            let rate = |id| self.rate(sample, id).unwrap_or(0.0);
+            remember(&mut known.waits, rate("lock_contentions"));
+            remember(&mut known.misses, rate("cache_misses"));
+        }
+        self.history = history;
+    }
+
+    /// Does what a key means. `rows` are those on the screen, and a page has so many.
+    pub fn press(&mut self, key: Key, rows: &[Meaning], page: usize) {
+        if self.help {
+            self.help = false;
+            return;
+        }
+        let last = rows.len().saturating_sub(1);
+        let here = self.selected().min(last);
+        let mut select = |row: usize| {
+            if let Some((_, selected)) = self.places.last_mut() {
+                *selected = row.min(last);
+            }
+        };
+        match key {
+            Key::Up | Key::Letter('k') => select(here.saturating_sub(1)),
+            Key::Down | Key::Letter('j') => select(here + 1),
+            Key::PageUp => select(here.saturating_sub(page)),
+            Key::PageDown => select(here + page),
+            Key::Home => select(0),
+            Key::End => select(last),
+            Key::Enter => self.enter(rows.get(here)),
+            Key::Back => self.leave(),
+            Key::Tab => self.turn(),
+            Key::Letter('q') => self.done = true,
+            Key::Letter('?' | 'h') => self.help = true,
+            Key::Letter('p' | ' ') => self.paused = !self.paused,
+            Key::Letter('s') => self.sort = self.sort.next(),
+            Key::Letter(_) => {}
+        }
+    }
+
+    fn enter(&mut self, meaning: Option<&Meaning>) {
+        let next = match (self.place(), meaning) {
+            (Place::Processes, Some(Meaning::Process(key))) => {
+                let heaps = self
+                    .sample(*key)
+                    .and_then(Sample::snapshot)
+                    .map(|s| s.heaps.len());
+                let sheet = if heaps == Some(1) {
+                    Sheet::Classes
+                } else {
+                    Sheet::Heaps
+                };
+                Place::Process(*key, sheet)
+            }
+            (Place::Process(key, _), Some(Meaning::Heap(number))) => Place::Heap(key, *number),
+            (Place::Process(key, _) | Place::Heap(key, _), Some(Meaning::Class(heap, bytes))) => {
+                Place::Class(key, *heap, *bytes)
+            }
+            _ => return,
+        };
+        self.places.push((next, 0));
+    }
+
+    fn leave(&mut self) {
+        if self.places.len() > 1 {
+            self.places.pop();
+        }
+        if self.place() == Place::Processes {
+            self.focus = None;
+        }
+    }
+
+    fn turn(&mut self) {
+        if let Some((Place::Process(_, sheet), row)) = self.places.last_mut() {
+            *sheet = match sheet {
+                Sheet::Heaps => Sheet::Classes,
+                Sheet::Classes => Sheet::Locks,
+                Sheet::Locks => Sheet::Heaps,
+            };
+            *row = 0;
+        }
+    }
+
+    /// Processes in the order that was asked for.
+    pub fn processes(&self) -> Vec<&Sample> {
+        let mut samples: Vec<&Sample> = self.tick.samples.iter().collect();
+        let value = |sample: &Sample, id: &str| {
+            let known = sample
+                .snapshot()
+                .and_then(|snapshot| snapshot.process.real(id));
+            known.unwrap_or(-1.0)
+        };
+        let figure = |sample: &Sample| match self.sort {
+            SortKey::Resident => sample.outline.resident as f64,
+            SortKey::Live => value(sample, "live_bytes"),
+            SortKey::Free => value(sample, "free_ratio"),
+            SortKey::Growth => self.growth(sample).unwrap_or(f64::MIN),
+            SortKey::Waits => self.rate(sample, "lock_contentions").unwrap_or(-1.0),
+            SortKey::Pid | SortKey::Name => 0.0,
+        };
+        samples.sort_by(|a, b| {
+            let by_name = || a.identity.name.cmp(&b.identity.name);
+            let by_number = || a.identity.key.cmp(&b.identity.key);
+            match self.sort {
+                SortKey::Pid => by_number(),
+                SortKey::Name => by_name().then_with(by_number),
+                _ => figure(b).total_cmp(&figure(a)).then_with(by_number),
+            }
+        });
+        samples
+    }
+}
+
+fn remember(figures: &mut VecDeque<f64>, figure: f64) {
+    if figures.len() == REMEMBERED {
+        figures.pop_front();
+    }
+    figures.push_back(figure);
+}
