@@ -110,6 +110,8 @@ pub struct Table {
     pub lock: Option<u64>,
     /// Its fields.
     pub fields: Vec<Field>,
+    /// The bytes of a record that are fields, links or lock words: beginnings and ends, in order.
+    pub ranges: Vec<(u64, u64)>,
     /// The first byte of a record that matters.
     pub low: u64,
     /// Behind the last one.
@@ -128,9 +130,18 @@ impl Table {
         let lock = self.lock.map(|offset| (offset, offset + 4));
         let next = matches!(self.kind, Kind::List | Kind::Chain)
             .then(|| self.link.map(|offset| (offset, offset + 8)));
-        let all = || of_fields.clone().chain(lock).chain(next.flatten());
-        self.low = all().map(|(low, _)| low).min().unwrap_or(0);
-        self.high = all().map(|(_, high)| high).max().unwrap_or(0);
+        let mut all: Vec<(u64, u64)> = of_fields.chain(lock).chain(next.flatten()).collect();
+        all.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (low, high) in all {
+            match ranges.last_mut() {
+                Some((_, end)) if low <= *end => *end = high.max(*end),
+                _ => ranges.push((low, high)),
+            }
+        }
+        self.low = ranges.first().map_or(0, |(low, _)| *low);
+        self.high = ranges.last().map_or(0, |(_, high)| *high);
+        self.ranges = ranges;
         self.high - self.low <= LARGEST_RECORD
     }
 }
@@ -288,6 +299,7 @@ fn table_of(entry: &[u8]) -> Option<Table> {
         link: known(number(48)?),
         lock: known(number(52)?),
         fields: Vec::new(),
+        ranges: Vec::new(),
         low: 0,
         high: 0,
     })
@@ -301,5 +313,5 @@ fn field_of(entry: &[u8]) -> Option<Field> {
         width: number(32)?,
         count: number(36)?,
     };
-    matches!(field.width, 1 | 2 | 4 | 8).then_some(field)
+    (matches!(field.width, 1 | 2 | 4 | 8) && field.count > 0).then_some(field)
 }

@@ -126,23 +126,37 @@ impl Image {
 
 impl Memory for Image {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let length = buffer.len();
-        let wanted = length as u64;
+        let unmapped = ReadError::Unmapped {
+            address,
+            length: buffer.len(),
+        };
+        // A record may reach over several pieces that lie side by side.
+        let mut done = 0;
+        while done < buffer.len() {
+            let next = address
+                .checked_add(done as u64)
+                .ok_or_else(|| unmapped.clone())?;
+            let bytes = self.at(next).filter(|bytes| !bytes.is_empty());
+            let bytes = bytes.ok_or_else(|| unmapped.clone())?;
+            let length = bytes.len().min(buffer.len() - done);
+            buffer[done..done + length].copy_from_slice(&bytes[..length]);
+            done += length;
+        }
+        Ok(())
+    }
+}
+
+impl Image {
+    /// What the image has from the address on, up to the end of its piece.
+    fn at(&self, address: u64) -> Option<&[u8]> {
         let behind = self
             .pieces
             .partition_point(|piece| piece.address <= address);
         // Pieces do not overlap, so only the last one that begins before can hold the address.
-        let last = self.pieces[..behind].last();
-        let found = last.and_then(|piece| {
-            let into = address.checked_sub(piece.address)?;
-            if into.checked_add(wanted)? > piece.length {
-                return None;
-            }
-            let start = usize::try_from(piece.offset.checked_add(into)?).ok()?;
-            self.bytes.get(start..start.checked_add(length)?)
-        });
-        let bytes = found.ok_or(ReadError::Unmapped { address, length })?;
-        buffer.copy_from_slice(bytes);
-        Ok(())
+        let piece = self.pieces[..behind].last()?;
+        let into = address - piece.address;
+        let left = usize::try_from(piece.length.checked_sub(into)?).ok()?;
+        let start = usize::try_from(piece.offset.checked_add(into)?).ok()?;
+        self.bytes.get(start..start.checked_add(left)?)
     }
 }

@@ -438,24 +438,28 @@ impl<M: Memory> Reader<'_, M> {
         };
         self.left.set(left);
         let length = length as usize;
-        let pieces: Vec<u64> = places
+        let mut found: Vec<Record> = places
             .iter()
-            .map(|(address, ..)| address.wrapping_add(table.low))
-            .collect();
-        let bytes = self.memory.pieces(&pieces, length)?;
-        let found = places
-            .iter()
-            .enumerate()
-            .map(|(index, (address, parent, number))| Record {
+            .map(|(address, parent, number)| Record {
                 address: *address,
                 parent: *parent,
                 number: *number,
-                bytes: bytes
-                    .get(index * length..(index + 1) * length)
-                    .unwrap_or(&[])
-                    .to_vec(),
-            });
-        Ok(found.collect())
+                bytes: vec![0; length],
+            })
+            .collect();
+        // Only what matters is read: what lies between may be unreadable, and is not in images.
+        for (low, high) in &table.ranges {
+            let (from, length) = ((low - table.low) as usize, (high - low) as usize);
+            let addresses: Vec<u64> = places
+                .iter()
+                .map(|(address, ..)| address.wrapping_add(*low))
+                .collect();
+            let bytes = self.memory.pieces(&addresses, length)?;
+            for (record, piece) in found.iter_mut().zip(bytes.chunks_exact(length)) {
+                record.bytes[from..from + length].copy_from_slice(piece);
+            }
+        }
+        Ok(found)
     }
 }
 

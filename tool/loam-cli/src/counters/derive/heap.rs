@@ -62,6 +62,9 @@ pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) 
     };
     let mut heap = of_bins(raw, constants, &bins, &held, mixed);
     heap.name = "default".to_owned();
+    // Only private heaps have these.
+    heap.values.set("set_aside_bytes", 0);
+    heap.values.set("private_records_bytes", 0);
     let all = large_of_all(raw, constants);
     let others = |id: &str| {
         let parts = privates.iter().map(|heap| heap.values.whole(id));
@@ -151,6 +154,23 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
             let bytes = row.get("large_bytes");
             let unbacked = times(row.get("unbacked_pages"), constants.page);
             heap.values.set_known("unbacked_bytes", unbacked);
+            let starters = row.get("starters").unwrap_or(0);
+            let blocks_in_starters = own.iter().fold(0u64, |sum, bin| {
+                let class = classes(raw)
+                    .get(bin.record.number as usize)
+                    .map_or(0, |class| class.bytes);
+                sum.saturating_add(bin.get("in_starters").unwrap_or(0).saturating_mul(class))
+            });
+            let free_in_starters = starters
+                .saturating_mul(constants.page)
+                .saturating_sub(blocks_in_starters);
+            let free = heap
+                .values
+                .whole("span_free_bytes")
+                .saturating_add(free_in_starters);
+            heap.values.set("span_free_bytes", free);
+            let spans = heap.values.whole("spans").saturating_add(starters);
+            heap.values.set("spans", spans);
             heap.values
                 .set_known("set_aside_bytes", row.get("set_aside"));
             heap.values
@@ -253,9 +273,12 @@ fn of_bins(
         else {
             continue;
         };
-        let in_mixed = mixed
-            .and_then(|mixed| mixed.at("blocks", number as u64))
-            .unwrap_or(0);
+        // Beside its own spans a class has blocks in mixed spans, or in a private heap's first pages.
+        let elsewhere = match mixed {
+            Some(mixed) => mixed.at("blocks", number as u64),
+            None => bin.get("in_starters"),
+        };
+        let in_mixed = elsewhere.unwrap_or(0);
         let found = of_bin(constants, class, bin, held(number), in_mixed);
         sums.add(class, &found, bin);
         let is_used = ["class_spans", "class_refilled_blocks", "class_live_blocks"]

@@ -287,9 +287,8 @@ fn sampling(raw: &Raw, snapshot: &mut Snapshot) {
         }
         values.set_known(what, sum(all));
     }
-    let of_bands = |field| sum((0..3).map(|band| of_threads(raw, field, band)));
-    values.set_known("cached_allocs", of_bands("alloc_hits"));
-    values.set_known("cached_frees", of_bands("free_hits"));
+    values.set_known("cached_allocs", of_threads(raw, "alloc_hits", 0));
+    values.set_known("cached_frees", of_threads(raw, "free_hits", 0));
     for (number, time, numbers_id, time_id, rate_id) in [
         (
             "timed_allocs",
