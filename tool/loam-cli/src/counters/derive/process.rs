@@ -174,13 +174,20 @@ impl Lengths {
     fn add_bits(&mut self, words: &[u64]) {
         let mut length = 0;
         for word in words {
-            for bit in 0..64 {
-                if word >> bit & 1 == 1 {
-                    length += 1;
-                } else {
-                    self.add(length);
-                    length = 0;
+            let (mut rest, mut left) = (*word, u64::BITS);
+            while left > 0 {
+                let ones = rest.trailing_ones().min(left);
+                length += u64::from(ones);
+                left -= ones;
+                if left == 0 {
+                    break; // the run may go on in the next word
                 }
+                self.add(length);
+                length = 0;
+                rest >>= ones;
+                let zeros = rest.trailing_zeros().min(left);
+                rest = rest.checked_shr(zeros).unwrap_or(0);
+                left -= zeros;
             }
         }
         self.add(length);
@@ -196,6 +203,9 @@ impl Runs {
     fn of(raw: &Raw) -> Option<Runs> {
         let mut runs = Runs::default();
         for row in raw.rows("block")? {
+            if row.get("free_pages") == Some(0) {
+                continue; // most blocks of a large heap
+            }
             let (free, backed) = (row.all("free"), row.all("backed"));
             let both = |pick: fn(u64, u64) -> u64| -> Vec<u64> {
                 let words = free.iter().zip(&backed).take(8);
