@@ -25,7 +25,7 @@ def of_case(probe, case, allocator):
     """{function: {"instructions": ...}} of one case; TrialFailed where it does not run there."""
     golden = _golden()
     if not golden.has_callgrind():
-        raise SetupError("valgrind is not installed (Debian package valgrind)")
+        raise TrialFailed("valgrind is not installed (Debian package valgrind)")
     if not probe.exists():
         raise SetupError(f"{probe} does not exist; `make build` makes it")
     try:

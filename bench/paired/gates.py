@@ -155,7 +155,7 @@ def build(workloads, bench, quick):
         program = workloads / "sizes"
 
         # Some peers fill every page of 8 GiB for one word each, and take minutes a round.
-        def step(name, variant, total, further=(), idle_ms=0, only=False, limit=25):
+        def step(name, variant, total, further=(), idle_ms=0, only=False, limit=12):
             arguments = ["--variant", variant, "--total", total // share, "--idle-ms", idle_ms]
             # Without limits of its own: the total is what is meant.
             arguments += ["--touched", 1 << 40]
