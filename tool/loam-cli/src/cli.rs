@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, generate, lab, run, stats, top};
+use crate::{allocators, export, generate, lab, run, stats, top};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -29,6 +29,7 @@ pub enum Verb {
     Lab(Box<lab::args::LabArgs>),
     Stats(stats::args::StatsArgs),
     Top(top::args::TopArgs),
+    Export(export::args::ExportArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
 }

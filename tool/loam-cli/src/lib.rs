@@ -11,6 +11,7 @@ pub mod allocators;
 pub mod cli;
 pub mod counters;
 pub mod exit;
+pub mod export;
 pub mod generate;
 pub mod lab;
 pub mod layout;
@@ -36,6 +37,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
+        Verb::Export(args) => export::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve()),
     }
 }

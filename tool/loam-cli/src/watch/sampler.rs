@@ -121,6 +121,11 @@ impl Sampler {
         if Identity::read(key.pid).ok()?.key != key {
             return None;
         }
+        let mut counters = counters;
+        if let Ok(Some(snapshot)) = &mut counters {
+            snapshot.process.set("minor_faults", outline.minor_faults);
+            snapshot.process.set("major_faults", outline.major_faults);
+        }
         Some(Sample {
             identity,
             outline,

@@ -1,0 +1,56 @@
+//! `loam export`: its arguments.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use regex_lite::Regex;
+
+/// Offer the counters of all processes on Loam to Prometheus.
+///
+/// Every scrape of `/metrics` looks at every process on Loam that you may look into, and answers in
+/// OpenMetrics. A process that ends leaves no series; one that can not be read costs only its own.
+/// The address is one of this machine only, unless you say otherwise: whoever can connect reads
+/// names and sizes of your processes.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    listen: SocketAddr,
+
+    /// Only processes whose name this regular expression matches somewhere
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<Regex>,
+
+    /// Add figures of each size class: some hundred series a process
+    #[arg(long)]
+    classes: bool,
+
+    /// Allow an address that other machines can reach
+    #[arg(long)]
+    allow_remote: bool,
+}
+
+/// What `export` is to do.
+#[derive(Debug)]
+pub struct ExportOptions {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Whom to show.
+    pub pattern: Option<Regex>,
+    /// Size classes too.
+    pub classes: bool,
+    /// Other machines may connect.
+    pub allow_remote: bool,
+}
+
+impl ExportArgs {
+    /// Plain options.
+    pub fn resolve(self) -> ExportOptions {
+        ExportOptions {
+            listen: self.listen,
+            pattern: self.pattern,
+            classes: self.classes,
+            allow_remote: self.allow_remote,
+        }
+    }
+}
