@@ -185,3 +185,62 @@ fn targets_that_die_while_they_are_read_are_said_to_have_ended() {
     }
     assert_eq!(shown + gone, 12);
 }
+
+/// The heap, if it has been built: `LOAM_LIBRARY`, or where `make` leaves it.
+fn heap() -> Option<PathBuf> {
+    let built = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/libloam.so");
+    let named = std::env::var_os("LOAM_LIBRARY").map(PathBuf::from);
+    let path = named.unwrap_or(built);
+    path.canonicalize().ok().filter(|path| path.is_file())
+}
+
+#[test]
+fn a_program_on_loam_is_told_apart_byte_by_byte_and_its_default_heap_is_shown() {
+    use std::io::{BufRead, BufReader};
+    let Some(heap) = heap() else {
+        eprintln!("skipped: no build/libloam.so (make build, or LOAM_LIBRARY)");
+        return;
+    };
+    let lab = Lab::new();
+    let mut child = Command::new(holder(&lab, "ls-holder-5"))
+        .arg("40")
+        .env("LD_PRELOAD", heap)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let child = Running(child);
+    let pid = child.0.id().to_string();
+    let found = &json(&[&pid])["processes"][0];
+    let lines = found["account_bytes"].as_object().unwrap();
+    let sum: i64 = lines.values().map(|value| value.as_i64().unwrap()).sum();
+    assert_eq!(sum, found["resident_bytes"].as_i64().unwrap());
+    assert!(lines["live"].as_i64().unwrap() > 38 << 20, "{lines:?}");
+    assert_eq!(found["verdict"]["finding"], "live");
+    let counters = &found["counters"];
+    assert_eq!(
+        counters["consistent"], true,
+        "a program that waits is read exactly"
+    );
+    assert_eq!(
+        counters["notes"].as_array().map(Vec::len),
+        Some(0),
+        "{}",
+        counters["notes"]
+    );
+    let live = counters["process"]["live_blocks"].as_u64().unwrap();
+    assert!((40 << 10..(40 << 10) + 200).contains(&live), "{live}");
+    let page = stats(&[&pid, "--heap", "default"]);
+    assert!(
+        page.code == Some(0) && page.out.contains("SIZE CLASS"),
+        "{page:?}"
+    );
+    let wrong = stats(&[&pid, "--heap", "no-such"]);
+    assert!(
+        wrong.code == Some(2) && wrong.err.contains("0 (default)"),
+        "{wrong:?}"
+    );
+}
