@@ -680,3 +680,45 @@ fn differences(expected: &serde_json::Value, found: &Snapshot) -> Vec<String> {
     }
     wrong
 }
+
+#[test]
+fn a_published_image_serves_while_it_is_fresh_and_the_right_ones() {
+    let golden =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden/idle.image");
+    let mut bytes = std::fs::read(golden).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("4711.image");
+    let mut write = |pid: u64, age: std::time::Duration, generation: u64| {
+        let now = std::time::SystemTime::now() - age;
+        let taken = now
+            .duration_since(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
+        bytes[16..24].copy_from_slice(&generation.to_le_bytes());
+        bytes[32..40].copy_from_slice(&pid.to_le_bytes());
+        bytes[40..48].copy_from_slice(&(taken.as_nanos() as u64).to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        super::from_image(&path, 4711)
+    };
+    let second = std::time::Duration::from_secs(1);
+    let found = write(4711, second, 2).unwrap();
+    assert!(found.process.whole("live_bytes") > 0 && found.notes[0].contains("publishes"));
+    assert_eq!(write(4712, second, 2), None, "somebody else's");
+    assert_eq!(write(4711, 60 * second, 2), None, "left behind");
+    assert_eq!(write(4711, second, 3), None, "never done");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn truncated_and_damaged_images_are_survived(end in any::<prop::sample::Index>(), place in any::<prop::sample::Index>(), word in any::<u64>()) {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden/busy.image");
+        let mut bytes = std::fs::read(golden).unwrap();
+        let at = place.index(bytes.len() - 8);
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        bytes.truncate(end.index(bytes.len()) + 1);
+        if let Ok(image) = super::image::Image::of(bytes) {
+            let _ = read_memory(&image, image.block, Passes::One);
+        }
+    }
+}

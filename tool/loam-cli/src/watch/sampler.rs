@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use regex_lite::Regex;
 
 use crate::counters::locate::{self, Effort};
-use crate::counters::{read_memory, CountersError, Passes, Snapshot};
+use crate::counters::{self, read_memory, CountersError, Passes, Snapshot};
 use crate::observe::choose;
 use crate::observe::mappings;
 use crate::observe::process::{Identity, Outline, ProcessKey};
@@ -158,7 +158,11 @@ impl Sampler {
                 }
                 read.map(Some)
             }
-            Some(Place::Refused(error)) => Err(error.clone()),
+            // The image that it publishes serves, if it does.
+            Some(Place::Refused(error)) => {
+                let published = counters::published(key.pid);
+                published.map(Some).ok_or_else(|| error.clone())
+            }
             _ => Ok(None),
         }
     }
