@@ -17,7 +17,9 @@ constexpr unsigned kInitialSlots = 8;
 constexpr size_t kClassBytes = size_t{32} << 10;
 constexpr unsigned kMaxCapacity = 512;
 static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
-// What the magazines of one thread may grow to beyond their initial slots, in bytes of blocks.
+// Blocks from this size on count from the first slot; there are many such classes, and each block is large.
+constexpr size_t kDueBytes = 1024;
+// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside.
 constexpr size_t kThreadBytes = size_t{512} << 10;
 // What all magazines of the process may grow to: this, or the heap's size divided by kProcessShare.
 constexpr size_t kProcessBytes = size_t{2} << 20;
@@ -40,6 +42,17 @@ constexpr size_t kMixedBytes = 256;
 
 size_t block_bytes(unsigned size_class) {
   return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
+}
+
+// Chosen: 4 KiB of blocks, but two to eight of them.
+unsigned initial_capacity(unsigned size_class) {
+  const size_t by_bytes = 4096 / block_bytes(size_class);
+  return by_bytes < 2 ? 2 : by_bytes > kInitialSlots ? kInitialSlots : static_cast<unsigned>(by_bytes);
+}
+
+// What the first slots count against kThreadBytes: nothing for blocks too small to matter.
+size_t initial_bytes(unsigned size_class, unsigned capacity) {
+  return block_bytes(size_class) < kDueBytes ? 0 : capacity * block_bytes(size_class);
 }
 
 unsigned max_capacity(unsigned size_class) {
@@ -95,11 +108,15 @@ bool ThreadCache::grow(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
   const unsigned limit = max_capacity(size_class);
-  unsigned capacity = t.capacity == 0 ? kInitialSlots : 2u * t.capacity;
+  const bool first = t.capacity == 0;
+  unsigned capacity = first ? initial_capacity(size_class) : 2u * t.capacity;
   if (capacity > limit) capacity = limit;
   if (capacity <= t.capacity) return false;
-  const size_t more = t.capacity == 0 ? 0 : (capacity - t.capacity) * block_bytes(size_class);
-  if (more != 0 && (granted_bytes_ + more > kThreadBytes || !grant(more))) return false;
+  // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
+  const size_t due = first ? initial_bytes(size_class, capacity) : 0;
+  const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
+  if (due + more != 0 && granted_bytes_ + due_bytes_ + due + more > kThreadBytes) return false;
+  if (more != 0 && !grant(more)) return false;
   if (size_class == kMixedClass && t.capacity != 0) {
     t.capacity = static_cast<uint16_t>(capacity);
     disarm(size_class);
@@ -125,8 +142,31 @@ bool ThreadCache::grow(unsigned size_class) {
   forget_recent(old, old + old_capacity);  // the array will be another's
   for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
   granted_bytes_ += more;
+  due_bytes_ += due;
   if (old != nullptr) metadata.free(old, slot_array_bytes(size_class, old_capacity));
   return true;
+}
+
+// Gives an empty magazine's array and its share back. Its class starts again as if it had never been used.
+void ThreadCache::retire_magazine(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  void** old = m.base;
+  const unsigned capacity = t.capacity;
+  const unsigned first = initial_capacity(size_class);
+  const unsigned limit = max_capacity(size_class);
+  const unsigned initial = first < limit ? first : limit;
+  const size_t grown = (capacity - initial) * block_bytes(size_class);
+  __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  __atomic_store_n(&m.base, nullptr, __ATOMIC_RELEASE);
+  m.low = m.high = nullptr;
+  t.capacity = 0;
+  forget_recent(old, old + capacity);
+  due_bytes_ -= initial_bytes(size_class, initial);
+  granted_bytes_ -= grown;
+  granted_in_process.fetch_sub(grown, std::memory_order_relaxed);
+  metadata.free(old, slot_array_bytes(size_class, capacity));
 }
 
 void* ThreadCache::allocate_slow(unsigned size_class) {
@@ -154,7 +194,11 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   count(refills_);
   const bool first = t.capacity == 0;
   grow(size_class);
-  if (LOAM_UNLIKELY(t.capacity == 0)) return take_one(size_class);
+  if (LOAM_UNLIKELY(t.capacity == 0)) {
+    // No room for this class among the others: those that lie idle should go.
+    if (++slow_operations_ >= kCollectEvery) collect();
+    return take_one(size_class);
+  }
   // The first visit of a class takes a few only: a class that is used once should strand nothing.
   unsigned wanted = first ? t.capacity / 4u : t.capacity / 2u;
   if (wanted == 0) wanted = 1;
@@ -230,6 +274,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   t.active = true;
   if (!grow(size_class)) {
     if (LOAM_UNLIKELY(t.capacity == 0)) {
+      if (++slow_operations_ >= kCollectEvery) collect();
       give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
       return;
     }
@@ -251,6 +296,10 @@ void ThreadCache::collect() {
     if (!t.active) {
       // Neither missed nor overflowed: whatever it holds is more than it needs.
       const unsigned held = static_cast<unsigned>(m.head - m.base);
+      if (held == 0 && c != kMixedClass && block_bytes(c) >= kDueBytes) {
+        retire_magazine(c);
+        continue;
+      }
       if (held != 0) evict(c, (held + 1) / 2, SmallHeap::Wait::kNo);
       disarm(c);
       if (LOAM_UNLIKELY(always_armed)) arm(m);
@@ -309,6 +358,7 @@ void ThreadCache::release_slots() {
   for (void**& recent : recent_) recent = &no_block;
   granted_in_process.fetch_sub(granted_bytes_, std::memory_order_relaxed);
   granted_bytes_ = 0;
+  due_bytes_ = 0;
 }
 
 size_t ThreadCache::held_blocks(unsigned size_class) const {

@@ -150,6 +150,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
   bool grow(unsigned size_class);
+  void retire_magazine(unsigned size_class);
   void forget_recent(void** begin, void** end);
   static void count(uint64_t& counter) { __atomic_store_n(&counter, counter + 1, __ATOMIC_RELAXED); }
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
@@ -167,6 +168,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint32_t slow_in_this_tick_ = 0;
   uint64_t last_tick_ms_ = 0;
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
+  size_t due_bytes_ = 0;      ///< initial capacity of large blocks
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
   CallCounts calls_ = {};
