@@ -296,7 +296,9 @@ void ThreadCache::collect() {
     if (!t.active) {
       // Neither missed nor overflowed: whatever it holds is more than it needs.
       const unsigned held = static_cast<unsigned>(m.head - m.base);
-      if (held == 0 && c != kMixedClass && block_bytes(c) >= kDueBytes) {
+      if (c != kMixedClass && block_bytes(c) >= kDueBytes) {
+        // Few threads want many classes of large blocks for long, and others wait for the room.
+        if (held != 0) evict(c, held, SmallHeap::Wait::kNo);
         retire_magazine(c);
         continue;
       }

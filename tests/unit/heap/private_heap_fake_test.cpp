@@ -142,7 +142,9 @@ TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
       }
       const loam_heap_summary s = summary(heap);
       EXPECT_LE(s.peak_committed, round_up(maximum, kPageBytes));
-      if (maximum < size_t{1} << 20) EXPECT_GT(refused, 0u);
+      if (maximum < size_t{1} << 20) {
+        EXPECT_GT(refused, 0u);
+      }
       EXPECT_TRUE(heap->is_valid());
       EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
     }
@@ -196,7 +198,9 @@ TEST_F(PretendPrivateHeap, AStaleCacheOfTheSameRecordIsNeverUsed) {
   PrivateHeap* again = nullptr;
   for (int i = 0; i < 3000 && again != first; ++i) {
     again = make(LOAM_HEAP_EAGER);
-    if (again != first) EXPECT_EQ(heap_registry.destroy(again), LOAM_OK);
+    if (again != first) {
+      EXPECT_EQ(heap_registry.destroy(again), LOAM_OK);
+    }
   }
   ASSERT_EQ(again, first);
   EXPECT_EQ(PrivateHeap::pop(again, 100), nullptr);
@@ -227,7 +231,9 @@ TEST_F(PretendPrivateHeap, AlignedBlocksAreAlignedInEveryKindOfMemory) {
       ASSERT_NE(block, nullptr);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (bytes <= kLargestSmall && alignment <= 16 ? 16 : alignment), 0u);
       EXPECT_EQ(heap->find(block).status, LOAM_OK);
-      if (alignment < 4096) EXPECT_LT(summary(heap).allocated, bytes * 8 + 70'000 + alignment);
+      if (alignment < 4096) {
+        EXPECT_LT(summary(heap).allocated, bytes * 8 + 70'000 + alignment);
+      }
       EXPECT_EQ(free(heap, block), LOAM_OK);
     }
   }
