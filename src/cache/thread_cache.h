@@ -189,6 +189,6 @@ void keep_magazines_armed();
 void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
-extern thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
 
 }  // namespace loam
