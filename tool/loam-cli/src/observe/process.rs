@@ -126,6 +126,8 @@ pub struct Identity {
     pub user: u32,
     /// The state's letter: R, S, D, T, Z...
     pub state: char,
+    /// Whether it is a thread of the kernel.
+    pub of_the_kernel: bool,
 }
 
 impl Identity {
@@ -167,6 +169,7 @@ impl Identity {
             argument0: words.first().cloned().unwrap_or_default(),
             user: user.unwrap_or(u32::MAX),
             state: stat.state,
+            of_the_kernel: stat.flags & KERNEL_THREAD != 0,
         })
     }
 
@@ -174,11 +177,13 @@ impl Identity {
     pub fn require_memory(&self) -> Result<(), ProcessError> {
         match self.state {
             'Z' | 'X' | 'x' => Err(ProcessError::Zombie(self.key.pid)),
+            _ if self.of_the_kernel => Err(ProcessError::Kernel(self.key.pid)),
+            // On its way out a process gives up its memory before its state says so.
             _ if self.command.is_empty()
                 && self.executable.is_none()
                 && !has_memory(self.key.pid) =>
             {
-                Err(ProcessError::Kernel(self.key.pid))
+                Err(ProcessError::Ended(self.key.pid))
             }
             _ => Ok(()),
         }
@@ -200,7 +205,10 @@ impl Identity {
     }
 }
 
-/// Whether the process has memory of its own; only the kernel's threads have none.
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in the flags of `/proc/PID/stat`.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Whether the process has memory of its own; the kernel's threads and the dying have none.
 fn has_memory(pid: Pid) -> bool {
     fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| {
         text.split_whitespace()
@@ -214,6 +222,7 @@ fn has_memory(pid: Pid) -> bool {
 pub struct Stat {
     name: String,
     state: char,
+    flags: u64,
     /// Page faults that needed no disk, since the start.
     pub minor_faults: u64,
     /// Page faults that did.
@@ -247,6 +256,7 @@ impl Stat {
         Some(Stat {
             name,
             state: words.first()?.chars().next()?,
+            flags: number(9)?,
             minor_faults: number(10)?,
             major_faults: number(12)?,
             cpu_ticks: number(14)?.saturating_add(number(15)?),

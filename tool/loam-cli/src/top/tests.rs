@@ -85,6 +85,7 @@ fn sample(pid: i32, name: &str, resident: u64, counters: Option<Snapshot>, at: I
             argument0: name.to_owned(),
             user: 0,
             state: 'S',
+            of_the_kernel: false,
         },
         outline: Outline {
             resident,
