@@ -14,6 +14,18 @@
 #define LOAM_EXPORT __attribute__((visibility("default")))
 #define LOAM_RETURNS_BLOCK __attribute__((malloc))
 
+// ThreadSanitizer sees no memory access inside assembly.
+#if defined(__SANITIZE_THREAD__)
+#define LOAM_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define LOAM_THREAD_SANITIZER 1
+#endif
+#endif
+#if !defined(LOAM_THREAD_SANITIZER)
+#define LOAM_THREAD_SANITIZER 0
+#endif
+
 // Clang's thread-safety annotations; gcc knows none of them.
 #if defined(__clang__)
 #define LOAM_CAPABILITY(x) __attribute__((capability(x)))

@@ -18,6 +18,20 @@ LOAM_INLINE void cpu_pause() {
 #endif
 }
 
+/// Takes one from a counter that its owner alone writes and others may read; true when it became 0. A relaxed
+/// load and store, which x86-64 has as one instruction and compilers make three of.
+[[nodiscard]] LOAM_INLINE bool count_down(uint32_t& counter) {
+#if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
+  bool zero;
+  asm("subl $1, %1" : "=@ccz"(zero), "+m"(counter));
+  return zero;
+#else
+  const uint32_t left = __atomic_load_n(&counter, __ATOMIC_RELAXED) - 1;
+  __atomic_store_n(&counter, left, __ATOMIC_RELAXED);
+  return left == 0;
+#endif
+}
+
 LOAM_INLINE void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
 LOAM_INLINE void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0, 3); }
 

@@ -23,6 +23,7 @@
 // the head (release), so that the copy of another thread's cache that a fork()ed child sees is consistent.
 #pragma once
 
+#include "base/cpu.h"
 #include "base/list.h"
 #include "cache/call_counts.h"
 #include "map/page_map.h"
@@ -79,7 +80,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(*recent == block)) {
       // Either it still stands there (a double free), or it was popped and comes back to its place. The second
       // is what a thread does that never misses its cache, so it counts down to a slow call now and then.
-      if ((recent < head && recent >= m->base) || --repeats_ == 0) return false;
+      if ((recent < head && recent >= m->base) || count_down(repeats_)) return false;
     }
     *entry = head;
     __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there

@@ -25,7 +25,12 @@ using test::expect_equations;
 using test::Random;
 using test::snapshot;
 
+// ThreadSanitizer makes every byte that a test fills or compares dear.
+#if LOAM_THREAD_SANITIZER
+constexpr size_t kLive = size_t{512} << 10;
+#else
 constexpr size_t kLive = size_t{2} << 20;
+#endif
 
 bool is_guest(const void* block) { return class_at(block) == kMixedClass; }
 
@@ -272,7 +277,7 @@ TEST_F(MixedSpans, ForksAmidConversionsBreakNoChild) {
 
 TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
   constexpr unsigned kThreads = 3, kPlaces = 1024;
-#if defined(__SANITIZE_THREAD__)
+#if LOAM_THREAD_SANITIZER
   constexpr unsigned kPhases = 4;
 #else
   constexpr unsigned kPhases = 12;
