@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/units.h"
+#include "heap/hardening.h"
 #include "heap/heap.h"
 #include "heap/publisher.h"
 #include "os/os.h"
@@ -41,8 +42,11 @@ __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
 __attribute__((constructor(101))) void start_library() { heap::start(); }
 
-// Last of all: who reads the program's counters to the end finds them to the end.
-__attribute__((destructor(101))) void end_library() { publisher.stop(); }
+// Last of all: a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
+__attribute__((destructor(101))) void end_library() {
+  hardening.quarantine_is_intact(true);
+  publisher.stop();
+}
 
 }  // namespace
 
@@ -109,8 +113,8 @@ LOAM_EXPORT void* pvalloc(size_t bytes) {
 }
 
 LOAM_EXPORT void cfree(void* block) { heap::free(block); }
-LOAM_EXPORT void free_sized(void* block, size_t) { heap::free(block); }
-LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t) { heap::free(block); }
+LOAM_EXPORT void free_sized(void* block, size_t bytes) { heap::free_sized(block, bytes); }
+LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) { heap::free_sized(block, bytes); }
 
 LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
 

@@ -120,12 +120,12 @@ LOAM_EXPORT void operator delete(void* p) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete[](void* p) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete(void* p, const std::nothrow_t&) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete[](void* p, const std::nothrow_t&) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete(void* p, size_t) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p, size_t) noexcept { loam::heap::free(p); }
+LOAM_EXPORT void operator delete(void* p, size_t n) noexcept { loam::heap::free_sized(p, n); }
+LOAM_EXPORT void operator delete[](void* p, size_t n) noexcept { loam::heap::free_sized(p, n); }
 LOAM_EXPORT void operator delete(void* p, std::align_val_t) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete[](void* p, std::align_val_t) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete(void* p, size_t, std::align_val_t) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p, size_t, std::align_val_t) noexcept { loam::heap::free(p); }
+LOAM_EXPORT void operator delete(void* p, size_t n, std::align_val_t) noexcept { loam::heap::free_sized(p, n); }
+LOAM_EXPORT void operator delete[](void* p, size_t n, std::align_val_t) noexcept { loam::heap::free_sized(p, n); }
 LOAM_EXPORT void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { loam::heap::free(p); }
 LOAM_EXPORT void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { loam::heap::free(p); }
 // NOLINTEND

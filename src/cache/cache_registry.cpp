@@ -48,6 +48,7 @@ ThreadCache* CacheRegistry::start_thread() {
 void CacheRegistry::retire(ThreadCache* cache) {
   cache->heaps = nullptr;
   cache->last_refusal = 0;
+  cache->thread_number = 0;
   live_.remove(cache);
   --threads_;
   ended_refills_ += cache->refills_;

@@ -6,6 +6,7 @@
 #include "cache/cache_registry.h"
 #include "map/metadata.h"
 #include "os/os.h"
+#include "os/random.h"
 
 namespace loam {
 
@@ -250,8 +251,15 @@ bool ThreadCache::holds(unsigned size_class, const void* block) const {
 }
 
 bool ThreadCache::check_free(unsigned size_class, void* block) {
-  bool twice = freed_recently(size_class, block);
-  if (LOAM_UNLIKELY(full_checks) && !twice && size_class != kMixedClass) {
+  const bool twice = freed_recently(size_class, block);
+  if (LOAM_UNLIKELY(full_checks)) return is_block_in_use(size_class, block, twice);
+  if (LOAM_LIKELY(!twice)) return true;
+  report_misuse("double free", block);
+  return false;
+}
+
+bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool freed) {
+  if (size_class != kMixedClass) {
     const SizeClassInfo& info = kSizeClasses[size_class];
     const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
     const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
@@ -262,11 +270,30 @@ bool ThreadCache::check_free(unsigned size_class, void* block) {
     }
     // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
     const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
-    twice = ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
+    freed = freed || ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
   }
-  if (LOAM_LIKELY(!twice)) return true;
+  if (LOAM_LIKELY(!freed)) return true;
   report_misuse("double free", block);
   return false;
+}
+
+void ThreadCache::mix(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  if (m.head == nullptr || m.head - m.base < 2) return;
+  const bool armed = m.low == m.head;
+  const unsigned top = static_cast<unsigned>(m.head - m.base) - 1;
+  const unsigned other = random_source.below(top + 1);
+  if (other == top) return;
+  void* const last = m.base[top];
+  void* const picked = m.base[other];
+  // The top leaves the magazine while the two change places: a fork() in between loses a block in the child, any
+  // other order would have one there twice.
+  __atomic_store_n(&m.head, m.base + top, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.base[other], last, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.base[top], picked, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.head, m.base + top + 1, __ATOMIC_RELEASE);
+  LOAM_ASSERT(armed == (m.low == m.head));
+  static_cast<void>(armed);
 }
 
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {

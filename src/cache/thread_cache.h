@@ -103,6 +103,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return recent >= m.base && recent < m.head && *recent == block;
   }
 
+  /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source was started
+  void mix(unsigned size_class);
+
+  /// A block of the class that nothing else is known of: looks at its span and at all caches. Reports a double free
+  /// (`freed`: known to be one) or a pointer into a block's middle, and returns false. O(threads * blocks held).
+  [[nodiscard]] static bool is_block_in_use(unsigned size_class, const void* block, bool freed);
+
   /// True when `block` stands in this cache's magazine of the class. O(blocks held).
   [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
 
@@ -181,6 +188,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.
   ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
   int last_refusal = 0;          ///< the C interface's loam_last_status()
+  uint32_t thread_number = 0;    ///< os::thread_number(), once the hardened heap asked for it
 };
 
 /// Has every call take the slow path from now on. Set before threads start.

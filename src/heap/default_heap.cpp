@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "heap/hardening.h"
 #include "heap/heap.h"
 #include "heap/private_heap.h"
 #include "os/os.h"
@@ -40,6 +41,7 @@ void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
 }
 
 loam_status check(const void* block, bool surely) {
+  if (surely && !hardening.intact(block)) return LOAM_CORRUPT;
   if (surely ? heap::is_live(block) : heap::seems_live(block)) return LOAM_OK;
   return PrivateHeap::heap_of(block) != nullptr ? LOAM_WRONG_HEAP : LOAM_INVALID_BLOCK;
 }
@@ -166,7 +168,12 @@ size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
     entry->address = reinterpret_cast<void*>(base + slot * info.bytes);
     entry->bytes = info.bytes;
     const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
-    entry->kind = ((word >> (slot % 64)) & 1) != 0 ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
+    const bool free = ((word >> (slot % 64)) & 1) != 0 || hardening.freed(entry->address);
+    entry->kind = free ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
+    if (!free && hardening.owns(entry->address)) {
+      entry->bytes = hardening.requested(entry->address);
+      entry->overhead = info.bytes - entry->bytes;
+    }
     return step + 1;
   }
   MixedHeap& mixed = default_small_heap.mixed();
@@ -241,7 +248,7 @@ loam_status walk_next(loam_walk_entry* entry) {
       region = ++cursor[3];
       entry->address = reinterpret_cast<void*>(cursor[0]);
       if (span->kind == SpanKind::kLarge) {
-        entry->kind = LOAM_ENTRY_LARGE;
+        entry->kind = hardening.freed(entry->address) ? LOAM_ENTRY_FREE : LOAM_ENTRY_LARGE;
         entry->bytes = span->large.requested;
         entry->overhead = Pages(span->large.pages).bytes() - entry->bytes;
         cursor[0] = next_run(cursor[0] + Pages(span->large.pages).bytes());

@@ -14,7 +14,8 @@ namespace loam::default_heap {
 [[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
 [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
 
-/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK; `surely`: every cache is searched.
+/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK; `surely`: every cache is searched, and a broken canary is
+/// LOAM_CORRUPT.
 [[nodiscard]] loam_status check(const void* block, bool surely);
 
 [[nodiscard]] loam_status lock();

@@ -4,45 +4,61 @@
 
 #include "cache/cache_registry.h"
 #include "heap/background_purge.h"
+#include "heap/default_heap.h"
+#include "heap/hardening.h"
 #include "heap/heap_registry.h"
 #include "heap/options.h"
+#include "heap/plain.h"
 #include "heap/publisher.h"
 #include "heap/sampler.h"
 #include "map/metadata.h"
+#include "os/fatal.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
 #include "small/remote_pool.h"
 
-namespace loam::heap {
+namespace loam {
+
+constinit unsigned detours = 0;
+
+void take_detour(Detour detour) {
+  detours |= detour;
+  keep_magazines_armed();
+}
+
+namespace heap {
 
 namespace {
 
 constexpr uint16_t kDefaultHeap = 0;
 
-// Where an empty magazine leads.
-LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
-  return sampler.on() ? sampler.allocate(size_class, bytes) : cache->allocate_slow(size_class);
+LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
+  bool zero;
+  return hardening.on() ? hardening.allocate(bytes, 16, &zero) : sampler.allocate(size_class, bytes);
 }
 
-LOAM_COLD void* allocate_large_sampled(size_t bytes, size_t alignment, uint64_t owner, bool* zero) {
-  const uint64_t began = sampler.begin();
-  void* block = allocate_large(bytes, alignment, owner, zero);
-  if (block != nullptr) sampler.end_allocation(began);
-  return block;
+// Where an empty magazine leads.
+LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
+  return LOAM_UNLIKELY(detours != 0) ? allocate_by_detour(size_class, bytes) : cache->allocate_slow(size_class);
+}
+
+LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
+  return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
 // Of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
-  return sampler.on() ? allocate_large_sampled(bytes, alignment, 0, zero) : allocate_large(bytes, alignment, 0, zero);
+  return LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, alignment, zero)
+                                     : allocate_large(bytes, alignment, 0, zero);
 }
 
 }  // namespace
 
-void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero) {
+void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra) {
   const uint16_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
   if (bytes > kLargestRequest) return nullptr;
   if (bytes == 0) bytes = 1;
-  const Pages pages = Pages::covering(bytes);
+  const Pages pages = Pages::covering(bytes + extra);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
     Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
@@ -50,11 +66,11 @@ void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero)
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
   *zero = true;
-  void* block = huge_map.allocate(bytes, alignment, owner);
+  void* block = huge_map.allocate(bytes, alignment, owner, extra);
   if (LOAM_LIKELY(block != nullptr)) return block;
   // Address space is scarce: what regions hold for nothing goes back, then once more; and what did not fit
   // a mapping may still fit a region that stays.
-  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner);
+  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner, extra);
   if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
   Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
   return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
@@ -187,6 +203,10 @@ void* allocate_zeroed(size_t bytes) {
 
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (alignment <= 16) return allocate(bytes);
+  if (hardening.on()) {
+    bool zero;
+    return hardening.allocate(bytes, alignment, &zero);
+  }
   const unsigned size_class = class_for_aligned(bytes, alignment);
   if (size_class != 0) {
     ThreadCache* cache = current_cache;
@@ -225,10 +245,12 @@ LOAM_INLINE void free_large(void* block) {
   report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
 }
 
-LOAM_COLD void free_large_sampled(void* block) {
-  const uint64_t began = sampler.begin();
-  free_large(block);
-  sampler.end_free(began);
+LOAM_COLD void free_by_detour(unsigned size_class, void* block, const void* caller) {
+  hardening.on() ? hardening.free(block, caller) : plain::free_small(size_class, block);
+}
+
+LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
+  hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
 }
 
 }  // namespace
@@ -238,20 +260,47 @@ void free_slow(void* block) {
   os::ErrnoGuard guard;
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class != 0)) {
-    sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+    // The caller of free(), which ends in a jump to here.
+    LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, __builtin_return_address(0))
+                                : current_cache->free_slow(size_class, block);
     background_purge.poke(page_heap.wants_ticks());
     publisher.poke();
     return;
   }
   // A private heap's block: its class is 0 in the map.
   if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
-  sampler.on() ? free_large_sampled(block) : free_large(block);
+  LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, __builtin_return_address(0)) : free_large(block);
   background_purge.poke(true);
   publisher.poke();
 }
 
+void free_sized_slow(void* block, size_t bytes) {
+  if (!hardening.on() || block == nullptr) return free_slow(block);
+  os::ErrnoGuard guard;
+  hardening.free(block, __builtin_return_address(0), bytes);
+}
+
+namespace {
+
+// What is no block of the hardened heap's goes the common way: null, and the rest is said by *common.
+LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
+  *common = false;
+  if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
+  const bool twice = hardening.freed(block) && find(block).kind != Found::kPrivateBlock;
+  if (twice) report_misuse("realloc of a freed block", block);
+  *common = !twice;
+  return nullptr;
+}
+
+}  // namespace
+
 void* reallocate(void* block, size_t bytes) {
   if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
+  if (hardening.on()) {
+    bool common;
+    void* result = reallocate_hardened(block, bytes, __builtin_return_address(0), &common);
+    if (!common) return result;
+  }
   const Found found = find(block);
   switch (found.kind) {
     case Found::kSmallBlock:
@@ -282,9 +331,14 @@ void* reallocate(void* block, size_t bytes) {
   return nullptr;
 }
 
-bool try_resize(void* block, size_t bytes) { return resize_in_place(block, find(block), bytes); }
+bool try_resize(void* block, size_t bytes) {
+  if (hardening.owns(block)) return hardening.try_resize(block, bytes);
+  return resize_in_place(block, find(block), bytes);
+}
 
 size_t usable_size(const void* block) {
+  // What lies behind the bytes asked for is the canary's.
+  if (hardening.on() && hardening.owns(block)) return hardening.requested(block);
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class - 1 < kSizeClassCount - 1)) return kSizeClasses[size_class].bytes;
   if (block == nullptr) return 0;
@@ -294,6 +348,10 @@ size_t usable_size(const void* block) {
 
 bool seems_live(const void* block) {
   const Found found = find(block);
+  if (hardening.on() && found.kind != Found::kPrivateBlock) {
+    if (hardening.owns(block)) return found.kind != Found::kNothing;
+    if (hardening.freed(block)) return false;
+  }
   if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
   if (found.span->kind != SpanKind::kSmall) return true;
@@ -305,11 +363,13 @@ bool seems_live(const void* block) {
 
 bool is_live(const void* block) {
   if (!seems_live(block)) return false;
+  if (hardening.owns(block)) return true;
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   return size_class == 0 || !cache_registry.any_holds(size_class, block);
 }
 
 size_t requested_size(const void* block) {
+  if (hardening.owns(block)) return hardening.requested(block);
   const Found found = find(block);
   if (found.kind == Found::kLargeBlock) return found.span->large.requested;
   if (found.kind == Found::kHugeBlock) return huge_map.find(reinterpret_cast<uintptr_t>(block)).requested;
@@ -317,6 +377,8 @@ size_t requested_size(const void* block) {
 }
 
 CompactResult compact() {
+  // A good moment to look: a program that trims has finished something.
+  hardening.quarantine_is_intact(true);
   cache_registry.flush_current();
   CompactResult result{};
   Pages released = default_small_heap.compact();
@@ -333,79 +395,29 @@ CompactResult purge_free_pages() {
   return result;
 }
 
-void take_snapshot(Snapshot* out) {
-  *out = Snapshot{};
-  MixedHeap& mixed_heap = default_small_heap.mixed();
-  size_t cached_mixed[kSizeClassCount] = {};
-  cache_registry.count_mixed(cached_mixed);
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const BinStats bin = default_small_heap.stats(c);
-    const SizeClassInfo& info = kSizeClasses[c];
-    ClassSnapshot& s = out->classes[c];
-    s.spans = bin.spans;
-    s.slots = bin.slots;
-    s.free = bin.free_slots;
-    s.mixed = mixed_heap.blocks(c);
-    const size_t outside = bin.slots - bin.free_slots + s.mixed;
-    const size_t held = cache_registry.held_blocks(c) + bin.queued + cached_mixed[c];
-    s.cached = held < outside ? held : outside;
-    s.live = outside - s.cached;
-    s.unbacked_pages = bin.unbacked_pages;
-    s.taken = bin.taken;
-    s.given = bin.given;
-    s.queued = bin.queued;
-    s.remote_batches = bin.remote_batches;
-    s.remote_blocks = bin.remote_blocks;
-    memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
-    s.lock_acquisitions = bin.lock_acquisitions;
-    s.lock_contentions = bin.lock_contentions;
-    s.lock_refusals = bin.lock_refusals;
-    out->live_small_bytes += s.live * info.bytes;
-    out->cached_bytes += s.cached * info.bytes;
-    out->span_free_bytes += s.free * info.bytes;
-    out->span_tail_bytes += s.spans * (Pages(info.pages).bytes() - size_t{info.slots} * info.bytes);
-    out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
+namespace {
+
+// Of the hardened heap: every canary, and the poison of the quarantine.
+bool blocks_are_intact() {
+  if (!hardening.on()) return true;
+  loam_walk_entry entry{};
+  entry.size = sizeof entry;
+  while (default_heap::walk_next(&entry) == LOAM_OK) {
+    if (entry.kind >= LOAM_ENTRY_SMALL && !hardening.intact(entry.address)) return false;
   }
-  const MixedStats mixed = mixed_heap.stats();
-  out->mixed_spans = mixed.spans;
-  out->mixed_span_bytes = mixed.span_bytes;
-  out->mixed_free_bytes = mixed.free_bytes;
-  out->mixed_conversions = mixed.converted;
-  out->mixed_lock_acquisitions = mixed.lock_acquisitions;
-  out->mixed_lock_contentions = mixed.lock_contentions;
-  out->span_free_bytes += mixed.free_bytes;
-  out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
-  const PageStats pages = page_heap.stats();
-  out->used_bytes = pages.used.bytes();
-  out->live_large_bytes = pages.large_pages.bytes();
-  out->dirty_bytes = pages.dirty.bytes();
-  out->committed_bytes = pages.committed_bytes;
-  out->reserved_bytes = pages.reserved_bytes;
-  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes() + sampler.table_bytes();
-  out->peak_used_bytes = pages.peak_used.bytes();
-  out->largest_free_bytes = pages.longest_backed_run_bytes;
-  out->purge_calls = pages.purge_calls;
-  out->purged_bytes = Pages(pages.purged_pages).bytes();
-  out->refused_calls = pages.refused_calls;
-  out->fresh_bytes = Pages(pages.fresh_pages).bytes();
-  out->page_lock_acquisitions = pages.lock_acquisitions;
-  out->page_lock_contentions = pages.lock_contentions;
-  const HugeMap::Totals huge = huge_map.totals();
-  out->live_huge_bytes = huge.mapped_bytes;
-  out->huge_blocks = huge.blocks;
-  const CacheRegistry::Totals caches = cache_registry.totals();
-  out->threads = caches.threads;
-  out->refills = caches.refills;
-  out->flushes = caches.flushes;
+  return hardening.quarantine_is_intact(false);
 }
 
+}  // namespace
+
 bool is_valid() {
-  return default_small_heap.is_valid() && page_heap.is_valid() && huge_map.is_valid() &&
+  return blocks_are_intact() && default_small_heap.is_valid() && page_heap.is_valid() && huge_map.is_valid() &&
          current_cache->is_valid();
 }
 
 // Lock order: private heaps, caches' registry, bins by class, page heap, huge map, remote pool, metadata.
 void lock_everything() {
+  hardening.lock();
   heap_registry.lock_all();
   cache_registry.lock();
   default_small_heap.lock_all();
@@ -423,6 +435,7 @@ void unlock_everything() {
   default_small_heap.unlock_all();
   cache_registry.unlock();
   heap_registry.unlock_all();
+  hardening.unlock();
 }
 
 namespace {
@@ -436,6 +449,7 @@ void after_fork_in_child() {
   heap_registry.reset_locks_after_fork();
   background_purge.reset_after_fork();
   publisher.reset_after_fork();
+  hardening.reset_after_fork();
   cache_registry.adopt_after_fork();
   heap_registry.adopt_after_fork();
 }
@@ -443,8 +457,40 @@ void after_fork_in_child() {
 }  // namespace
 
 void start() {
+  set_report_details(&describe_for_report);
   apply_options();
   os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child);
 }
 
-}  // namespace loam::heap
+// ---- what the hardened heap stands on -----------------------------------------------------------
+
+void* plain::allocate_small(unsigned size_class, size_t bytes) {
+  return sampler.on() ? sampler.allocate(size_class, bytes) : current_cache->allocate_slow(size_class);
+}
+
+void* plain::allocate_own_slot(unsigned size_class) {
+  void* slot = nullptr;
+  return default_small_heap.take_slots(size_class, &slot, 1) == 1 ? slot : nullptr;
+}
+
+void plain::free_small(unsigned size_class, void* block) {
+  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+}
+
+void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
+  const uint64_t began = sampler.on() ? sampler.begin() : 0;
+  void* block = allocate_large(bytes, alignment, 0, zero, extra);
+  if (block != nullptr && sampler.on()) sampler.end_allocation(began);
+  return block;
+}
+
+void plain::free_large(void* block) {
+  const uint64_t began = sampler.on() ? sampler.begin() : 0;
+  heap::free_large(block);
+  if (sampler.on()) sampler.end_free(began);
+}
+
+bool plain::worth_staying(size_t slot_bytes, size_t bytes) { return heap::worth_staying(slot_bytes, bytes); }
+
+}  // namespace heap
+}  // namespace loam

@@ -31,6 +31,10 @@ namespace heap {
 LOAM_INLINE void free(void* block);
 LOAM_NOINLINE void free_slow(void* block);
 
+/// The same for a block of which the caller says the size: a wrong one is found by the hardened heap, and else ignored.
+LOAM_INLINE void free_sized(void* block, size_t bytes);
+LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
+
 /// pre: block != null, bytes != 0. Null when memory is refused; the block is then unchanged.
 [[nodiscard]] void* reallocate(void* block, size_t bytes);
 
@@ -52,7 +56,8 @@ LOAM_NOINLINE void free_slow(void* block);
 
 /// A block of whole pages for the default heap (owner 0) or a private one (the address of its HeapRun, which the caller
 /// then enters into the span's record). Null when memory is refused. *zero: it reads as zero.
-[[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero);
+/// `extra` bytes stand behind those asked for.
+[[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra = 0);
 
 struct CompactResult {
   size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
@@ -91,6 +96,12 @@ LOAM_INLINE void heap::free(void* block) {
   const size_t size_class = class_at(block);
   if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
   free_slow(block);
+}
+
+LOAM_INLINE void heap::free_sized(void* block, size_t bytes) {
+  const size_t size_class = class_at(block);
+  if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
+  free_sized_slow(block, bytes);
 }
 
 }  // namespace loam

@@ -4,6 +4,7 @@
 
 #include "cache/thread_cache.h"
 #include "heap/background_purge.h"
+#include "heap/hardening.h"
 #include "heap/publisher.h"
 #include "heap/sampler.h"
 #include "os/fatal.h"
@@ -53,12 +54,82 @@ void start_sampling(const char* value) {
   os::write_error(kRefused, sizeof kRefused - 1);
 }
 
+struct Wish {
+  unsigned features = 0;
+  size_t quarantine_bytes = Hardening::kQuarantineBytes;
+};
+
+bool is_word(const char* text, size_t length, const char* word) {
+  return strlen(word) == length && memcmp(text, word, length) == 0;
+}
+
+// "4M": a number of bytes, with K, M or G for the binary multiples; 0 for anything else.
+size_t bytes_of(const char* text, size_t length) {
+  char digits[24] = {};
+  if (length == 0 || length >= sizeof digits) return 0;
+  memcpy(digits, text, length);
+  unsigned shift = 0;
+  const char unit = digits[length - 1];
+  if (unit == 'K' || unit == 'M' || unit == 'G') {
+    shift = unit == 'K' ? 10 : unit == 'M' ? 20 : 30;
+    digits[length - 1] = '\0';
+  }
+  return number(digits, Hardening::kMostQuarantineBytes >> shift) << shift;
+}
+
+// One word of the list; false when it is none.
+bool add_wish(const char* text, size_t length, Wish* wish) {
+  constexpr struct {
+    const char* word;
+    unsigned features;
+  } kWords[] = {
+      {"canary", Hardening::kCanary}, {"quarantine", Hardening::kQuarantine}, {"zero", Hardening::kZero},
+      {"random", Hardening::kRandom}, {"guards", Hardening::kGuards},         {"trace", Hardening::kTrace},
+      {"all", Hardening::kAll},
+  };
+  for (const auto& known : kWords) {
+    if (!is_word(text, length, known.word)) continue;
+    wish->features |= known.features;
+    return true;
+  }
+  constexpr const char kSized[] = "quarantine=";
+  constexpr size_t kPrefix = sizeof kSized - 1;
+  if (length <= kPrefix || memcmp(text, kSized, kPrefix) != 0) return false;
+  wish->quarantine_bytes = bytes_of(text + kPrefix, length - kPrefix);
+  wish->features |= Hardening::kQuarantine;
+  return wish->quarantine_bytes >= kPageBytes;
+}
+
+void harden(const Wish& wish, bool full_checks) {
+  if (hardening.start(wish.features, wish.quarantine_bytes)) return;
+  // The checks alone need no memory, if they have time.
+  if (full_checks) set_full_free_checks(true);
+  constexpr const char kRefused[] =
+      "loam: hardening: the system refused memory for it, or threads run already; it stays off\n";
+  os::write_error(kRefused, sizeof kRefused - 1);
+}
+
+void apply_hardening(const char* list, bool full_checks) {
+  Wish wish;
+  for (const char* at = list; at != nullptr && *at != '\0' && strcmp(list, "off") != 0;) {
+    const size_t length = strcspn(at, ",");
+    if (!add_wish(at, length, &wish)) {
+      complain("LOAM_HARDEN");
+      wish = Wish{};
+      break;
+    }
+    at += length;
+    if (*at == ',') ++at;
+  }
+  if (wish.features != 0 || full_checks) harden(wish, full_checks);
+}
+
 }  // namespace
 
 void apply_options() {
   if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
-  if (choice("LOAM_CHECK_FREE", "fast", "full") == 1) set_full_free_checks(true);
+  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full") == 1);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
   if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value);
 }

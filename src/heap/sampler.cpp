@@ -1,6 +1,7 @@
 #include "heap/sampler.h"
 
 #include "cache/cache_registry.h"
+#include "heap/plain.h"
 #include "os/os.h"
 
 namespace loam {
@@ -32,7 +33,7 @@ bool Sampler::start(uint64_t calls_between_samples) {
   roundings_ = reinterpret_cast<Roundings*>(static_cast<char*>(memory) + addresses);
   table_bytes_ = addresses + roundings;
   rate_ = calls_between_samples;
-  keep_magazines_armed();
+  take_detour(kSampled);
   return true;
 }
 

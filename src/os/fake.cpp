@@ -176,6 +176,13 @@ bool purge(void* address, size_t bytes) {
   return note(Call::kPurge, number(address), bytes, granted);
 }
 
+bool forbid(void* address, size_t bytes) {
+  Guard guard(state.mutex);
+  check_shape("forbid", address, bytes);
+  check_covered(state.committed, "forbid of what is not committed", number(address), bytes);
+  return true;
+}
+
 bool populate(void* address, size_t bytes) {
   Guard guard(state.mutex);
   check_shape("populate", address, bytes);
@@ -319,6 +326,14 @@ const char* option(const char* name) {
   const auto found = state.options.find(name);
   return found == state.options.end() ? nullptr : found->second.c_str();
 }
+
+void random_bytes(void* out, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(out)[i] = static_cast<unsigned char>(37 * i + 11);
+}
+
+uint32_t thread_number() { return 1; }
+
+bool describe_code(const void*, char*, size_t) { return false; }
 
 void write_error(const char* text, size_t length) {
   ErrnoGuard keep;

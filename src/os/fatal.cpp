@@ -1,8 +1,9 @@
 // One line to standard error without allocation, then the end (or not, for report_misuse).
+#include "os/fatal.h"
+
 #include <atomic>
 
 #include "base/check.h"
-#include "os/fatal.h"
 #include "os/os.h"
 
 namespace loam {
@@ -11,51 +12,72 @@ namespace {
 
 // relaxed throughout: nothing else depends on when a thread sees it
 constinit std::atomic<CorruptionPolicy> policy{CorruptionPolicy::kAbort};
+constinit std::atomic<void (*)(ReportLine&, const void*)> report_details{nullptr};
 
-struct Line {
-  char text[256];
-  size_t length = 0;
-
-  void add(const char* s) {
-    while (*s != '\0' && length < sizeof text - 1) text[length++] = *s++;
+void write_report(const char* what, const void* address, bool details) {
+  ReportLine line;
+  line.add("loam: ").add(what);
+  if (address != nullptr) {
+    line.add(" (address ").add_hex(reinterpret_cast<uintptr_t>(address));
+    const auto describe = report_details.load(std::memory_order_relaxed);
+    if (details && describe != nullptr) describe(line, address);
+    line.add(")");
   }
-  void add_hex(uintptr_t value) {
-    add("0x");
-    for (int shift = 60; shift >= 0; shift -= 4) {
-      const unsigned digit = static_cast<unsigned>(value >> shift) & 15;
-      if (value >> shift == 0 && shift != 0) continue;
-      const char c[2] = {"0123456789abcdef"[digit], '\0'};
-      add(c);
-    }
-  }
-  void write(const char* what, const void* address) {
-    add("loam: ");
-    add(what);
-    if (address != nullptr) {
-      add(" (address ");
-      add_hex(reinterpret_cast<uintptr_t>(address));
-      add(")");
-    }
-    add("\n");
-    os::write_error(text, length);
-  }
-};
+  line.add("\n");
+  os::write_error(line.text(), line.length());
+}
 
 }  // namespace
+
+ReportLine& ReportLine::add(const char* text) {
+  size_t length = 0;
+  while (text[length] != '\0') ++length;
+  return add(text, length);
+}
+
+ReportLine& ReportLine::add(const char* text, size_t length) {
+  // The last two places are kept: a line that was cut still ends as one.
+  const bool ends = length == 1 && (text[0] == '\n' || text[0] == ')');
+  const size_t limit = ends ? kCapacity : kCapacity - 2;
+  for (size_t i = 0; i < length && length_ < limit; ++i) text_[length_++] = text[i];
+  return *this;
+}
+
+ReportLine& ReportLine::add_hex(uintptr_t value) {
+  add("0x");
+  for (int shift = 60; shift >= 0; shift -= 4) {
+    const unsigned digit = static_cast<unsigned>(value >> shift) & 15;
+    if (value >> shift == 0 && shift != 0) continue;
+    add(&"0123456789abcdef"[digit], 1);
+  }
+  return *this;
+}
+
+ReportLine& ReportLine::add_number(uint64_t value) {
+  char digits[20];
+  size_t count = 0;
+  do {
+    digits[sizeof digits - ++count] = static_cast<char>('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  return add(digits + sizeof digits - count, count);
+}
 
 void set_corruption_policy(CorruptionPolicy to) { policy.store(to, std::memory_order_relaxed); }
 CorruptionPolicy corruption_policy() { return policy.load(std::memory_order_relaxed); }
 
+void set_report_details(void (*describe)(ReportLine& line, const void* address)) {
+  report_details.store(describe, std::memory_order_relaxed);
+}
+
 void fatal(const char* what, const void* address) {
-  Line line;
-  line.write(what, address);
+  write_report(what, address, false);
   os::abort_process();
 }
 
 void report_misuse(const char* what, const void* address) {
-  if (corruption_policy() != CorruptionPolicy::kReport) fatal(what, address);
-  Line line;
-  line.write(what, address);
+  write_report(what, address, true);
+  if (corruption_policy() != CorruptionPolicy::kReport) os::abort_process();
 }
 
 }  // namespace loam

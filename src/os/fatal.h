@@ -1,5 +1,7 @@
-// What happens after a caller's mistake was found (see base/check.h for the calls).
+// What happens after a caller's mistake was found (see base/check.h for the calls), and the line that says so.
 #pragma once
+
+#include "base/config.h"
 
 namespace loam {
 
@@ -12,5 +14,27 @@ enum class CorruptionPolicy {
 /// Thread-safe.
 void set_corruption_policy(CorruptionPolicy to);
 [[nodiscard]] CorruptionPolicy corruption_policy();
+
+/// A line of text on the stack: what does not fit is cut off, nothing is allocated. For signal handlers too.
+class ReportLine {
+ public:
+  ReportLine& add(const char* text);
+  ReportLine& add(const char* text, size_t length);
+  ReportLine& add_hex(uintptr_t value);
+  ReportLine& add_number(uint64_t value);
+
+  /// Null-terminated.
+  [[nodiscard]] const char* text() const { return text_; }
+  [[nodiscard]] size_t length() const { return length_; }
+
+ private:
+  static constexpr size_t kCapacity = 512;
+  char text_[kCapacity + 1] = {};
+  size_t length_ = 0;
+};
+
+/// Has `describe` add what is known of an address to every report: ", class 48, ...". It must answer any value and
+/// take no lock that the heap may hold while it reports. One function; null for none.
+void set_report_details(void (*describe)(ReportLine& line, const void* address));
 
 }  // namespace loam

@@ -84,6 +84,11 @@ bool commit(void* address, size_t bytes) {
   return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
+bool forbid(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  return mprotect(address, bytes, PROT_NONE) == 0;
+}
+
 bool purge(void* address, size_t bytes) {
   ErrnoGuard guard;
   return madvise(address, bytes, MADV_DONTNEED) == 0;

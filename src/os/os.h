@@ -88,6 +88,20 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
 /// An environment variable's value, or null; always null in a setuid or setgid program.
 [[nodiscard]] const char* option(const char* name);
 
+/// Fills memory with random bytes of the system's best source; never fails (see the implementation for what it falls
+/// back to).
+void random_bytes(void* out, size_t bytes);
+
+/// A number of the calling thread for people: what the system's tools show.
+[[nodiscard]] uint32_t thread_number();
+
+/// Makes committed memory inaccessible; commit() undoes it, and what it held is then unspecified.
+[[nodiscard]] bool forbid(void* address, size_t bytes);
+
+/// "module+0xoffset" of a code address, null-terminated, where offset counts from the module's first mapping, as
+/// debuggers want it; false when no module is mapped there. Allocates nothing, takes no lock.
+[[nodiscard]] bool describe_code(const void* code, char* out, size_t size);
+
 /// Writes to standard error; never fails.
 void write_error(const char* text, size_t length);
 

@@ -18,16 +18,18 @@ HugeMap::Entry* HugeMap::locate(uintptr_t address) {
 
 bool HugeMap::grow_table() {
   const unsigned bits = table_ == nullptr ? 9 : bits_ + 1;
-  const size_t bytes = round_up(sizeof(Entry) << bits, os::granularity());
-  void* memory = os::reserve_metadata(bytes, os::granularity());
-  if (memory == nullptr) return false;
+  const size_t guard = os::granularity();
+  const size_t bytes = round_up(sizeof(Entry) << bits, guard);
+  char* reserved = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
+  if (reserved == nullptr) return false;
+  char* const memory = reserved + guard;
   if (!os::commit(memory, bytes)) {
-    os::release(memory, bytes);
+    os::release(reserved, bytes + 2 * guard);
     return false;
   }
   Entry* old = table_;
   const size_t old_size = old == nullptr ? 0 : size_t{1} << bits_;
-  table_ = static_cast<Entry*>(memory);
+  table_ = reinterpret_cast<Entry*>(memory);
   bits_ = bits;
   const size_t mask = (size_t{1} << bits) - 1;
   for (size_t i = 0; i < old_size; ++i) {
@@ -36,7 +38,9 @@ bool HugeMap::grow_table() {
     while (table_[to].address != 0) to = (to + 1) & mask;
     table_[to] = old[i];
   }
-  if (old != nullptr) os::release(old, round_up(old_size * sizeof(Entry), os::granularity()));
+  if (old != nullptr) {
+    os::release(reinterpret_cast<char*>(old) - guard, round_up(old_size * sizeof(Entry), guard) + 2 * guard);
+  }
   return true;
 }
 
@@ -72,11 +76,11 @@ void HugeMap::erase(Entry* entry) {
   table_[hole] = Entry{};
 }
 
-void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap) {
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, size_t extra) {
   const size_t grain = os::granularity();
   if (alignment < grain) alignment = grain;
-  if (bytes > PTRDIFF_MAX - alignment) return nullptr;
-  const size_t mapped = round_up(bytes, grain);
+  if (bytes > PTRDIFF_MAX - alignment || extra > PTRDIFF_MAX - alignment - bytes) return nullptr;
+  const size_t mapped = round_up(bytes + extra, grain);
   void* block = os::map_block(mapped, alignment);
   if (block == nullptr) return nullptr;
   {
@@ -103,9 +107,9 @@ bool HugeMap::free(uintptr_t address) {
   return true;
 }
 
-void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place) {
-  if (bytes > PTRDIFF_MAX - os::granularity()) return nullptr;
-  const size_t mapped = round_up(bytes, os::granularity());
+void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra) {
+  if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
+  const size_t mapped = round_up(bytes + extra, os::granularity());
   Lock lock(mutex_);
   Entry* entry = locate(address);
   if (entry == nullptr) return nullptr;

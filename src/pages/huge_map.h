@@ -1,6 +1,6 @@
 // Blocks too large for regions, each in a mapping of its own: a table by address.
 //
-//   open addressing, linear probing, at most 3/4 full; the table itself is a mapping that doubles
+//   open addressing, linear probing, at most 3/4 full; the table itself is a mapping between guards that doubles
 //
 // Lock: own, below no other. Thread-safe. A block's mapping is made and removed outside the lock.
 #pragma once
@@ -21,14 +21,14 @@ class HugeMap {
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
   };
 
-  /// A zeroed block. `alignment` is a power of two. Null when refused.
-  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap);
+  /// A zeroed block with `extra` bytes behind those asked for. `alignment` is a power of two. Null when refused.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, size_t extra = 0);
 
   /// Unmaps the block at `address`; false when there is none.
   [[nodiscard]] bool free(uintptr_t address);
 
   /// Resizes, moving if that is allowed; null when refused, the block then unchanged.
-  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place);
+  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0);
 
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);

@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "os/os.h"
+#include "os/random.h"
 
 namespace loam {
 
@@ -38,6 +39,35 @@ constexpr size_t kDonorBytes = size_t{128} << 10;
 // Spans that one donation looks at.
 constexpr unsigned kDonorScan = 64;
 
+constinit bool random_slots = false;
+
+// One of the `free` set bits, each as likely as the others.
+unsigned pick_at_random(const uint64_t* words, unsigned free) {
+  unsigned nth = random_source.below(free);
+  for (unsigned word = 0;; ++word) {
+    uint64_t bits = words[word];
+    const unsigned here = count_bits(bits);
+    if (nth >= here) {
+      nth -= here;
+      continue;
+    }
+    for (; nth != 0; --nth) bits &= bits - 1;
+    return word * 64 + lowest_bit(bits);
+  }
+}
+
+// Moves `take` of the span's free slots, chosen at random, below *next.
+LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
+  const uintptr_t base = span_base(span);
+  const size_t bytes = kSizeClasses[index_of(span->size_class)].bytes;
+  unsigned free = take + span->free_slots;  // free_slots says what will be left
+  for (; take != 0; --take, --free) {
+    const unsigned slot = pick_at_random(span->free_bits, free);
+    span->free_bits[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+    *--*next = reinterpret_cast<void*>(base + slot * bytes);
+  }
+}
+
 // Neighbouring free slots in the longest run, at most `enough`.
 unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
   unsigned run = 0, longest = 0;
@@ -49,6 +79,8 @@ unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
 }
 
 }  // namespace
+
+void choose_slots_at_random() { random_slots = true; }
 
 void Bin::unlink(Span* span) {
   lists_[span->list].remove(span);
@@ -108,6 +140,10 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     span->free_slots = static_cast<uint16_t>(span->free_slots - take);
     free_slots_ -= take;
     got += take;
+    if (LOAM_UNLIKELY(random_slots)) {
+      take_at_random(span, take, &next);
+      take = 0;
+    }
     uintptr_t base = span_base(span);
     for (uint64_t* word = span->free_bits; take != 0; ++word, base += 64 * bytes) {
       uint64_t bits = *word;

@@ -110,4 +110,8 @@ class Bin {
   uint32_t occupancy_[kLists] = {};  // spans in each list
 };
 
+/// Has every bin hand out random slots of its spans instead of the lowest. Before threads start; the random source was
+/// started.
+void choose_slots_at_random();
+
 }  // namespace loam

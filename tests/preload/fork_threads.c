@@ -18,7 +18,7 @@ static void* churn(void* argument) {
     const size_t slot = next_random(&seed) % 64;
     free(own[slot]);
     const uint64_t random = next_random(&seed);
-    own[slot] = malloc(random % 100 == 0 ? (random >> 8) % 2000000 : (random >> 8) % 3000);
+    own[slot] = malloc(1 + (random >> 8) % (random % 100 == 0 ? 2000000 : 3000));
     CHECK(own[slot] != NULL);
     *(volatile char*)own[slot] = 1;
   }

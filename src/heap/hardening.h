@@ -1,0 +1,98 @@
+// The hardened default heap (LOAM_HARDEN, LOAM_CHECK_FREE=full): exact knowledge of every block, and on top of it
+// canaries, a quarantine, zeroing, random slots, guard pages and a log of frees, as they were asked for.
+//
+//   malloc --> detour --> Hardening::allocate() --> plain::allocate_*()    state noted, canary written
+//   free   --> detour --> Hardening::free()     --> quarantine --> plain::free_*()    state, canary, poison checked
+//
+// While it is off, no path knows of it but by the detour that sampling has as well (plain.h). What it finds goes to
+// report_misuse(): one line, then the end, or with LOAM_ON_CORRUPTION=report the program goes on.
+// Thread-safe. docs/hardening.md says what is caught and what it costs.
+#pragma once
+
+#include "heap/free_log.h"
+#include "heap/quarantine.h"
+#include "heap/shadow.h"
+
+namespace loam {
+
+class Hardening {
+ public:
+  constexpr Hardening() = default;
+
+  enum Feature : unsigned {
+    kCanary = 1u << 0,
+    kQuarantine = 1u << 1,
+    kZero = 1u << 2,
+    kRandom = 1u << 3,
+    kGuards = 1u << 4,
+    kTrace = 1u << 5,
+  };
+  static constexpr unsigned kAll = (1u << 6) - 1;
+  /// Chosen: what `quarantine` alone means. More finds later uses, and costs as much more memory.
+  static constexpr size_t kQuarantineBytes = size_t{1} << 20;
+  static constexpr size_t kMostQuarantineBytes = size_t{1} << 36;
+  static constexpr size_t kNotSaid = SIZE_MAX;
+
+  /// Once, before threads start. False when memory is refused, or other threads run already: then all stays off.
+  [[nodiscard]] bool start(unsigned features, size_t quarantine_bytes);
+  [[nodiscard]] LOAM_INLINE bool on() const { return LOAM_UNLIKELY(on_); }
+  [[nodiscard]] bool has(Feature feature) const { return (features_ & feature) != 0; }
+
+  /// pre: on(); alignment is a power of two. *zero (large blocks): the block reads as zero.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool* zero);
+  /// `caller`: for the log. `said`: the size that the program believes the block to have. pre: on(), block != null
+  void free(void* block, const void* caller, size_t said = kNotSaid);
+
+  /// Whether a live block that allocate() made begins there: the calls below need that.
+  [[nodiscard]] bool owns(const void* block) const { return on_ && Shadow::is_live(shadow.state(block)); }
+  /// Whether what begins there was freed and not handed out again.
+  [[nodiscard]] bool freed(const void* block) const { return on_ && shadow.state(block) == Shadow::kFreed; }
+  [[nodiscard]] void* reallocate(void* block, size_t bytes, const void* caller);
+  [[nodiscard]] bool try_resize(void* block, size_t bytes);
+  /// Bytes that were asked for, which is also what may be used.
+  [[nodiscard]] size_t requested(const void* block) const;
+  /// The canary is whole.
+  [[nodiscard]] bool intact(const void* block) const;
+
+  /// The poison of every quarantined block is whole; `report`: what is not is reported.
+  bool quarantine_is_intact(bool report);
+
+  void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void reset_after_fork();
+
+  [[nodiscard]] const FreeLog& log() const { return log_; }
+
+ private:
+  struct Extent {
+    size_t requested;
+    size_t usable;  ///< canary included, guard page not
+    size_t guard;
+  };
+  [[nodiscard]] Extent measure(const void* block, Shadow::State state) const;
+  [[nodiscard]] size_t behind(size_t bytes) const;
+  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool* zero);
+  void finish_large(void* block, std::atomic<Shadow::State>* place);
+  [[nodiscard]] bool resize_large(void* block, const Extent& extent, size_t bytes, bool in_place, void** moved);
+  [[nodiscard]] bool resize_small(void* block, const Extent& extent, size_t bytes, bool must_stay);
+  void free_unknown(void* block, unsigned size_class, Shadow::State state);
+  void check_canary(void* block, const Extent& extent) const;
+  void hold_back(void* block, size_t bytes);
+  void release(const Quarantine::Entry& entry);
+  void give_back(void* block, const Extent& extent);
+
+  bool on_ = false;
+  unsigned features_ = 0;
+  size_t canary_ = 0;  // bytes behind a block at least
+  size_t guard_ = 0;   // bytes of a guard page
+  Quarantine quarantine_;
+  FreeLog log_;
+};
+
+extern Hardening hardening;
+
+/// What is known of an address, for reports: ", class 48, heap default, thread 17; freed by thread 17 at prog+0x1234".
+/// Answers any value, takes no lock.
+void describe_for_report(class ReportLine& line, const void* address);
+
+}  // namespace loam

@@ -1,0 +1,50 @@
+#include "heap/shadow.h"
+
+#include "os/os.h"
+
+namespace loam {
+
+constinit Shadow shadow;
+
+bool Shadow::start() {
+  const size_t bytes = kTables * sizeof(*tables_);
+  void* memory = os::reserve_metadata(bytes, os::granularity());
+  if (memory == nullptr) return false;
+  if (!os::commit(memory, bytes)) {
+    os::release(memory, bytes);
+    return false;
+  }
+  tables_ = static_cast<std::atomic<std::atomic<State>*>*>(memory);
+  return true;
+}
+
+std::atomic<Shadow::State>* Shadow::find(uintptr_t address) const {
+  const uintptr_t number = address >> kRegionShift;
+  if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0)) return nullptr;
+  // acquire: pairs with the release in make()
+  std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
+  return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
+}
+
+std::atomic<Shadow::State>* Shadow::make(uintptr_t address) {
+  if (std::atomic<State>* place = find(address); LOAM_LIKELY(place != nullptr)) return place;
+  if (tables_ == nullptr || address >> kRegionShift >= kTables) return nullptr;
+  Lock lock(mutex_);
+  std::atomic<std::atomic<State>*>& table = tables_[address >> kRegionShift];
+  if (table.load(std::memory_order_relaxed) == nullptr) {
+    const size_t bytes = kEntries * sizeof(State);
+    // Between guards: nothing else may write here.
+    const size_t guard = os::granularity();
+    char* memory = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
+    if (memory == nullptr) return nullptr;
+    if (!os::commit(memory + guard, bytes)) {
+      os::release(memory, bytes + 2 * guard);
+      return nullptr;
+    }
+    // release publishes the zeros of a fresh mapping; pairs with the acquire in find()
+    table.store(reinterpret_cast<std::atomic<State>*>(memory + guard), std::memory_order_release);
+  }
+  return find(address);
+}
+
+}  // namespace loam

@@ -1,0 +1,66 @@
+// What the hardened heap knows of every block of malloc()'s, by address and out of reach of overflows: two bytes for
+// each 16 of address space, touched only where blocks begin.
+//
+//   address --> tables[address >> 30] --> state[(address mod 1 GiB) / 16]
+//
+//   kUnknown          no block that the hardened heap made ever began here
+//   kFreed            freed: in the quarantine, or free for the next request
+//   kLarge            a live block of whole pages: its record knows the size
+//   kLargeGuarded     the same, and its last page is inaccessible
+//   2 + bytes         a live small block of so many bytes, as they were asked for
+//
+// A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a double free is known
+// exactly and at once. kFreed stays until the next block begins there, whatever becomes of the memory in between. A table is 128 MiB of address space; what is touched of it costs at most an eighth of the heap.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+
+#include "base/units.h"
+#include "os/mutex.h"
+
+namespace loam {
+
+class Shadow {
+ public:
+  constexpr Shadow() = default;
+
+  using State = uint16_t;
+  static constexpr State kUnknown = 0;
+  static constexpr State kFreed = 1;
+  static constexpr State kSmallest = 2;
+  static constexpr State kLarge = 0xfffe;
+  static constexpr State kLargeGuarded = 0xffff;
+
+  /// Once, before threads start; false when the system refuses address space.
+  [[nodiscard]] bool start();
+  [[nodiscard]] bool on() const { return tables_ != nullptr; }
+
+  /// Where the state of a block at `address` stands; null when there is none (nothing was ever noted near, or the
+  /// address is misaligned or wild). Any value is answered.
+  [[nodiscard]] std::atomic<State>* find(uintptr_t address) const;
+  /// The same, made if need be; null when memory is refused. pre: a block begins at `address`
+  [[nodiscard]] std::atomic<State>* make(uintptr_t address);
+
+  [[nodiscard]] State state(const void* block) const {
+    const std::atomic<State>* place = find(reinterpret_cast<uintptr_t>(block));
+    // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed it
+    return place == nullptr ? kUnknown : place->load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] static bool is_live(State state) { return state >= kSmallest; }
+
+  void reset_after_fork() { mutex_.reset_after_fork(); }
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+
+ private:
+  static constexpr unsigned kGranule = 4;
+  static constexpr size_t kEntries = size_t{1} << (kRegionShift - kGranule);
+  static constexpr size_t kTables = size_t{1} << (kAddressBits - kRegionShift);
+
+  Mutex mutex_;  // making a table
+  std::atomic<std::atomic<State>*>* tables_ = nullptr;
+};
+
+extern Shadow shadow;
+
+}  // namespace loam

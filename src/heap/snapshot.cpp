@@ -1,0 +1,80 @@
+// The heap's figures at one moment, from every layer.
+#include "heap/snapshot.h"
+
+#include <cstring>
+
+#include "cache/cache_registry.h"
+#include "heap/heap.h"
+#include "heap/sampler.h"
+#include "map/metadata.h"
+#include "pages/huge_map.h"
+
+namespace loam::heap {
+
+void take_snapshot(Snapshot* out) {
+  *out = Snapshot{};
+  MixedHeap& mixed_heap = default_small_heap.mixed();
+  size_t cached_mixed[kSizeClassCount] = {};
+  cache_registry.count_mixed(cached_mixed);
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const BinStats bin = default_small_heap.stats(c);
+    const SizeClassInfo& info = kSizeClasses[c];
+    ClassSnapshot& s = out->classes[c];
+    s.spans = bin.spans;
+    s.slots = bin.slots;
+    s.free = bin.free_slots;
+    s.mixed = mixed_heap.blocks(c);
+    const size_t outside = bin.slots - bin.free_slots + s.mixed;
+    const size_t held = cache_registry.held_blocks(c) + bin.queued + cached_mixed[c];
+    s.cached = held < outside ? held : outside;
+    s.live = outside - s.cached;
+    s.unbacked_pages = bin.unbacked_pages;
+    s.taken = bin.taken;
+    s.given = bin.given;
+    s.queued = bin.queued;
+    s.remote_batches = bin.remote_batches;
+    s.remote_blocks = bin.remote_blocks;
+    memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
+    s.lock_acquisitions = bin.lock_acquisitions;
+    s.lock_contentions = bin.lock_contentions;
+    s.lock_refusals = bin.lock_refusals;
+    out->live_small_bytes += s.live * info.bytes;
+    out->cached_bytes += s.cached * info.bytes;
+    out->span_free_bytes += s.free * info.bytes;
+    out->span_tail_bytes += s.spans * (Pages(info.pages).bytes() - size_t{info.slots} * info.bytes);
+    out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
+  }
+  const MixedStats mixed = mixed_heap.stats();
+  out->mixed_spans = mixed.spans;
+  out->mixed_span_bytes = mixed.span_bytes;
+  out->mixed_free_bytes = mixed.free_bytes;
+  out->mixed_conversions = mixed.converted;
+  out->mixed_lock_acquisitions = mixed.lock_acquisitions;
+  out->mixed_lock_contentions = mixed.lock_contentions;
+  out->span_free_bytes += mixed.free_bytes;
+  out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
+  const PageStats pages = page_heap.stats();
+  out->used_bytes = pages.used.bytes();
+  out->live_large_bytes = pages.large_pages.bytes();
+  out->dirty_bytes = pages.dirty.bytes();
+  out->committed_bytes = pages.committed_bytes;
+  out->reserved_bytes = pages.reserved_bytes;
+  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes() + sampler.table_bytes();
+  out->peak_used_bytes = pages.peak_used.bytes();
+  out->largest_free_bytes = pages.longest_backed_run_bytes;
+  out->purge_calls = pages.purge_calls;
+  out->purged_bytes = Pages(pages.purged_pages).bytes();
+  out->refused_calls = pages.refused_calls;
+  out->fresh_bytes = Pages(pages.fresh_pages).bytes();
+  out->page_lock_acquisitions = pages.lock_acquisitions;
+  out->page_lock_contentions = pages.lock_contentions;
+  const HugeMap::Totals huge = huge_map.totals();
+  out->live_huge_bytes = huge.mapped_bytes;
+  out->huge_blocks = huge.blocks;
+  const CacheRegistry::Totals caches = cache_registry.totals();
+  out->threads = caches.threads;
+  out->refills = caches.refills;
+  out->flushes = caches.flushes;
+}
+
+}  // namespace loam::heap

@@ -1,0 +1,133 @@
+// Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
+#if defined(__linux__)
+
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/auxv.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+namespace loam::os {
+
+void random_bytes(void* out, size_t bytes) {
+  ErrnoGuard guard;
+  char* to = static_cast<char*>(out);
+  size_t got = 0;
+  while (got < bytes) {
+    const ssize_t some = getrandom(to + got, bytes - got, GRND_NONBLOCK);
+    if (some <= 0) break;
+    got += static_cast<size_t>(some);
+  }
+  if (got == bytes) return;
+  // Forbidden by a sandbox, or too early in the system's life. The kernel gave every process sixteen random bytes;
+  // the clock makes two calls differ.
+  const auto* seed = reinterpret_cast<const unsigned char*>(getauxval(AT_RANDOM));
+  uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out);
+  for (; got < bytes; ++got) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    to[got] = static_cast<char>((state >> 56) ^ (seed != nullptr ? seed[got % 16] : 0));
+  }
+}
+
+uint32_t thread_number() { return static_cast<uint32_t>(syscall(SYS_gettid)); }
+
+namespace {
+
+// One line of /proc/self/maps at a time, through a small buffer: the file may be megabytes long.
+class MapsReader {
+ public:
+  MapsReader() : file_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+  ~MapsReader() {
+    if (file_ >= 0) close(file_);
+  }
+  MapsReader(const MapsReader&) = delete;
+  MapsReader& operator=(const MapsReader&) = delete;
+
+  // The next line without its end, cut to what fits; null at the end.
+  const char* next() {
+    size_t length = 0;
+    for (;;) {
+      if (at_ == held_) {
+        const ssize_t got = file_ < 0 ? 0 : read(file_, buffer_, sizeof buffer_);
+        if (got <= 0) return nullptr;
+        at_ = 0;
+        held_ = static_cast<size_t>(got);
+      }
+      const char c = buffer_[at_++];
+      if (c == '\n') break;
+      if (length < sizeof line_ - 1) line_[length++] = c;
+    }
+    line_[length] = '\0';
+    return line_;
+  }
+
+ private:
+  int file_;
+  size_t at_ = 0, held_ = 0;
+  char buffer_[1024];
+  char line_[512];
+};
+
+uint64_t parse_hex(const char*& at) {
+  uint64_t value = 0;
+  for (;; ++at) {
+    if (*at >= '0' && *at <= '9') {
+      value = value * 16 + static_cast<uint64_t>(*at - '0');
+    } else if (*at >= 'a' && *at <= 'f') {
+      value = value * 16 + static_cast<uint64_t>(*at - 'a' + 10);
+    } else {
+      return value;
+    }
+  }
+}
+
+}  // namespace
+
+// "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6": a module's mappings follow each other, and the one of its
+// file's beginning comes first.
+bool describe_code(const void* code, char* out, size_t size) {
+  ErrnoGuard guard;
+  const uint64_t wanted = reinterpret_cast<uintptr_t>(code);
+  MapsReader maps;
+  uint64_t base = 0;
+  while (const char* line = maps.next()) {
+    const char* at = line;
+    const uint64_t begin = parse_hex(at);
+    if (*at++ != '-') continue;
+    const uint64_t end = parse_hex(at);
+    for (int words = 0; words < 2; ++words) {
+      while (*at == ' ') ++at;
+      while (*at != ' ' && *at != '\0' && words == 0) ++at;
+    }
+    if (parse_hex(at) == 0) base = begin;
+    if (wanted < begin || wanted >= end) continue;
+    const char* path = strchr(line, '/');
+    if (path == nullptr) return false;
+    const char* name = strrchr(path, '/') + 1;
+    size_t length = 0;
+    for (; name[length] != '\0' && length + 24 < size; ++length) {
+      // What a file is called must not break the line or drive a terminal.
+      const unsigned char c = static_cast<unsigned char>(name[length]);
+      out[length] = c < 0x20 || c == 0x7f ? '?' : name[length];
+    }
+    if (length + 24 > size) return false;
+    out[length++] = '+';
+    out[length++] = '0';
+    out[length++] = 'x';
+    const uint64_t offset = wanted - base;
+    for (int shift = 60; shift >= 0; shift -= 4) {
+      if (offset >> shift != 0 || shift == 0) out[length++] = "0123456789abcdef"[(offset >> shift) & 15];
+    }
+    out[length] = '\0';
+    return true;
+  }
+  return false;
+}
+
+}  // namespace loam::os
+
+#endif  // __linux__

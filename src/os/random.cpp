@@ -1,0 +1,57 @@
+#include "os/random.h"
+
+#include <bit>
+
+#include "os/os.h"
+
+namespace loam {
+
+constinit RandomSource random_source;
+
+namespace {
+
+void quarter_round(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  a += b, d = std::rotl(d ^ a, 16);
+  c += d, b = std::rotl(b ^ c, 12);
+  a += b, d = std::rotl(d ^ a, 8);
+  c += d, b = std::rotl(b ^ c, 7);
+}
+
+}  // namespace
+
+void RandomSource::start() {
+  Lock lock(mutex_);
+  os::random_bytes(key_, sizeof key_);
+  used_ = kWords;
+}
+
+void RandomSource::reset_after_fork() {
+  mutex_.reset_after_fork();
+  start();
+}
+
+void RandomSource::refill() {
+  uint32_t in[kWords] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};  // "expand 32-byte k"
+  for (unsigned i = 0; i < 12; ++i) in[4 + i] = key_[i];
+  for (unsigned i = 0; i < kWords; ++i) output_[i] = in[i];
+  uint32_t* x = output_;
+  for (unsigned round = 0; round < 8; round += 2) {
+    for (unsigned i = 0; i < 4; ++i) quarter_round(x[i], x[4 + i], x[8 + i], x[12 + i]);
+    for (unsigned i = 0; i < 4; ++i) quarter_round(x[i], x[4 + (i + 1) % 4], x[8 + (i + 2) % 4], x[12 + (i + 3) % 4]);
+  }
+  for (unsigned i = 0; i < kWords; ++i) output_[i] += in[i];
+  if (++key_[8] == 0) ++key_[9];
+  used_ = 0;
+}
+
+uint32_t RandomSource::below(uint32_t limit) {
+  Lock lock(mutex_);
+  for (;;) {
+    if (used_ == kWords) refill();
+    // Multiplication instead of a remainder; what would make some results likelier is drawn again (Lemire 2019).
+    const uint64_t product = uint64_t{output_[used_++]} * limit;
+    if (static_cast<uint32_t>(product) >= (0u - limit) % limit) return static_cast<uint32_t>(product >> 32);
+  }
+}
+
+}  // namespace loam

@@ -1,0 +1,365 @@
+// Every mistake that hardening promises to catch, each in a process of its own: the process ends by SIGABRT (SIGSEGV at
+// a guard page) and says one line with the text, the address, the class, the heap and the thread. The same mistake
+// without the option goes unseen, so it is the option that this test tests. With LOAM_ON_CORRUPTION=report the line is
+// said and the program goes on.
+//
+// `mistakes` runs all; `mistakes commit NUMBER` is the child.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "../preload/check.h"
+
+enum { kAddressPipe = 7 };
+
+static void announce(const void* address) {
+  const uintptr_t value = (uintptr_t)address;
+  CHECK(write(kAddressPipe, &value, sizeof value) == (ssize_t)sizeof value);
+}
+
+// A store that no compiler sees through.
+static void poke(void* block, size_t offset, unsigned char value) {
+  *(volatile unsigned char*)((char*)opaque(block) + offset) = value;
+}
+static unsigned char peek(void* block, size_t offset) {
+  return *(volatile unsigned char*)((char*)opaque(block) + offset);
+}
+
+// ---- overflows --------------------------------------------------------------------------------
+
+static char* announced(size_t size) {
+  char* const block = opaque(malloc(size));
+  CHECK(block != NULL);
+  memset(block, 'x', size);
+  announce(block);
+  return block;
+}
+
+// One byte, the terminator of a string that is one too long.
+static void terminator(void) {
+  char* const block = announced(24);
+  poke(block, 24, 0);
+  free(block);
+}
+static void exact_slot(void) {
+  char* const block = announced(64);
+  poke(block, 64, 0);
+  free(block);
+}
+static void of_nothing(void) {
+  char* const block = announced(0);
+  poke(block, 0, 'y');
+  free(block);
+}
+static void found_by_realloc(void) {
+  char* const block = announced(100);
+  poke(block, 100, 'y');
+  free(opaque(realloc(block, 5000)));
+}
+static void after_shrinking(void) {
+  char* block = announced(100);
+  block = opaque(realloc(block, 90));
+  poke(block, 90, 'y');
+  free(block);
+}
+static void of_calloc(void) {
+  char* const block = opaque(calloc(3, 11));
+  announce(block);
+  poke(block, 33, 'y');
+  free(block);
+}
+static void of_aligned(void) {
+  char* const block = opaque(aligned_alloc(256, 300));
+  announce(block);
+  CHECK_EQUAL((uintptr_t)block % 256, 0);
+  poke(block, 300, 'y');
+  free(block);
+}
+static void of_large(void) {
+  char* const block = announced(100000);
+  poke(block, 100000, 0);
+  free(block);
+}
+static void of_whole_pages(void) {
+  char* const block = announced(20 * 4096);
+  poke(block, 20 * 4096, 0);
+  free(block);
+}
+enum { kHuge = (40 << 20) + 100, kHugeResized = (50 << 20) + 100 };
+
+static void of_huge(void) {
+  const size_t size = kHuge;
+  char* const block = opaque(malloc(size));
+  announce(block);
+  poke(block, size, 1);
+  free(block);
+}
+static void of_huge_resized(void) {
+  const size_t size = kHugeResized;
+  char* const block = opaque(realloc(opaque(malloc(kHuge)), size));
+  announce(block);
+  poke(block, size, 1);
+  free(block);
+}
+static void into_the_guard(void) {
+  char* const block = announced(100000);
+  announce(block);
+  for (size_t i = 100000; i < 100000 + 3 * 4096; ++i) poke(block, i, 0);
+}
+static void read_the_guard_of_huge(void) {
+  char* const block = opaque(malloc(kHuge));
+  announce(block);
+  (void)peek(block, kHuge + 4096);
+}
+
+// ---- uses after free --------------------------------------------------------------------------
+
+// Until the block has left the quarantine.
+static void churn(size_t bytes) {
+  for (size_t done = 0; done < bytes; done += 200) free(opaque(malloc(200)));
+}
+
+static void written_after_free(size_t size, size_t offset) {
+  char* const block = announced(size);
+  free(block);
+  poke(block, offset, 1);
+}
+static void write_small(void) {
+  written_after_free(40, 8);
+  churn((size_t)2 << 20);
+}
+static void write_medium(void) {
+  written_after_free(9000, 8999);
+  churn((size_t)2 << 20);
+}
+static void write_large(void) {
+  written_after_free(200000, 150000);
+  churn((size_t)2 << 20);
+}
+static void write_found_at_trim(void) {
+  written_after_free(40, 0);
+  malloc_trim(0);
+}
+static void write_found_at_exit(void) {
+  written_after_free(40, 39);
+  exit(0);
+}
+// The poison is no address: a pointer that was read out of a freed block cannot be followed.
+static void follow_a_freed_pointer(void) {
+  static char target[64];
+  void** const block = (void**)(void*)announced(40);
+  block[0] = target;
+  free(block);
+  void** const read = *(void** volatile*)opaque(block);
+  *(void* volatile*)read = NULL;
+}
+
+// ---- frees ------------------------------------------------------------------------------------
+
+static void twice(size_t size) {
+  void* const block = announced(size);
+  free(block);
+  free(opaque(block));
+}
+static void twice_small(void) { twice(40); }
+static void twice_large(void) { twice(200000); }
+static void twice_after_many(void) {
+  void* const block = announced(40);
+  free(block);
+  // Thousands of other frees, and it has left the quarantine.
+  for (int i = 0; i < 20000; ++i) free(opaque(malloc(5000)));
+  free(opaque(block));
+}
+static void* free_it(void* block) {
+  free(block);
+  return NULL;
+}
+static void twice_in_two_threads(void) {
+  void* const block = announced(300);
+  pthread_t thread;
+  CHECK_EQUAL(pthread_create(&thread, NULL, free_it, block), 0);
+  pthread_join(thread, NULL);
+  free(opaque(block));
+}
+static void inside(void) {
+  char* const block = opaque(malloc(200));
+  announce(block + 16);
+  free(opaque(block + 16));
+}
+static void inside_freed(void) {
+  char* const block = opaque(malloc(200));
+  free(block);
+  announce(block + 32);
+  free(opaque(block + 32));
+}
+static void realloc_of_freed(void) {
+  void* const block = announced(40);
+  free(block);
+  (void)opaque(realloc(opaque(block), 60));
+}
+
+static void sized(const char* name, size_t size, size_t said) {
+  // The C library may have no such function yet; the heap has.
+  void (*const free_with_size)(void*, size_t) = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, name);
+  CHECK(free_with_size != NULL);
+  free_with_size(announced(size), said);
+}
+static void smaller(void) { sized("free_sized", 100, 90); }
+static void larger_within_the_slot(void) { sized("free_sized", 100, 101); }
+static void sized_delete(void) { sized("_ZdlPvm", 48, 24); }
+static void sized_delete_of_large(void) { sized("_ZdaPvm", 48000, 47999); }
+
+typedef struct {
+  const char* name;
+  const char* options;  // of LOAM_HARDEN; "full" is LOAM_CHECK_FREE=full
+  int signal;
+  const char* text;      // of the line; NULL: none (the system ends the process)
+  bool seen_without;     // also found without the option
+  void (*commit)(void);
+} Mistake;
+
+static const Mistake kMistakes[] = {
+    {"overflow by a terminator", "canary", SIGABRT, "overflow: byte 24 of a block of 24 bytes", false, terminator},
+    {"overflow of a full slot", "canary", SIGABRT, "overflow: byte 64 of a block of 64 bytes", false, exact_slot},
+    {"overflow of no bytes", "canary", SIGABRT, "overflow: byte 0 of a block of 0 bytes", false, of_nothing},
+    {"overflow, realloc", "canary", SIGABRT, "overflow: byte 100 of a block of 100 bytes", false, found_by_realloc},
+    {"overflow, shrunk", "canary", SIGABRT, "overflow: byte 90 of a block of 90 bytes", false, after_shrinking},
+    {"overflow, calloc", "canary", SIGABRT, "overflow: byte 33 of a block of 33 bytes", false, of_calloc},
+    {"overflow, aligned", "canary", SIGABRT, "overflow: byte 300 of a block of 300 bytes", false, of_aligned},
+    {"overflow, large", "canary", SIGABRT, "overflow: byte 100000 of", false, of_large},
+    {"overflow, whole pages", "canary", SIGABRT, "overflow: byte 81920 of", false, of_whole_pages},
+    {"overflow, guarded", "canary,guards", SIGABRT, "overflow: byte 100000 of", false, of_large},
+    {"overflow, huge resized", "canary", SIGABRT, "overflow: byte 52428900 of", false, of_huge_resized},
+    {"overflow, huge and guarded", "canary,guards", SIGABRT, "overflow: byte 41943140 of", false, of_huge},
+    {"overflow into a guard", "guards", SIGSEGV, NULL, false, into_the_guard},
+    {"read of a guard, huge", "guards", SIGSEGV, NULL, true, read_the_guard_of_huge},
+    {"write after free, small", "quarantine=64K", SIGABRT, "use after free: byte 8 of", false, write_small},
+    {"write after free, medium", "quarantine=256K", SIGABRT, "use after free: byte 8999 of", false, write_medium},
+    {"write after free, large", "quarantine", SIGABRT, "use after free: byte 150000 of", false, write_large},
+    {"write after free, trim", "quarantine", SIGABRT, "use after free: byte 0 of", false, write_found_at_trim},
+    {"write after free, exit", "quarantine", SIGABRT, "use after free: byte 39 of", false, write_found_at_exit},
+    {"pointer out of a freed block", "quarantine", SIGSEGV, NULL, false, follow_a_freed_pointer},
+    {"double free", "canary", SIGABRT, "double free", true, twice_small},
+    {"double free, large", "quarantine", SIGABRT, "double free", true, twice_large},
+    {"double free, long after", "quarantine=64K", SIGABRT, "double free", true, twice_after_many},
+    {"double free, long after, full", "full", SIGABRT, "double free", true, twice_after_many},
+    {"double free, two threads", "zero", SIGABRT, "double free", false, twice_in_two_threads},
+    {"interior pointer", "canary", SIGABRT, "middle of a block", false, inside},
+    {"interior pointer, freed", "quarantine", SIGABRT, "middle of a block", false, inside_freed},
+    {"realloc of a freed block", "random", SIGABRT, "realloc of a freed block", true, realloc_of_freed},
+    {"free_sized, too small", "canary", SIGABRT, "wrong size: 90 bytes for a block of 100", false, smaller},
+    {"free_sized, too large", "full", SIGABRT, "wrong size: 101 bytes", false, larger_within_the_slot},
+    {"sized delete", "trace", SIGABRT, "wrong size: 24 bytes for a block of 48", false, sized_delete},
+    {"sized delete[], large", "guards", SIGABRT, "wrong size: 47999", false, sized_delete_of_large},
+};
+
+typedef struct {
+  int status;
+  uintptr_t address;
+  char text[4096];
+} Outcome;
+
+static void run_child(const Mistake* mistake, const char* options, bool report, Outcome* out) {
+  int addresses[2], complaints[2];
+  CHECK(pipe(addresses) == 0 && pipe(complaints) == 0);
+  char number[16];
+  snprintf(number, sizeof number, "%d", (int)(mistake - kMistakes));
+  const pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    const struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (dup2(complaints[1], 2) < 0 || dup2(addresses[1], kAddressPipe) < 0) _exit(1);
+    unsetenv("LOAM_HARDEN");
+    if (options != NULL) setenv(strcmp(options, "full") == 0 ? "LOAM_CHECK_FREE" : "LOAM_HARDEN", options, 1);
+    if (report) setenv("LOAM_ON_CORRUPTION", "report", 1);
+    execl("/proc/self/exe", "mistakes", "commit", number, (char*)NULL);
+    _exit(1);
+  }
+  close(addresses[1]);
+  close(complaints[1]);
+  out->address = 0;
+  while (read(addresses[0], &out->address, sizeof out->address) == (ssize_t)sizeof out->address) continue;
+  close(addresses[0]);
+  size_t used = 0;
+  ssize_t got;
+  while (used < sizeof out->text - 1 && (got = read(complaints[0], out->text + used, sizeof out->text - 1 - used)) > 0) {
+    used += (size_t)got;
+  }
+  out->text[used] = '\0';
+  close(complaints[0]);
+  CHECK(waitpid(pid, &out->status, 0) == pid);
+}
+
+static int complain(const Mistake* mistake, const char* what, const Outcome* out) {
+  dprintf(2, "%s: %s (wait status 0x%x, address 0x%lx): %s\n", mistake->name, what, (unsigned)out->status,
+          (unsigned long)out->address, out->text);
+  return 1;
+}
+
+static bool says(const Outcome* out, const char* text) {
+  char address[40];
+  snprintf(address, sizeof address, "(address 0x%lx", (unsigned long)out->address);
+  const char* const end = strchr(out->text, '\n');
+  return strstr(out->text, text) != NULL && strstr(out->text, address) != NULL && strstr(out->text, ", thread ") != NULL &&
+         end != NULL && end[1] == '\0';
+}
+
+static int try_mistake(const Mistake* mistake) {
+  Outcome out;
+  run_child(mistake, mistake->options, false, &out);
+  if (!WIFSIGNALED(out.status) || WTERMSIG(out.status) != mistake->signal) {
+    return complain(mistake, "did not end as it should", &out);
+  }
+  if (mistake->text == NULL) {
+    if (out.text[0] != '\0') return complain(mistake, "said something", &out);
+  } else if (!says(&out, mistake->text)) {
+    return complain(mistake, "did not say one line with text, address and thread", &out);
+  }
+  // What is no large block names its class and heap.
+  if (mistake->text != NULL && strstr(mistake->name, "huge") == NULL && strstr(out.text, "heap default") == NULL) {
+    return complain(mistake, "did not name the heap", &out);
+  }
+  if (!mistake->seen_without) {
+    run_child(mistake, NULL, false, &out);
+    if (out.status != 0) return complain(mistake, "was found without the option", &out);
+  }
+  if (mistake->text != NULL) {
+    run_child(mistake, mistake->options, true, &out);
+    if (out.status != 0) return complain(mistake, "did not go on after the report", &out);
+    if (!says(&out, mistake->text)) return complain(mistake, "was not reported in one line", &out);
+  }
+  return 0;
+}
+
+// Who freed it first is named, as module and offset.
+static int try_trace(void) {
+  int wrong = 0;
+  for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i) {
+    if (kMistakes[i].commit != twice_small && kMistakes[i].commit != write_small) continue;
+    Outcome out;
+    run_child(&kMistakes[i], "quarantine=64K,trace", false, &out);
+    const char* const by = strstr(out.text, "; freed by thread ");
+    if (by == NULL || strstr(by, "mistakes+0x") == NULL) {
+      wrong += complain(&kMistakes[i], "does not name who freed it", &out);
+    }
+  }
+  return wrong;
+}
+
+int main(int argc, char** argv) {
+  if (argc == 3 && strcmp(argv[1], "commit") == 0) {
+    alarm(60);
+    kMistakes[atoi(argv[2])].commit();
+    // Reported: the heap must still be in order.
+    for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));
+    _exit(0);
+  }
+  int wrong = try_trace();
+  for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i) wrong += try_mistake(&kMistakes[i]);
+  CHECK_EQUAL(wrong, 0);
+  return 0;
+}
