@@ -3,12 +3,12 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, export, generate, lab, run, stats, top};
+use crate::{allocators, check, export, generate, lab, run, stats, top};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    done, and something was found: a trial failed, a program that was checked can not run
+  1    done, and something was found: a trial failed, the heap does not take or not safely
   2    error: bad usage, a refused program, results that can not be written
   126  run: the command was found and can not be executed
   127  run: the command was not found
@@ -25,6 +25,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Run(run::args::RunArgs),
+    Check(check::args::CheckArgs),
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
     Stats(stats::args::StatsArgs),

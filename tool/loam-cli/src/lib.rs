@@ -1,13 +1,15 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
 //! `run` starts a program on the heap, `allocators` says which heaps this machine has, `lab`
-//! measures them (measure, results file and drawing are separate stages), `generate` prints the
+//! measures them (measure, results file and drawing are separate stages), `check` says whether the
+//! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `generate` prints the
 //! documentation that is made from the help. `layout` knows where the heap, the workloads and the
 //! peers lie; `output` formats units and messages.
 
 #![forbid(unsafe_code)]
 
 pub mod allocators;
+pub mod check;
 pub mod cli;
 pub mod counters;
 pub mod exit;
@@ -35,6 +37,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
+        Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),

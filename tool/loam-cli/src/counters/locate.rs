@@ -142,7 +142,7 @@ fn symbol(pid: Pid, file: &Mapping) -> Symbol {
 }
 
 /// The mapped file itself where the system lets us have it, else what now lies at its path.
-fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
+pub fn open(pid: Pid, mapping: &Mapping) -> Option<File> {
     let range = format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end

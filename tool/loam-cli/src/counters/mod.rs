@@ -7,7 +7,7 @@
 //! A process is a stranger: what its memory says decides figures and never control flow without a
 //! bound.
 
-mod bytes;
+pub mod bytes;
 mod derive;
 pub mod directory;
 pub mod image;

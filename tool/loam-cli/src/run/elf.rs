@@ -80,7 +80,12 @@ const TELLTALES: [(&str, &str); 12] = [
 impl Image {
     /// Reads the file's headers and symbols.
     pub fn read(path: &Path) -> Result<Image, ImageError> {
-        let mut file = File::open(path)?;
+        Image::of_file(File::open(path)?)
+    }
+
+    /// Reads an open file.
+    pub fn of_file(mut file: File) -> Result<Image, ImageError> {
+        file.seek(SeekFrom::Start(0))?;
         let mut ident = [0; 5];
         file.read_exact(&mut ident)
             .map_err(|error| match error.kind() {

@@ -14,8 +14,8 @@ pub mod args;
 pub mod elf;
 mod obstacles;
 mod preload;
-mod privilege;
-mod script;
+pub(crate) mod privilege;
+pub(crate) mod script;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -99,7 +99,7 @@ fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
 }
 
 /// Finds the command as `execvp` would, with the shell's exit codes for what can not be started.
-fn resolve_command(program: &OsStr) -> Result<PathBuf> {
+pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
     let shown = program.to_string_lossy();
     let not_found = |message: String| Coded {
         exit: Exit::NotFound,

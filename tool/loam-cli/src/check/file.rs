@@ -1,0 +1,284 @@
+//! What an ELF file says to the dynamic linker, as far as it concerns the family.
+//!
+//! Read from section headers; a file without them shows nothing, and says so (`is_blind`). Calls that
+//! the static linker bound inside the file (`-Bsymbolic`, protected or hidden symbols) leave no trace
+//! here: that such a file exports a function of the family and refers to none is what tells.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use object::elf;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rel, Rela, SectionHeader, Sym};
+use object::{Endianness, ReadCache, ReadRef};
+
+use super::family::{self, Function};
+use crate::counters::list::LIST;
+use crate::run::elf::{Image, ImageError};
+
+/// A function that a file offers to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Export {
+    /// Which.
+    pub function: Function,
+    /// Where, as linked.
+    pub address: u64,
+    /// Whether the file's own references insist on this definition (`STV_PROTECTED`).
+    pub is_protected: bool,
+}
+
+/// A word that the dynamic linker fills with a function's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reference {
+    /// Which.
+    pub function: Function,
+    /// Where the word lies, as linked.
+    pub slot: u64,
+}
+
+/// One file.
+#[derive(Debug, Clone)]
+pub struct ObjectFile {
+    /// Headers, libraries, and allocators that are compiled in.
+    pub image: Image,
+    /// Where it looks for libraries: `DT_RPATH`.
+    pub rpath: Vec<String>,
+    /// Where it looks for libraries: `DT_RUNPATH`, which silences `DT_RPATH`.
+    pub runpath: Vec<String>,
+    /// It searches itself before the program (`-Bsymbolic`).
+    pub is_symbolic: bool,
+    /// What of the family it offers.
+    pub exports: Vec<Export>,
+    /// What of the family it asks for.
+    pub references: Vec<Reference>,
+    /// Functions of other allocators' own interfaces that it asks for, with the allocator.
+    pub foreign: Vec<(String, &'static str)>,
+    /// Functions of other allocators' own interfaces that it offers.
+    pub offers: Vec<String>,
+    /// It is the heap, or has it inside.
+    pub is_loam: bool,
+    /// A sanitizer whose run-time library is inside or is asked for.
+    pub sanitizer: Option<&'static str>,
+    /// It may load libraries into a namespace of their own.
+    pub calls_dlmopen: bool,
+    /// Without section headers, so that nothing above means anything.
+    pub is_blind: bool,
+    /// Address that the first byte is linked for.
+    pub base: u64,
+}
+
+/// A symbol or a library that gives a sanitizer with a `malloc` of its own away.
+const SANITIZERS: [(&str, &str, &str); 5] = [
+    ("__asan_init", "libasan.", "AddressSanitizer"),
+    ("__hwasan_init", "libhwasan.", "HWAddressSanitizer"),
+    ("__msan_init", "libmsan.", "MemorySanitizer"),
+    ("__tsan_init", "libtsan.", "ThreadSanitizer"),
+    ("__lsan_init", "liblsan.", "LeakSanitizer"),
+];
+
+impl ObjectFile {
+    /// Reads a file by its path.
+    pub fn read(path: &Path) -> Result<ObjectFile, ImageError> {
+        ObjectFile::of_file(File::open(path)?)
+    }
+
+    /// Reads an open file.
+    pub fn of_file(mut file: File) -> Result<ObjectFile, ImageError> {
+        let image = Image::of_file(file.try_clone()?)?;
+        let mut ident = [0; 5];
+        file.seek(SeekFrom::Start(0))?;
+        file.read_exact(&mut ident)?;
+        let cache = ReadCache::new(file);
+        match elf::FileClass(ident[4]) {
+            elf::ELFCLASS32 => inspect::<elf::FileHeader32<Endianness>, _>(&cache, image),
+            _ => inspect::<elf::FileHeader64<Endianness>, _>(&cache, image),
+        }
+    }
+
+    /// What it offers under that name.
+    pub fn export(&self, function: Function) -> Option<&Export> {
+        self.exports
+            .iter()
+            .find(|export| export.function == function)
+    }
+
+    /// Whether it is the C library itself.
+    pub fn is_c_library(&self) -> bool {
+        let soname = self.image.soname.as_deref().unwrap_or_default();
+        soname.starts_with("libc.so") || soname.starts_with("libc.musl")
+    }
+
+    /// Whether it is made for musl; none if it names no C library.
+    pub fn is_for_musl(&self) -> Option<bool> {
+        let loader = self.image.interpreter.as_deref().unwrap_or_default();
+        let needed = self.image.needed.iter().map(String::as_str);
+        // What loads it decides.
+        let mut names = loader.rsplit('/').next().into_iter().chain(needed);
+        names.find_map(|name| {
+            let is_musl =
+                name.starts_with("ld-musl") || name.starts_with("libc.musl") || name == "libc.so";
+            let is_gnu = name.starts_with("libc.so.6") || name.starts_with("ld-linux");
+            (is_musl || is_gnu).then_some(is_musl)
+        })
+    }
+
+    /// Whether one process can hold both.
+    pub fn suits(&self, other: &ObjectFile) -> bool {
+        self.image.machine == other.image.machine && self.image.is_64 == other.image.is_64
+    }
+}
+
+fn inspect<'data, H, R>(data: R, image: Image) -> Result<ObjectFile, ImageError>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = H::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    let segments = header.program_headers(endian, data)?;
+    let loaded = |segment: &&H::ProgramHeader| segment.p_type(endian) == elf::PT_LOAD;
+    let base = segments.iter().find(loaded).map_or(0, |first| {
+        first
+            .p_vaddr(endian)
+            .into()
+            .wrapping_sub(first.p_offset(endian).into())
+    });
+    let needs = |stem: &str| image.needed.iter().any(|name| name.starts_with(stem));
+    let is_sanitizer = |stem: &str| {
+        image
+            .soname
+            .as_deref()
+            .is_some_and(|name| name.starts_with(stem))
+    };
+    let asked_for = SANITIZERS
+        .iter()
+        .find(|(_, stem, _)| needs(stem) || is_sanitizer(stem))
+        .map(|(_, _, name)| *name);
+    let mut file = ObjectFile {
+        rpath: Vec::new(),
+        runpath: Vec::new(),
+        is_symbolic: false,
+        exports: Vec::new(),
+        references: Vec::new(),
+        foreign: Vec::new(),
+        offers: Vec::new(),
+        is_loam: false,
+        sanitizer: asked_for,
+        calls_dlmopen: false,
+        is_blind: sections.is_empty(),
+        base,
+        image,
+    };
+    if let Some((entries, link)) = sections.dynamic(endian, data)? {
+        let strings = sections.strings(endian, data, link)?;
+        for entry in entries {
+            let folders = || -> Result<Vec<String>, object::read::Error> {
+                let text = String::from_utf8_lossy(entry.string(endian, strings)?).into_owned();
+                Ok(text.split(':').map(str::to_owned).collect())
+            };
+            match entry.tag(endian) {
+                elf::DT_RPATH => file.rpath = folders()?,
+                elf::DT_RUNPATH => file.runpath = folders()?,
+                elf::DT_SYMBOLIC => file.is_symbolic = true,
+                elf::DT_FLAGS if entry.val(endian) & u64::from(SYMBOLIC_FLAG) != 0 => {
+                    file.is_symbolic = true;
+                }
+                _ => {}
+            }
+        }
+    }
+    let hidden = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
+    for symbol in hidden.iter() {
+        if symbol.is_undefined(endian) {
+            continue;
+        }
+        if let Ok(name) = symbol.name(endian, hidden.strings()) {
+            note_inside(&mut file, name);
+        }
+    }
+    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
+    let mut functions = Vec::new();
+    for symbol in symbols.iter() {
+        let name = symbol.name(endian, symbols.strings()).unwrap_or_default();
+        let function = Function::named(name);
+        functions.push(function);
+        if symbol.is_undefined(endian) {
+            file.calls_dlmopen |= name == b"dlmopen";
+            if let Some(allocator) = family::own_interface(name) {
+                let name = String::from_utf8_lossy(name).into_owned();
+                file.foreign.push((name, allocator));
+            }
+            continue;
+        }
+        note_inside(&mut file, name);
+        if family::own_interface(name).is_some() {
+            file.offers.push(String::from_utf8_lossy(name).into_owned());
+        }
+        let is_global = symbol.st_bind() != elf::STB_LOCAL;
+        if let Some(function) = function.filter(|_| is_global) {
+            file.exports.push(Export {
+                function,
+                address: symbol.st_value(endian).into(),
+                is_protected: symbol.st_visibility() == elf::STV_PROTECTED,
+            });
+        }
+    }
+    for section in sections.iter() {
+        let mut note = |symbol: u32, slot: u64| {
+            let function = functions.get(symbol as usize).copied().flatten();
+            if let Some(function) = function {
+                file.references.push(Reference { function, slot });
+            }
+        };
+        // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the others:
+        // those name the static table.
+        let table = sections.section(object::SectionIndex(section.sh_link(endian) as usize));
+        if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {
+            continue;
+        }
+        if let Some((entries, _)) = section.rela(endian, data)? {
+            entries
+                .iter()
+                .for_each(|r| note(r.r_sym(endian, false), r.r_offset(endian).into()));
+        }
+        if let Some((entries, _)) = section.rel(endian, data)? {
+            entries
+                .iter()
+                .for_each(|r| note(r.r_sym(endian), r.r_offset(endian).into()));
+        }
+    }
+    Ok(file)
+}
+
+/// `DF_SYMBOLIC`
+const SYMBOLIC_FLAG: u32 = 2;
+
+fn note_inside(file: &mut ObjectFile, name: &[u8]) {
+    if name == LIST.symbol.as_bytes() {
+        file.is_loam = true;
+    }
+    let found = SANITIZERS
+        .iter()
+        .find(|(symbol, ..)| symbol.as_bytes() == name);
+    if let Some((_, _, sanitizer)) = found {
+        file.sanitizer = Some(sanitizer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_asks_for_malloc_and_offers_none() {
+        let file = ObjectFile::read(&std::env::current_exe().unwrap()).unwrap();
+        assert!(file
+            .references
+            .iter()
+            .any(|r| r.function == Function::MALLOC));
+        assert!(file.exports.is_empty() && !file.is_loam && !file.is_blind);
+        assert_eq!(file.is_for_musl(), Some(cfg!(target_env = "musl")));
+        assert!(file.suits(&file.clone()));
+    }
+}

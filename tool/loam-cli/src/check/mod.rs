@@ -1,0 +1,74 @@
+//! `loam check`: did the replacement of malloc take?
+//!
+//! ```text
+//! a program  -> program (search, file)  -+
+//!                                        +-> Examined (Linked: modules, bindings) -> findings, strays -> text, json
+//! a process  -> process (link maps, file)-+
+//! ```
+//!
+//! Nothing is executed and nothing is stopped. What neither way can see: an allocator that was inlined
+//! or whose symbols were stripped, memory that a program takes from `mmap` itself.
+
+pub mod args;
+mod examined;
+mod family;
+mod file;
+mod findings;
+mod json;
+mod linked;
+mod process;
+mod program;
+mod search;
+mod strays;
+mod text;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::exit::{Coded, Exit};
+use crate::layout::Layout;
+use crate::output;
+use crate::run::{find_library, resolve_command};
+use args::{CheckOptions, Target};
+use examined::Examined;
+use findings::Severity;
+
+/// Runs the verb.
+pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {
+    let examined = examine(options, layout)?;
+    let findings = findings::diagnose(&examined);
+    let verdict = findings::verdict(&examined, &findings);
+    let text = if options.json {
+        serde_json::to_string_pretty(&json::document(&examined, verdict, &findings))? + "\n"
+    } else {
+        text::render(&examined, verdict, &findings)
+    };
+    output::write_stdout(&text)?;
+    let is_finding = findings
+        .iter()
+        .any(|finding| finding.severity != Severity::Note);
+    Ok(if is_finding {
+        Exit::Finding
+    } else {
+        Exit::Done
+    })
+}
+
+fn examine(options: &CheckOptions, layout: &Layout) -> Result<Examined> {
+    let program = match &options.target {
+        Target::Process(pid) => return process::examine(*pid),
+        Target::Program(program) => resolve_command(program)
+            // The shell's codes are for whoever starts something.
+            .map_err(|error| Coded {
+                exit: Exit::Error,
+                message: error.to_string(),
+            })?,
+    };
+    // A program that brings the heap needs none preloaded, unless the caller insists.
+    if options.library.is_none() && program::brings_loam(&program)? {
+        return program::examine(&program, None);
+    }
+    let library: PathBuf = find_library(options.library.as_deref(), layout)?.path;
+    program::examine(&program, Some(&library))
+}
