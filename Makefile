@@ -16,7 +16,7 @@ test: BUILD_TESTS := ON
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: ageing help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
+.PHONY: ageing fuzz soak help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
 	peers bench install format clean
 
 help: ## Show this list
@@ -64,6 +64,17 @@ sanitize: setup-test ## Run the unit tests under AddressSanitizer, ThreadSanitiz
 	  cmake --build --preset $$preset --parallel $(JOBS); \
 	  ctest --preset $$preset; \
 	done
+
+# How long: FUZZ_TIME and SOAK_TIME in seconds.
+FUZZ_TIME ?= 14400
+SOAK_TIME ?= 14400
+
+fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hours)
+	@tools/quietly build/log/fuzz.log cmake --preset fuzz
+	@cmake --build --preset fuzz --parallel $(JOBS) --target fuzz
+	@mkdir -p build/fuzzed
+	build/fuzz/tests/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=8192 -timeout=120 -print_final_stats=1 \
+	  -artifact_prefix=build/fuzzed/ build/fuzzed tests/fuzz/corpus
 
 peers: setup-build ## Build newer allocators from the registries' source packages, to compare with
 	@tools/peers/build

@@ -14,7 +14,7 @@
 
 namespace std {
 // Exported by libstdc++ and libc++ alike under these names.
-[[noreturn]] __attribute__((weak)) void __throw_bad_alloc();
+__attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it: clang minds
 __attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
 

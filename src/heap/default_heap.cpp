@@ -112,6 +112,15 @@ loam_status unlock() {
   return LOAM_OK;
 }
 
+void reset_after_fork() {
+  // relaxed: nobody else is here. The forking thread keeps a lock that it has; another's, or one that another was
+  // about to note, is nobody's.
+  if (turn_owner.load(std::memory_order_relaxed) == this_thread()) return;
+  turn_owner.store(0, std::memory_order_relaxed);
+  turn_depth = 0;
+  turn.reset_after_fork();
+}
+
 // ---- walk -----------------------------------------------------------------------------------------
 //
 // By address. cursor: { where to look next, step in the span there, place in the table of huge blocks }.

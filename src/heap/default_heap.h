@@ -21,6 +21,8 @@ namespace loam::default_heap {
 [[nodiscard]] loam_status lock();
 [[nodiscard]] loam_status try_lock();
 [[nodiscard]] loam_status unlock();
+/// In the child of fork(): what another thread had locked is free.
+void reset_after_fork();
 [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
 void summary(loam_heap_summary* out);
 

@@ -447,6 +447,7 @@ void after_fork_in_child() {
   page_heap.mutex().reset_after_fork();
   default_small_heap.reset_locks_after_fork();
   heap_registry.reset_locks_after_fork();
+  default_heap::reset_after_fork();
   background_purge.reset_after_fork();
   publisher.reset_after_fork();
   hardening.reset_after_fork();

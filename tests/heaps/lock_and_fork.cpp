@@ -90,6 +90,24 @@ void lock_excludes() {
   CHECK(loam_heap_destroy(heap) == LOAM_OK);
 }
 
+// The default heap's lock too, which excludes lockers only.
+void fork_frees_the_default_heaps_lock() {
+  CHECK(loam_lock(loam_default()) == LOAM_OK);
+  std::thread([] {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      CHECK(loam_lock(loam_default()) == LOAM_OK && loam_unlock(loam_default()) == LOAM_OK);
+      CHECK(loam_unlock(loam_default()) == LOAM_NOT_OWNER);
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+  }).join();
+  CHECK(loam_unlock(loam_default()) == LOAM_OK);
+}
+
 void fork_keeps_heaps() {
   loam_heap* heaps[4];
   for (loam_heap*& heap : heaps) CHECK((heap = loam_heap_create(nullptr)) != nullptr);
@@ -150,6 +168,7 @@ void fork_keeps_heaps() {
 
 int main() {
   lock_excludes();
+  fork_frees_the_default_heaps_lock();
   fork_keeps_heaps();
   return 0;
 }

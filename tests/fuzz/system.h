@@ -1,0 +1,41 @@
+// The system under the heap that is fuzzed: real memory, but a clock that stands still until it is
+// told, page sizes and refusals as the program says, and nothing of one run left for the next. So
+// an input always does the same.
+//
+// Everything lies in one library (fuzz_heap) together with the heap's layers, whose malloc
+// overrides nothing: the fuzzer's own memory is the system's. reset() puts the library's variables
+// back to what they were when it was loaded, and unmaps what was mapped since.
+#ifndef LOAM_TESTS_FUZZ_SYSTEM_H
+#define LOAM_TESTS_FUZZ_SYSTEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace fuzz {
+
+struct System {
+  /// A heap as after loading, with the options (NAME=VALUE, `count` of them) and the page size in
+  /// bytes. Other threads that used the heap must be gone. The strings must live until the next
+  /// reset.
+  void (*reset)(const char* const* options, size_t count, size_t granularity);
+  void (*advance_ms)(uint64_t ms);
+  /// Refuses `count` requests for memory or purges, from the one after `after` further ones.
+  void (*refuse)(uint64_t after, uint64_t count);
+  /// Requests refused since reset().
+  uint64_t (*refusals)();
+  /// Somebody seems to hold the locks of all bins, until a thread has to wait for one, or
+  /// release().
+  void (*contend)();
+  void (*release)();
+  /// What the end of the calling thread does.
+  void (*end_thread)();
+  /// fork(), with the heap's handlers around it. release() first.
+  pid_t (*fork)();
+  /// Lines that the heap wrote to standard error since reset().
+  uint64_t (*lines)();
+};
+
+}  // namespace fuzz
+
+#endif
