@@ -55,6 +55,8 @@ struct heap_options {
   bool exact_sizes = false;     // size() gives what was asked for
   bool eager = false;           // front end and thread caches from the first call
   bool zero_on_free = false;
+  bool canary = false;  // secret bytes behind every block; a block that was overrun is refused
+  bool poison = false;  // freed blocks are held back; a write to them is found
   loam_failure_callback on_failure = nullptr;
   void* context = nullptr;  // for on_failure
   const char* name = nullptr;
@@ -396,7 +398,9 @@ class heap : public heap_ref {
     o.flags = (how.unsynchronized ? unsigned{LOAM_HEAP_UNSYNCHRONIZED} : 0) |
               (how.exact_sizes ? unsigned{LOAM_HEAP_EXACT_SIZES} : 0) |
               (how.eager ? unsigned{LOAM_HEAP_EAGER} : 0) |
-              (how.zero_on_free ? unsigned{LOAM_HEAP_ZERO_ON_FREE} : 0);
+              (how.zero_on_free ? unsigned{LOAM_HEAP_ZERO_ON_FREE} : 0) |
+              (how.canary ? unsigned{LOAM_HEAP_CANARY} : 0) |
+              (how.poison ? unsigned{LOAM_HEAP_POISON} : 0);
     o.on_failure = how.on_failure;
     o.context = how.context;
     o.name = how.name;

@@ -74,7 +74,8 @@ typedef enum loam_status {
   LOAM_NOT_OWNER = 11,       /**< the calling thread does not hold the heap's lock */
   LOAM_NO_MORE = 12,         /**< the walk is at its end */
   LOAM_CHANGED = 13,         /**< what the walk stood on is gone: start again, or lock the heap */
-  LOAM_CORRUPT = 14          /**< the heap's own records contradict each other */
+  LOAM_CORRUPT = 14          /**< the heap's own records contradict each other, or what guards a
+                                  block (LOAM_HEAP_CANARY, LOAM_HEAP_POISON) was overwritten */
 } loam_status;
 
 /** "out of memory" and so on, for people; "unknown status" for other numbers. Static storage. */
@@ -111,6 +112,17 @@ enum {
   LOAM_HEAP_EAGER = 1u << 2,
   /** A block is overwritten with zeros when it is freed (not by loam_heap_destroy()). */
   LOAM_HEAP_ZERO_ON_FREE = 1u << 3,
+  /** At least 8 secret bytes stand behind every block, up to the end of its slot or page. When one of
+   *  them was overwritten, calls that are given the block refuse with LOAM_CORRUPT and leave it as
+   *  it is, loam_size() and loam_validate() too; free() and realloc() report it and end the process.
+   *  Usable are the bytes that were asked for. Implies LOAM_HEAP_EXACT_SIZES; the heap has no
+   *  threads' caches. */
+  LOAM_HEAP_CANARY = 1u << 4,
+  /** A block that is freed is filled with bytes 0xf5 and kept from use until 64 KiB of others were
+   *  freed after it (blocks above 16 KiB are not). One that was written to meanwhile is reported,
+   *  and ends the process, when it leaves; loam_validate() of the heap tells earlier. The heap has
+   *  no threads' caches. */
+  LOAM_HEAP_POISON = 1u << 5,
   /** Bits that mean nothing here: kept for loam_heap_flags(), for what a layer above wants to know
    *  of its heaps. */
   LOAM_HEAP_USER_FLAGS = 0x7f000000
@@ -208,7 +220,7 @@ LOAM_API void* loam_aligned_realloc(loam_heap* heap, void* block, size_t alignme
 LOAM_API loam_status loam_try_resize(loam_heap* heap, void* block, size_t bytes) LOAM_NOEXCEPT;
 
 /** Frees the heap's block, from any thread. NULL is LOAM_OK. LOAM_INVALID_BLOCK and
- *  LOAM_WRONG_HEAP free nothing; two threads that free one block at the same instant may both be
+ *  LOAM_WRONG_HEAP free nothing, nor does LOAM_CORRUPT; two threads that free one block at the same instant may both be
  *  told LOAM_OK, and the second free is then found, reported as loam_set_corruption_policy()
  *  says, and dropped when the block goes home. */
 LOAM_API loam_status loam_free(loam_heap* heap, void* block) LOAM_NOEXCEPT;
@@ -226,7 +238,8 @@ LOAM_API size_t loam_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT;
 /** Bytes that the caller may use, at least what he asked for. SIZE_MAX as loam_size(). */
 LOAM_API size_t loam_usable_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT;
 
-/** LOAM_OK if `block` is a live block of the heap, else LOAM_INVALID_BLOCK or LOAM_WRONG_HEAP.
+/** LOAM_OK if `block` is a live block of the heap, else LOAM_INVALID_BLOCK, LOAM_WRONG_HEAP, or
+ *  LOAM_CORRUPT when its canary was overwritten.
  *  Any address is answered and none is read. With NULL the heap's records are checked against
  *  each other, which takes time in proportion to its spans: LOAM_OK or LOAM_CORRUPT. In the
  *  default heap a block that another thread is freeing at this moment may still be called live,

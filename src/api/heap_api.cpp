@@ -47,6 +47,7 @@ LOAM_COLD loam_status refuse_misuse(loam_status why, const void* block) {
   if (corruption_policy() == CorruptionPolicy::kTerminate) {
     if (why == LOAM_INVALID_BLOCK) fatal("a call for a heap's block got a pointer that is no live block", block);
     if (why == LOAM_WRONG_HEAP) fatal("a call for a heap's block got another heap's block", block);
+    if (why == LOAM_CORRUPT) PrivateHeap::report_overflow(block);
   }
   return refuse(why);
 }
@@ -112,7 +113,7 @@ loam_status look(loam_heap* heap, const void* block, size_t* bytes, size_t* usab
   if (!is_private(heap)) return LOAM_INVALID_HEAP;
   const PrivateHeap::Found found = private_heap(heap)->find(block);
   *bytes = found.bytes;
-  *usable = found.usable;
+  *usable = private_heap(heap)->canary() ? found.bytes : found.usable;
   return found.status;
 }
 
@@ -132,6 +133,7 @@ static_assert(version_number() == LOAM_HEADER_VERSION, "loam.h and CMakeLists.tx
 
 constexpr unsigned kKnownFlags =
     LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE |
+    LOAM_HEAP_CANARY | LOAM_HEAP_POISON |
     LOAM_HEAP_USER_FLAGS;
 
 }  // namespace
@@ -154,7 +156,7 @@ LOAM_EXPORT const char* loam_status_text(int status) LOAM_NOEXCEPT {
     case LOAM_NOT_OWNER: return "this thread does not hold the heap's lock";
     case LOAM_NO_MORE: return "the walk is at its end";
     case LOAM_CHANGED: return "the heap changed under the walk";
-    case LOAM_CORRUPT: return "the heap's records contradict each other";
+    case LOAM_CORRUPT: return "the heap's records contradict each other, or a block was overrun";
     default: return "unknown status";
   }
 }
@@ -281,7 +283,7 @@ LOAM_EXPORT loam_status loam_free_sized(loam_heap* heap, void* block, size_t byt
   size_t real = 0, usable = 0;
   const loam_status status = look(heap, block, &real, &usable);
   if (status != LOAM_OK) return refuse_misuse(status, block);
-  const bool exact = !is_default(heap) && (private_heap(heap)->flags() & LOAM_HEAP_EXACT_SIZES) != 0;
+  const bool exact = !is_default(heap) && private_heap(heap)->exact();
   if (exact ? bytes != real : bytes > usable) return refuse(LOAM_INVALID_ARGUMENT);
   return loam_free(heap, block);
 }

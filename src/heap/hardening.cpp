@@ -199,19 +199,9 @@ void Hardening::hold_back(void* block, size_t bytes) {
   } while (!quarantine_.push({block, bytes}));
 }
 
-namespace {
-
-void report_poison(const Quarantine::Entry& entry, size_t offset) {
-  ReportLine what;
-  what.add("use after free: byte ").add_number(offset).add(" of a freed block was overwritten");
-  report_misuse(what.text(), entry.block);
-}
-
-}  // namespace
-
 void Hardening::release(const Quarantine::Entry& entry) {
   const size_t broken = first_unpoisoned(entry.block, entry.bytes);
-  if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry, broken);
+  if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry.block, broken);
   if (has(kZero)) memset(entry.block, 0, entry.bytes);
   const Span* span = large_span_at(entry.block);
   const size_t guard = span == nullptr ? 0 : Pages(span->large.pages).bytes() - entry.bytes;
@@ -236,7 +226,7 @@ bool Hardening::quarantine_is_intact(bool report) {
     return false;
   });
   // Outside the lock: a report may end the process, and what runs then may free.
-  if (!whole && report) report_poison(bad, first_unpoisoned(bad.block, bad.bytes));
+  if (!whole && report) report_poison(bad.block, first_unpoisoned(bad.block, bad.bytes));
   return whole;
 }
 

@@ -229,9 +229,12 @@ namespace {
 LOAM_INLINE void free_large(void* block) {
   const Found found = find(block);
   switch (found.kind) {
-    case Found::kPrivateBlock:
-      if (found.heap->free(block) == LOAM_OK) return;
+    case Found::kPrivateBlock: {
+      const loam_status status = found.heap->free(block);
+      if (status == LOAM_OK) return;
+      if (status == LOAM_CORRUPT) return PrivateHeap::report_overflow(block);
       break;
+    }
     case Found::kLargeBlock:
       page_heap.free(found.span);
       return;
@@ -322,6 +325,7 @@ void* reallocate(void* block, size_t bytes) {
       loam_status why;
       void* moved = found.heap->reallocate(block, bytes, LOAM_ALIGNMENT, false, &why);
       if (why == LOAM_INVALID_BLOCK) break;
+      if (why == LOAM_CORRUPT) PrivateHeap::report_overflow(block);
       return moved;
     }
     case Found::kNothing:
@@ -343,7 +347,9 @@ size_t usable_size(const void* block) {
   if (LOAM_LIKELY(size_class - 1 < kSizeClassCount - 1)) return kSizeClasses[size_class].bytes;
   if (block == nullptr) return 0;
   const Found found = find(block);
-  return found.kind == Found::kPrivateBlock ? found.heap->find(block).usable : found.bytes;
+  if (found.kind != Found::kPrivateBlock) return found.bytes;
+  const PrivateHeap::Found its = found.heap->find(block);
+  return found.heap->canary() ? its.bytes : its.usable;
 }
 
 bool seems_live(const void* block) {

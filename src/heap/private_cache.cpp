@@ -161,6 +161,7 @@ void PrivateHeap::reclaim() {
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     flush_all(cache);
   }
+  release_all_held_back();
   release_empty_spans();
   resume_caches();
 }

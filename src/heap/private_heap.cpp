@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "heap/canary.h"
+#include "heap/hardening.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
 #include "map/metadata.h"
@@ -24,7 +26,15 @@ size_t piece_bytes(size_t bytes) {
 // ---- beginning and end ------------------------------------------------------------------------
 
 loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t generation) {
-  flags_ = options.flags;
+  flags_ = asked_flags_ = options.flags;
+  if (hardening.has(Hardening::kCanary)) flags_ |= LOAM_HEAP_CANARY;
+  if (hardening.has(Hardening::kQuarantine)) flags_ |= LOAM_HEAP_POISON;
+  if (hardening.has(Hardening::kZero)) flags_ |= LOAM_HEAP_ZERO_ON_FREE;
+  if (canary()) {
+    flags_ |= LOAM_HEAP_EXACT_SIZES;
+    start_canaries();
+  }
+  held_back_ = nullptr;
   mode_.store((flags_ & LOAM_HEAP_EAGER) != 0 ? LOAM_MODE_LOW_FRAGMENTATION : LOAM_MODE_STANDARD,
               std::memory_order_relaxed);
   on_failure_ = options.on_failure;
@@ -111,6 +121,7 @@ void PrivateHeap::finish() {
     free_cache(cache);
   }
   own_cache_ = nullptr;
+  release_all_held_back();
   while (HeapRun* run = runs_.front()) {
     runs_.remove(run);
     release_run(run);
@@ -209,21 +220,24 @@ void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_stat
   }
   unsigned size_class = 0;
   if (alignment > LOAM_ALIGNMENT) {
-    size_class = class_for_aligned(bytes, alignment);
-  } else if (bytes <= kLargestSmall) {
-    size_class = class_for(bytes);
+    size_class = class_for_aligned(bytes + canary_bytes(), alignment);
+  } else if (bytes <= kLargestSmall - canary_bytes()) {
+    size_class = class_for(bytes + canary_bytes());
   }
   if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
   void* block = allocate_small(size_class, bytes, alignment, why);
-  if (block != nullptr && zero) memset(block, 0, kSizeClasses[size_class].bytes);
+  if (block != nullptr && zero) memset(block, 0, canary() ? bytes : kSizeClasses[size_class].bytes);
   return block;
 }
 
 void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why) {
   HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
   Use use(*this);
-  if (mode() == LOAM_MODE_STANDARD && alignment <= LOAM_ALIGNMENT) {
-    if (void* block = take_from_starter(size_class, bytes)) return block;
+  if (mode() == LOAM_MODE_STANDARD && alignment <= LOAM_ALIGNMENT && !poisons()) {
+    if (void* block = take_from_starter(size_class, bytes)) {
+      if (canary()) guard(block, bytes, kSizeClasses[size_class].bytes);
+      return block;
+    }
   }
   CacheSlot slot;
   for (int attempt = 0;; ++attempt) {
@@ -239,13 +253,15 @@ void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alig
     if (attempt == 1) return nullptr;
     reclaim();
   }
+  // Under the lock, for who validates the heap meanwhile.
+  if (canary()) guard(slot.block, bytes, kSizeClasses[size_class].bytes);
   store_state(slot.state, exact(), live_state(exact(), bytes));
   note_busy(bin_of(size_class));
   return slot.block;
 }
 
 void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why) {
-  const size_t pages = Pages::covering(bytes == 0 ? 1 : bytes).bytes();
+  const size_t pages = Pages::covering((bytes == 0 ? 1 : bytes) + canary_bytes()).bytes();
   HeapRun* run = nullptr;
   {
     Use use(*this);
@@ -269,8 +285,9 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   }
   // Not under the heap's lock: the system may take its time.
   bool is_zero = false;
-  void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero);
+  void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero, canary_bytes());
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
+  if (block != nullptr && canary()) guard(block, bytes, pages);
   Use use(*this);
   coming_bytes_ -= pages;
   if (block == nullptr) {
@@ -327,7 +344,11 @@ PrivateHeap::Found PrivateHeap::locate(const void* block) {
 PrivateHeap::Found PrivateHeap::find(const void* block) const {
   Found found = locate(block);
   if (found.status == LOAM_OK) {
-    if (found.run->heap != this) found.status = LOAM_WRONG_HEAP;
+    if (found.run->heap != this) {
+      found.status = LOAM_WRONG_HEAP;
+    } else if (canary() && first_overrun(found, block) != found.usable) {
+      found.status = LOAM_CORRUPT;
+    }
   } else if (heap::seems_live(block)) {
     found.status = LOAM_WRONG_HEAP;
   }
@@ -343,7 +364,7 @@ loam_status PrivateHeap::free(void* block) {
   const Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
   if (found.run->slots == 0) return free_large(found, block);
-  if (zero_on_free()) memset(block, 0, found.usable);
+  if (zero_on_free() && !poisons()) memset(block, 0, end_of(found));
   const unsigned size_class = found.run->size_class;
   HeapCache* cache = size_class != 0 && size_class <= cached_classes_ ? cache_for_thread() : nullptr;
   Use use(*this);
@@ -354,6 +375,10 @@ loam_status PrivateHeap::free(void* block) {
   }
   const CacheSlot slot{block, found.state};
   store_state(slot.state, found.run->exact, kSlotCached);
+  if (LOAM_UNLIKELY(poisons())) {
+    hold_back(slot, found.usable);
+    return LOAM_OK;
+  }
   if (cache == nullptr) {
     give(slot);
     return LOAM_OK;
@@ -374,7 +399,7 @@ loam_status PrivateHeap::free(void* block) {
 
 loam_status PrivateHeap::free_large(const Found& found, void* block) {
   HeapRun* run = found.run;
-  if (zero_on_free() && run->use == RunUse::kLarge) memset(block, 0, run->bytes);
+  if (zero_on_free() && run->use == RunUse::kLarge) memset(block, 0, end_of(found));
   Use use(*this);
   if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
   ++large_given_;
@@ -436,6 +461,8 @@ loam_status PrivateHeap::set_mode(int mode) {
 void PrivateHeap::set_small_threshold(size_t bytes) {
   unsigned classes = 0;
   while (classes + 1 < kSizeClassCount && kSizeClasses[classes + 1].bytes <= bytes) ++classes;
+  // What is looked at with every call goes through no cache.
+  if (canary() || poisons()) classes = 0;
   Use use(*this);
   stop_caches();
   threshold_ = bytes;

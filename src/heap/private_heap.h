@@ -62,6 +62,8 @@ struct HeapReading {
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
 };
 
+struct HeldBack;  // private_guard.cpp
+
 class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
  public:
   static constexpr unsigned kNameBytes = 32;
@@ -122,7 +124,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t small_threshold() const { return threshold_; }
 
   [[nodiscard]] const char* name() const { return name_; }
-  [[nodiscard]] unsigned flags() const { return flags_; }
+  /// As they were given; what LOAM_HARDEN adds does not show.
+  [[nodiscard]] unsigned flags() const { return asked_flags_; }
+  [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
+  [[nodiscard]] bool canary() const { return (flags_ & LOAM_HEAP_CANARY) != 0; }
+  /// Says which byte behind the live block was overwritten, as report_misuse() does. pre: LOAM_CORRUPT was answered
+  static void report_overflow(const void* block);
   [[nodiscard]] size_t maximum() const { return maximum_; }
   [[nodiscard]] loam_failure_callback on_failure() const { return on_failure_; }
   [[nodiscard]] void* failure_context() const { return failure_context_; }
@@ -147,7 +154,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   // private_heap.cpp
   class Use;
   [[nodiscard]] bool unsynchronized() const { return (flags_ & LOAM_HEAP_UNSYNCHRONIZED) != 0; }
-  [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
   [[nodiscard]] bool zero_on_free() const { return (flags_ & LOAM_HEAP_ZERO_ON_FREE) != 0; }
   [[nodiscard]] bool charge(size_t bytes);
   void uncharge(size_t bytes) { charged_ -= bytes; }
@@ -178,6 +184,21 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void release_starter(HeapRun* run);
   [[nodiscard]] static bool starter_is_valid(HeapRun* run);
 
+  // private_guard.cpp
+  [[nodiscard]] bool poisons() const { return (flags_ & LOAM_HEAP_POISON) != 0; }
+  [[nodiscard]] size_t canary_bytes() const;
+  /// Where a block ends that is cleared: its canary stays, for who validates the heap meanwhile.
+  [[nodiscard]] size_t end_of(const Found& found) const { return canary() ? found.bytes : found.usable; }
+  void guard(void* block, size_t bytes, size_t usable) const;
+  [[nodiscard]] static size_t first_overrun(const Found& found, const void* block);
+  [[nodiscard]] bool blocks_are_intact();
+  void hold_back(const CacheSlot& slot, size_t bytes);
+  void release_oldest();
+  void release_all_held_back();
+  [[nodiscard]] bool poison_is_intact() const;
+  [[nodiscard]] size_t held_back() const;
+  [[nodiscard]] size_t held_back_bytes() const;
+
   void note_busy(const HeapBin* bin);
   Pages purge_inside(HeapRun* run);
   [[nodiscard]] bool bins_are_valid() const;
@@ -199,6 +220,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   std::atomic<uint64_t> visible_generation_{0};  // what caches compare with: 0 while they are stopped
   std::atomic<uint64_t> generation_{0};
   unsigned flags_ = 0;
+  unsigned asked_flags_ = 0;
   std::atomic<int> mode_{0};
   unsigned cached_classes_ = 0;  // classes 1 .. this one go through caches
   uint32_t stopped_word_ = 0;    // 1 while locked by a thread: others sleep on it
@@ -227,6 +249,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   uint32_t starters_ = 0;       // that there are
   uint32_t starters_made_ = 0;
   HeapCache* own_cache_ = nullptr;
+  HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
   loam_failure_callback on_failure_ = nullptr;
   void* failure_context_ = nullptr;
   char name_[kNameBytes] = {};

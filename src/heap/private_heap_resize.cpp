@@ -22,15 +22,15 @@ void clear(void* block, size_t from, size_t to) {
 loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t bytes) {
   HeapRun* run = found.run;
   const size_t old_pages = run->bytes;
-  const size_t pages = Pages::covering(bytes == 0 ? 1 : bytes).bytes();
-  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
+  const size_t pages = Pages::covering((bytes == 0 ? 1 : bytes) + canary_bytes()).bytes();
+  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, end_of(found));
   Use use(*this);
   if (pages > old_pages && !charge(pages - old_pages)) return LOAM_LIMIT_REACHED;
   bool done = false;
   if (run->use == RunUse::kLarge) {
     done = pages <= kMaxRun.bytes() && page_heap.resize_large(run->span, Pages(pages >> kPageShift), bytes);
   } else {
-    done = huge_map.resize(run->base, bytes, true) != nullptr;
+    done = huge_map.resize(run->base, bytes, true, canary_bytes()) != nullptr;
   }
   if (!done) {
     if (pages > old_pages) uncharge(pages - old_pages);
@@ -40,6 +40,7 @@ loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t by
   large_bytes_ = large_bytes_ - old_pages + pages;
   run->bytes = pages;
   run->requested = bytes;
+  if (canary()) guard(block, bytes, pages);
   return LOAM_OK;
 }
 
@@ -48,8 +49,14 @@ loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   const Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
   if (found.run->slots == 0) return resize_large(found, block, bytes);
-  if (bytes > found.usable) return LOAM_NOT_IN_PLACE;
-  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, found.usable);
+  if (bytes + canary_bytes() > found.usable) return LOAM_NOT_IN_PLACE;
+  if (zero_on_free() && bytes < found.bytes) clear(block, bytes, end_of(found));
+  if (canary()) {
+    Use use(*this);  // for who validates the heap meanwhile
+    guard(block, bytes, found.usable);
+    store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
+    return LOAM_OK;
+  }
   store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
   return LOAM_OK;
 }
@@ -65,12 +72,12 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
   const bool small = found.run->slots != 0;
   const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
   const size_t kept = bytes < found.bytes ? bytes : found.bytes;
-  if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes) : bytes > kLargestSmall)) {
+  if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes + canary_bytes()) : bytes > kLargestSmall)) {
     const bool was_huge = found.run->use == RunUse::kHuge;
     if (try_resize(block, bytes) == LOAM_OK) {
       // A mapping grows by zero pages; other pages may have been somebody's.
       const size_t end = small || (was_huge && bytes > found.usable) ? found.usable : found.run->bytes;
-      if (zero) clear(block, kept, end);
+      if (zero) clear(block, kept, canary() ? bytes : end);
       return block;
     }
   }

@@ -147,6 +147,8 @@ void PrivateHeap::summary(loam_heap_summary* out) {
     }
   }
   resume_caches();
+  out->cached += held_back_bytes();
+  out->blocks -= held_back();
   size_t in_starters = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
@@ -281,6 +283,8 @@ bool PrivateHeap::is_valid() {
     valid = valid && free_slots == run->free_slots;
   }
   size_t bin_spans = 0;
+  cached += held_back();
+  valid = valid && blocks_are_intact() && poison_is_intact();
   for (unsigned c = 1; c < kSizeClassCount; ++c) bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
   valid = valid && runs_.is_valid(runs + 1) && cached == cached_states && bytes + coming_bytes_ + records_ == charged_ &&
           spans == bin_spans && starters == starters_ && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);

@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "base/units.h"
+#include "os/fatal.h"
 #include "os/os.h"
 
 namespace loam {
@@ -57,6 +59,12 @@ size_t first_unpoisoned(const void* block, size_t bytes) {
   }
   while (i < bytes && at[i] == Quarantine::kPoison) ++i;
   return i;
+}
+
+void report_poison(const void* block, size_t offset) {
+  ReportLine what;
+  what.add("use after free: byte ").add_number(offset).add(" of a freed block was overwritten");
+  report_misuse(what.text(), block);
 }
 
 }  // namespace loam

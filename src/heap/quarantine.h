@@ -68,5 +68,7 @@ class Quarantine {
 void poison(void* block, size_t bytes);
 /// The offset of the first byte that is no poison; `bytes` when all are.
 [[nodiscard]] size_t first_unpoisoned(const void* block, size_t bytes);
+/// "use after free: byte 8 of a freed block was overwritten", as report_misuse() says things.
+void report_poison(const void* block, size_t offset);
 
 }  // namespace loam
