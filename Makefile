@@ -13,10 +13,11 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Building the library asks for nothing that only the tests need.
 BUILD_TESTS := OFF
 test: BUILD_TESTS := ON
+ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase sparse handoff
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: ageing fuzz soak help setup setup-build setup-test setup-lab build library tool lab test check sanitize \
+.PHONY: ageing fuzz soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench install format clean
 
 help: ## Show this list
@@ -46,9 +47,18 @@ tool: setup-build
 	@tools/cargo build --manifest-path tool/Cargo.toml --release --locked --jobs $(JOBS)
 	@ln -sfn cargo/release/loam build/loam
 
-lab: setup-lab build ## Run the experiments lfh and tokens on every allocator here; some minutes
+lab: setup-lab build ## Run the experiments lfh, tokens and sparse on every allocator here; some minutes
 	@mkdir -p build/lab
-	build/loam lab lfh tokens --quick --json build/lab/results.json --html build/lab/report.html
+	build/loam lab --quick --json build/lab/results.json --html build/lab/report.html
+
+# LAB_OPTIONS: --trials 5, --allocators system,loam, --resume, ...
+lab-all: setup-lab build ## All experiments in the quick form; about twenty minutes
+	@mkdir -p build/lab
+	build/loam lab $(ALL_EXPERIMENTS) --quick $(LAB_OPTIONS) --json build/lab/all.json --html build/lab/all.html
+
+lab-full: setup-lab build ## All experiments as the articles had them, or larger; most of a day
+	@mkdir -p build/lab
+	build/loam lab $(ALL_EXPERIMENTS) --full $(LAB_OPTIONS) --json build/lab/full.json --html build/lab/full.html
 
 test: setup-test build ## Run every test; the last line sums them up
 	@tools/run_tests

@@ -176,8 +176,9 @@ int main(int argc, char** argv) {
       args.choice("chance", {"half", "quarter", "both"}, "of a request to double", "both");
   plan.article = args.choice("generator", {"article", "harness"},
                              "article: the C library's rand of its time") == "article";
-  const auto policy = args.choice("policy", {"all", "none", "largest", "cure", "buckets", "loam"},
-                                  "what the cache keeps");
+  const auto policy =
+      args.choice("policy", {"all", "none", "heap", "largest", "cure", "buckets", "loam"},
+                  "what the cache keeps");
   const auto depth = static_cast<uint32_t>(
       args.number("depth", 0, 0, 0, kMostDepth, "buffers kept; 0: 1, 4 and 10 in turn"));
   plan.cutoff = static_cast<uint32_t>(
@@ -206,6 +207,7 @@ int main(int argc, char** argv) {
   for (odds = 4; odds >= 2; odds -= 2) {
     if (chance != "both" && (chance == "half") != (odds == 2)) continue;
     if (wanted("none")) one.operator()<None>("none", 0);
+    if (wanted("heap")) one.operator()<Heap>("heap", 0);
     if (wanted("largest")) at_depths([&](uint32_t d) { one.operator()<Largest>("largest", d); });
     if (wanted("cure")) at_depths([&](uint32_t d) { one.operator()<Cure>("cure", d); });
     if (wanted("buckets")) at_depths([&](uint32_t d) { one.operator()<Buckets>("buckets", d); });

@@ -36,7 +36,7 @@ TINY = {
                [["--units", "c", "--repeat", "2"]], False),
     "buffer-cache": (["--steps", "2000"],
                      [["--generator", "harness", "--chance", "quarter"], ["--depth", "3"],
-                      ["--policy", "loam"]], True),
+                      ["--policy", "loam"], ["--policy", "heap"]], True),
     "queue": (["--entries", "500", "--rounds", "2", "--threads", "3"],
               [["--container", "list", "--allocation", "padded", "--strings", "3"]], True),
     "sizes": (["--total", "2M", "--rounds", "2", "--idle-ms", "10"],

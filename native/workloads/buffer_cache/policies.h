@@ -2,6 +2,8 @@
 // up to `depth` buffers (a bucketed one that many in each bucket). One thread uses a cache.
 //
 //   none      every buffer comes from the heap and goes back to it
+//   heap      the same, but what is handed out counts as malloc_usable_size() says: the allocator's
+//             own thread cache as a policy, with the rounding that it costs
 //   largest   flawed: what is returned is kept, and when the cache is full the smallest goes. Big
 //             buffers are handed out for small requests and hardly ever leave
 //   cure      nothing above the cut-off is cached, and what is returned to a full cache is freed
@@ -12,6 +14,8 @@
 // A cached buffer serves a request if it is large enough; the first such one is taken, as the
 // article's single entry was. A new policy is a class here and a line in buffer-cache.cpp.
 #pragma once
+
+#include <malloc.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -38,6 +42,19 @@ class None {
   Buffer get(uint32_t bytes) { return from_heap(bytes); }
   void give_back(Buffer b) { to_heap(b); }
   uint64_t cached_bytes() const { return 0; }
+  void clear() {}
+};
+
+class Heap {
+ public:
+  Heap(uint32_t, uint32_t) {}
+  Buffer get(uint32_t bytes) {
+    Buffer b = from_heap(bytes);
+    b.bytes = static_cast<uint32_t>(malloc_usable_size(b.address));
+    return b;
+  }
+  void give_back(Buffer b) { to_heap(b); }
+  uint64_t cached_bytes() const { return 0; }  // the allocator knows, the program does not
   void clear() {}
 };
 

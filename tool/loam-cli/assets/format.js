@@ -77,8 +77,10 @@ Loam.look = (() => {
       const others = data.allocators.filter((name) => !fixed[name]);
       return resolve(nth(Math.max(0, others.indexOf(curve.allocator))));
     }
-    const designs = [...new Set(data.charts.flatMap((c) => c.curves).map((c) => c.label))]
+    // Designs are told apart within their chart; there may be many in a report.
+    const chart = data.charts.find((c) => c.curves.includes(curve));
+    const designs = (chart ? chart.curves : []).map((c) => c.label)
       .filter((label) => !data.allocators.includes(label));
-    return resolve(nth(designs.indexOf(curve.label)));
+    return resolve(nth(Math.max(0, designs.indexOf(curve.label))));
   };
 })();

@@ -30,6 +30,9 @@ Loam.options = (() => {
     axisLine: { lineStyle: { color: colours.soft } },
     axisLabel: {
       color: colours.soft, fontSize: 12, hideOverlap: true,
+      // Names of places are never left out: turned, they fit.
+      interval: a.categories ? 0 : undefined,
+      rotate: isX && a.categories && a.categories.join("  ").length > (narrow ? 34 : 64) ? 45 : 0,
       formatter: a.categories ? undefined : (v) => tick(a.unit, v),
     },
     splitLine: { show: !isX, lineStyle: { color: colours.line } },
@@ -118,7 +121,16 @@ Loam.options = (() => {
     emphasis: { focus: "series" },
   }];
 
-  const isBars = (chart) => Boolean(chart.x.categories) && chart.x.categories.length <= 4;
+  const isBars = (chart) => chart.kind === "bars"
+    || (chart.kind === "lines" && Boolean(chart.x.categories) && chart.x.categories.length <= 4);
+
+  // Parts of a whole, lying: the names of the places have room at the left.
+  const stackSeries = (chart, curve, look, colours) => [{
+    type: "bar", name: curve.label, stack: "whole",
+    data: chart.x.categories.map((_, i) => curve.points.find((p) => p.x === i)?.y ?? null),
+    itemStyle: { color: look.colour, borderColor: colours.ground, borderWidth: 1 },
+    emphasis: { focus: "series" },
+  }];
 
   const findPoint = (curve, x) => curve.points.find((p) => p.x === x);
 
@@ -126,7 +138,7 @@ Loam.options = (() => {
     const list = (Array.isArray(items) ? items : [items])
       .filter((item) => item.componentSubType !== "custom");
     if (list.length === 0) return "";
-    const x = isBars(chart) ? list[0].dataIndex : list[0].value[0];
+    const x = isBars(chart) || chart.kind === "stack" ? list[0].dataIndex : list[0].value[0];
     const place = chart.x.categories ? chart.x.categories[x] : value(chart.x.unit, x);
     const unit = chart.x.categories || chart.kind === "scatter" ? "" : ` ${chart.x.label}`;
     const rows = list
@@ -152,15 +164,20 @@ Loam.options = (() => {
   return (chart, data, { hidden = new Set(), width = 640, legend = false } = {}) => {
     const colours = theme();
     const narrow = width < 480;
-    const draw = chart.kind === "scatter" ? scatterSeries : isBars(chart) ? barSeries : lineSeries;
+    const lying = chart.kind === "stack";
+    const draw = lying ? stackSeries
+      : chart.kind === "scatter" ? scatterSeries : isBars(chart) ? barSeries : lineSeries;
     const shown = chart.curves.filter((curve) => !hidden.has(curve.label));
-    const largest = Math.max(...shown.flatMap((c) => c.points.map((p) => p.high)));
+    const whole = (x) => shown.reduce((sum, c) => sum + (c.points.find((p) => p.x === x)?.y ?? 0), 0);
+    const largest = lying
+      ? Math.max(0, ...chart.x.categories.map((_, x) => whole(x)))
+      : Math.max(...shown.flatMap((c) => c.points.map((p) => p.high)));
     const series = shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours));
     return {
       animation: false,
       backgroundColor: "transparent",
       textStyle: { fontFamily: "system-ui, sans-serif", color: colours.ink },
-      aria: { enabled: true, decal: { show: isBars(chart) } },
+      aria: { enabled: true, decal: { show: isBars(chart) || lying } },
       title: legend
         ? { text: chart.title, textStyle: { color: colours.ink, fontSize: 16 } }
         : undefined,
@@ -169,17 +186,24 @@ Loam.options = (() => {
         : { show: false },
       grid: {
         left: 8, right: chart.kind === "scatter" ? (narrow ? 56 : 96) : 20, top: legend ? 64 : 34,
-        bottom: (chart.x.label ? 34 : 12) + (legend ? 48 : 0), outerBoundsMode: "same",
+        bottom: (lying || chart.x.label ? 34 : 12) + (legend ? 48 : 0), outerBoundsMode: "same",
         outerBoundsContain: "axisLabel",
       },
       tooltip: {
         trigger: chart.kind === "scatter" ? "item" : "axis", confine: true,
         backgroundColor: colours.ground, borderColor: colours.line,
         textStyle: { color: colours.ink, fontSize: 13 }, formatter: tooltip(chart),
-        axisPointer: { type: isBars(chart) ? "shadow" : "line" },
+        axisPointer: { type: isBars(chart) || lying ? "shadow" : "line" },
       },
-      xAxis: axis(chart.x, colours, narrow, true),
-      yAxis: axis(chart.y, colours, narrow, false, largest),
+      ...(lying ? {
+        xAxis: { ...axis({ ...chart.y, log: false }, colours, narrow, true, largest), min: 0, scale: false,
+          splitLine: { show: true, lineStyle: { color: colours.line } } },
+        yAxis: { ...axis(chart.x, colours, narrow, false), inverse: true, name: "",
+          min: undefined, max: undefined, splitLine: { show: false } },
+      } : {
+        xAxis: axis(chart.x, colours, narrow, true),
+        yAxis: axis(chart.y, colours, narrow, false, largest),
+      }),
       series,
     };
   };

@@ -6,7 +6,11 @@
   const hiddenAllocators = new Set();
   const views = [];
 
-  const swatch = (look) => {
+  const swatch = (look, filled) => {
+    if (filled) {
+      return `<svg width="16" height="14" aria-hidden="true"><rect y="1" width="14" height="12"
+        fill="${look.colour}"/></svg>`;
+    }
     const dash = { solid: "", dashed: "6 3", dotted: "2 3" }[look.dash];
     const hollow = look.symbol.startsWith("empty");
     const shape = look.symbol.replace("empty", "").toLowerCase();
@@ -25,7 +29,10 @@
 
   const hiddenOf = (view) => {
     const hidden = new Set(view.hidden);
-    for (const c of view.chart.curves) if (hiddenAllocators.has(c.allocator)) hidden.add(c.label);
+    // The switches are for allocators; a chart of one allocator's designs stays.
+    for (const c of view.chart.curves) {
+      if (c.label === c.allocator && hiddenAllocators.has(c.allocator)) hidden.add(c.label);
+    }
     return hidden;
   };
 
@@ -39,7 +46,7 @@
     view.legend.replaceChildren(...view.chart.curves.map((curve) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.innerHTML = swatch(Loam.look(data, curve)) + text(curve.label);
+      button.innerHTML = swatch(Loam.look(data, curve), view.chart.kind === "stack") + text(curve.label);
       button.setAttribute("aria-pressed", String(!hidden.has(curve.label)));
       button.addEventListener("click", () => {
         if (!view.hidden.delete(curve.label)) view.hidden.add(curve.label);

@@ -60,6 +60,68 @@ const PROBE: &str = r#"<script>
   }, 300);
 </script>"#;
 
+/// The same for a report of every experiment: opens what is closed, presses what can be pressed.
+const PROBE_ALL: &str = r#"<script>
+  setTimeout(() => {
+    for (const details of document.querySelectorAll('details')) details.open = true;
+    const saved = [];
+    window.Blob = function (parts) { this.whole = parts.join(''); };
+    URL.createObjectURL = (blob) => (saved.push(blob.whole), 'about:blank');
+    HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
+    setTimeout(() => {
+      const { views, data } = loamReport;
+      const problems = [];
+      for (const { chart, node, legend } of views) {
+        const texts = [...node.querySelectorAll('svg text')];
+        const paths = node.querySelectorAll('svg path').length;
+        if (paths < 3 || texts.length < 3) problems.push(`${chart.id}: not drawn`);
+        if (chart.curves.every((c) => c.points.length === 0)) problems.push(`${chart.id}: empty`);
+        if (texts.some((t) => parseFloat(getComputedStyle(t).fontSize) < 12))
+          problems.push(`${chart.id}: small print`);
+        if (texts.some((t) => /NaN|undefined|Infinity/.test(t.textContent)))
+          problems.push(`${chart.id}: no number`);
+        const places = chart.x.categories || [];
+        for (const place of new Set(places))
+          if (!texts.some((t) => t.textContent === place)) problems.push(`${chart.id}: no ${place}`);
+        if (node.tabIndex !== 0) problems.push(`${chart.id}: not reachable`);
+        const figure = node.closest('figure');
+        saved.length = 0;
+        for (const action of ['svg', 'csv'])
+          figure.querySelector(`[data-action=${action}]`).click();
+        const [svg, svgName, csv, csvName] = saved;
+        const parsed = new DOMParser().parseFromString(svg, 'image/svg+xml');
+        if (svgName !== `${chart.id}.svg` || parsed.querySelector('parsererror')
+          || parsed.documentElement.localName !== 'svg' || !parsed.querySelector('path'))
+          problems.push(`${chart.id}: bad SVG`);
+        const lines = csv.trim().split('\n');
+        const points = chart.curves.reduce((sum, c) => sum + c.points.length, 0);
+        if (csvName !== `${chart.id}.csv` || lines.length !== points + 1)
+          problems.push(`${chart.id}: bad CSV`);
+        node.focus();
+        node.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+        if (document.activeElement !== node) problems.push(`${chart.id}: takes no focus`);
+        if (figure.querySelectorAll('details td').length < 1) problems.push(`${chart.id}: no table`);
+        if (legend.querySelectorAll('button').length !== chart.curves.length)
+          problems.push(`${chart.id}: legend`);
+      }
+      for (const node of document.querySelectorAll('button, a[href], select, summary'))
+        if (node.tabIndex < 0) problems.push(`not reachable: ${node.outerHTML.slice(0, 80)}`);
+      const small = [...document.querySelectorAll('main *')].filter((node) =>
+        !node.closest('svg') && node.childElementCount === 0 && node.textContent.trim()
+        && parseFloat(getComputedStyle(node).fontSize) < 12);
+      for (const node of small) problems.push(`small print: ${node.textContent.slice(0, 40)}`);
+      parent.postMessage(JSON.stringify({
+        seen, problems, width: innerWidth, charts: views.length,
+        ids: views.map((view) => view.chart.id),
+        sections: [...document.querySelectorAll('main > section')].map((s) => s.id),
+        claims: document.querySelectorAll('.claims > div').length,
+        overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        requests: performance.getEntriesByType('resource').map((e) => e.name),
+      }), '*');
+    }, 1500);
+  }, 300);
+</script>"#;
+
 /// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and
 /// writes down what it reports.
 fn frame(width: u32) -> String {
@@ -73,6 +135,9 @@ fn frame(width: u32) -> String {
          }});</script>"
     )
 }
+
+/// A results file of all experiments in a tiny form.
+const EVERY_EXPERIMENT: &str = include_str!("data/every-experiment.json");
 
 fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"]
@@ -125,6 +190,70 @@ fn look(browser: &str, lab: &Lab, width: u32, dark: bool) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// Writes the page with a watch before everything else and a probe after it.
+fn watch(lab: &Lab, page: &str, probe: &str) {
+    let mut watched = page.replacen("<head>", &format!("<head>{WATCH}"), 1);
+    // The last one: the chart library has one in a text.
+    let end = watched.rfind("</body>").unwrap();
+    watched.insert_str(end, probe);
+    fs::write(lab.path("watched.html"), watched).unwrap();
+}
+
+#[test]
+fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no Chromium here (Debian package chromium)");
+        return;
+    };
+    let lab = Lab::new();
+    fs::write(lab.path("r.json"), EVERY_EXPERIMENT).unwrap();
+    let mut show = common::loam();
+    show.current_dir(lab.path(""))
+        .args(["lab", "show", "r.json"]);
+    let shown = common::Ran::of(show.args(["--html", "r.html"]).output().unwrap());
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let page = fs::read_to_string(lab.path("r.html")).unwrap();
+    watch(&lab, &page, PROBE_ALL);
+    for (width, dark) in [(1440, false), (390, true)] {
+        let found = look(browser, &lab, width, dark);
+        assert_eq!(found["width"], width, "{found}");
+        for empty in ["seen", "problems", "requests"] {
+            assert_eq!(found[empty], serde_json::json!([]), "{width}, {empty}");
+        }
+        assert_eq!(
+            found["overflow"], 0,
+            "{width}: nothing is wider than the window"
+        );
+        let order = serde_json::json!(["summary", "findings", "charts", "method"]);
+        assert_eq!(found["sections"], order, "findings first, method last");
+        // The articles' charts, and what else shows their findings.
+        let ids = found["ids"].as_array().unwrap();
+        for id in [
+            "lfh-overhead",
+            "lfh-faults",
+            "lfh-speed",
+            "contention-collisions",
+            "contention-speed",
+            "tokens-time",
+            "tokens-ratio",
+            "tokens-designs",
+            "buffer-cache-used",
+            "buffer-cache-histogram",
+            "queue-containers-system",
+            "queue-ways-system",
+            "sizes-cost",
+            "sizes-65536",
+            "levels-drop",
+            "phase-resident",
+            "sparse-parts",
+            "handoff-speed",
+        ] {
+            assert!(ids.iter().any(|other| other == id), "{id}: {ids:?}");
+        }
+        assert!(found["claims"].as_u64().unwrap() >= 20, "{found}");
+    }
+}
+
 #[test]
 fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
     let Some(browser) = browser() else {
@@ -155,11 +284,7 @@ fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
             "{word}"
         );
     }
-    let mut watched = page.replacen("<head>", &format!("<head>{WATCH}"), 1);
-    // The last one: the chart library has one in a text.
-    let end = watched.rfind("</body>").unwrap();
-    watched.insert_str(end, PROBE);
-    fs::write(lab.path("watched.html"), watched).unwrap();
+    watch(&lab, &page, PROBE);
 
     for (width, dark) in [(1440, false), (1440, true), (390, false), (390, true)] {
         let found = look(browser, &lab, width, dark);

@@ -27,7 +27,7 @@ pub struct LabArgs {
 
 const USAGE: &str = "\
 loam lab [OPTIONS] [NAME]...
-       loam lab show RESULTS [--html FILE]
+       loam lab show RESULTS [--html FILE] [--markdown]
        loam lab compare A B";
 
 const EXAMPLES: &str = "\
@@ -106,6 +106,10 @@ struct ShowArgs {
     /// Write the report to this file too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Print the tables as Markdown, to be put into a document
+    #[arg(long)]
+    markdown: bool,
 }
 
 /// Compare two results files: what changed from A to B, for each experiment and allocator.
@@ -128,6 +132,8 @@ pub enum LabAction {
         results: PathBuf,
         /// Where the report goes, if one is wanted.
         html: Option<PathBuf>,
+        /// Whether the tables are printed as Markdown.
+        markdown: bool,
     },
     /// Compare two results files.
     Compare {
@@ -190,6 +196,7 @@ impl LabArgs {
             Some(LabVerb::Show(show)) => LabAction::Show {
                 results: show.results,
                 html: show.html,
+                markdown: show.markdown,
             },
             Some(LabVerb::Compare(compare)) => LabAction::Compare {
                 a: compare.a,

@@ -6,7 +6,6 @@
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 
 use super::analyse::figures::{Better, Figure, FigureTable};
-use super::analyse::runs::View;
 use super::analyse::stats::Summary;
 use super::draw;
 use super::experiments;
@@ -100,8 +99,8 @@ fn one_experiment(
     styled: bool,
 ) -> String {
     let views = (
-        View::of(before, experiment.name()),
-        View::of(after, experiment.name()),
+        experiments::view(experiment, before),
+        experiments::view(experiment, after),
     );
     let a = FigureTable::of(&views.0, experiment.figures());
     let b = FigureTable::of(&views.1, experiment.figures());

@@ -40,7 +40,11 @@ use results::{store, Results};
 pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
     match args.resolve() {
         LabAction::Measure(options) => measure(&options, layout),
-        LabAction::Show { results, html } => show(&results, html.as_deref()),
+        LabAction::Show {
+            results,
+            html,
+            markdown,
+        } => show(&results, html.as_deref(), markdown),
         LabAction::Compare { a, b } => {
             let (before, after) = (store::load(&a)?, store::load(&b)?);
             let styled = output::stdout_is_styled();
@@ -111,9 +115,14 @@ fn announce(results: &Results, outputs: &Outputs) {
     }
 }
 
-fn show(path: &Path, html: Option<&Path>) -> Result<Exit> {
+fn show(path: &Path, html: Option<&Path>, markdown: bool) -> Result<Exit> {
     let results = store::load(path)?;
-    output::write_stdout(&draw::table::render(&results, output::stdout_is_styled()))?;
+    let text = if markdown {
+        draw::markdown::render(&results)
+    } else {
+        draw::table::render(&results, output::stdout_is_styled())
+    };
+    output::write_stdout(&text)?;
     if let Some(html) = html {
         let store = store::Store::claim(html, draw::looks_like_report)?;
         draw::report(&results, &store)?;

@@ -7,5 +7,7 @@
 //! ```
 
 pub mod figures;
+mod merged;
+pub mod pick;
 pub mod runs;
 pub mod stats;

@@ -17,6 +17,8 @@ pub struct Run {
     pub noisy: bool,
     /// Its series in order of appearance.
     pub series: Vec<Series>,
+    /// Its trial's start line.
+    pub start: Map<String, Value>,
     /// Its trial's end line.
     pub end: Map<String, Value>,
 }
@@ -207,15 +209,17 @@ impl<'a> View<'a> {
 
 fn read(trial: &Trial) -> Vec<(String, Run)> {
     let mut runs: Vec<(String, Run)> = Vec::new();
-    let mut end = Map::new();
+    let (mut start, mut end) = (Map::new(), Map::new());
     for raw in &trial.lines {
         match lines::parse(raw) {
             Ok(Line::Checkpoint(point)) => add_point(&mut runs, trial, *point),
             Ok(Line::End(object)) => end = object,
-            Ok(Line::Start(_) | Line::Other) | Err(_) => {}
+            Ok(Line::Start(object)) => start = object,
+            Ok(Line::Other) | Err(_) => {}
         }
     }
     for (_, run) in &mut runs {
+        run.start.clone_from(&start);
         run.end.clone_from(&end);
     }
     runs
@@ -235,6 +239,7 @@ fn add_point(runs: &mut Vec<(String, Run)>, trial: &Trial, point: Checkpoint) {
                 round: trial.round,
                 noisy: trial.noisy,
                 series: Vec::new(),
+                start: Map::new(),
                 end: Map::new(),
             };
             runs.push((variant.to_owned(), run));

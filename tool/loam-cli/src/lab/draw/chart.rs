@@ -6,7 +6,7 @@ use serde::Serialize;
 pub use super::axis::{fitting_axis, steps_axis, x_axis, Axis};
 
 use crate::lab::analyse::runs::{Row, Run, View};
-use crate::lab::analyse::stats;
+use crate::lab::analyse::{pick, stats};
 use crate::lab::results::lines::Checkpoint;
 
 /// How a chart is drawn.
@@ -17,6 +17,10 @@ pub enum Kind {
     Lines,
     /// One point an allocator, with error bars.
     Scatter,
+    /// Bars side by side at named places.
+    Bars,
+    /// A bar for each place, lying, whose parts are the curves.
+    Stack,
 }
 
 /// A point of a curve.
@@ -67,9 +71,80 @@ pub struct Chart {
     pub y: Axis,
     /// What is drawn.
     pub curves: Vec<Curve>,
+    /// Where it belongs to a series of small charts: their common heading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 impl Chart {
+    /// Bars at named places; none if there is nothing to draw.
+    pub fn bars(
+        view: &View,
+        id: &str,
+        title: &str,
+        reading: &str,
+        places: &[Place],
+        y: Axis,
+    ) -> Option<Chart> {
+        // A place that nobody reached is no place.
+        let is_used = |place: &&Place| {
+            view.rows
+                .iter()
+                .any(|row| pick::of_row(row, &place.1).is_some())
+        };
+        let places: Vec<&Place> = places.iter().filter(is_used).collect();
+        let names = places.iter().map(|place| place.0.clone()).collect();
+        let curve = |row: &Row| Curve {
+            points: places
+                .iter()
+                .enumerate()
+                .filter_map(|(x, place)| spread(x as f64, &row.values(&place.1)))
+                .collect(),
+            ..empty(row)
+        };
+        let curves = view.rows.iter().map(curve).collect();
+        let x = Axis::categories("", names);
+        Chart::of(Kind::Bars, view, [id, title, reading], x, y, curves)
+    }
+
+    /// A lying bar for each row, made of parts; none if there is nothing to draw.
+    pub fn stack(
+        view: &View,
+        id: &str,
+        title: &str,
+        reading: &str,
+        parts: &[Place],
+        y: Axis,
+    ) -> Option<Chart> {
+        let rows: Vec<&Row> = view.plain_rows().collect();
+        let names = rows.iter().map(|row| row.label()).collect();
+        let curve = |part: &Place| Curve {
+            label: part.0.clone(),
+            allocator: String::new(),
+            variant: "part".to_owned(),
+            points: rows
+                .iter()
+                .enumerate()
+                .filter_map(|(x, row)| spread(x as f64, &row.values(&part.1)))
+                .collect(),
+        };
+        let curves = parts.iter().map(curve).collect();
+        let x = Axis::categories("", names);
+        Chart::of(Kind::Stack, view, [id, title, reading], x, y, curves)
+    }
+
+    /// The same with the y axis drawn logarithmically.
+    pub fn logarithmic(mut self) -> Chart {
+        self.y.log = true;
+        self
+    }
+
+    /// The same as one of many small charts under a common heading.
+    pub fn in_group(mut self, heading: &str) -> Chart {
+        self.group = Some(heading.to_owned());
+        self
+    }
+
     /// A chart of curves; none if there is nothing to draw.
     pub fn lines(
         view: &View,
@@ -116,8 +191,17 @@ impl Chart {
             x,
             y,
             curves,
+            group: None,
         })
     }
+}
+
+/// A named place of bars, or a part of a stack, and how its figure is made.
+pub type Place = (String, Box<dyn Fn(&Run) -> Option<f64>>);
+
+/// A place by its name.
+pub fn place(name: &str, of: impl Fn(&Run) -> Option<f64> + 'static) -> Place {
+    (name.to_owned(), Box::new(of))
 }
 
 /// Letters, digits and hyphens only: it becomes part of a page's anchors and of file names.
@@ -149,6 +233,21 @@ pub fn curves(
         .collect()
 }
 
+/// A curve of one row under a name of its own: for charts that compare designs, not allocators.
+pub fn design(
+    row: &Row,
+    label: &str,
+    series: &str,
+    figure: impl Fn(&Checkpoint) -> Option<f64>,
+) -> Curve {
+    Curve {
+        label: label.to_owned(),
+        allocator: row.allocator.clone(),
+        variant: "design".to_owned(),
+        points: points(row, series, &figure),
+    }
+}
+
 fn empty(row: &Row) -> Curve {
     Curve {
         label: row.label(),
@@ -175,7 +274,8 @@ fn points(row: &Row, series: &str, figure: &impl Fn(&Checkpoint) -> Option<f64>)
         .collect()
 }
 
-fn spread(x: f64, values: &[f64]) -> Option<Point> {
+/// The point at x whose value is the median; none without values.
+pub fn spread(x: f64, values: &[f64]) -> Option<Point> {
     Some(Point {
         x,
         y: stats::median(values)?,

@@ -8,9 +8,12 @@ use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
 
 use super::chart::Chart;
+use super::grid::Grid;
 use super::page;
+use super::summary::{self, Minute};
 use crate::lab::analyse::figures::FigureTable;
-use crate::lab::analyse::runs::View;
+use crate::lab::experiments;
+use crate::lab::experiments::claims::Claim;
 use crate::lab::results::store::{Store, StoreError};
 use crate::lab::results::Results;
 
@@ -53,6 +56,12 @@ pub struct Section {
     pub meanings: Vec<(String, String)>,
     /// Its charts.
     pub charts: Vec<Chart>,
+    /// What became of its article's findings.
+    pub claims: Vec<Claim>,
+    /// Further tables.
+    pub grids: Vec<Grid>,
+    /// What it says in a minute.
+    pub minute: Option<Minute>,
 }
 
 /// Whether these are the first bytes of one of our reports.
@@ -114,7 +123,7 @@ fn sections(results: &Results) -> Vec<Section> {
     super::experiments_of(results)
         .iter()
         .map(|experiment| {
-            let view = View::of(results, experiment.name());
+            let view = experiments::view(experiment.as_ref(), results);
             let table = FigureTable::of(&view, experiment.figures());
             let sentences = view
                 .rows
@@ -138,6 +147,9 @@ fn sections(results: &Results) -> Vec<Section> {
                     .map(|figure| (figure.title.to_owned(), figure.meaning.to_owned()))
                     .collect(),
                 charts: experiment.charts(&view),
+                claims: experiment.claims(&table),
+                grids: experiment.grids(&view),
+                minute: summary::of(experiment.headline(), &table),
                 table: page::figures(&table),
             }
         })

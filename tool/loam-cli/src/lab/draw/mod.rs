@@ -3,9 +3,12 @@
 
 mod axis;
 pub mod chart;
+pub mod grid;
 mod html;
+pub mod markdown;
 mod method;
 mod page;
+mod summary;
 pub mod table;
 
 pub use html::{looks_like_report, report};

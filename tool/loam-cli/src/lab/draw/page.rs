@@ -2,9 +2,10 @@
 
 use maud::{html, Markup};
 
-use super::chart::Chart;
+use super::chart::{Chart, Kind};
+use super::grid::Grid;
 use super::html::Section;
-use super::{method, table};
+use super::{method, summary, table};
 use crate::lab::analyse::figures::{Cell, Figure, FigureTable};
 use crate::lab::analyse::stats::{Method, Summary};
 use crate::lab::results::Results;
@@ -23,7 +24,7 @@ pub fn names(results: &Results) -> String {
 /// Everything that is seen.
 pub fn body(results: &Results, sections: &[Section]) -> Markup {
     html! {
-        a.skip href="#findings" { "Skip to the findings" }
+        a.skip href="#summary" { "Skip to the findings" }
         header {
             h1 { "What fragmentation did to each allocator" }
             p {
@@ -31,6 +32,7 @@ pub fn body(results: &Results, sections: &[Section]) -> Markup {
                 (results.machine.summary()) "."
             }
             nav aria-label="Page" {
+                a href="#summary" { "In a minute" }
                 a href="#findings" { "Findings" }
                 a href="#charts" { "Charts" }
                 a href="#method" { "Method" }
@@ -46,6 +48,7 @@ pub fn body(results: &Results, sections: &[Section]) -> Markup {
         }
         main {
             (remarks(results))
+            (first_minute(results, sections))
             section id="findings" {
                 h2 { "Findings" }
                 @for section in sections { (findings(section)) }
@@ -86,6 +89,112 @@ fn remarks(results: &Results) -> Markup {
     }
 }
 
+/// What it is about and what came out, for who reads no further.
+fn first_minute(results: &Results, sections: &[Section]) -> Markup {
+    let rows = summary::rows(results, sections);
+    let minutes = || {
+        sections
+            .iter()
+            .filter_map(|s| Some((s, s.minute.as_ref()?)))
+    };
+    html! {
+        section id="summary" {
+            h2 { "In a minute" }
+            p { (summary::WHAT_IT_IS) }
+            @if !rows.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="What it did to each allocator" {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" { "allocator" }
+                                @for (section, minute) in minutes() {
+                                    th.number scope="col" {
+                                        a href={ "#findings-" (section.name) } { (section.name) }
+                                        small { (minute.heading) }
+                                    }
+                                }
+                            }
+                        }
+                        tbody {
+                            @for (label, cells) in &rows {
+                                tr {
+                                    th scope="row" { (label) }
+                                    @for cell in cells {
+                                        td.number {
+                                            @match cell {
+                                                Some((text, true)) => strong { (text) },
+                                                Some((text, false)) => (text),
+                                                None => "-",
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                p.question { "Less is better everywhere; the best of a column is bold. Why it happens:" }
+                ul.findings {
+                    @for (section, minute) in minutes() {
+                        li { span.name { (section.name) } " " (minute.why) }
+                    }
+                }
+            }
+            @if let Some(chart) = picture(sections) { (figure(chart)) }
+        }
+    }
+}
+
+/// The chart that is shown in the first minute, and not again below.
+fn picture(sections: &[Section]) -> Option<&Chart> {
+    let charts = || sections.iter().flat_map(|section| &section.charts);
+    summary::PICTURES
+        .iter()
+        .find_map(|id| charts().find(|chart| chart.id == *id))
+}
+
+/// What the article found, and what became of it.
+fn claims(section: &Section) -> Markup {
+    html! {
+        @if !section.claims.is_empty() {
+            h4 { "What its article found, tested again" }
+            dl.claims {
+                @for claim in &section.claims {
+                    div {
+                        dt { (claim.said) }
+                        dd { strong { (claim.verdict.word()) } ": " (claim.found) "." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A further table.
+fn grid(grid: &Grid) -> Markup {
+    html! {
+        details.grid-table {
+            summary { (grid.title) }
+            p.reading { (grid.reading) }
+            div.scroll tabindex="0" role="region" aria-label=(grid.title) {
+                table {
+                    thead { tr { @for name in &grid.head { th scope="col" { (name) } } } }
+                    tbody {
+                        @for row in &grid.rows {
+                            tr {
+                                @for (index, cell) in row.iter().enumerate() {
+                                    @if index == 0 { th scope="row" { (cell) } }
+                                    @else { td { (cell) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn findings(section: &Section) -> Markup {
     html! {
         article id={ "findings-" (section.name) } {
@@ -95,7 +204,9 @@ fn findings(section: &Section) -> Markup {
                 p.absent { "No trial of it was finished." }
             } @else {
                 ul.findings { @for finding in &section.findings { li { (finding) } } }
+                (claims(section))
                 (section.table)
+                @for each in &section.grids { (grid(each)) }
                 dl.sentences {
                     @for (label, sentence) in &section.sentences {
                         div { dt { (label) } dd { (sentence) } }
@@ -166,6 +277,7 @@ fn spread(summary: &Summary, show: impl Fn(f64) -> String) -> String {
 }
 
 fn charts(sections: &[Section]) -> Markup {
+    let shown = picture(sections);
     let has_charts = sections.iter().any(|section| !section.charts.is_empty());
     html! {
         @if has_charts {
@@ -174,12 +286,39 @@ fn charts(sections: &[Section]) -> Markup {
             div.switches id="switches" role="group" aria-label="Allocators shown" {}
             @for section in sections.iter().filter(|section| !section.charts.is_empty()) {
                 h3 { (section.title) " " span.name { (section.name) } }
-                div.grid { @for chart in &section.charts { (figure(chart)) } }
+                div.grid {
+                    @for chart in &section.charts {
+                        @if chart.group.is_none() && shown.is_none_or(|other| other.id != chart.id) {
+                            (figure(chart))
+                        }
+                    }
+                }
+                @for heading in groups(section) {
+                    details.small {
+                        summary { (heading) }
+                        div.grid {
+                            @for chart in &section.charts {
+                                @if chart.group.as_ref() == Some(heading) { (figure(chart)) }
+                            }
+                        }
+                    }
+                }
             }
         } @else {
             p.absent { "There is nothing to draw: no trial was finished." }
         }
     }
+}
+
+/// Headings of its small charts.
+fn groups(section: &Section) -> Vec<&String> {
+    let mut headings: Vec<&String> = section
+        .charts
+        .iter()
+        .filter_map(|chart| chart.group.as_ref())
+        .collect();
+    headings.dedup();
+    headings
 }
 
 fn figure(chart: &Chart) -> Markup {
@@ -195,8 +334,11 @@ fn figure(chart: &Chart) -> Markup {
             div.tools {
                 button type="button" data-action="svg" { "Save SVG" }
                 button type="button" data-action="csv" { "Save CSV" }
-                button type="button" data-action="log" aria-pressed=(chart.y.log.to_string()) {
-                    "Logarithmic"
+                // Parts of a whole add up only on a linear axis.
+                @if chart.kind != Kind::Stack {
+                    button type="button" data-action="log" aria-pressed=(chart.y.log.to_string()) {
+                        "Logarithmic"
+                    }
                 }
             }
             details { summary { "As a table" } div.scroll tabindex="0" {} }

@@ -3,10 +3,10 @@
 
 use comfy_table::{presets, Cell as TableCell, CellAlignment, Table};
 
+use super::grid::Grid;
 use crate::lab::analyse::figures::{Cell, Figure, FigureTable};
-use crate::lab::analyse::runs::View;
 use crate::lab::analyse::stats::{Method, Summary};
-use crate::lab::experiments::Experiment;
+use crate::lab::experiments::{self, Experiment};
 use crate::lab::results::{Results, State, Status};
 use crate::output::units::{ratio, Unit};
 use crate::output::{bold, dim, words};
@@ -22,7 +22,7 @@ pub fn render(results: &Results, styled: bool) -> String {
 
 fn one_experiment(results: &Results, experiment: &dyn Experiment, styled: bool) -> String {
     let bold = bold();
-    let view = View::of(results, experiment.name());
+    let view = experiments::view(experiment, results);
     let mut text = format!(
         "{bold}{}: {}{bold:#}\n",
         experiment.name(),
@@ -38,7 +38,40 @@ fn one_experiment(results: &Results, experiment: &dyn Experiment, styled: bool) 
         let sentence = experiment.sentence(&table, index);
         text += &wrapped(&format!("{}: {sentence}", row.label()));
     }
+    let claims = experiment.claims(&table);
+    if !claims.is_empty() {
+        text += "\n  What its article found, tested again:\n";
+    }
+    for claim in claims {
+        text += &wrapped(&format!(
+            "{} - {}: {}.",
+            claim.said,
+            claim.verdict.word(),
+            claim.found
+        ));
+    }
+    for grid in experiment.grids(&view) {
+        text += &plain_grid(&grid);
+    }
     text + "\n"
+}
+
+fn plain_grid(grid: &Grid) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(&grid.head);
+    for row in &grid.rows {
+        table.add_row(row);
+    }
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    format!(
+        "\n{}{}\n",
+        wrapped(&format!("{}. {}", grid.title, grid.reading)),
+        lines.join("\n")
+    )
 }
 
 fn figures(figures: &FigureTable, styled: bool) -> String {
@@ -194,7 +227,7 @@ fn noise(results: &Results) -> Option<String> {
     }
     let left_out: usize = super::experiments_of(results)
         .iter()
-        .flat_map(|experiment| View::of(results, experiment.name()).rows)
+        .flat_map(|experiment| experiments::view(experiment.as_ref(), results).rows)
         .map(|row| row.left_out.len())
         .sum();
     Some(format!(

@@ -5,17 +5,28 @@
 //! drawn all the same: the defaults of the trait look only at what every checkpoint has. The
 //! known ones add the articles' questions, figures and charts; one file each.
 
+mod buffer_cache;
+pub mod claims;
+mod contention;
 mod generic;
+mod handoff;
+mod levels;
 mod lfh;
 mod named;
+mod phase;
 pub mod phrases;
+mod queue;
+mod sizes;
+mod sparse;
 mod tokens;
 
 use super::analyse::figures::{Figure, FigureTable};
 use super::analyse::runs::View;
 use super::args::Form;
 use super::draw::chart::Chart;
-use super::results::Case;
+use super::draw::grid::Grid;
+use super::results::{Case, Results};
+use claims::Claim;
 
 /// One experiment.
 pub trait Experiment {
@@ -31,6 +42,28 @@ pub trait Experiment {
     /// The ways in which it is run.
     fn cases(&self, plan: &CaseContext) -> Vec<Case> {
         vec![plan.case("malloc", &[], plan.labels.to_vec())]
+    }
+
+    /// How its rows are formed; as they are, or one an allocator.
+    fn shape<'a>(&self, view: View<'a>) -> View<'a> {
+        view
+    }
+
+    /// What its article found, confirmed or not; empty where there is no article.
+    fn claims(&self, table: &FigureTable) -> Vec<Claim> {
+        let _ = table;
+        Vec::new()
+    }
+
+    /// The one figure that says what fragmentation did; nothing if it is about something else.
+    fn headline(&self) -> Option<Headline> {
+        None
+    }
+
+    /// Further tables, which name what a row an allocator has no room for.
+    fn grids(&self, view: &View) -> Vec<Grid> {
+        let _ = view;
+        Vec::new()
     }
 
     /// The columns of its table.
@@ -52,6 +85,17 @@ pub trait Experiment {
     fn charts(&self, view: &View) -> Vec<Chart> {
         generic::charts(view)
     }
+}
+
+/// What a reader who has a minute is told of an experiment.
+#[derive(Debug, Clone, Copy)]
+pub struct Headline {
+    /// The figure's id.
+    pub figure: &'static str,
+    /// What it is, as the heading of a column.
+    pub heading: &'static str,
+    /// How it comes about, in a sentence.
+    pub why: &'static str,
 }
 
 /// What the cases of an experiment are planned from.
@@ -85,6 +129,11 @@ impl CaseContext<'_> {
     }
 }
 
+/// An experiment's part of a results file, in its own shape.
+pub fn view<'a>(experiment: &dyn Experiment, results: &'a Results) -> View<'a> {
+    experiment.shape(View::of(results, experiment.name()))
+}
+
 /// Names of the experiments that are known, in the order of the lab.
 pub const NAMES: [&str; 10] = [
     "lfh",
@@ -100,13 +149,21 @@ pub const NAMES: [&str; 10] = [
 ];
 
 /// Run by default in the quick form.
-pub const QUICK_SET: [&str; 2] = ["lfh", "tokens"];
+pub const QUICK_SET: [&str; 3] = ["lfh", "tokens", "sparse"];
 
 /// The experiment of that name; one that is not known is treated by the defaults.
 pub fn of_name(name: &str) -> Box<dyn Experiment> {
     match name {
         "lfh" => Box::new(lfh::Lfh),
+        "contention" => Box::new(contention::Contention),
         "tokens" => Box::new(tokens::Tokens),
+        "buffer-cache" => Box::new(buffer_cache::BufferCache),
+        "queue" => Box::new(queue::Queue),
+        "sizes" => Box::new(sizes::Sizes),
+        "levels" => Box::new(levels::Levels),
+        "phase" => Box::new(phase::Phase),
+        "sparse" => Box::new(sparse::Sparse),
+        "handoff" => Box::new(handoff::Handoff),
         other => Box::new(named::Named::of(other)),
     }
 }

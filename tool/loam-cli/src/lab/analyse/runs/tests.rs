@@ -5,6 +5,7 @@ fn row(values: &[(u32, f64, bool)]) -> Row {
         round: *round,
         noisy: *noisy,
         series: Vec::new(),
+        start: Map::new(),
         end: Map::from_iter([("figure".to_owned(), Value::from(*value))]),
     };
     let runs = values.iter().map(run).collect();

@@ -51,35 +51,54 @@ pub fn sentence(table: &FigureTable, row: usize) -> String {
     parts.join("; ") + "."
 }
 
-/// Median speed at each x.
-fn speeds(row: &Row) -> Vec<(f64, f64)> {
+/// The median of a key at each x.
+pub fn course(row: &Row, key: &str) -> Vec<(f64, f64)> {
     let first = row.runs.iter().find_map(main_points).unwrap_or_default();
     first
         .iter()
         .enumerate()
         .filter_map(|(index, point)| {
-            let at = |run: &Run| main_points(run)?.get(index)?.operations_per_second;
+            let at = |run: &Run| main_points(run)?.get(index)?.number(key);
             let values: Vec<f64> = row.runs.iter().filter_map(at).collect();
             Some((point.x?, stats::median(&values)?))
         })
         .collect()
 }
 
-/// From when on a row is faster than the base for good.
-fn overtakes(base: &Row, row: &Row) -> Option<String> {
-    let base = speeds(base);
-    let pairs: Vec<(f64, bool)> = speeds(row)
+fn speeds(row: &Row) -> Vec<(f64, f64)> {
+    course(row, "operations_per_second")
+}
+
+/// From when on a row is ahead of the base for good: faster, or less wasteful.
+fn overtakes(base: &Row, row: &Row) -> Vec<String> {
+    let is_faster = |own: f64, theirs: f64| own > theirs;
+    let is_thriftier = |own: f64, theirs: f64| own < theirs;
+    let faster = from_when(&speeds(base), &speeds(row), is_faster);
+    let overhead = |row| course(row, "overhead");
+    let thriftier = from_when(&overhead(base), &overhead(row), is_thriftier);
+    [("faster", faster), ("less wasteful", thriftier)]
+        .into_iter()
+        .filter_map(|(what, when)| Some(format!("{what} {}", when?)))
+        .collect()
+}
+
+fn from_when(
+    base: &[(f64, f64)],
+    own: &[(f64, f64)],
+    is_ahead: fn(f64, f64) -> bool,
+) -> Option<String> {
+    let pairs: Vec<(f64, bool)> = own
         .iter()
         .filter_map(|(x, own)| {
             let (_, theirs) = base.iter().find(|(other, _)| other == x)?;
-            Some((*x, own > theirs))
+            Some((*x, is_ahead(*own, *theirs)))
         })
         .collect();
     let Some(behind_last) = pairs.iter().rposition(|(_, ahead)| !ahead) else {
-        return (!pairs.is_empty()).then(|| "ahead from the start".to_owned());
+        return (!pairs.is_empty()).then(|| "from the start".to_owned());
     };
     let (x, _) = pairs.get(behind_last + 1)?;
-    Some(format!("ahead from {} iterations on", phrases::grouped(*x)))
+    Some(format!("from {} iterations on", phrases::grouped(*x)))
 }
 
 /// Who slows down between the first warm checkpoint and the last.

@@ -1,8 +1,9 @@
 //! `lfh`: the low-fragmentation-heap analysis, with the three charts of its article.
 
+mod claims;
 mod findings;
 
-use super::{generic, Experiment};
+use super::{generic, Experiment, Headline};
 use crate::lab::analyse::figures::{mean_of_last_three, rate, Better, Figure, FigureTable};
 use crate::lab::analyse::runs::{Row, Run, View};
 use crate::lab::draw::chart::{self, Axis, Chart};
@@ -75,8 +76,21 @@ impl Experiment for Lfh {
         findings::sentence(table, row)
     }
 
+    fn headline(&self) -> Option<Headline> {
+        Some(Headline {
+            figure: "overhead",
+            heading: "memory beyond what was asked for",
+            why: "Random sizes, random order: free blocks lie between live ones and are too small or of \
+                  the wrong size class for what comes next; rounding up to classes adds to it.",
+        })
+    }
+
     fn findings(&self, table: &FigureTable) -> Vec<String> {
         findings::all(table)
+    }
+
+    fn claims(&self, table: &FigureTable) -> Vec<super::claims::Claim> {
+        claims::all(table)
     }
 
     fn charts(&self, view: &View) -> Vec<Chart> {

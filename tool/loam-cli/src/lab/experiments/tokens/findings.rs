@@ -43,7 +43,7 @@ pub fn sentence(table: &FigureTable, row: usize) -> String {
 }
 
 /// Slower by more than is worth naming, and by more than its own uncertainty.
-fn is_slowed(ratio: &Summary) -> bool {
+pub fn is_slowed(ratio: &Summary) -> bool {
     ratio.median > SLOWED && (ratio.method == Method::Single || ratio.low > 1.0)
 }
 

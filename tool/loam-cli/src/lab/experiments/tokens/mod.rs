@@ -1,8 +1,9 @@
 //! `tokens`: the preprocessor that got slower every run.
 
+mod claims;
 mod findings;
 
-use super::{generic, CaseContext, Experiment};
+use super::{generic, CaseContext, Experiment, Headline};
 use crate::lab::analyse::figures::{Better, Figure, FigureTable};
 use crate::lab::analyse::runs::{Row, Run, View, PLAIN};
 use crate::lab::args::Form;
@@ -124,8 +125,22 @@ impl Experiment for Tokens {
         findings::sentence(table, row)
     }
 
+    fn headline(&self) -> Option<Headline> {
+        Some(Headline {
+            figure: "freed",
+            heading: "left when all is freed",
+            why:
+                "A program that runs again and again: what an allocator keeps after everything was \
+                  freed is what it sets aside for the next run, or can not give back.",
+        })
+    }
+
     fn findings(&self, table: &FigureTable) -> Vec<String> {
         findings::all(table)
+    }
+
+    fn claims(&self, table: &FigureTable) -> Vec<super::claims::Claim> {
+        claims::all(table)
     }
 
     fn charts(&self, view: &View) -> Vec<Chart> {
