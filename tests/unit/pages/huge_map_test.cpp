@@ -155,6 +155,20 @@ TEST_F(HugeMapTest, TheOldTableGoesBackWhenItDoubles) {
   EXPECT_EQ(fake::calls(Call::kReserveMetadata), fake::calls(Call::kReleaseMetadata) + 1);
 }
 
+// What lies beside the table in address space cannot run into it.
+TEST_F(HugeMapTest, TheTableLiesBetweenInaccessiblePages) {
+  fake::clear_log();
+  for (int i = 0; i < 2000; ++i) ASSERT_NE(allocate(kPageBytes), 0u);
+  fake::Record reserved{}, committed{};
+  for (const fake::Record& record : fake::log()) {
+    if (record.call == Call::kReserveMetadata) reserved = record;
+    if (record.call == Call::kCommitMetadata) committed = record;
+  }
+  ASSERT_NE(reserved.address, 0u);
+  EXPECT_EQ(committed.address, reserved.address + os::granularity());
+  EXPECT_EQ(committed.bytes + 2 * os::granularity(), reserved.bytes);
+}
+
 TEST_F(HugeMapTest, ARefusedMappingIsANull) {
   fake::fail(Call::kMapBlock, 1, 1);
   EXPECT_EQ(allocate(1 << 20), 0u);
