@@ -114,7 +114,10 @@ void apply_hardening(const char* list, bool full_checks) {
   for (const char* at = list; at != nullptr && *at != '\0' && strcmp(list, "off") != 0;) {
     const size_t length = strcspn(at, ",");
     if (!add_wish(at, length, &wish)) {
-      complain("LOAM_HARDEN");
+      constexpr const char kWrong[] =
+          "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
+          "zero, random, guards, trace; using off\n";
+      os::write_error(kWrong, sizeof kWrong - 1);
       wish = Wish{};
       break;
     }

@@ -350,6 +350,23 @@ static int try_trace(void) {
   return wrong;
 }
 
+// A word that is none turns all of the list off, and says so.
+static int try_wrong_words(void) {
+  static const char* const kWrong[] = {"canary,nonsense", "canarys", "canary,quarantine=", "canary,quarantine=1",
+                                       "canary,quarantine=4Q", "canary=1"};
+  int wrong = 0;
+  for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {
+    Outcome out;
+    run_child(&kMistakes[0], kWrong[i], false, &out);
+    const char* const end = strchr(out.text, '\n');
+    if (out.status != 0 || strstr(out.text, "loam: LOAM_HARDEN must be off, all, or a list") != out.text || end == NULL ||
+        end[1] != '\0') {
+      wrong += complain(&kMistakes[0], kWrong[i], &out);
+    }
+  }
+  return wrong;
+}
+
 int main(int argc, char** argv) {
   if (argc == 3 && strcmp(argv[1], "commit") == 0) {
     alarm(60);
@@ -358,7 +375,7 @@ int main(int argc, char** argv) {
     for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));
     _exit(0);
   }
-  int wrong = try_trace();
+  int wrong = try_trace() + try_wrong_words();
   for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i) wrong += try_mistake(&kMistakes[i]);
   CHECK_EQUAL(wrong, 0);
   return 0;
