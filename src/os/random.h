@@ -20,7 +20,7 @@ class RandomSource {
   void reset_after_fork();
 
  private:
-  void refill() LOAM_REQUIRES(mutex_);
+  void refill();  // the lock is held
 
   static constexpr unsigned kWords = 16;
   Mutex mutex_;
