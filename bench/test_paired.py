@@ -332,7 +332,7 @@ class AgeingTests(unittest.TestCase):
         ]
 
     def growing(self, lines):
-        return [row["figure"] for row in script("ageing").judge(lines, True) if row["grows"]]
+        return [row["figure"] for row in script("ageing").judge("tokens", lines, True) if row["grows"]]
 
     def test_what_only_wavers_does_not_grow(self):
         lines = self.rounds(lambda i: (50 << 20) + (i * 7919 % 13) * 300_000, lambda i: 1 + i % 3 / 10)

@@ -8,13 +8,65 @@
 
 namespace loam {
 
-template <unsigned N>
-struct Bitmap {
+/// The searches, over words that `Bits::word(w)` gives: of one bitmap, or of two at once without a copy.
+template <unsigned N, class Bits>
+struct BitSearch {
   static_assert(N % 64 == 0, "whole words only: run scans read words");
+  static constexpr unsigned kWords = N / 64;
+
+  /// The first set bit at or after `from`, or N.
+  [[nodiscard]] LOAM_INLINE unsigned find_set(unsigned from) const { return find(from, 0); }
+
+  /// The first clear bit at or after `from`, or N.
+  [[nodiscard]] LOAM_INLINE unsigned find_clear(unsigned from) const { return find(from, ~uint64_t{0}); }
+
+  /// One past the last clear bit before `from`, that is: where the run of set bits that ends at
+  /// `from` (exclusive) begins. Returns `from` when bit from - 1 is clear or from is 0.
+  [[nodiscard]] unsigned run_begin(unsigned from) const {
+    while (from != 0) {
+      const unsigned w = (from - 1) >> 6;
+      const unsigned bit = (from - 1) & 63;
+      const uint64_t clear = ~word(w) & (~uint64_t{0} >> (63 - bit));
+      if (clear != 0) return w * 64 + highest_bit(clear) + 1;
+      from = w * 64;
+    }
+    return 0;
+  }
+
+  /// Calls visit(first, length) for each maximal run of set bits.
+  template <class Visit>
+  LOAM_INLINE void for_each_run(Visit visit) const {
+    unsigned first = find_set(0);
+    while (first < N) {
+      const unsigned end = find_clear(first);
+      visit(first, end - first);
+      first = find_set(end);
+    }
+  }
+
+ private:
+  LOAM_INLINE uint64_t word(unsigned w) const { return static_cast<const Bits*>(this)->word(w); }
+
+  // The first bit that is set once all are flipped by `flip`.
+  LOAM_INLINE unsigned find(unsigned from, uint64_t flip) const {
+    if (from >= N) return N;
+    unsigned w = from >> 6;
+    uint64_t bits = (word(w) ^ flip) & (~uint64_t{0} << (from & 63));
+    while (bits == 0) {
+      if (++w == kWords) return N;
+      bits = word(w) ^ flip;
+    }
+    return w * 64 + lowest_bit(bits);
+  }
+};
+
+template <unsigned N>
+struct Bitmap : BitSearch<N, Bitmap<N>> {
   static constexpr unsigned kWords = N / 64;
 
   uint64_t words[kWords];
 
+  [[nodiscard]] LOAM_INLINE uint64_t word(unsigned w) const { return words[w]; }
   [[nodiscard]] bool test(unsigned i) const { return (words[i >> 6] >> (i & 63)) & 1; }
   void set(unsigned i) { words[i >> 6] |= uint64_t{1} << (i & 63); }
   void clear(unsigned i) { words[i >> 6] &= ~(uint64_t{1} << (i & 63)); }
@@ -51,53 +103,27 @@ struct Bitmap {
     for (uint64_t word : words) total += count_bits(word);
     return total;
   }
+};
 
-  /// The first set bit at or after `from`, or N.
-  [[nodiscard]] unsigned find_set(unsigned from) const {
-    if (from >= N) return N;
-    unsigned w = from >> 6;
-    uint64_t word = words[w] & (~uint64_t{0} << (from & 63));
-    while (word == 0) {
-      if (++w == kWords) return N;
-      word = words[w];
-    }
-    return w * 64 + lowest_bit(word);
+/// The bits that are set in both of two bitmaps, as they are at each look. Holds references.
+template <unsigned N>
+struct Both : BitSearch<N, Both<N>> {
+  const Bitmap<N>& a;
+  const Bitmap<N>& b;
+
+  Both(const Bitmap<N>& first, const Bitmap<N>& second) : a(first), b(second) {}
+  [[nodiscard]] LOAM_INLINE uint64_t word(unsigned w) const { return a.words[w] & b.words[w]; }
+
+  /// As they are now.
+  [[nodiscard]] Bitmap<N> copy() const {
+    Bitmap<N> result;
+    for (unsigned w = 0; w < Bitmap<N>::kWords; ++w) result.words[w] = word(w);
+    return result;
   }
-
-  /// The first clear bit at or after `from`, or N.
-  [[nodiscard]] unsigned find_clear(unsigned from) const {
-    if (from >= N) return N;
-    unsigned w = from >> 6;
-    uint64_t word = ~words[w] & (~uint64_t{0} << (from & 63));
-    while (word == 0) {
-      if (++w == kWords) return N;
-      word = ~words[w];
-    }
-    return w * 64 + lowest_bit(word);
-  }
-
-  /// One past the last clear bit before `from`, that is: where the run of set bits that ends at
-  /// `from` (exclusive) begins. Returns `from` when bit from - 1 is clear or from is 0.
-  [[nodiscard]] unsigned run_begin(unsigned from) const {
-    while (from != 0) {
-      const unsigned w = (from - 1) >> 6;
-      const unsigned bit = (from - 1) & 63;
-      const uint64_t clear = ~words[w] & (~uint64_t{0} >> (63 - bit));
-      if (clear != 0) return w * 64 + highest_bit(clear) + 1;
-      from = w * 64;
-    }
-    return 0;
-  }
-
-  /// Calls visit(first, length) for each maximal run of set bits.
-  template <class Visit>
-  LOAM_INLINE void for_each_run(Visit visit) const {
-    unsigned first = find_set(0);
-    while (first < N) {
-      const unsigned end = find_clear(first);
-      visit(first, end - first);
-      first = find_set(end);
-    }
+  [[nodiscard]] unsigned count() const {
+    unsigned total = 0;
+    for (unsigned w = 0; w < Bitmap<N>::kWords; ++w) total += count_bits(word(w));
+    return total;
   }
 };
 

@@ -23,6 +23,7 @@ class List {
   [[nodiscard]] T* front() const { return head_; }
   [[nodiscard]] T* back() const { return tail_; }
   [[nodiscard]] static T* next(const T* item) { return link(item)->next; }
+  [[nodiscard]] static T* previous(const T* item) { return link(item)->previous; }
 
   void push_front(T* item) {
     Link* node = link(item);
@@ -38,6 +39,16 @@ class List {
     node->previous = tail_;
     (tail_ != nullptr ? link(tail_)->next : head_) = item;
     tail_ = item;
+  }
+
+  /// Behind `place`, or first if that is null.
+  void insert_after(T* place, T* item) {
+    if (place == nullptr) return push_front(item);
+    Link* node = link(item);
+    node->previous = place;
+    node->next = link(place)->next;
+    (node->next != nullptr ? link(node->next)->previous : tail_) = item;
+    link(place)->next = item;
   }
 
   void remove(T* item) {

@@ -15,7 +15,7 @@ namespace {
 // Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
 constexpr unsigned kInitialSlots = 8;
 // A class's magazine holds at most this many bytes of blocks (but two blocks always).
-constexpr size_t kClassBytes = size_t{32} << 10;
+constexpr size_t kClassBytes = size_t{128} << 10;
 constexpr unsigned kMaxCapacity = 512;
 static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
 // Blocks from this size on count from the first slot; there are many such classes, and each block is large.

@@ -26,7 +26,7 @@ enum class SpanKind : uint8_t {
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
   kMixed,     ///< was small and sparse; now blocks of any small class
-  kParked,    ///< a freed run that waits, unmerged, for the next request of its length
+  kParked,    ///< a freed run that waits, unmerged, for the next request of its kind and length
 };
 
 struct HeapRun;  // heap/heap_run.h
@@ -38,9 +38,10 @@ struct alignas(64) Span : ListLink<Span> {
   union {
     uint64_t free_bits[kMaxSlots / 64];  ///< kSmall: bit set = slot free in the span (not cached)
     struct {
-      uint64_t pages;      ///< kLarge: length of the run
+      uint64_t pages;      ///< kLarge, kParked: length of the run
       uint64_t requested;  ///< kLarge: bytes asked for
-      uint64_t unused[2];
+      uint64_t unused;
+      uint64_t parked_ms;  ///< kParked: since when
     } large;
     struct {
       uint64_t* tables;  ///< kMixed: which granules are free, and where blocks start

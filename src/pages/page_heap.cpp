@@ -12,6 +12,15 @@ namespace {
 // operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
 constexpr unsigned kOperationsPerTick = 32;
 
+// How many parked runs are joined with their neighbours before the next search. Chosen: such a search costs as
+// much as joining one, so less would search in vain more often; more would undo what the next requests could
+// have taken as it stands.
+constexpr unsigned kJoinedPerSearch = 32;
+
+// A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most programs, far
+// shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
+constexpr uint64_t kParkedMs = 100;
+
 }  // namespace
 
 // ---- taking -----------------------------------------------------------------------------------
@@ -25,8 +34,8 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
     Block* candidate = from == From::kDirty ? dirty_[index].smallest(need) : free_[index].smallest(need);
     if (candidate == nullptr) return false;
     if (from == From::kDirty) {
-      *fit = best_fit(both(candidate->free, candidate->backed), count, alignment);
-      dirty_[index].place(candidate, fit->found ? fit->longest_left : longest_run(both(candidate->free, candidate->backed)));
+      *fit = best_fit(dirty_bits(candidate), count, alignment);
+      dirty_[index].place(candidate, fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));
     } else {
       *fit = best_fit(candidate->free, count, alignment);
       free_[index].place(candidate, fit->found ? fit->longest_left : longest_run(candidate->free));
@@ -59,8 +68,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunK
   Fit fit;
   if (search(From::kDirty, own, count, alignment, &block, &fit) ||
       search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
-      (release_parked() && (search(From::kDirty, own, count, alignment, &block, &fit) ||
-                            search(From::kDirty, kRunKinds, count, alignment, &block, &fit)))) {
+      search_parked(count, alignment, kind, &block, &fit)) {
     activate(block, kind);
   } else if (source == Source::kBacked) {
     return {};
@@ -163,8 +171,8 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
 
 // ---- giving back ------------------------------------------------------------------------------
 
-void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask) {
-  LOAM_ASSERT(both(block->free, block->backed).count_range(first, count) == 0);
+void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms) {
+  LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
   block->free.set_range(first, count);
   unsigned dirty = count;
   for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
@@ -175,12 +183,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
   dirty_pages_ += Pages(dirty);
   note_dirty();
-  block->last_free_ms = static_cast<uint32_t>(now_ms_);
-  if (block->dirty_pages != 0) {
-    if (block->aged) age_.remove(block);
-    age_.push_back(block);
-    block->aged = true;
-  }
+  if (block->dirty_pages != 0) note_age(block, since_ms);
 
   if (block->free_pages == kPagesPerBlock) {
     Region* region = region_of(block);
@@ -197,9 +200,30 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   if (unbacked_mask != 0) {
     refresh_dirty(block);
   } else {
-    const unsigned dirty_run = run_around(both(block->free, block->backed), first, count);
+    const unsigned dirty_run = run_around(dirty_bits(block), first, count);
     if (dirty_run > block->dirty_bin) dirty_[unsigned(block->kind)].place(block, dirty_run);
   }
+}
+
+// The block's place in the list of ages, as one that was freed into at `since_ms`. What was parked joins it late.
+void PageHeap::note_age(Block* block, uint64_t since_ms) {
+  const uint32_t since = static_cast<uint32_t>(since_ms);
+  if (block->aged) {
+    // The latest free counts.
+    if (static_cast<int32_t>(since - block->last_free_ms) <= 0) return;
+    block->last_free_ms = since;
+    if (age_.back() == block) return;
+    age_.remove(block);
+  }
+  block->last_free_ms = since;
+  block->aged = true;
+  // Bounded: the order is for the purge, which does as well with a list that is nearly right.
+  Block* after = age_.back();
+  for (int steps = 0; steps < 16 && after != nullptr; ++steps) {
+    if (static_cast<int32_t>(after->last_free_ms - since) <= 0) break;
+    after = List<Block, AgeList>::previous(after);
+  }
+  age_.insert_after(after, block);
 }
 
 void PageHeap::note_dirty() {
@@ -210,20 +234,18 @@ void PageHeap::note_dirty() {
 }
 
 void PageHeap::refresh_dirty(Block* block) {
-  dirty_index(block).place(block, longest_run(both(block->free, block->backed)));
+  dirty_index(block).place(block, longest_run(dirty_bits(block)));
 }
 
-void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask) {
+void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms) {
   used_ -= pages;
-  // The stamp of every block that this touches. Coarse: 5 ns beside the 50 of the operation.
-  now_ms_ = os::now_coarse_ns() / 1'000'000;
   uint32_t page = first.index;
   size_t left = pages.count;
   while (left != 0) {
     const unsigned offset = page % kPagesPerBlock;
     const unsigned here = left < kPagesPerBlock - offset ? static_cast<unsigned>(left)
                                                          : kPagesPerBlock - offset;
-    mark_free(&region->blocks[page / kPagesPerBlock], offset, here, unbacked_mask);
+    mark_free(&region->blocks[page / kPagesPerBlock], offset, here, unbacked_mask, since_ms);
     page += here;
     left -= here;
   }
@@ -241,19 +263,29 @@ void PageHeap::count_operation() {
 Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
                               Source source) {
   Lock lock(mutex_);
-  const Place place = take(pages, Pages(1), RunKind::kSpan, source);
-  if (place.region == nullptr) return nullptr;
-  Span* span = take_span_record(place.region);
-  if (span == nullptr) {
-    release_pages(place.region, place.page, pages, 0);
-    return nullptr;
+  Region* region;
+  Span* span = unpark(pages, RunKind::kSpan);
+  if (span != nullptr) {
+    region = region_of(span);
+    const uint32_t first_page = span->first_page;
+    *span = Span{};
+    span->first_page = first_page;
+  } else {
+    const Place place = take(pages, Pages(1), RunKind::kSpan, source);
+    region = place.region;
+    if (region == nullptr) return nullptr;
+    span = take_span_record(region);
+    if (span == nullptr) {
+      release_pages(region, place.page, pages, 0, now_ms_);
+      return nullptr;
+    }
+    span->first_page = place.page.index;
   }
-  span->first_page = place.page.index;
   span->page_count = static_cast<uint8_t>(pages.count);
   span->size_class = size_class;
   span->heap = heap;
   span->kind = SpanKind::kSmall;
-  publish_span(place.region, span, pages, class_byte);
+  publish_span(region, span, pages, class_byte);
   count_operation();
   return span;
 }
@@ -261,7 +293,11 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
   Lock lock(mutex_);
   if (alignment.count == 1) {
-    if (Span* span = unpark(pages, requested, heap)) {
+    if (Span* span = unpark(pages, RunKind::kLarge)) {
+      span->kind = SpanKind::kLarge;
+      span->large.requested = requested;
+      span->heap = heap;
+      publish_span(region_of(span), span, Pages(1), kNoClass);
       *zero = false;
       count_large(span);
       return span;
@@ -271,7 +307,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   if (place.region == nullptr) return nullptr;
   Span* span = take_span_record(place.region);
   if (span == nullptr) {
-    release_pages(place.region, place.page, pages, 0);
+    release_pages(place.region, place.page, pages, 0, now_ms_);
     return nullptr;
   }
   span->first_page = place.page.index;
@@ -296,79 +332,110 @@ void PageHeap::count_large(const Span* span) {
 
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
+  now_ms_ = os::now_coarse_ns() / 1'000'000;  // the stamp of what this frees
   if (span->kind == SpanKind::kLarge) {
     if (LOAM_LIKELY(span->large.requested != kNobodysBlock)) {
       --large_blocks_;
       large_pages_ -= Pages(span->large.pages);
       large_requested_ -= span->large.requested;
     }
+    unpublish_span(region_of(span), span, Pages(1));  // nobody owns it: a second free finds nothing
     if (span->large.pages <= kPagesPerBlock) {
-      park(span);
+      park(span, Pages(span->large.pages), RunKind::kLarge);
     } else {
-      unpublish_span(region_of(span), span, Pages(1));
-      release_large(span);
+      release_large(span, now_ms_);
     }
   } else {
     Region* region = region_of(span);
     const PageId first(span->first_page);
     const Pages pages(span->page_count);
-    const uint32_t unbacked = span->unbacked_pages;
     unpublish_span(region, span, pages);
-    return_span_record(region, span);
-    release_pages(region, first, pages, unbacked);
+    if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
+      park(span, pages, RunKind::kSpan);
+    } else {
+      return_span_record(region, span);
+      release_pages(region, first, pages, unbacked, now_ms_);
+    }
   }
   count_operation();
 }
 
-void PageHeap::release_large(Span* span) {
+void PageHeap::release_large(Span* span, uint64_t since_ms) {
   Region* region = region_of(span);
   const PageId first(span->first_page);
   const Pages pages(span->large.pages);
   return_span_record(region, span);
-  release_pages(region, first, pages, 0);
+  release_pages(region, first, pages, 0, since_ms);
 }
 
-void PageHeap::park(Span* span) {
-  const Pages pages(span->large.pages);
-  Span*& place = parked_[pages.count % kParkedPlaces];
-  if (place != nullptr) {
-    parked_pages_ -= Pages(place->large.pages);
-    used_ += Pages(place->large.pages);
-    release_large(place);
-  }
-  if (parked_pages_.count == 0) parked_since_ms_ = now_ms_;
-  span->kind = SpanKind::kParked;
-  unpublish_span(region_of(span), span, Pages(1));  // nobody owns it: a second free finds nothing
-  place = span;
+void PageHeap::park(Span* span, Pages pages, RunKind kind) {
+  span->large.pages = pages.count;
+  parked_[unsigned(kind)].push(span, now_ms_);
   used_ -= pages;
   parked_pages_ += pages;
   note_dirty();
 }
 
-Span* PageHeap::unpark(Pages pages, size_t requested, uint16_t heap) {
-  Span*& place = parked_[pages.count % kParkedPlaces];
-  Span* span = place;
-  if (span == nullptr || span->large.pages != pages.count) return nullptr;
-  place = nullptr;
-  span->kind = SpanKind::kLarge;
-  span->large.requested = requested;
-  span->heap = heap;
-  publish_span(region_of(span), span, Pages(1), kNoClass);
+Span* PageHeap::unpark(Pages pages, RunKind kind) {
+  Span* span = parked_[unsigned(kind)].pop(pages);
+  if (span == nullptr) return nullptr;
   parked_pages_ -= pages;
   used_ += pages;
   return span;
 }
 
+void PageHeap::release_parked(Span* span) {
+  const Pages pages(span->large.pages);
+  parked_pages_ -= pages;
+  used_ += pages;
+  release_large(span, span->large.parked_ms);
+}
+
 bool PageHeap::release_parked() {
-  if (parked_pages_.count == 0) return false;
-  for (Span*& place : parked_) {
-    if (place == nullptr) continue;
-    used_ += Pages(place->large.pages);
-    release_large(place);
-    place = nullptr;
+  const bool some = parked_pages_.count != 0;
+  for (ParkedRuns& parked : parked_) {
+    while (Span* span = parked.pop_longest()) release_parked(span);
   }
-  parked_pages_ = Pages(0);
-  return true;
+  return some;
+}
+
+// A backed run where one appears once parked runs are joined with their neighbours: as few as will do, and those
+// of the same kind first.
+bool PageHeap::search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit) {
+  for (const unsigned k : {unsigned(kind), unsigned(kind) ^ 1u}) {
+    ParkedRuns& parked = parked_[k];
+    while (!parked.empty()) {
+      unsigned joined = 0;
+      if (Span* span = parked.pop_fitting(count)) {
+        release_parked(span);
+        joined = kJoinedPerSearch;
+      }
+      for (; joined < kJoinedPerSearch; ++joined) {
+        Span* span = parked.pop_longest();
+        if (span == nullptr) break;
+        release_parked(span);
+      }
+      if (search(From::kDirty, unsigned(kind), count, alignment, block, fit) ||
+          search(From::kDirty, kRunKinds, count, alignment, block, fit)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// One look at what waits: what has waited for long is joined, a bounded part of it.
+void PageHeap::release_old_parked() {
+  if (parked_pages_.count == 0 || now_ms_ == looked_at_parked_ms_ || now_ms_ < kParkedMs) return;
+  looked_at_parked_ms_ = now_ms_;
+  for (ParkedRuns& parked : parked_) {
+    unsigned length = 1;
+    for (size_t left = 64 + parked.count() / 32; left != 0; --left) {
+      Span* span = parked.pop_older(now_ms_ - kParkedMs, &length);
+      if (span == nullptr) break;
+      release_parked(span);
+    }
+  }
 }
 
 bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
@@ -377,7 +444,8 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const Pages old(span->large.pages);
   const PageId end = PageId(span->first_page) + old;
   if (pages < old) {
-    release_pages(region, PageId(span->first_page) + pages, old - pages, 0);
+    now_ms_ = os::now_coarse_ns() / 1'000'000;
+    release_pages(region, PageId(span->first_page) + pages, old - pages, 0, now_ms_);
   } else if (pages > old) {
     // In place only inside the block where the run ends; a longer stretch is rare enough to move.
     const Pages more = pages - old;
@@ -429,7 +497,7 @@ PageStats PageHeap::stats() {
     // The bounds may be too high: put right from the top until one is exact.
     while (index.longest() > longest) {
       Block* block = index.smallest(index.longest());
-      const unsigned exact = longest_run(both(block->free, block->backed));
+      const unsigned exact = longest_run(dirty_bits(block));
       if (exact == block->dirty_bin) {
         longest = exact;
       } else {
@@ -456,7 +524,7 @@ void PageHeap::count_runs(RunCounts* out) {
         if (block.free_pages == 0) continue;
         PageBits clean = block.free;
         for (unsigned w = 0; w < PageBits::kWords; ++w) clean.words[w] &= ~block.backed.words[w];
-        both(block.free, block.backed).for_each_run([&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
+        dirty_bits(&block).for_each_run([&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
         clean.for_each_run([&](unsigned, unsigned n) { ++out->clean[highest_bit(n)]; });
       }
     }
@@ -464,7 +532,7 @@ void PageHeap::count_runs(RunCounts* out) {
 }
 
 bool PageHeap::block_is_valid(const Block* block) const {
-  const PageBits dirty = both(block->free, block->backed);
+  const Both<kPagesPerBlock> dirty = dirty_bits(block);
   if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
   if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
   if (longest_run(dirty) > block->dirty_bin) return false;
@@ -493,7 +561,12 @@ bool PageHeap::is_valid() {
   for (const DirtyIndex& index : dirty_) {
     if (!index.is_valid()) return false;
   }
-  return age_.is_valid() && dirty == dirty_pages_.count && whole == whole_blocks_ &&
+  Pages parked{};
+  for (const ParkedRuns& runs : parked_) {
+    if (!runs.is_valid()) return false;
+    parked += runs.pages();
+  }
+  return age_.is_valid() && parked == parked_pages_ && dirty == dirty_pages_.count && whole == whole_blocks_ &&
          free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
 }
 

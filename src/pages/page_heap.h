@@ -10,8 +10,8 @@
 // again once parked runs are merged); a run of its kind's blocks that is not all backed; a backed run in the
 // other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
 //
-// A freed large run is parked for a moment: the next request of the same length takes it as it stands. Parked
-// runs join their neighbours as soon as anything backed is short, and at the next tick of another millisecond.
+// A freed run is parked for a while: the next request of the same kind and length takes it as it stands. Parked runs
+// join their neighbours before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
 // Runs of more than one block take whole blocks in address order, and share the last one's tail.
 // All public functions take the lock themselves.
@@ -20,6 +20,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
+#include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
 #include "pages/run_search.h"
 
@@ -130,15 +131,19 @@ class PageHeap {
   void activate(Block* block, RunKind kind);
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
-  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask);
-  void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask);
+  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms);
+  void note_age(Block* block, uint64_t since_ms);
+  void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms);
   void refresh_dirty(Block* block);
   void note_dirty();
-  void park(Span* span);
+  void park(Span* span, Pages pages, RunKind kind);
   void count_large(const Span* span);
-  Span* unpark(Pages pages, size_t requested, uint16_t heap);
+  Span* unpark(Pages pages, RunKind kind);
+  void release_parked(Span* span);
   bool release_parked();
-  void release_large(Span* span);
+  bool search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit);
+  void release_old_parked();
+  void release_large(Span* span, uint64_t since_ms);
   Pages purge_block(Block* block, Pages limit);
   void count_operation();
   void tick_locked();
@@ -158,10 +163,9 @@ class PageHeap {
   DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
   List<Block, AgeList> age_;
   PurgePolicy policy_;
-  static constexpr unsigned kParkedPlaces = 16;  // by length modulo 16: neighbours in length do not collide
-  Span* parked_[kParkedPlaces] = {};
+  ParkedRuns parked_[kRunKinds];
   Pages parked_pages_{};
-  uint64_t parked_since_ms_ = 0;
+  uint64_t looked_at_parked_ms_ = 0;
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
   unsigned operations_ = 0;

@@ -14,7 +14,7 @@ constexpr size_t kPagesPerTick = 2048;
 
 Pages PageHeap::purge_block(Block* block, Pages limit) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  const PageBits dirty = both(block->free, block->backed);
+  const PageBits dirty = dirty_bits(block).copy();
   char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
   size_t done = 0;
   unsigned purged_to = 0;
@@ -60,7 +60,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ns() / 1'000'000;
-  if (now_ms_ != parked_since_ms_) release_parked();
+  release_old_parked();
   const Pages waiting = dirty_pages_ + parked_pages_;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, waiting);
   wants_ticks_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);

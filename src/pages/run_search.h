@@ -18,7 +18,8 @@ struct Fit {
 /// power of two), lowest address first among equals. O(runs).
 ///
 /// Best fit rather than first fit: the scan sees every run anyway, because it computes longest_left.
-[[nodiscard]] inline Fit best_fit(const PageBits& bits, unsigned count, unsigned alignment) {
+template <class Bits>
+[[nodiscard]] inline Fit best_fit(const Bits& bits, unsigned count, unsigned alignment) {
   Fit fit;
   unsigned best_first = 0, best_length = kPagesPerBlock + 1, others = 0;
   bits.for_each_run([&](unsigned first, unsigned length) {
@@ -43,7 +44,8 @@ struct Fit {
   return fit;
 }
 
-[[nodiscard]] inline unsigned longest_run(const PageBits& bits) {
+template <class Bits>
+[[nodiscard]] inline unsigned longest_run(const Bits& bits) {
   unsigned longest = 0;
   bits.for_each_run([&](unsigned, unsigned length) {
     if (length > longest) longest = length;
@@ -51,14 +53,14 @@ struct Fit {
   return longest;
 }
 
-[[nodiscard]] inline PageBits both(const PageBits& a, const PageBits& b) {
-  PageBits result;
-  for (unsigned w = 0; w < PageBits::kWords; ++w) result.words[w] = a.words[w] & b.words[w];
-  return result;
+/// The free pages of a block that are backed, as they are at each look.
+[[nodiscard]] LOAM_INLINE Both<kPagesPerBlock> dirty_bits(const Block* block) {
+  return {block->free, block->backed};
 }
 
 /// Length of the run of set bits around [first, first + count). pre: that range is set
-[[nodiscard]] inline unsigned run_around(const PageBits& bits, unsigned first, unsigned count) {
+template <class Bits>
+[[nodiscard]] inline unsigned run_around(const Bits& bits, unsigned first, unsigned count) {
   return bits.find_clear(first + count - 1) - bits.run_begin(first);
 }
 

@@ -25,7 +25,7 @@ namespace fake = os::fake;
 
 // What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
 // thread.
-constexpr size_t kClassBytes = size_t{32} << 10;
+constexpr size_t kClassBytes = size_t{128} << 10;
 constexpr size_t kThreadBytes = size_t{512} << 10;
 
 void* allocate(unsigned c) {

@@ -129,7 +129,7 @@ TEST(RunSearch, BothIsTheIntersection) {
   test::Random random = test::seeded(3);
   LOAM_TRACE_SEED(random);
   const PageBits a = random_bits(random), b = random_bits(random);
-  const PageBits c = both(a, b);
+  const PageBits c = Both<kPagesPerBlock>(a, b).copy();
   for (unsigned i = 0; i < kPagesPerBlock; ++i) ASSERT_EQ(c.test(i), a.test(i) && b.test(i));
 }
 
