@@ -32,6 +32,7 @@ void* MetadataArena::allocate(size_t bytes) {
   void* piece = free_[index];
   if (piece != nullptr) {
     free_[index] = free_[index]->next;
+    memset(piece, 0, size);
   } else {
     if (bump_ == nullptr || static_cast<size_t>(end_ - bump_) < size) {
       if (!add_chunk()) return nullptr;
@@ -42,11 +43,10 @@ void* MetadataArena::allocate(size_t bytes) {
       if (!os::commit(committed_, step)) return nullptr;
       committed_ += step;
     }
-    piece = bump_;
+    piece = bump_;  // the system's pages read as zero
     bump_ += size;
   }
   used_bytes_.store(used_bytes_.load(std::memory_order_relaxed) + size, std::memory_order_relaxed);
-  memset(piece, 0, size);
   return piece;
 }
 
