@@ -17,11 +17,11 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: ageing fuzz soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: ageing compilers fuzz portability soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench install format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing (as root, by apt), or say exactly what and how
 	@tools/setup
@@ -85,6 +85,12 @@ fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hou
 	@mkdir -p build/fuzzed
 	build/fuzz/tests/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=8192 -timeout=120 -print_final_stats=1 \
 	  -artifact_prefix=build/fuzzed/ build/fuzzed tests/fuzz/corpus
+
+portability: setup-build ## The library with every compiler, C library and processor here; half an hour
+	@tools/portability/run --full
+
+compilers: setup-build ## The same with gcc and every clang
+	@tools/portability/run --full gcc-12 $(patsubst %,clang-%,14 15 16 17 18 19)
 
 peers: setup-build ## Build newer allocators from the registries' source packages, to compare with
 	@tools/peers/build

@@ -2,6 +2,8 @@
 // pointers; realloc(p, 0) frees and returns null, as glibc does.
 //
 // Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno.
+#include <malloc.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

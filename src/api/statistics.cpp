@@ -15,6 +15,8 @@ namespace {
 
 using namespace loam;
 
+#if defined(M_MMAP_THRESHOLD)  // Other C libraries have neither this nor mallinfo.
+
 int clamp_to_int(size_t n) { return n > 0x7fffffffu ? 0x7fffffff : static_cast<int>(n); }
 
 struct mallinfo2 info2() {
@@ -34,6 +36,8 @@ struct mallinfo2 info2() {
   return info;
 }
 
+#endif
+
 // The counters of the list as elements, in the glibc shape's free places.
 void print_counters(FILE* out) {
   stats::Values values;
@@ -52,6 +56,8 @@ void print_counters(FILE* out) {
 
 extern "C" {
 
+#if defined(M_MMAP_THRESHOLD)
+
 LOAM_EXPORT struct mallinfo2 mallinfo2() { return info2(); }
 
 LOAM_EXPORT struct mallinfo mallinfo() {
@@ -68,6 +74,8 @@ LOAM_EXPORT struct mallinfo mallinfo() {
   info.keepcost = clamp_to_int(wide.keepcost);
   return info;
 }
+
+#endif
 
 // Accepts every parameter and changes nothing: Loam has no trim or mmap threshold to set.
 LOAM_EXPORT int mallopt(int, int) { return 1; }
