@@ -20,6 +20,8 @@ Loam.options = (() => {
   const axis = (a, colours, narrow, isX, largest) => ({
     type: a.categories ? "category" : a.log ? "log" : "value",
     data: a.categories,
+    // Sizes double: 64 B, 1 KiB, 16 KiB are round, 9.77 KiB is not.
+    logBase: a.unit === "bytes" ? 16 : 10,
     name: a.label,
     nameLocation: isX ? "middle" : "end",
     nameGap: isX ? 28 : 12,

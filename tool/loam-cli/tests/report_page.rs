@@ -202,7 +202,7 @@ fn watch(lab: &Lab, page: &str, probe: &str) {
 #[test]
 fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
     let Some(browser) = browser() else {
-        eprintln!("skipped: no Chromium here (Debian package chromium)");
+        common::skip("no Chromium here, which draws the report (Debian package chromium)");
         return;
     };
     let lab = Lab::new();
@@ -257,7 +257,7 @@ fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
 #[test]
 fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
     let Some(browser) = browser() else {
-        eprintln!("skipped: no Chromium here (Debian package chromium)");
+        common::skip("no Chromium here, which draws the report (Debian package chromium)");
         return;
     };
     let lab = Lab::new();

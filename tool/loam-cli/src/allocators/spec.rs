@@ -42,6 +42,12 @@ pub enum SpecError {
     /// Not `VARIABLE=VALUE`.
     #[error("`{setting}` in `{spec}` is no setting; write VARIABLE=VALUE, or `memory`")]
     Setting { spec: String, setting: String },
+    /// The preload is how the allocator gets into the process.
+    #[error(
+        "`LD_PRELOAD` in `{spec}` can not be set: it is how the allocator gets into the process; \
+             name the library itself, by its path"
+    )]
+    Preload { spec: String },
     /// `NAME:memory` where none is known.
     #[error("no memory setting is known for `{name}`; write {name}:VARIABLE=VALUE")]
     NoMemorySetting { name: String },
@@ -198,6 +204,11 @@ fn pick_one(spec: &str, available: &[Allocator]) -> Result<Picked, SpecError> {
             continue;
         }
         match setting.split_once('=') {
+            Some(("LD_PRELOAD", _)) => {
+                return Err(SpecError::Preload {
+                    spec: spec.to_owned(),
+                })
+            }
             Some((variable, value)) if is_variable(variable) => {
                 environment.insert(variable.to_owned(), value.to_owned());
             }

@@ -80,6 +80,12 @@ fn incomparable(before: &Results, after: &Results) -> Vec<String> {
         &after.machine.transparent_hugepages,
     );
     check("huge page setting", pages.0, pages.1);
+    if before.options.rounds == 1 || after.options.rounds == 1 {
+        reasons.push(
+            "a file has one trial of each allocator, so that times differ by chance too (--trials 3)"
+                .to_owned(),
+        );
+    }
     for record in &after.experiments {
         let earlier = before
             .experiments

@@ -118,6 +118,10 @@ fn what_can_not_be_used_is_an_error_with_a_remedy() {
         labels(&["loam:quick"]),
         Err(SpecError::Setting { .. })
     ));
+    assert!(matches!(
+        labels(&["loam:LD_PRELOAD=x.so"]),
+        Err(SpecError::Preload { .. })
+    ));
     assert_eq!(labels(&["loam,,system"]), Err(SpecError::Empty));
     assert!(matches!(
         labels(&["./no/such.so"]),

@@ -87,3 +87,61 @@ fn join(runs: &mut Vec<Run>, more: Vec<Run>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::lab::analyse::pick;
+    use crate::lab::draw::markdown;
+    use crate::lab::experiments;
+    use crate::lab::results::Results;
+
+    /// Two allocators, every experiment, in a tiny form.
+    fn results() -> Results {
+        let text = include_str!("../../../tests/data/every-experiment.json");
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_an_allocator_and_holds_the_series_of_all_variants() {
+        let results = results();
+        let of = |name: &str, series: &str, key: &str| {
+            let experiment = experiments::of_name(name);
+            let view = experiments::view(experiment.as_ref(), &results);
+            let labels: Vec<String> = view.rows.iter().map(|row| row.label()).collect();
+            assert_eq!(labels, ["system", "loam"], "{name}");
+            assert_eq!(view.base, Some(0), "{name}");
+            pick::of_row(&view.rows[1], |run| pick::last(run, series, key))
+        };
+        // Only this variant has a series of that name: it keeps it.
+        assert!(of("contention", "per-thread", "collisions").is_some());
+        assert!(of("buffer-cache", "cure depth 4", "percent_used").is_some());
+        // Several have: they are told apart, and the plain one keeps it.
+        assert!(of("levels", "arena levels", "drop_seconds").is_some());
+        assert!(of("queue", "aligned list sequential", "seconds").is_some());
+        assert!(of("queue", "list sequential", "seconds").is_some());
+        assert!(of("levels", "levels", "drop_seconds").is_none());
+    }
+
+    #[test]
+    fn the_markdown_holds_every_experiment_with_its_article_and_tables() {
+        let text = markdown::render(&results());
+        for name in experiments::NAMES {
+            assert!(text.contains(&format!("### {name}: ")), "{name}");
+        }
+        for part in [
+            "| allocator | speed | overhead |",
+            "| After 37,900 steps it is below 2% | ",
+            "| keep the largest (flawed) | ",
+            "| allocator | decays | dearer than both neighbours |",
+            "not tested in this form",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let cells = |line: &str| line.matches(" | ").count();
+        for (line, next) in text.lines().zip(text.lines().skip(1)) {
+            if line.starts_with("| ") && next.starts_with("| ") {
+                assert_eq!(cells(line), cells(next), "{line}\n{next}");
+            }
+        }
+    }
+}
