@@ -664,7 +664,11 @@ fn the_real_heap_takes_a_program_with_operators_and_all() {
                 std::puts(\"ready\"); std::fflush(stdout); return std::getchar() == 0; }";
     fs::write(&source, code).unwrap();
     let program = bench.lab.path("plus");
-    compile(&["-x", "c++", "-Wl,-z,now", "-Wl,--no-as-needed", "-lstdc++"], &source, &program);
+    compile(
+        &["-x", "c++", "-Wl,-z,now", "-Wl,--no-as-needed", "-lstdc++"],
+        &source,
+        &program,
+    );
     let program = program.display().to_string();
     let heap = heap.canonicalize().unwrap().display().to_string();
     bench
