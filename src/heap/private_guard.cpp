@@ -68,6 +68,14 @@ bool PrivateHeap::blocks_are_intact() {
 size_t PrivateHeap::held_back() const { return held_back_ == nullptr ? 0 : held_back_->count; }
 size_t PrivateHeap::held_back_bytes() const { return held_back_ == nullptr ? 0 : held_back_->bytes; }
 
+// The bins count them as taken, the program has freed them: to readers they are cached.
+void PrivateHeap::count_held_back(HeapReading* out) const {
+  for (unsigned i = 0; i < held_back(); ++i) {
+    const CacheSlot& slot = held_back_->ring[(held_back_->first + i) % HeldBack::kPlaces];
+    ++out->classes[private_run_at(slot.block)->size_class].cached;
+  }
+}
+
 void PrivateHeap::hold_back(const CacheSlot& slot, size_t bytes) {
   if (held_back_ == nullptr) held_back_ = static_cast<HeldBack*>(allocate_record(sizeof(HeldBack)));
   // No memory for the list, or one block that would drive out too many: it goes home as it is.

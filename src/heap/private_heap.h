@@ -197,6 +197,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void release_all_held_back();
   [[nodiscard]] bool poison_is_intact() const;
   [[nodiscard]] size_t held_back() const;
+  void count_held_back(HeapReading* out) const;
   [[nodiscard]] size_t held_back_bytes() const;
 
   void note_busy(const HeapBin* bin);

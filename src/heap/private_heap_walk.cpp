@@ -207,6 +207,7 @@ void PrivateHeap::read(HeapReading* out) {
     for (unsigned c = 1; c < kSizeClassCount; ++c) out->classes[c].cached += cache->magazines[c].held();
   }
   if (running) resume_caches();
+  count_held_back(out);
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
     if (bin == nullptr) continue;

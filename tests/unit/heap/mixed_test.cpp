@@ -27,7 +27,7 @@ using test::snapshot;
 
 // ThreadSanitizer makes every byte that a test fills or compares dear.
 #if LOAM_THREAD_SANITIZER
-constexpr size_t kLive = size_t{512} << 10;
+constexpr size_t kLive = size_t{1} << 20;
 #else
 constexpr size_t kLive = size_t{2} << 20;
 #endif
