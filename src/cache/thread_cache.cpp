@@ -243,9 +243,14 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {
+  // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a base and a head of
+  // two arrays are no range.
   const Magazine& m = magazines_[size_class];
-  for (void** slot = m.base; slot < m.head; ++slot) {
-    if (*slot == block) return true;
+  void** const base = __atomic_load_n(&m.base, __ATOMIC_ACQUIRE);
+  void** const head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
+  if (base == nullptr || head < base || head - base > static_cast<ptrdiff_t>(max_capacity(size_class))) return false;
+  for (void** slot = base; slot < head; ++slot) {
+    if (__atomic_load_n(slot, __ATOMIC_RELAXED) == block) return true;
   }
   return false;
 }

@@ -32,6 +32,10 @@ uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
   return static_cast<uint32_t>(bit_range(first, last - first + 1));
 }
 
+// Under the bin's lock. Owners of blocks read words without it (heap::seems_live(), the cache's look for double
+// frees): relaxed, for a live block's bit is clear before and after.
+void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
+
 bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
 
 // Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
@@ -63,7 +67,7 @@ LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
   unsigned free = take + span->free_slots;  // free_slots says what will be left
   for (; take != 0; --take, --free) {
     const unsigned slot = pick_at_random(span->free_bits, free);
-    span->free_bits[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+    store_word(&span->free_bits[slot / 64], span->free_bits[slot / 64] & ~(uint64_t{1} << (slot % 64)));
     *--*next = reinterpret_cast<void*>(base + slot * bytes);
   }
 }
@@ -127,7 +131,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       if (span == nullptr) break;
       for (unsigned slot = 0; slot < info.slots; slot += 64) {
         const unsigned here = info.slots - slot < 64 ? info.slots - slot : 64;
-        span->free_bits[slot / 64] = bit_range(0, here);
+        store_word(&span->free_bits[slot / 64], bit_range(0, here));
       }
       span->free_slots = info.slots;
       span->list = kNoList;
@@ -150,7 +154,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
         *--next = reinterpret_cast<void*>(base + lowest_bit(bits) * bytes);
       }
-      *word = bits;
+      store_word(word, bits);
     }
     if (LOAM_UNLIKELY(span->unbacked_pages != 0)) note_backed(span, info, next, before);
     place(span);
@@ -196,16 +200,20 @@ static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, 
       continue;
     }
     const size_t slot = (offset * reciprocal) >> 32;
-    uint64_t& word = kOneWord ? first_word : span->free_bits[slot >> 6];
+    const uint64_t word = kOneWord ? first_word : span->free_bits[slot >> 6];
     const uint64_t bit = uint64_t{1} << (slot & 63);
     if (LOAM_UNLIKELY(slot * bytes != offset || (word & bit) != 0)) {
       report_bad_free(info, offset, pointers[i]);
       ++bad;
       continue;
     }
-    word |= bit;
+    if (kOneWord) {
+      first_word |= bit;
+    } else {
+      store_word(&span->free_bits[slot >> 6], word | bit);
+    }
   } while (++i < count);
-  if (kOneWord) span->free_bits[0] = first_word;
+  if (kOneWord) store_word(&span->free_bits[0], first_word);
   *freed = i - bad;
   return i;
 }

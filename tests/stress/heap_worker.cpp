@@ -56,7 +56,7 @@ void HeapWorker::step() {
   if (random_.one_in(5'000)) {
     if (loam_trim(nullptr) != LOAM_OK) fail("loam_trim(NULL) was refused");
   }
-  if (random_.one_in(5'000)) {
+  if (shared_.glances && random_.one_in(5'000)) {
     struct loam_stats stats = {};
     stats.size = sizeof stats;
     if (loam_stats(nullptr, &stats) != LOAM_OK) fail("no statistics");
@@ -359,6 +359,7 @@ void HeapWorker::use_heap(Place& place) {
         fail("the threshold is not set");
       return;
     case 4: {
+      if (!own && !shared_.glances) return;
       // Without the lock a walk is safe, and may be told that its place is gone.
       loam_walk_entry entry = {};
       entry.size = sizeof entry;

@@ -26,14 +26,17 @@ using namespace stress;
 
 constexpr char kUsage[] =
     "usage: stress_heaps [--seed N] [--seconds N | --phases N] [--threads N] [--operations N]\n"
-    "                    [--live-mib N] [--no-fork]\n"
+    "                    [--live-mib N] [--no-fork] [--no-glances]\n"
     "\n"
     "  --seconds N      stop at the first phase's end after N seconds (default 10)\n"
     "  --phases N       stop after N phases\n"
     "  --threads N      at once (default 4)\n"
     "  --operations N   of each thread in a phase (default 4000)\n"
     "  --live-mib N     bytes alive at once, about (default 128 MiB)\n"
-    "  --no-fork        leave fork out\n";
+    "  --no-fork        leave fork out\n"
+    "  --no-glances     leave out readers that take no lock by design: the process's figures "
+    "where\n"
+    "                   a heap is unsynchronised, walks of the default heap while it is in use\n";
 
 // making, freeing: of 100; sizes; how seldom a heap ends.
 constexpr Phase kPhases[] = {
@@ -46,7 +49,7 @@ constexpr size_t kPhaseCount = sizeof kPhases / sizeof *kPhases;
 
 struct HeapsOptions {
   uint64_t seed = 0, seconds = 0, phases = 0, threads = 4, operations = 4'000, live_mib = 128;
-  bool forks = true;
+  bool forks = true, glances = true;
 };
 
 [[noreturn]] void usage_error(const char* problem, const char* what) {
@@ -75,8 +78,13 @@ HeapsOptions parse_heaps_options(int argc, char** argv) {
         usage_error("a number above 0 must follow", entry.name);
     }
     if (known) continue;
-    if (strcmp(argv[i], "--no-fork") != 0) usage_error("unknown option", argv[i]);
-    options.forks = false;
+    if (strcmp(argv[i], "--no-fork") == 0) {
+      options.forks = false;
+    } else if (strcmp(argv[i], "--no-glances") == 0) {
+      options.glances = false;
+    } else {
+      usage_error("unknown option", argv[i]);
+    }
   }
   if (options.seconds != 0 && options.phases != 0) usage_error("give --seconds or", "--phases");
   if (options.seconds == 0 && options.phases == 0) options.seconds = 10;
@@ -241,6 +249,7 @@ int main(int argc, char** argv) {
   shared.seed = options.seed != 0 ? options.seed : mix(started) >> 16;
   shared.live_limit = options.live_mib << 20;
   shared.forks = options.forks;
+  shared.glances = options.glances;
   shared.places[0].heap = loam_default();
   printf("stress_heaps: seed %llu\n", static_cast<unsigned long long>(shared.seed));
   fflush(stdout);

@@ -93,6 +93,7 @@ struct HeapsShared {
   uint64_t seed = 0;
   uint64_t live_limit = 0;
   bool forks = true;
+  bool glances = true;
   bool in_child = false;  // of a fork: nobody else is there
   Phase phase{};
   Place places[kPlaces];
