@@ -61,6 +61,12 @@ unsigned max_capacity(unsigned size_class) {
   return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
+unsigned initial_slots(unsigned size_class) {
+  const unsigned initial = initial_capacity(size_class);
+  const unsigned limit = max_capacity(size_class);
+  return initial < limit ? initial : limit;
+}
+
 // Other threads read the pointers to blocks of mixed spans, to learn the blocks' sizes (count_mixed()): that array
 // has its full length from the start and stays where it is until its thread ends.
 size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
@@ -106,7 +112,6 @@ void ThreadCache::forget_recent(void** begin, void** end) {
 }
 
 bool ThreadCache::grow(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
   const unsigned limit = max_capacity(size_class);
   const bool first = t.capacity == 0;
@@ -116,23 +121,35 @@ bool ThreadCache::grow(unsigned size_class) {
   // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
-  if (due + more != 0 && granted_bytes_ + due_bytes_ + due + more > kThreadBytes) return false;
-  if (more != 0 && !grant(more)) return false;
-  if (size_class == kMixedClass && t.capacity != 0) {
-    t.capacity = static_cast<uint16_t>(capacity);
-    disarm(size_class);
-    granted_bytes_ += more;
-    return true;
+  if (due + more != 0 && granted_bytes_ + due_bytes_ + due + more > kThreadBytes) {
+    // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
+    if (!first || !make_way(size_class, due)) return false;
   }
-  void** slots = static_cast<void**>(metadata.allocate(slot_array_bytes(size_class, capacity)));
-  if (slots == nullptr) {
+  if (more != 0 && !grant(more)) return false;
+  if (!resize(size_class, capacity)) {
     granted_in_process.fetch_sub(more, std::memory_order_relaxed);
     return false;
   }
+  granted_bytes_ += more;
+  due_bytes_ += due;
+  return true;
+}
+
+bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  const unsigned old_capacity = t.capacity;
+  if (size_class == kMixedClass && old_capacity != 0) {
+    t.capacity = static_cast<uint16_t>(capacity);
+    disarm(size_class);
+    return true;
+  }
+  void** slots = static_cast<void**>(metadata.allocate(slot_array_bytes(size_class, capacity)));
+  if (slots == nullptr) return false;
   const size_t held = static_cast<size_t>(m.head - m.base);
+  LOAM_ASSERT(held <= capacity);
   void** old = m.base;
   if (held != 0) memcpy(slots, old, held * sizeof(void*));
-  const unsigned old_capacity = t.capacity;
   // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that looks now.
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -142,10 +159,44 @@ bool ThreadCache::grow(unsigned size_class) {
   disarm(size_class);
   forget_recent(old, old + old_capacity);  // the array will be another's
   for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
-  granted_bytes_ += more;
-  due_bytes_ += due;
   if (old != nullptr) metadata.free(old, slot_array_bytes(size_class, old_capacity));
   return true;
+}
+
+// Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.
+void ThreadCache::shrink(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  const unsigned initial = initial_slots(size_class);
+  const unsigned capacity = t.capacity / 2u < initial ? initial : t.capacity / 2u;
+  const unsigned held = static_cast<unsigned>(m.head - m.base);
+  const unsigned gone = held / 2 > capacity ? held - capacity : held / 2;
+  if (gone != 0) evict(size_class, gone, SmallHeap::Wait::kNo);
+  disarm(size_class);
+  const size_t less = (t.capacity - capacity) * block_bytes(size_class);
+  if (less == 0 || held - gone > capacity || !resize(size_class, capacity)) return;
+  granted_bytes_ -= less;
+  granted_in_process.fetch_sub(less, std::memory_order_relaxed);
+}
+
+// Shrinks the largest of the other magazines. False where that does not leave room for so many bytes.
+bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
+  unsigned largest = 0;
+  size_t most = 0;
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
+    const unsigned capacity = tuning_[c].capacity;
+    if (c == size_class || capacity <= initial_slots(c)) continue;
+    const size_t granted = (capacity - initial_slots(c)) * block_bytes(c);
+    if (granted > most) {
+      most = granted;
+      largest = c;
+    }
+  }
+  if (largest != 0) {
+    shrink(largest);
+    if (always_armed || tuning_[largest].use == Use::kNone) arm(magazines_[largest]);
+  }
+  return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes;
 }
 
 // Gives an empty magazine's array and its share back. Its class starts again as if it had never been used.
@@ -154,10 +205,15 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   Tuning& t = tuning_[size_class];
   void** old = m.base;
   const unsigned capacity = t.capacity;
-  const unsigned first = initial_capacity(size_class);
-  const unsigned limit = max_capacity(size_class);
-  const unsigned initial = first < limit ? first : limit;
+  const unsigned initial = initial_slots(size_class);
   const size_t grown = (capacity - initial) * block_bytes(size_class);
+  granted_bytes_ -= grown;
+  granted_in_process.fetch_sub(grown, std::memory_order_relaxed);
+  if (size_class == kMixedClass) {  // its array stays, see slot_array_bytes()
+    t.capacity = static_cast<uint16_t>(initial);
+    arm(m);
+    return;
+  }
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, nullptr, __ATOMIC_RELEASE);
@@ -165,8 +221,6 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   t.capacity = 0;
   forget_recent(old, old + capacity);
   due_bytes_ -= initial_bytes(size_class, initial);
-  granted_bytes_ -= grown;
-  granted_in_process.fetch_sub(grown, std::memory_order_relaxed);
   metadata.free(old, slot_array_bytes(size_class, capacity));
 }
 
@@ -175,6 +229,7 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
+  note(size_class, Use::kHit);
   if (LOAM_LIKELY(!page_heap.wants_ticks() && !always_armed)) {
     disarm(size_class);
     return refill_and_pop(size_class);
@@ -191,7 +246,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   Tuning& t = tuning_[size_class];
   if (m.head != m.base) return pop(size_class);
 
-  t.active = true;
+  note(size_class, Use::kMissed);
   count(refills_);
   const bool first = t.capacity == 0;
   grow(size_class);
@@ -237,6 +292,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   __atomic_store_n(&repeats_, kRepeats, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
+  note(size_class, Use::kHit);
   disarm(size_class);
   if (!push(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
@@ -303,7 +359,7 @@ void ThreadCache::mix(unsigned size_class) {
 
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   Tuning& t = tuning_[size_class];
-  t.active = true;
+  note(size_class, Use::kMissed);
   if (!grow(size_class)) {
     if (LOAM_UNLIKELY(t.capacity == 0)) {
       if (++slow_operations_ >= kCollectEvery) collect();
@@ -325,20 +381,18 @@ void ThreadCache::collect() {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
     if (t.capacity == 0) continue;
-    if (!t.active) {
-      // Neither missed nor overflowed: whatever it holds is more than it needs.
+    const Use use = t.use;
+    t.use = Use::kNone;
+    if (use == Use::kNone) {
+      // Nobody called: others wait for its blocks, and for its room.
       const unsigned held = static_cast<unsigned>(m.head - m.base);
-      if (c != kMixedClass && block_bytes(c) >= kDueBytes) {
-        // Few threads want many classes of large blocks for long, and others wait for the room.
-        if (held != 0) evict(c, held, SmallHeap::Wait::kNo);
-        retire_magazine(c);
-        continue;
-      }
-      if (held != 0) evict(c, (held + 1) / 2, SmallHeap::Wait::kNo);
-      disarm(c);
-      if (LOAM_UNLIKELY(always_armed)) arm(m);
+      if (held != 0) evict(c, held, SmallHeap::Wait::kNo);
+      retire_magazine(c);
+      continue;
     }
-    t.active = false;
+    // Neither missed nor overflowed: what it holds may be more than it needs. A single block is not.
+    if (use == Use::kHit) shrink(c);
+    arm(m);
   }
 }
 

@@ -9,8 +9,8 @@
 //   base <= low <= head <= high <= base + capacity;   normally low = base and high = base + capacity
 //
 // An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path once. That
-// is how a thread that only ever hits its cache still finds time for the page heap's purge, at no cost to
-// the fast path. Two static caches with no slots stand for "not started" and "ended" threads: their every
+// is how a thread that only ever hits its cache still finds time for the page heap's purge, and how a
+// collection learns which classes are in use, at no cost to the fast path. Two static caches with no slots stand for "not started" and "ended" threads: their every
 // operation takes the slow path too, so the fast path tests for neither.
 //
 // Double frees are caught by a small table that remembers, by a hash of the pointer, where this thread's last
@@ -144,9 +144,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     const uint32_t low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) >> 4);
     return (low * 0x9e3779b9u) >> (32 - kRecentBits);
   }
+  /// What a class did since the last collection, which armed its magazine: the first call after it is a slow one.
+  enum class Use : uint8_t { kNone, kHit, kMissed };
   struct Tuning {
     uint16_t capacity;  ///< slots in the array
-    bool active;        ///< missed or overflowed since the last collection
+    Use use;
   };
 
   static void arm(Magazine& m) { m.low = m.high = m.head; }
@@ -157,7 +159,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
+  void note(unsigned size_class, Use use) {
+    if (tuning_[size_class].use < use) tuning_[size_class].use = use;
+  }
   bool grow(unsigned size_class);
+  void shrink(unsigned size_class);
+  [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
+  [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);
   void forget_recent(void** begin, void** end);
   static void count(uint64_t& counter) { __atomic_store_n(&counter, counter + 1, __ATOMIC_RELAXED); }

@@ -33,11 +33,14 @@ void* map(void* hint, size_t bytes, int protection) {
 }
 
 // A large aligned mapping may well fit below this library's own data, then below the last one. A guess only, which
-// saves the four calls of the search in map_aligned(); as random as the place of the library.
+// saves the four calls of the search in map_aligned(); as random as the place of the library. Where address space
+// is scarce (RLIMIT_AS) guesses would spread what little there is over many GiB, each of which needs its records.
 constinit uintptr_t last_place = 0;
+constexpr uintptr_t kNoGuess = 1;
 
 uintptr_t guess_place(size_t bytes, size_t alignment) {
   uintptr_t top = __atomic_load_n(&last_place, __ATOMIC_RELAXED);  // a race costs a guess
+  if (top == kNoGuess) return 0;
   if (top == 0) top = reinterpret_cast<uintptr_t>(&last_place);
   if (top < 4 * (bytes + alignment)) return 0;  // a program at a low fixed address
   return (top - bytes) & ~(alignment - 1);
@@ -46,7 +49,10 @@ uintptr_t guess_place(size_t bytes, size_t alignment) {
 void* map_aligned(size_t bytes, size_t alignment, int protection) {
   const uintptr_t guess = alignment > granularity() ? guess_place(bytes, alignment) : 0;
   void* p = map(reinterpret_cast<void*>(guess), bytes, protection);
-  if (p == nullptr) return nullptr;
+  if (p == nullptr) {
+    if (guess != 0) __atomic_store_n(&last_place, kNoGuess, __ATOMIC_RELAXED);
+    return nullptr;
+  }
   if ((reinterpret_cast<uintptr_t>(p) & (alignment - 1)) == 0) {
     if (guess != 0) __atomic_store_n(&last_place, reinterpret_cast<uintptr_t>(p), __ATOMIC_RELAXED);
     return p;

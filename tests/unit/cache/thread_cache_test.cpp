@@ -210,6 +210,69 @@ TEST_F(ThreadCacheTest, AClassThatFellIdleIsEmptiedByTheTrafficOfOthers) {
   });
 }
 
+// Misses and overflows of `pairs` blocks, each freed before the next.
+uint64_t slow_in_pairs(unsigned c, int pairs) {
+  const uint64_t before = current_cache->refills() + current_cache->flushes();
+  for (int i = 0; i < pairs; ++i) release(allocate(c));
+  return current_cache->refills() + current_cache->flushes() - before;
+}
+
+// Fills magazines until the thread may hold no more; returns the classes.
+std::vector<unsigned> use_up_the_room() {
+  std::vector<unsigned> classes;
+  for (unsigned c = class_for(512); classes.size() < 6; ++c) classes.push_back(c);
+  for (int round = 0; round < 4; ++round) {
+    for (const unsigned c : classes) {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 600; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+    }
+  }
+  return classes;
+}
+
+TEST_F(ThreadCacheTest, AClassThatComesLateGetsItsPlaceFromTheLargestMagazine) {
+  in_thread([] {
+    use_up_the_room();
+    const unsigned late = class_for(4096);
+    EXPECT_LE(slow_in_pairs(late, 1000), 2u) << "its first slots must be had at once";
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + 4096 * 2);
+  });
+}
+
+TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
+  in_thread([] {
+    use_up_the_room();
+    // Another size's batches, long enough for collections: in the end they fit its magazine.
+    const unsigned c = class_for(640);
+    std::vector<void*> blocks;
+    uint64_t slow = 1;
+    for (int round = 0; round < 3000 && slow != 0; ++round) {
+      slow = current_cache->refills() + current_cache->flushes();
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+      blocks.clear();
+      slow = current_cache->refills() + current_cache->flushes() - slow;
+    }
+    EXPECT_EQ(slow, 0u);
+  });
+}
+
+TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
+  in_thread([] {
+    release(allocate(30));
+    std::vector<void*> blocks;
+    const uint64_t before = default_small_heap.stats(30).taken;
+    for (int round = 0; round < 500; ++round) {  // some dozen collections
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(class_for(16384)));
+      for (void* block : blocks) release(block);
+      blocks.clear();
+      release(allocate(30));
+    }
+    EXPECT_LE(default_small_heap.stats(30).taken - before, 8u) << "pairs need no second block";
+  });
+}
+
 TEST_F(ThreadCacheTest, TheRegistryCountsWhatCachesHold) {
   in_thread([] {
     for (const unsigned c : {1u, 30u}) {
@@ -328,6 +391,7 @@ TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
     }
     for (void* block : blocks) release(block);
     EXPECT_TRUE(current_cache->is_valid());
+    cache_registry.flush_current();  // a collection may have taken an idle class's slots for another
     for (unsigned c = 3; c < kSizeClassCount; ++c) EXPECT_EQ(slots_out(c), 0u);
     release(one);
     fake::clear_failures();
