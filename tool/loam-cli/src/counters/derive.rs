@@ -6,6 +6,7 @@
 mod heap;
 mod process;
 
+use super::directory::Field;
 use super::list::LIST;
 use super::raw::{Raw, Row};
 use super::snapshot::{HeapFigures, LockFigures, Snapshot};
@@ -71,17 +72,30 @@ fn times(count: Option<u64>, size: u64) -> Option<u64> {
     (size > 0).then_some(count?.saturating_mul(size))
 }
 
-/// Blocks that a magazine holds.
-fn held(row: &Row<'_>, slot_bytes: u64, limit: u64) -> u64 {
-    let (Some(head), Some(base)) = (row.get("head"), row.get("base")) else {
-        return 0;
-    };
-    let blocks = head.saturating_sub(base) / slot_bytes.max(1);
-    // While a magazine is replaced its two ends may belong to different ones.
-    if head == 0 || blocks > limit {
-        0
-    } else {
-        blocks
+/// Magazines of a table, with the fields that tell what they hold.
+struct Magazines<'a> {
+    raw: &'a Raw,
+    table: &'static str,
+    slot_bytes: u64,
+    limit: u64,
+}
+
+impl<'a> Magazines<'a> {
+    /// Each with the blocks that it holds.
+    fn held(&self) -> impl Iterator<Item = (Row<'a>, u64)> + use<'a> {
+        let field = |name| self.raw.field(self.table, name);
+        let ends = field("head").zip(field("base"));
+        let (slot_bytes, limit) = (self.slot_bytes.max(1), self.limit);
+        let rows = self.raw.rows(self.table).into_iter().flatten();
+        rows.map(move |row| {
+            let ends = ends.and_then(|(head, base)| row.value(head, 0).zip(row.value(base, 0)));
+            let blocks = match ends {
+                // While a magazine is replaced its two ends may belong to different ones.
+                None | Some((0, _)) => 0,
+                Some((head, base)) => head.saturating_sub(base) / slot_bytes,
+            };
+            (row, if blocks > limit { 0 } else { blocks })
+        })
     }
 }
 
@@ -101,12 +115,16 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
             continue;
         };
         let is_bin = table.name == "bin" || table.name == "private_bin";
+        let field = |name| raw.field(&table.name, name);
+        let (taken, waited) = (field("lock_acquisitions"), field("lock_contentions"));
+        let refused = field("lock_refusals");
         for row in rows {
             // Record 0 of the bins belongs to no class.
             if is_bin && row.record.number == 0 {
                 continue;
             }
-            let Some(taken) = row.get("lock_acquisitions") else {
+            let value = |field: Option<&Field>| row.value(field?, 0);
+            let Some(taken) = value(taken) else {
                 continue;
             };
             let class = classes.get(row.record.number as usize);
@@ -125,8 +143,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 name,
                 heap,
                 taken,
-                waited: row.get("lock_contentions").unwrap_or(0),
-                refused: row.get("lock_refusals").unwrap_or(0),
+                waited: value(waited).unwrap_or(0),
+                refused: value(refused).unwrap_or(0),
             });
         }
     }

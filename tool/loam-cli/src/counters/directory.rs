@@ -108,7 +108,7 @@ pub struct Table {
     pub link: Option<u64>,
     /// Where the lock word is.
     pub lock: Option<u64>,
-    /// Its fields.
+    /// Its fields, by name.
     pub fields: Vec<Field>,
     /// The bytes of a record that are fields, links or lock words: beginnings and ends, in order.
     pub ranges: Vec<(u64, u64)>,
@@ -121,11 +121,16 @@ pub struct Table {
 impl Table {
     /// The field of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.iter().find(|field| field.name == name)
+        let place = self
+            .fields
+            .binary_search_by(|field| field.name.as_str().cmp(name));
+        place.ok().map(|place| &self.fields[place])
     }
 
     /// Finds the bytes that matter; false if they are too many.
     fn measure(&mut self) -> bool {
+        self.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        self.fields.dedup_by(|next, kept| next.name == kept.name);
         let of_fields = self.fields.iter().map(|field| (field.offset, field.end()));
         let lock = self.lock.map(|offset| (offset, offset + 4));
         let next = matches!(self.kind, Kind::List | Kind::Chain)
@@ -162,6 +167,11 @@ pub struct Directory {
 impl Directory {
     /// Reads the block at the address.
     pub fn read(memory: &impl Memory, address: u64) -> Result<Directory, DirectoryError> {
+        Directory::decode(&Directory::block(memory, address)?)
+    }
+
+    /// The bytes of the block at the address, if there is one that this reader may know.
+    pub fn block(memory: &impl Memory, address: u64) -> Result<Vec<u8>, DirectoryError> {
         let head = memory.bytes(address, HEADER)?;
         if head.get(..8) != Some(MAGIC) || u64_at(&head, 40) != Some(address) {
             return Err(DirectoryError::NotThere);
@@ -179,7 +189,13 @@ impl Directory {
         if total > LARGEST_BLOCK || total < HEADER as u64 {
             return Err(DirectoryError::Damaged("its size makes no sense"));
         }
-        let block = memory.bytes(address, total as usize)?;
+        Ok(memory.bytes(address, total as usize)?)
+    }
+
+    /// What a block says.
+    pub fn decode(block: &[u8]) -> Result<Directory, DirectoryError> {
+        let number = |offset| u32_at(block, offset).unwrap_or(0);
+        let library = text(block.get(48..80).unwrap_or_default());
         let shape = Shape {
             header: number(12) as usize,
             table_size: number(20) as usize,
@@ -187,7 +203,7 @@ impl Directory {
             field_size: number(28) as usize,
             fields: number(32),
         };
-        shape.decode(&block, version, library)
+        shape.decode(block, number(8), library)
     }
 
     /// The table of that name.

@@ -1,24 +1,28 @@
 //! The heap's counters, read from another process. `formats/counters.md` is the contract.
 //!
 //! ```text
-//! locate (where is the directory?) -> directory (which tables?) -> raw (their records) -> derive
+//! locate (where is the directory?) -> directory (which tables?) -> reader (their records, as copies)
+//!     -> raw (what was read) -> derive
 //! ```
 //!
 //! A process is a stranger: what its memory says decides figures and never control flow without a
 //! bound.
 
 pub mod bytes;
+mod copies;
 mod derive;
 pub mod directory;
 pub mod image;
 pub mod list;
 pub mod locate;
 mod raw;
+mod reader;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
@@ -29,7 +33,6 @@ use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 use directory::{Directory, DirectoryError};
 use image::ImageError;
 use locate::Effort;
-use raw::Raw;
 
 pub use snapshot::Snapshot;
 
@@ -136,13 +139,13 @@ pub fn read_memory(
     address: u64,
     passes: Passes,
 ) -> Result<Snapshot, CountersError> {
-    let directory = Directory::read(memory, address)?;
-    let mut raw = Raw::read(memory, &directory)?;
+    let directory = Arc::new(Directory::read(memory, address)?);
+    let mut raw = reader::read(memory, &directory)?;
     if passes == Passes::One {
         return Ok(derive::snapshot(&raw, false));
     }
     for _ in 0..2 {
-        let again = Raw::read(memory, &directory)?;
+        let again = reader::read(memory, &directory)?;
         let is_same = again.is_same(&raw);
         raw = again;
         if is_same {
@@ -150,4 +153,39 @@ pub fn read_memory(
         }
     }
     Ok(derive::snapshot(&raw, false))
+}
+
+/// Reads the same process again and again, for little: what did not change is not read, and what is
+/// dear is read only as often as it is worth (`observe::budget`).
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The directory, and the bytes that said so: by `exec` a process becomes another.
+    directory: Option<(Vec<u8>, Arc<Directory>)>,
+    kept: reader::Kept,
+}
+
+impl Watch {
+    /// One look at the counters whose directory is at the address.
+    pub fn look(&mut self, memory: &impl Memory, address: u64) -> Result<Snapshot, CountersError> {
+        let block = Directory::block(memory, address)?;
+        let directory = match &self.directory {
+            Some((known, directory)) if *known == block => Arc::clone(directory),
+            _ => {
+                let directory = Arc::new(Directory::decode(&block)?);
+                self.directory = Some((block, Arc::clone(&directory)));
+                directory
+            }
+        };
+        let raw = reader::read_again(memory, &directory, &mut self.kept)?;
+        let mut snapshot = derive::snapshot(&raw, false);
+        snapshot.age = self.kept.age();
+        if let Some(age) = snapshot.age {
+            snapshot.notes.push(format!(
+                "free runs and records were read {:.1} s ago: in so large a heap that costs much, and is \
+                 done more rarely",
+                age.as_secs_f64()
+            ));
+        }
+        Ok(snapshot)
+    }
 }

@@ -1,8 +1,10 @@
 //! What the counters of one process said at one moment.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -24,26 +26,42 @@ impl Value {
     }
 }
 
-/// Figures by the ids of `formats/counters.toml`. One that is not there is not known.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Values(BTreeMap<String, Value>);
+/// Figures by the ids of `formats/counters.toml`, in their order. One that is not there is not known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Values(Vec<(Cow<'static, str>, Value)>);
+
+impl Serialize for Values {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
 
 impl Values {
+    fn put(&mut self, id: Cow<'static, str>, value: Value) {
+        // Most are set in their order.
+        if self.0.last().is_none_or(|(last, _)| *last < id) {
+            return self.0.push((id, value));
+        }
+        match self.0.binary_search_by(|(known, _)| known.cmp(&id)) {
+            Ok(place) => self.0[place].1 = value,
+            Err(place) => self.0.insert(place, (id, value)),
+        }
+    }
+
     /// Sets a whole number.
-    pub fn set(&mut self, id: &str, value: u64) {
-        self.0.insert(id.to_owned(), Value::Whole(value));
+    pub fn set(&mut self, id: impl Into<Cow<'static, str>>, value: u64) {
+        self.put(id.into(), Value::Whole(value));
     }
 
     /// Sets a ratio or a rate, unless it is none.
-    pub fn set_real(&mut self, id: &str, value: f64) {
+    pub fn set_real(&mut self, id: impl Into<Cow<'static, str>>, value: f64) {
         if value.is_finite() {
-            self.0.insert(id.to_owned(), Value::Real(value));
+            self.put(id.into(), Value::Real(value));
         }
     }
 
     /// Sets a whole number if it is known.
-    pub fn set_known(&mut self, id: &str, value: Option<u64>) {
+    pub fn set_known(&mut self, id: impl Into<Cow<'static, str>>, value: Option<u64>) {
         if let Some(value) = value {
             self.set(id, value);
         }
@@ -51,7 +69,8 @@ impl Values {
 
     /// The figure, if it is known.
     pub fn get(&self, id: &str) -> Option<Value> {
-        self.0.get(id).copied()
+        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(id));
+        place.ok().map(|place| self.0[place].1)
     }
 
     /// A whole number, 0 where it is not known.
@@ -70,7 +89,7 @@ impl Values {
 
     /// Every figure that is known.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Value)> {
-        self.0.iter().map(|(id, value)| (id.as_str(), *value))
+        self.0.iter().map(|(id, value)| (&**id, *value))
     }
 }
 
@@ -155,6 +174,9 @@ pub struct Snapshot {
     pub format_version: u32,
     /// Whether every table was read in a moment in which nobody changed it.
     pub consistent: bool,
+    /// How long ago free runs, extents and records were read, if that was not now.
+    #[serde(skip)]
+    pub age: Option<Duration>,
     /// Scope `process`, and the sums of scope `heap`.
     pub process: Values,
     /// The default heap first.

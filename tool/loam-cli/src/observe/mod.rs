@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod allocator;
+pub mod budget;
 pub mod choose;
 pub mod mappings;
 pub mod process;

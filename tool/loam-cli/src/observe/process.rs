@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -220,8 +221,10 @@ fn has_memory(pid: Pid) -> bool {
 /// The fields of `/proc/PID/stat` that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    name: String,
-    state: char,
+    /// What the kernel calls the process, as it says it.
+    pub name: String,
+    /// The state's letter.
+    pub state: char,
     flags: u64,
     /// Page faults that needed no disk, since the start.
     pub minor_faults: u64,
@@ -326,12 +329,13 @@ pub struct Outline {
 impl Outline {
     /// Reads it.
     pub fn read(pid: Pid) -> Result<Outline, ProcessError> {
-        let bytes = fs::read(format!("/proc/{pid}/status"))
-            .map_err(|error| ProcessError::of_io(pid, "the status", &error))?;
-        let fields = Fields::parse(&bytes);
-        let stat = Stat::read(pid)?;
-        let bytes = |key| fields.bytes(key).unwrap_or(0);
-        Ok(Outline {
+        let (_, outline) = Files::open(pid)?.read()?;
+        Ok(outline)
+    }
+
+    fn of(status: &Fields, stat: &Stat) -> Outline {
+        let bytes = |key| status.bytes(key).unwrap_or(0);
+        Outline {
             resident: bytes("VmRSS"),
             anonymous: bytes("RssAnon"),
             files: bytes("RssFile"),
@@ -342,7 +346,47 @@ impl Outline {
             minor_faults: stat.minor_faults,
             major_faults: stat.major_faults,
             cpu_ticks: stat.cpu_ticks,
+        }
+    }
+}
+
+/// The files of a process that change, kept open: for looking at it again and again. They stay those of
+/// this process, whoever is given its number when it has ended.
+#[derive(Debug)]
+pub struct Files {
+    pid: Pid,
+    status: fs::File,
+    stat: fs::File,
+}
+
+impl Files {
+    /// Opens them.
+    pub fn open(pid: Pid) -> Result<Files, ProcessError> {
+        let open = |name, what| {
+            let file = fs::File::open(format!("/proc/{pid}/{name}"));
+            file.map_err(|error| ProcessError::of_io(pid, what, &error))
+        };
+        Ok(Files {
+            pid,
+            status: open("status", "the status")?,
+            stat: open("stat", "the state")?,
         })
+    }
+
+    /// Reads them once more. A process that has ended, or is about to, is an error.
+    pub fn read(&self) -> Result<(Stat, Outline), ProcessError> {
+        // More than either file ever has.
+        let mut buffer = [0; 8192];
+        let mut read = |file: &fs::File, what| {
+            let length = file.read_at(&mut buffer, 0);
+            let length = length.map_err(|error| ProcessError::of_io(self.pid, what, &error))?;
+            Ok(buffer[..length].to_vec())
+        };
+        let status = Fields::parse(&read(&self.status, "the status")?);
+        let stat = Stat::parse(&read(&self.stat, "the state")?);
+        let stat = stat.ok_or(ProcessError::Ended(self.pid))?;
+        let outline = Outline::of(&status, &stat);
+        Ok((stat, outline))
     }
 }
 
@@ -394,6 +438,25 @@ mod tests {
         // Not one snapshot, so a little may differ.
         let sum = outline.anonymous + outline.files + outline.shared;
         assert!(sum.abs_diff(outline.resident) < 4 << 20);
+    }
+
+    #[test]
+    fn files_that_stay_open_say_what_is_new_and_when_the_process_has_ended() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let files = Files::open(child.id() as Pid).unwrap();
+        let (stat, outline) = files.read().unwrap();
+        assert_eq!(outline.threads, stat.threads);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(files.read(), Err(ProcessError::Ended(_))));
+        let me = Files::open(std::process::id() as Pid).unwrap();
+        let (_, before) = me.read().unwrap();
+        let touched = vec![1u8; 32 << 20];
+        let (_, after) = me.read().unwrap();
+        assert!(after.peak_resident >= before.resident + (touched.len() as u64) / 2);
     }
 
     #[test]

@@ -41,19 +41,30 @@ pub trait Memory {
         Ok(buffer)
     }
 
-    /// Reads as many bytes at each of several addresses, one behind the other.
-    fn pieces(&self, addresses: &[u64], length: usize) -> Result<Vec<u8>, ReadError> {
-        let mut buffer = vec![0; addresses.len() * length];
-        if length > 0 {
-            for (address, piece) in addresses.iter().zip(buffer.chunks_exact_mut(length)) {
-                self.read(*address, piece)?;
-            }
+    /// Fills the buffer with pieces, one behind the other: read in their order, and as close together
+    /// in time as can be. Fails with the first piece that can not be read. The buffer is as long as all
+    /// pieces together.
+    fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
+        let mut rest = buffer;
+        for piece in pieces {
+            let (part, behind) = rest.split_at_mut(piece.length);
+            self.read(piece.address, part)?;
+            rest = behind;
         }
-        Ok(buffer)
+        Ok(())
     }
 }
 
-/// Addresses that one call of the system takes (IOV_MAX).
+/// Bytes at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Of the first byte.
+    pub address: u64,
+    /// In bytes.
+    pub length: usize,
+}
+
+/// Pieces that one call of the system takes (IOV_MAX).
 const MOST_PIECES: usize = 1024;
 
 /// A living process's memory.
@@ -63,47 +74,59 @@ pub struct ProcessMemory(pub Pid);
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let length = buffer.len();
-        self.gather(&[address], length, buffer)
+        self.call(&[Piece { address, length }], buffer)
     }
 
-    fn pieces(&self, addresses: &[u64], length: usize) -> Result<Vec<u8>, ReadError> {
-        let mut buffer = vec![0; addresses.len() * length];
-        if length > 0 {
-            let chunks = buffer.chunks_mut(MOST_PIECES * length);
-            for (some, chunk) in addresses.chunks(MOST_PIECES).zip(chunks) {
-                self.gather(some, length, chunk)?;
-            }
+    fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
+        let mut rest = buffer;
+        for some in pieces.chunks(MOST_PIECES) {
+            let length = some.iter().map(|piece| piece.length).sum();
+            let (part, behind) = rest.split_at_mut(length);
+            self.call(some, part)?;
+            rest = behind;
         }
-        Ok(buffer)
+        Ok(())
     }
 }
 
 impl ProcessMemory {
-    /// One call of the system for all.
-    fn gather(&self, addresses: &[u64], length: usize, buffer: &mut [u8]) -> Result<(), ReadError> {
+    /// One call of the system for all. It copies piece by piece, in their order.
+    fn call(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let wanted = buffer.len();
         if wanted == 0 {
             return Ok(());
         }
-        let unmapped = || ReadError::Unmapped {
-            address: addresses.first().copied().unwrap_or(0),
-            length: wanted,
+        let unmapped = |piece: &Piece| ReadError::Unmapped {
+            address: piece.address,
+            length: piece.length,
         };
-        let piece = |address: &u64| {
-            let base = usize::try_from(*address).ok()?;
-            base.checked_add(length)?;
-            Some(RemoteIoVec { base, len: length })
-        };
-        let remote: Option<Vec<RemoteIoVec>> = addresses.iter().map(piece).collect();
-        let remote = remote.ok_or_else(unmapped)?;
-        let mut local = [IoSliceMut::new(buffer)];
-        match process_vm_readv(unistd::Pid::from_raw(self.0), &mut local, &remote) {
-            Ok(read) if read == wanted => Ok(()),
-            Ok(_) | Err(Errno::EFAULT) => Err(unmapped()),
-            Err(Errno::ESRCH) => Err(ReadError::Ended),
-            Err(Errno::EPERM | Errno::EACCES) => Err(ReadError::Denied(permission_remedy(self.0))),
-            Err(error) => Err(ReadError::Failed(error.desc().to_owned())),
+        let mut remote = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let base = usize::try_from(piece.address).ok();
+            let base = base.filter(|base| base.checked_add(piece.length).is_some());
+            remote.push(RemoteIoVec {
+                base: base.ok_or_else(|| unmapped(piece))?,
+                len: piece.length,
+            });
         }
+        let mut local = [IoSliceMut::new(buffer)];
+        let read = match process_vm_readv(unistd::Pid::from_raw(self.0), &mut local, &remote) {
+            Ok(read) if read == wanted => return Ok(()),
+            Ok(read) => read,
+            Err(Errno::EFAULT) => 0,
+            Err(Errno::ESRCH) => return Err(ReadError::Ended),
+            Err(Errno::EPERM | Errno::EACCES) => {
+                return Err(ReadError::Denied(permission_remedy(self.0)))
+            }
+            Err(error) => return Err(ReadError::Failed(error.desc().to_owned())),
+        };
+        // What came before the first piece that can not be read has come.
+        let mut end = 0;
+        let missing = pieces.iter().find(|piece| {
+            end += piece.length;
+            end > read
+        });
+        Err(missing.map_or(ReadError::Ended, unmapped))
     }
 }
 
@@ -122,6 +145,18 @@ mod tests {
             Err(ReadError::Unmapped { .. })
         ));
         assert_eq!(me.bytes(8, 0), Ok(Vec::new()));
+        let piece = |address: u64, length| Piece { address, length };
+        let start = text.as_ptr() as u64;
+        let mut found = [0; 9];
+        me.gather(&[piece(start + 5, 5), piece(start, 4)], &mut found)
+            .unwrap();
+        assert_eq!(&found, b"bytessome");
+        let missing = me.gather(&[piece(start, 4), piece(8, 5)], &mut found);
+        let unmapped = ReadError::Unmapped {
+            address: 8,
+            length: 5,
+        };
+        assert_eq!(missing, Err(unmapped));
     }
 
     #[test]

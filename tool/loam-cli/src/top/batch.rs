@@ -27,6 +27,15 @@ pub fn page(state: &State, now: std::time::SystemTime) -> String {
         text += sheet.line(&row.cells, WIDTH).trim_end();
         text.push('\n');
     }
+    for sample in state.processes() {
+        // What is torn, missing, or not of this moment.
+        for note in sample
+            .snapshot()
+            .map_or(&[][..], |snapshot| &snapshot.notes)
+        {
+            let _ = writeln!(text, "{:>7} {note}", sample.identity.key.pid);
+        }
+    }
     text.push('\n');
     text
 }

@@ -16,10 +16,10 @@ use crate::watch::sampler::{Sample, Tick};
 
 const MIB: u64 = 1 << 20;
 
-fn values(figures: &[(&str, u64)]) -> Values {
+fn values(figures: &[(&'static str, u64)]) -> Values {
     let mut values = Values::default();
     for (id, value) in figures {
-        values.set(id, *value);
+        values.set(*id, *value);
     }
     values
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::super::directory::Field;
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
-use super::{held, sum, times, Constants};
+use super::{sum, times, Constants, Magazines};
 
 /// A size class of the library.
 #[derive(Debug, Clone, Copy)]
@@ -30,12 +31,18 @@ fn classes(raw: &Raw) -> Vec<Class> {
 /// What all threads hold of each class. The place behind the last class is that of blocks in mixed spans.
 fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
-    for row in raw.rows("magazine").into_iter().flatten() {
+    let magazines = Magazines {
+        raw,
+        table: "magazine",
+        slot_bytes: 8,
+        limit: constants.magazine_limit,
+    };
+    for (row, blocks) in magazines.held() {
         let class = row.record.number as usize;
         if class >= sums.len() {
             sums.resize(class + 1, 0);
         }
-        sums[class] = sums[class].saturating_add(held(&row, 8, constants.magazine_limit));
+        sums[class] = sums[class].saturating_add(blocks);
     }
     sums
 }
@@ -129,15 +136,21 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
         .map(|caches| caches.map(|row| row.record.parent).collect())
         .unwrap_or_default();
     let mut cached: HashMap<(usize, usize), u64> = HashMap::new();
-    for row in raw.rows("private_magazine").into_iter().flatten() {
+    let magazines = Magazines {
+        raw,
+        table: "private_magazine",
+        slot_bytes: constants.private_slot,
+        limit: constants.magazine_limit,
+    };
+    for (row, blocks) in magazines.held() {
         if let Some(owner) = owners.get(row.record.parent) {
-            let blocks = held(&row, constants.private_slot, constants.magazine_limit);
             let sum = cached
                 .entry((*owner, row.record.number as usize))
                 .or_default();
             *sum = sum.saturating_add(blocks);
         }
     }
+    let classes = classes(raw);
     rows.enumerate()
         .map(|(place, row)| {
             let own: Vec<Row<'_>> = bins
@@ -156,7 +169,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
             heap.values.set_known("unbacked_bytes", unbacked);
             let starters = row.get("starters").unwrap_or(0);
             let blocks_in_starters = own.iter().fold(0u64, |sum, bin| {
-                let class = classes(raw)
+                let class = classes
                     .get(bin.record.number as usize)
                     .map_or(0, |class| class.bytes);
                 sum.saturating_add(bin.get("in_starters").unwrap_or(0).saturating_mul(class))
@@ -240,12 +253,14 @@ fn locks(raw: &Raw, tables: &[&str], parent: Option<usize>, values: &mut Values)
     ] {
         let mut found = None;
         for table in tables {
+            let field = raw.field(table, field);
             for row in raw.rows(table).into_iter().flatten() {
                 let is_own = match parent {
                     None => true,
                     Some(place) => row.record.number == place as u64,
                 };
-                if let (true, Some(count)) = (is_own, row.get(field)) {
+                let count = field.and_then(|field| row.value(field, 0));
+                if let (true, Some(count)) = (is_own, count) {
                     found = Some(found.unwrap_or(0u64).saturating_add(count));
                 }
             }
@@ -265,6 +280,10 @@ fn of_bins(
     let classes = classes(raw);
     let mut figures: Vec<ClassFigures> = Vec::new();
     let mut sums = Sums::default();
+    let Some(fields) = bins.first().map(BinFields::of) else {
+        return HeapFigures::default();
+    };
+    let in_mixed = mixed.and_then(|mixed| Some((mixed, mixed.field("blocks")?)));
     for bin in bins {
         let number = bin.record.number as usize;
         let Some(class) = classes
@@ -274,24 +293,19 @@ fn of_bins(
             continue;
         };
         // Beside its own spans a class has blocks in mixed spans, or in a private heap's first pages.
-        let elsewhere = match mixed {
-            Some(mixed) => mixed.at("blocks", number as u64),
-            None => bin.get("in_starters"),
+        let elsewhere = match in_mixed {
+            Some((mixed, blocks)) => mixed.value(blocks, number as u64),
+            None => fields.in_starters.and_then(|field| bin.value(field, 0)),
         };
         let in_mixed = elsewhere.unwrap_or(0);
-        let found = of_bin(constants, class, bin, held(number), in_mixed);
-        sums.add(class, &found, bin);
-        let is_used = ["class_spans", "class_refilled_blocks", "class_live_blocks"]
-            .iter()
-            .any(|id| found.values.whole(id) > 0);
-        if is_used {
-            figures.push(found);
+        let found = BinNumbers::of(constants, class, bin, &fields, held(number), in_mixed);
+        sums.add(class, &found);
+        if found.is_used() {
+            figures.push(found.figures(class, bin, &fields));
         }
     }
     let mut values = Values::default();
-    if !bins.is_empty() {
-        sums.write(constants, mixed, &mut values);
-    }
+    sums.write(constants, mixed, &mut values);
     HeapFigures {
         number: 0,
         name: String::new(),
@@ -300,49 +314,123 @@ fn of_bins(
     }
 }
 
-fn of_bin(
-    constants: &Constants,
-    class: &Class,
-    bin: &Row<'_>,
-    held: u64,
-    in_mixed: u64,
-) -> ClassFigures {
-    let get = |field| bin.get(field).unwrap_or(0);
-    let spans = get("spans");
-    let free = get("free_slots");
-    let in_spans = spans.saturating_mul(class.slots).saturating_sub(free);
-    let out = in_spans.saturating_add(in_mixed);
-    let cached = held.saturating_add(get("queued")).min(out);
-    let live = out - cached;
-    let mut values = Values::default();
-    values.set("class_bytes", class.bytes);
-    values.set("class_spans", spans);
-    values.set("class_live_blocks", live);
-    values.set("class_cached_blocks", cached);
-    values.set("class_free_blocks", free);
-    values.set_known("class_queued_blocks", bin.get("queued"));
-    let span = class.pages.saturating_mul(constants.page);
-    let tail = span.saturating_sub(class.slots.saturating_mul(class.bytes));
-    values.set("class_tail_bytes", spans.saturating_mul(tail));
-    values.set_known(
-        "class_unbacked_bytes",
-        times(bin.get("unbacked_pages"), constants.page),
-    );
-    values.set_known("class_refilled_blocks", bin.get("taken"));
-    values.set_known("class_returned_blocks", bin.get("given"));
-    values.set_known("class_remote_blocks", bin.get("remote_blocks"));
-    values.set_known("class_lock_acquisitions", bin.get("lock_acquisitions"));
-    values.set_known("class_lock_contentions", bin.get("lock_contentions"));
-    values.set_known("class_lock_refusals", bin.get("lock_refusals"));
-    let mut occupancy = bin.all("occupancy");
-    let partly = occupancy.iter().copied().fold(0, u64::saturating_add);
-    let full = spans.saturating_sub(partly);
-    values.set("class_full_spans", full);
-    occupancy.push(full);
-    ClassFigures {
-        block_bytes: class.bytes,
-        values,
-        occupancy,
+/// The fields of bins, looked up once for all of them.
+struct BinFields<'a> {
+    spans: Option<&'a Field>,
+    free_slots: Option<&'a Field>,
+    queued: Option<&'a Field>,
+    unbacked_pages: Option<&'a Field>,
+    taken: Option<&'a Field>,
+    given: Option<&'a Field>,
+    remote_batches: Option<&'a Field>,
+    remote_blocks: Option<&'a Field>,
+    in_starters: Option<&'a Field>,
+    lock_acquisitions: Option<&'a Field>,
+    lock_contentions: Option<&'a Field>,
+    lock_refusals: Option<&'a Field>,
+}
+
+impl<'a> BinFields<'a> {
+    fn of(row: &Row<'a>) -> BinFields<'a> {
+        let field = |name| row.field(name);
+        BinFields {
+            spans: field("spans"),
+            free_slots: field("free_slots"),
+            queued: field("queued"),
+            unbacked_pages: field("unbacked_pages"),
+            taken: field("taken"),
+            given: field("given"),
+            remote_batches: field("remote_batches"),
+            remote_blocks: field("remote_blocks"),
+            in_starters: field("in_starters"),
+            lock_acquisitions: field("lock_acquisitions"),
+            lock_contentions: field("lock_contentions"),
+            lock_refusals: field("lock_refusals"),
+        }
+    }
+}
+
+/// What a bin says of its class.
+struct BinNumbers {
+    spans: u64,
+    free: u64,
+    cached: u64,
+    live: u64,
+    tail: u64,
+    queued: Option<u64>,
+    unbacked: Option<u64>,
+    taken: Option<u64>,
+    given: Option<u64>,
+    remote_batches: Option<u64>,
+    remote_blocks: Option<u64>,
+}
+
+impl BinNumbers {
+    fn of(
+        constants: &Constants,
+        class: &Class,
+        bin: &Row<'_>,
+        fields: &BinFields<'_>,
+        held: u64,
+        in_mixed: u64,
+    ) -> BinNumbers {
+        let value = |field: Option<&Field>| bin.value(field?, 0);
+        let spans = value(fields.spans).unwrap_or(0);
+        let free = value(fields.free_slots).unwrap_or(0);
+        let queued = value(fields.queued);
+        let in_spans = spans.saturating_mul(class.slots).saturating_sub(free);
+        let out = in_spans.saturating_add(in_mixed);
+        let cached = held.saturating_add(queued.unwrap_or(0)).min(out);
+        let span = class.pages.saturating_mul(constants.page);
+        let tail = span.saturating_sub(class.slots.saturating_mul(class.bytes));
+        BinNumbers {
+            spans,
+            free,
+            cached,
+            live: out - cached,
+            tail: spans.saturating_mul(tail),
+            queued,
+            unbacked: times(value(fields.unbacked_pages), constants.page),
+            taken: value(fields.taken),
+            given: value(fields.given),
+            remote_batches: value(fields.remote_batches),
+            remote_blocks: value(fields.remote_blocks),
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.spans > 0 || self.taken.unwrap_or(0) > 0 || self.live > 0
+    }
+
+    /// As counters of scope `class`.
+    fn figures(&self, class: &Class, bin: &Row<'_>, fields: &BinFields<'_>) -> ClassFigures {
+        let value = |field: Option<&Field>| bin.value(field?, 0);
+        let mut occupancy = bin.all("occupancy");
+        let partly = occupancy.iter().copied().fold(0, u64::saturating_add);
+        let full = self.spans.saturating_sub(partly);
+        occupancy.push(full);
+        // In the order of their names, which is that of the figures.
+        let mut values = Values::default();
+        values.set("class_bytes", class.bytes);
+        values.set("class_cached_blocks", self.cached);
+        values.set("class_free_blocks", self.free);
+        values.set("class_full_spans", full);
+        values.set("class_live_blocks", self.live);
+        values.set_known("class_lock_acquisitions", value(fields.lock_acquisitions));
+        values.set_known("class_lock_contentions", value(fields.lock_contentions));
+        values.set_known("class_lock_refusals", value(fields.lock_refusals));
+        values.set_known("class_queued_blocks", self.queued);
+        values.set_known("class_refilled_blocks", self.taken);
+        values.set_known("class_remote_blocks", self.remote_blocks);
+        values.set_known("class_returned_blocks", self.given);
+        values.set("class_spans", self.spans);
+        values.set("class_tail_bytes", self.tail);
+        values.set_known("class_unbacked_bytes", self.unbacked);
+        ClassFigures {
+            block_bytes: class.bytes,
+            values,
+            occupancy,
+        }
     }
 }
 
@@ -366,28 +454,24 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, class: &Class, figures: &ClassFigures, bin: &Row<'_>) {
-        let whole = |id| figures.values.whole(id);
+    fn add(&mut self, class: &Class, bin: &BinNumbers) {
         let grow = |sum: &mut u64, by: u64| *sum = sum.saturating_add(by);
         let bytes = |blocks: u64| blocks.saturating_mul(class.bytes);
-        grow(&mut self.live_blocks, whole("class_live_blocks"));
-        grow(&mut self.live_bytes, bytes(whole("class_live_blocks")));
-        grow(&mut self.cached_blocks, whole("class_cached_blocks"));
-        grow(&mut self.cached_bytes, bytes(whole("class_cached_blocks")));
-        self.deepest = self.deepest.max(whole("class_cached_blocks"));
-        grow(&mut self.spans, whole("class_spans"));
-        grow(&mut self.free_blocks, whole("class_free_blocks"));
-        grow(&mut self.free_bytes, bytes(whole("class_free_blocks")));
-        grow(&mut self.tail_bytes, whole("class_tail_bytes"));
-        grow(&mut self.unbacked_bytes, whole("class_unbacked_bytes"));
-        grow(&mut self.refilled, whole("class_refilled_blocks"));
-        grow(&mut self.returned, whole("class_returned_blocks"));
-        grow(
-            &mut self.remote_batches,
-            bin.get("remote_batches").unwrap_or(0),
-        );
-        grow(&mut self.remote_blocks, whole("class_remote_blocks"));
-        grow(&mut self.queued, whole("class_queued_blocks"));
+        grow(&mut self.live_blocks, bin.live);
+        grow(&mut self.live_bytes, bytes(bin.live));
+        grow(&mut self.cached_blocks, bin.cached);
+        grow(&mut self.cached_bytes, bytes(bin.cached));
+        self.deepest = self.deepest.max(bin.cached);
+        grow(&mut self.spans, bin.spans);
+        grow(&mut self.free_blocks, bin.free);
+        grow(&mut self.free_bytes, bytes(bin.free));
+        grow(&mut self.tail_bytes, bin.tail);
+        grow(&mut self.unbacked_bytes, bin.unbacked.unwrap_or(0));
+        grow(&mut self.refilled, bin.taken.unwrap_or(0));
+        grow(&mut self.returned, bin.given.unwrap_or(0));
+        grow(&mut self.remote_batches, bin.remote_batches.unwrap_or(0));
+        grow(&mut self.remote_blocks, bin.remote_blocks.unwrap_or(0));
+        grow(&mut self.queued, bin.queued.unwrap_or(0));
     }
 
     fn write(mut self, constants: &Constants, mixed: Option<Row<'_>>, values: &mut Values) {

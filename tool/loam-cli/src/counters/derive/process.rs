@@ -1,5 +1,6 @@
 //! Counters of scope `process`, distributions, and where the heap lies.
 
+use super::super::directory::Field;
 use super::super::list::{Scope, LIST};
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
@@ -202,13 +203,19 @@ impl Lengths {
 impl Runs {
     fn of(raw: &Raw) -> Option<Runs> {
         let mut runs = Runs::default();
+        // Looked up once: a large heap has very many of these records, most of them full.
+        let field = |name| raw.field("block", name);
+        let (free, backed, count) = (field("free"), field("backed"), field("free_pages"));
         for row in raw.rows("block")? {
-            if row.get("free_pages") == Some(0) {
-                continue; // most blocks of a large heap
+            let value = |field: Option<&Field>, index| row.value(field?, index);
+            if value(count, 0) == Some(0) {
+                continue;
             }
-            let (free, backed) = (row.all("free"), row.all("backed"));
+            let words =
+                |field| -> Vec<u64> { (0..8).map_while(|index| value(field, index)).collect() };
+            let (free, backed) = (words(free), words(backed));
             let both = |pick: fn(u64, u64) -> u64| -> Vec<u64> {
-                let words = free.iter().zip(&backed).take(8);
+                let words = free.iter().zip(&backed);
                 words.map(|(free, backed)| pick(*free, *backed)).collect()
             };
             runs.backed.add_bits(&both(|free, backed| free & backed));
@@ -292,7 +299,7 @@ fn sampling(raw: &Raw, snapshot: &mut Snapshot) {
             } else {
                 small
             };
-            values.set_known(&format!("{what}_{band}"), count);
+            values.set_known(format!("{what}_{band}"), count);
             all.push(count);
         }
         values.set_known(what, sum(all));
@@ -367,10 +374,14 @@ fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
         "extent",
         "block",
     ] {
+        // Neighbours lie in one mapping.
         let rows = raw.rows(table).into_iter().flatten();
-        snapshot
-            .record_addresses
-            .extend(rows.map(|row| row.address()));
+        let mut page = None;
+        let addresses = rows.map(|row| row.address()).filter(|address| {
+            let own = address / constants.page.max(1);
+            page.replace(own) != Some(own)
+        });
+        snapshot.record_addresses.extend(addresses);
     }
     let first = raw.rows("huge_block").and_then(|mut rows| rows.next());
     snapshot

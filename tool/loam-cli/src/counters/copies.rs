@@ -1,0 +1,476 @@
+//! Copies of records, taken from a process that runs on.
+//!
+//! ```text
+//!  plan     where the records lie            runs of records, side by side or far apart
+//!  pieces   what of them is read             one piece a run where it has no great gaps
+//!  settle   when a copy is taken as it is    lock free, and nobody was there meanwhile
+//! ```
+//!
+//! A call of the system copies pieces in their order within a microsecond or two, so what shows that a
+//! copy is of one moment is read in the same call: the record a second time, or, for records that stand
+//! under another one's lock, that lock before and behind. Only what did not settle is read again.
+//!
+//! Why that suffices: the lock word is not 0 while somebody writes, and the number of acquisitions has
+//! grown before he writes. Two equal copies of a record, one taken whole before the other, hold every
+//! word as it was between them. For a *bracket* the lock's words are read twice before the records and
+//! once behind: the lock was free between the first two, and nobody took it until the third.
+
+use std::time::{Duration, Instant};
+
+use super::bytes::u32_at;
+use super::directory::Table;
+use crate::observe::remote::{Memory, Piece, ReadError};
+
+/// Where a record lies, and where its bytes are among the copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Where it lies.
+    pub address: u64,
+    /// The place among its parent's records.
+    pub parent: usize,
+    /// Its number in an array, or in the list.
+    pub number: u64,
+    at: usize,
+}
+
+/// Address, parent and number of a record.
+pub type Place = (u64, usize, u64);
+
+impl Record {
+    fn place(&self) -> Place {
+        (self.address, self.parent, self.number)
+    }
+}
+
+/// How hard to try for copies that are of one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Copies of one record, at most.
+    tries: u32,
+    /// Time for a table, at most.
+    time: Duration,
+}
+
+impl Patience {
+    /// For one look that somebody waits for.
+    pub const THOROUGH: Patience = Patience {
+        tries: 64,
+        time: Duration::from_millis(20),
+    };
+    /// For a look among many: the next one comes soon.
+    pub const LIVE: Patience = Patience {
+        tries: 12,
+        time: Duration::from_millis(4),
+    };
+}
+
+/// Tries that follow each other at once. Who holds a lock for longer than these take is waited for,
+/// asleep: for 50 us, then twice as long each time.
+const QUICK_TRIES: u32 = 4;
+const NAP: Duration = Duration::from_micros(50);
+
+/// Counts tries, and naps between them.
+pub struct Trial {
+    patience: Patience,
+    began: Instant,
+    tries: u32,
+}
+
+impl Trial {
+    /// Begins.
+    pub fn new(patience: Patience) -> Trial {
+        Trial {
+            patience,
+            began: Instant::now(),
+            tries: 0,
+        }
+    }
+
+    /// Whether to try (again).
+    pub fn goes_on(&mut self) -> bool {
+        self.tries += 1;
+        if self.tries == 1 {
+            return true;
+        }
+        if self.tries > self.patience.tries || self.began.elapsed() >= self.patience.time {
+            return false;
+        }
+        let nap = self.tries.checked_sub(QUICK_TRIES + 1);
+        if let Some(doublings) = nap {
+            std::thread::sleep(NAP * (1 << doublings.min(4)));
+        }
+        true
+    }
+}
+
+/// Gaps in and between records that are read along rather than around: a piece of its own costs the
+/// kernel about as much as copying 2 KiB. Records that are less dense are read range by range.
+const READ_ALONG: u64 = 512;
+/// Records of a bracket that are read between two looks at the lock: some 12 KiB of blocks' records,
+/// which takes 2 us. What does not settle is tried again in halves.
+const BRACKETED: usize = 64;
+/// A record costs more to keep than its bytes.
+pub const COST_OF_A_RECORD: u64 = 128;
+
+/// Copies of records of one table.
+#[derive(Debug, Clone, Default)]
+pub struct Copies {
+    /// In the order of the table.
+    pub records: Vec<Record>,
+    bytes: Vec<u8>,
+    /// Gaps are copied too.
+    along: bool,
+}
+
+impl Copies {
+    /// Room for records that lie there.
+    pub fn plan(table: &Table, places: &[Place]) -> Copies {
+        let length = table.high - table.low;
+        let read: u64 = table.ranges.iter().map(|(low, high)| high - low).sum();
+        let mut copies = Copies {
+            records: Vec::with_capacity(places.len()),
+            bytes: Vec::new(),
+            along: length - read <= READ_ALONG,
+        };
+        let mut end = 0;
+        let mut before: Option<(u64, usize)> = None;
+        for &(address, parent, number) in places {
+            // Behind the one before: the distance in the process is that among the copies.
+            let step = before.and_then(|(last, at)| {
+                let step = address.checked_sub(last)?;
+                let is_near = step >= length && step - length <= READ_ALONG.min(length + 64);
+                (copies.along && is_near).then_some(at + step as usize)
+            });
+            let at = step.unwrap_or(end);
+            copies.records.push(Record {
+                address,
+                parent,
+                number,
+                at,
+            });
+            before = Some((address, at));
+            end = at + length as usize;
+        }
+        copies.bytes = vec![0; end];
+        copies
+    }
+
+    /// Several as one.
+    pub fn joined(parts: Vec<Copies>) -> Copies {
+        let mut all = Copies {
+            along: parts.iter().all(|part| part.along),
+            ..Copies::default()
+        };
+        for part in parts {
+            let start = all.bytes.len();
+            all.bytes.extend(part.bytes);
+            let moved = part.records.into_iter().map(|record| Record {
+                at: start + record.at,
+                ..record
+            });
+            all.records.extend(moved);
+        }
+        all
+    }
+
+    /// Whether the records lie there.
+    pub fn lie_at(&self, places: &[Place]) -> bool {
+        let own = self.records.iter().map(Record::place);
+        own.eq(places.iter().copied())
+    }
+
+    /// What they cost.
+    pub fn cost(&self) -> u64 {
+        self.bytes.len() as u64 + COST_OF_A_RECORD * self.records.len() as u64
+    }
+
+    /// The bytes of a record, from the first to the last that matters.
+    pub fn bytes(&self, table: &Table, record: &Record) -> &[u8] {
+        let length = (table.high - table.low) as usize;
+        &self.bytes[record.at..record.at + length]
+    }
+
+    /// Whether these show the same as others of the same table. What lies in gaps does not count.
+    pub fn is_same(&self, table: &Table, other: &Copies) -> bool {
+        let is_same = |(one, two): (&Record, &Record)| {
+            one.place() == two.place()
+                && is_equal(table, self.bytes(table, one), other.bytes(table, two))
+        };
+        self.records.len() == other.records.len()
+            && self.records.iter().zip(&other.records).all(is_same)
+    }
+
+    /// Reads all of them once, whoever writes meanwhile.
+    pub fn read(&mut self, table: &Table, memory: &impl Memory) -> Result<(), ReadError> {
+        self.attempt(|copies| {
+            let spots = copies.spots(table, 0, copies.records.len());
+            copies.fill(memory, &spots)
+        })
+    }
+
+    /// Reads records that have a lock each. False if some may be of two moments.
+    pub fn settle(
+        &mut self,
+        table: &Table,
+        lock: u64,
+        memory: &impl Memory,
+        patience: Patience,
+    ) -> Result<bool, ReadError> {
+        self.attempt(|copies| {
+            // All of them twice, and then those that were written meanwhile, each twice in a row.
+            let everything = copies.spots(table, 0, copies.records.len());
+            let mut first = copies.clone();
+            let twice = [everything.as_slice(), everything.as_slice()];
+            let copied = gather(memory, &twice.concat())?;
+            let half = copied.len() / 2;
+            first.take(&everything, &copied[..half]);
+            copies.take(&everything, &copied[half..]);
+            let is_settled = |copies: &Copies, first: &[u8], place: usize| {
+                let last = copies.bytes(table, &copies.records[place]);
+                is_equal(table, first, last) && is_free(table, lock, last)
+            };
+            let is_open = |place: &usize| {
+                let before = first.bytes(table, &first.records[*place]);
+                !is_settled(copies, before, *place)
+            };
+            let mut open: Vec<usize> = (0..copies.records.len()).filter(is_open).collect();
+            let mut trial = Trial::new(patience);
+            while !open.is_empty() && trial.goes_on() {
+                let spots: Vec<Vec<Spot>> = open
+                    .iter()
+                    .map(|place| copies.spots(table, *place, place + 1))
+                    .collect();
+                let twice = spots
+                    .iter()
+                    .flat_map(|own| [own.as_slice(), own.as_slice()]);
+                let copied = gather(memory, &twice.collect::<Vec<_>>().concat())?;
+                let mut rest = copied.as_slice();
+                let mut still = Vec::new();
+                for (place, own) in open.into_iter().zip(&spots) {
+                    let length = length_of(own);
+                    copies.take(own, &rest[..length]);
+                    let before = copies.bytes(table, &copies.records[place]).to_vec();
+                    copies.take(own, &rest[length..2 * length]);
+                    rest = &rest[2 * length..];
+                    if !is_settled(copies, &before, place) {
+                        still.push(place);
+                    }
+                }
+                open = still;
+            }
+            Ok(open.is_empty())
+        })
+    }
+
+    /// Reads records that stand under another one's lock, some at a time, each part between two looks
+    /// at the lock. False if some may be of two moments.
+    pub fn bracket(
+        &mut self,
+        table: &Table,
+        seal: &Seal,
+        memory: &impl Memory,
+        patience: Patience,
+    ) -> Result<bool, ReadError> {
+        self.attempt(|copies| {
+            let mut trial = Trial::new(patience);
+            let count = copies.records.len();
+            let mut open: Vec<(usize, usize)> = (0..count)
+                .step_by(BRACKETED)
+                .map(|first| (first, (first + BRACKETED).min(count)))
+                .collect();
+            while !open.is_empty() && trial.goes_on() {
+                let parts: Vec<Vec<Spot>> = open
+                    .iter()
+                    .map(|(first, behind)| copies.spots(table, *first, *behind))
+                    .collect();
+                let mut all = Vec::new();
+                for part in &parts {
+                    seal.around(&mut all, part);
+                }
+                let copied = gather(memory, &all)?;
+                let mut rest = copied.as_slice();
+                let mut still = Vec::new();
+                for ((first, behind), part) in open.into_iter().zip(&parts) {
+                    let (inner, held) = seal.open(&mut rest, length_of(part));
+                    copies.take(part, inner);
+                    let middle = first + (behind - first).div_ceil(2);
+                    if !held {
+                        still.extend([(first, middle), (middle, behind)]);
+                    }
+                }
+                still.retain(|(first, behind)| first < behind);
+                open = still;
+            }
+            Ok(open.is_empty())
+        })
+    }
+
+    /// What lies between ranges may be unreadable, and is not in images: then it is read around.
+    fn attempt<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Copies) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        match read(self) {
+            Err(ReadError::Unmapped { .. }) if self.along => {
+                self.along = false;
+                read(self)
+            }
+            result => result,
+        }
+    }
+
+    /// The pieces of some of the records.
+    pub fn spots(&self, table: &Table, first: usize, behind: usize) -> Vec<Spot> {
+        let length = (table.high - table.low) as usize;
+        let mut spots: Vec<Spot> = Vec::new();
+        for record in &self.records[first..behind] {
+            let start = record.address.wrapping_add(table.low);
+            if !self.along {
+                spots.extend(table.ranges.iter().map(|(low, high)| Spot {
+                    address: record.address.wrapping_add(*low),
+                    length: (high - low) as usize,
+                    at: record.at + (low - table.low) as usize,
+                }));
+                continue;
+            }
+            let end = record.at + length;
+            match spots.last_mut() {
+                // The plan put it behind the one before just as it lies there.
+                Some(last) if start.wrapping_sub(last.address) == (record.at - last.at) as u64 => {
+                    last.length = end - last.at;
+                }
+                _ => spots.push(Spot {
+                    address: start,
+                    length,
+                    at: record.at,
+                }),
+            }
+        }
+        spots
+    }
+
+    fn fill(&mut self, memory: &impl Memory, spots: &[Spot]) -> Result<(), ReadError> {
+        if let [only] = spots {
+            let into = &mut self.bytes[only.at..only.at + only.length];
+            return memory.read(only.address, into);
+        }
+        let copied = gather(memory, spots)?;
+        self.take(spots, &copied);
+        Ok(())
+    }
+
+    /// Puts what was gathered where it belongs.
+    pub fn take(&mut self, spots: &[Spot], copied: &[u8]) {
+        let mut rest = copied;
+        for spot in spots {
+            let (bytes, behind) = rest.split_at(spot.length);
+            self.bytes[spot.at..spot.at + spot.length].copy_from_slice(bytes);
+            rest = behind;
+        }
+    }
+}
+
+/// A piece of memory, and where among the copies it belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot {
+    /// In the process.
+    pub address: u64,
+    /// In bytes.
+    pub length: usize,
+    /// In the copies.
+    pub at: usize,
+}
+
+/// Bytes of pieces together.
+pub fn length_of(spots: &[Spot]) -> usize {
+    spots.iter().map(|spot| spot.length).sum()
+}
+
+/// Reads pieces, all in one call if the system takes so many.
+pub fn gather(memory: &impl Memory, spots: &[Spot]) -> Result<Vec<u8>, ReadError> {
+    let piece = |spot: &Spot| Piece {
+        address: spot.address,
+        length: spot.length,
+    };
+    let pieces: Vec<Piece> = spots.iter().map(piece).collect();
+    let mut buffer = vec![0; length_of(spots)];
+    memory.gather(&pieces, &mut buffer)?;
+    Ok(buffer)
+}
+
+/// The words of a lock that show whether somebody was there.
+#[derive(Debug, Clone)]
+pub struct Seal {
+    spots: Vec<Spot>,
+    length: usize,
+    /// Where the lock word is among these bytes.
+    word: usize,
+}
+
+impl Seal {
+    /// Of the lock of a table's only record, if it has one: the word, and the number of acquisitions;
+    /// of a library that counts none the whole record.
+    pub fn of(table: &Table) -> Option<Seal> {
+        let lock = table.lock?;
+        let counted = table.field("lock_acquisitions");
+        let near = counted.map(|field| {
+            let low = lock.min(field.offset);
+            (low, (lock + 4).max(field.offset + field.width))
+        });
+        let ranges = match near {
+            Some((low, high)) if high - low <= READ_ALONG => vec![(low, high)],
+            _ => table.ranges.clone(),
+        };
+        let mut seal = Seal {
+            spots: Vec::new(),
+            length: 0,
+            word: 0,
+        };
+        for (low, high) in ranges {
+            if (low..high).contains(&lock) {
+                seal.word = seal.length + (lock - low) as usize;
+            }
+            let length = (high - low) as usize;
+            seal.spots.push(Spot {
+                address: table.address.wrapping_add(low),
+                length,
+                at: 0,
+            });
+            seal.length += length;
+        }
+        Some(seal)
+    }
+
+    /// Adds to the pieces to be read some others, and the looks at the lock around them.
+    pub fn around(&self, all: &mut Vec<Spot>, inner: &[Spot]) {
+        all.extend(&self.spots);
+        all.extend(&self.spots);
+        all.extend(inner);
+        all.extend(&self.spots);
+    }
+
+    /// Takes what `around` had read from the front: the bytes inside, and whether nobody was there.
+    pub fn open<'a>(&self, rest: &mut &'a [u8], length: usize) -> (&'a [u8], bool) {
+        let (first, behind) = rest.split_at(self.length);
+        let (second, behind) = behind.split_at(self.length);
+        let (inner, behind) = behind.split_at(length);
+        let (third, behind) = behind.split_at(self.length);
+        *rest = behind;
+        let is_free = u32_at(first, self.word) == Some(0);
+        (inner, is_free && first == second && second == third)
+    }
+}
+
+fn is_free(table: &Table, lock: u64, bytes: &[u8]) -> bool {
+    u32_at(bytes, (lock - table.low) as usize) == Some(0)
+}
+
+fn is_equal(table: &Table, one: &[u8], two: &[u8]) -> bool {
+    table.ranges.iter().all(|(low, high)| {
+        let (from, to) = ((low - table.low) as usize, (high - table.low) as usize);
+        one[from..to] == two[from..to]
+    })
+}
+
+#[cfg(test)]
+mod tests;

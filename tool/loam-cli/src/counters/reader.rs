@@ -1,0 +1,670 @@
+//! Reads every table of a process once. `formats/counters.md` has the rules, "Reading consistently".
+//!
+//! Every loop has an end that the process can not move: tries, time, records and bytes are bounded.
+//! Of a process that is watched, what is dear is not read at every look: see `Kept`.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bytes::{u32_at, u64_at};
+use super::copies::{
+    gather, length_of, Copies, Patience, Place, Seal, Spot, Trial, COST_OF_A_RECORD,
+};
+use super::directory::{Directory, Kind, Table};
+use super::raw::{Raw, Row};
+use crate::observe::budget::Budget;
+use crate::observe::remote::{Memory, ReadError};
+
+/// What is read of one process in one pass, at most. A heap of 1 TiB shows about 130 MiB.
+const MOST_BYTES: u64 = 256 << 20;
+/// Times that a group of tables is looked for anew because it changed its shape meanwhile.
+const SHAPES: u32 = 4;
+/// A group is read again after so long, whatever it costs.
+const OLDEST: Duration = Duration::from_secs(10);
+
+/// What one lock guards: the record with the lock, and the tables under it. A parent stands before its
+/// children, and the last is the long one.
+const GROUPS: [&[&str]; 2] = [
+    &["page_heap", "region", "extent", "block"],
+    &["huge", "huge_block"],
+];
+
+/// What is kept from look to look.
+#[derive(Debug, Default)]
+pub struct Kept {
+    raw: Option<Raw>,
+    /// Of each group: when its tables may be read again.
+    budgets: [Budget; GROUPS.len()],
+}
+
+impl Kept {
+    /// How old the oldest table is, if some table is not of the last look.
+    pub fn age(&self) -> Option<Duration> {
+        self.budgets.iter().filter_map(Budget::age).max()
+    }
+}
+
+/// Reads every table once, as hard as somebody wants it who waits for it.
+pub fn read(memory: &impl Memory, directory: &Arc<Directory>) -> Result<Raw, ReadError> {
+    Reader::new(memory, directory, Patience::THOROUGH).everything(None)
+}
+
+/// Reads every table once, except those that did not change or that are not worth it yet.
+pub fn read_again(
+    memory: &impl Memory,
+    directory: &Arc<Directory>,
+    kept: &mut Kept,
+) -> Result<Raw, ReadError> {
+    if kept
+        .raw
+        .as_ref()
+        .is_some_and(|raw| raw.directory != *directory)
+    {
+        *kept = Kept::default();
+    }
+    let mut reader = Reader::new(memory, directory, Patience::LIVE);
+    reader.before.clone_from(&kept.raw);
+    let raw = reader.everything(Some(kept))?;
+    kept.raw = Some(raw.clone());
+    Ok(raw)
+}
+
+struct Reader<'a, M> {
+    memory: &'a M,
+    directory: &'a Directory,
+    shared: &'a Arc<Directory>,
+    patience: Patience,
+    /// The look before, for guessing where lists lead.
+    before: Option<Raw>,
+    left: Cell<u64>,
+    tables: Vec<Option<Arc<Copies>>>,
+    torn: Vec<String>,
+    lost: Vec<String>,
+}
+
+impl<'a, M: Memory> Reader<'a, M> {
+    fn new(memory: &'a M, directory: &'a Arc<Directory>, patience: Patience) -> Reader<'a, M> {
+        Reader {
+            memory,
+            directory,
+            shared: directory,
+            patience,
+            before: None,
+            left: Cell::new(MOST_BYTES),
+            tables: vec![None; directory.tables.len()],
+            torn: Vec::new(),
+            lost: directory.refused.clone(),
+        }
+    }
+
+    fn everything(mut self, mut kept: Option<&mut Kept>) -> Result<Raw, ReadError> {
+        let mut grouped = HashSet::new();
+        for (number, group) in GROUPS.iter().enumerate() {
+            let find = |name: &&str| self.directory.find(name);
+            let Some(head) = find(&group[0]) else {
+                continue;
+            };
+            let others: Vec<usize> = group[1..].iter().filter_map(find).collect();
+            let is_locked = self.directory.tables[head].lock.is_some();
+            if !is_locked || self.directory.tables[head].kind != Kind::Record {
+                continue;
+            }
+            grouped.insert(head);
+            grouped.extend(&others);
+            self.single(head)?;
+            match kept.as_deref_mut() {
+                None => self.group(head, &others)?,
+                Some(kept) => self.group_again(head, &others, &mut kept.budgets[number])?,
+            }
+        }
+        for place in 0..self.directory.tables.len() {
+            if !grouped.contains(&place) {
+                self.single(place)?;
+            }
+        }
+        Ok(Raw {
+            directory: Arc::clone(self.shared),
+            tables: self.tables,
+            torn: self.torn,
+            lost: self.lost,
+        })
+    }
+
+    /// A group of a process that is watched: that of the look before, if nobody had the lock since, or
+    /// if reading it again would cost too much.
+    fn group_again(
+        &mut self,
+        head: usize,
+        others: &[usize],
+        budget: &mut Budget,
+    ) -> Result<(), ReadError> {
+        let name = |place: usize| &self.directory.tables[place].name;
+        let before = self.before.as_ref().filter(|before| {
+            let is_whole = |place: &usize| {
+                before.tables[*place].is_some() && !before.lost.contains(name(*place))
+            };
+            others.iter().all(is_whole)
+        });
+        if let Some(before) = before {
+            let table = &self.directory.tables[head];
+            let is_unchanged = table.field("lock_acquisitions").is_some()
+                && !self.torn.contains(&table.name)
+                && !before.torn.contains(&table.name)
+                && match (&self.tables[head], &before.tables[head]) {
+                    (Some(now), Some(then)) => now.is_same(table, then),
+                    _ => false,
+                };
+            let is_fresh = is_unchanged && budget.age().is_none();
+            if is_fresh || !budget.is_due(OLDEST) {
+                if before.torn.contains(&table.name) {
+                    self.torn.push(table.name.clone());
+                }
+                for place in others {
+                    self.tables[*place].clone_from(&before.tables[*place]);
+                }
+                if is_fresh {
+                    budget.renew();
+                } else {
+                    budget.skip();
+                }
+                return Ok(());
+            }
+        }
+        let look = budget.begin();
+        let result = self.group(head, others);
+        budget.end(look);
+        result
+    }
+
+    /// Reads tables under the lock of the head's record. What leads from record to record is read at
+    /// one moment together with that record, the long table behind it part by part.
+    fn group(&mut self, head: usize, others: &[usize]) -> Result<(), ReadError> {
+        let table = &self.directory.tables[head];
+        let (Some((&last, between)), Some(seal)) = (others.split_last(), Seal::of(table)) else {
+            return Ok(());
+        };
+        let lost = self.lost.len();
+        let mut shape = Shape::Changed;
+        let mut long = Copies::default();
+        for _ in 0..SHAPES {
+            self.lost.truncate(lost);
+            // Where everything lies, as it seems; and then the same at one moment.
+            for place in between {
+                self.single(*place)?;
+            }
+            let ways = self.ways(others);
+            let planned = self
+                .ways_lead(&ways)
+                .and_then(|seen| Ok((self.plan(last)?, seen)));
+            let seen = match planned {
+                Ok((planned, seen)) => {
+                    long = planned;
+                    seen
+                }
+                Err(error) => return self.survive(last, error).map(drop),
+            };
+            shape = self.together(head, between, &seal, (&ways, &seen))?;
+            if shape == Shape::Same && long.lie_at(&self.places(last)?) {
+                break;
+            }
+            if shape == Shape::Busy {
+                break;
+            }
+            shape = Shape::Changed;
+        }
+        if shape != Shape::Same {
+            self.torn.push(table.name.clone());
+        }
+        let bracketed = self.affords(&long).and_then(|()| {
+            let table = &self.directory.tables[last];
+            long.bracket(table, &seal, self.memory, self.patience)
+        });
+        match bracketed {
+            Ok(is_settled) => {
+                if !is_settled {
+                    self.torn.push(table.name.clone());
+                }
+                self.tables[last] = Some(Arc::new(long));
+            }
+            Err(error) => self.survive(last, error)?,
+        }
+        Ok(())
+    }
+
+    /// The words outside records that lead to the records of tables.
+    fn ways(&self, places: &[usize]) -> Vec<Spot> {
+        let mut ways = Vec::new();
+        let mut add = |address, length| {
+            ways.push(Spot {
+                address,
+                length,
+                at: 0,
+            })
+        };
+        for place in places {
+            let table = &self.directory.tables[*place];
+            if table.kind == Kind::List {
+                add(table.address, 8);
+            }
+            let parents = table.parent.and_then(|parent| self.tables[parent].as_ref());
+            for parent in parents.into_iter().flat_map(|parents| &parents.records) {
+                if table.kind == Kind::Pointed {
+                    add(parent.address.wrapping_add(table.address), 8);
+                    if let Some(link) = table.link {
+                        add(parent.address.wrapping_add(link), 4);
+                    }
+                }
+            }
+        }
+        ways
+    }
+
+    fn ways_lead(&self, ways: &[Spot]) -> Result<Vec<u8>, ReadError> {
+        gather(self.memory, ways)
+    }
+
+    /// Reads once more, at one moment, the head's record, the tables between it and the long one, and
+    /// what led there. They are taken if that is possible and they still lie where they did.
+    fn together(
+        &mut self,
+        head: usize,
+        between: &[usize],
+        seal: &Seal,
+        (ways, seen): (&[Spot], &[u8]),
+    ) -> Result<Shape, ReadError> {
+        let mut places = vec![head];
+        places.extend(between);
+        let mut parts: Vec<(usize, Copies, Vec<Spot>)> = Vec::new();
+        let mut inner = ways.to_vec();
+        for place in places {
+            let Some(copies) = &self.tables[place] else {
+                continue;
+            };
+            let spots = copies.spots(&self.directory.tables[place], 0, copies.records.len());
+            inner.extend(&spots);
+            parts.push((place, Copies::clone(copies), spots));
+        }
+        let mut all = Vec::new();
+        seal.around(&mut all, &inner);
+        let mut trial = Trial::new(self.patience);
+        while trial.goes_on() {
+            let copied = match gather(self.memory, &all) {
+                Err(ReadError::Unmapped { .. }) => return Ok(Shape::Changed),
+                copied => copied?,
+            };
+            let (bytes, is_settled) = seal.open(&mut copied.as_slice(), length_of(&inner));
+            if !is_settled {
+                continue;
+            }
+            let (led, mut rest) = bytes.split_at(seen.len());
+            let mut is_same = led == seen;
+            for (place, copies, spots) in &mut parts {
+                let (own, behind) = rest.split_at(length_of(spots));
+                copies.take(spots, own);
+                rest = behind;
+                is_same &= self.links(*place, copies) == self.links_of(*place);
+            }
+            if !is_same {
+                return Ok(Shape::Changed);
+            }
+            for (place, copies, _) in parts {
+                self.tables[place] = Some(Arc::new(copies));
+            }
+            // Children lie where their parents say.
+            for place in between {
+                let table = &self.directory.tables[*place];
+                let lies_so = table.kind == Kind::List
+                    || match &self.tables[*place] {
+                        Some(copies) => copies.lie_at(&self.places(*place)?),
+                        None => true,
+                    };
+                if !lies_so {
+                    return Ok(Shape::Changed);
+                }
+            }
+            return Ok(Shape::Same);
+        }
+        Ok(Shape::Busy)
+    }
+
+    /// The pointers that chain the records of a list.
+    fn links(&self, place: usize, copies: &Copies) -> Vec<Option<u64>> {
+        let table = &self.directory.tables[place];
+        match (table.kind, table.link) {
+            (Kind::List, Some(link)) => {
+                let rows = copies
+                    .records
+                    .iter()
+                    .map(|record| Row::of(table, copies, record));
+                rows.map(|row| row.raw(link)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn links_of(&self, place: usize) -> Vec<Option<u64>> {
+        self.tables[place]
+            .as_ref()
+            .map_or_else(Vec::new, |copies| self.links(place, copies))
+    }
+
+    fn single(&mut self, place: usize) -> Result<(), ReadError> {
+        let mut tries = 0;
+        loop {
+            match self.copies_of(place) {
+                Ok(copies) => {
+                    self.tables[place] = Some(Arc::new(copies));
+                    return Ok(());
+                }
+                // Just replaced, perhaps: once more, from its parent.
+                Err(ReadError::Unmapped { .. }) if tries < 2 => tries += 1,
+                Err(error) => return self.survive(place, error),
+            }
+            if let Some(parent) = self.directory.tables[place].parent {
+                if let Ok(copies) = self.copies_of(parent) {
+                    self.tables[parent] = Some(Arc::new(copies));
+                }
+            }
+        }
+    }
+
+    /// A table that can not be read is missing; a process that can not be read is an error.
+    fn survive(&mut self, place: usize, error: ReadError) -> Result<(), ReadError> {
+        match error {
+            ReadError::Unmapped { .. } => {
+                self.lost.push(self.directory.tables[place].name.clone());
+                self.tables[place] = None;
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    fn copies_of(&mut self, place: usize) -> Result<Copies, ReadError> {
+        let table = &self.directory.tables[place];
+        match table.kind {
+            Kind::List => {
+                if let Some(guessed) = self.guessed(place)? {
+                    return Ok(guessed);
+                }
+                self.list(table, &[(table.address, 0)])
+            }
+            Kind::Chain => {
+                let parents = table.parent.and_then(|parent| self.tables[parent].clone());
+                let records = parents.iter().flat_map(|parents| &parents.records);
+                let starts = records
+                    .enumerate()
+                    .map(|(index, parent)| (parent.address.wrapping_add(table.address), index));
+                self.list(table, &starts.collect::<Vec<_>>())
+            }
+            _ => {
+                let copies = self.plan(place)?;
+                self.settled(table, copies)
+            }
+        }
+    }
+
+    /// A list whose records are those of the look before, as it is most of the time: in one call.
+    fn guessed(&mut self, place: usize) -> Result<Option<Copies>, ReadError> {
+        let table = &self.directory.tables[place];
+        let before = self
+            .before
+            .as_ref()
+            .and_then(|before| before.tables[place].as_ref());
+        let (Some(before), Some(link), None) = (before, table.link, table.lock) else {
+            return Ok(None);
+        };
+        let mut copies = Copies::clone(before);
+        let mut spots = vec![Spot {
+            address: table.address,
+            length: 8,
+            at: 0,
+        }];
+        spots.extend(copies.spots(table, 0, copies.records.len()));
+        self.affords(&copies)?;
+        let copied = match gather(self.memory, &spots) {
+            Err(ReadError::Unmapped { .. }) => return Ok(None),
+            copied => copied?,
+        };
+        copies.take(&spots[1..], &copied[8..]);
+        let mut next = u64_at(&copied, 0);
+        for record in &copies.records {
+            if next != Some(record.address) {
+                return Ok(None);
+            }
+            next = Row::of(table, &copies, record).raw(link);
+        }
+        Ok((next == Some(0)).then_some(copies))
+    }
+
+    /// The records that hang together by pointers: for each parent, from the pointer at the address.
+    fn list(&mut self, table: &Table, starts: &[(u64, usize)]) -> Result<Copies, ReadError> {
+        let mut found = Vec::new();
+        let Some(link) = table.link else {
+            return Ok(Copies::default());
+        };
+        for (start, parent) in starts {
+            let mut next = self.pointer(*start)?;
+            let mut seen = HashSet::new();
+            while next != 0 && (seen.len() as u64) < table.count && seen.insert(next) {
+                let place = (next, *parent, seen.len() as u64 - 1);
+                let copies = match self.settled(table, self.copies_at(table, &[place])?) {
+                    Ok(copies) => copies,
+                    // The rest of the list can not be found behind a record that can not be read.
+                    Err(ReadError::Unmapped { .. }) => {
+                        self.lost.push(table.name.clone());
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let row = copies
+                    .records
+                    .first()
+                    .map(|record| Row::of(table, &copies, record));
+                next = row.and_then(|row| row.raw(link)).unwrap_or(0);
+                found.push(copies);
+            }
+        }
+        Ok(Copies::joined(found))
+    }
+
+    /// Room for the records of a table, other than of lists.
+    fn plan(&self, place: usize) -> Result<Copies, ReadError> {
+        self.copies_at(&self.directory.tables[place], &self.places(place)?)
+    }
+
+    /// Where they lie: by the directory or by the parent's records.
+    fn places(&self, place: usize) -> Result<Vec<Place>, ReadError> {
+        let table = &self.directory.tables[place];
+        Ok(match table.kind {
+            Kind::Record => vec![(table.address, 0, 0)],
+            Kind::Array => array(table.address, table, table.count, 0),
+            _ => self.inside(table)?,
+        })
+    }
+
+    /// The records inside those of the parent, or behind a pointer of the parent's.
+    fn inside(&self, table: &Table) -> Result<Vec<Place>, ReadError> {
+        let Some((parent, parents)) = table
+            .parent
+            .and_then(|parent| Some((parent, self.tables[parent].as_deref()?)))
+        else {
+            return Ok(Vec::new());
+        };
+        let mut places = Vec::new();
+        for (index, record) in parents.records.iter().enumerate() {
+            let base = record.address.wrapping_add(table.address);
+            match (table.kind, table.name.as_str()) {
+                (Kind::Group, _) => places.extend(self.group_of(table, base, index)?),
+                (Kind::Pointed, _) => {
+                    let bits_at = table.link.map(|link| record.address.wrapping_add(link));
+                    let (first, bits) = (self.pointer(base)?, self.power(bits_at)?);
+                    let count = 1u64.checked_shl(bits).unwrap_or(0).min(table.count);
+                    if first != 0 {
+                        places.extend(array(first, table, self.affordable(table, count), index));
+                    }
+                }
+                // The region's other records are address space that nobody has touched.
+                (_, "extent") => {
+                    let row = Row::of(&self.directory.tables[parent], parents, record);
+                    let count = row.get("extents").unwrap_or(0).min(table.count);
+                    places.extend(array(base, table, self.affordable(table, count), index));
+                }
+                (_, "block") => {
+                    for (first, behind) in self.committed(index) {
+                        let from = first.min(table.count);
+                        let count =
+                            self.affordable(table, behind.min(table.count).saturating_sub(from));
+                        let start = base.wrapping_add(from.wrapping_mul(table.stride));
+                        let some = array(start, table, count, index).into_iter();
+                        places.extend(
+                            some.map(|(address, parent, number)| (address, parent, from + number)),
+                        );
+                    }
+                }
+                _ => places.extend(array(
+                    base,
+                    table,
+                    self.affordable(table, table.count),
+                    index,
+                )),
+            }
+            if places.len() as u64 * COST_OF_A_RECORD > self.left.get() {
+                break;
+            }
+        }
+        Ok(places)
+    }
+
+    /// Records behind an array of pointers that stands in the parent's record.
+    fn group_of(&self, table: &Table, base: u64, parent: usize) -> Result<Vec<Place>, ReadError> {
+        // No heap has more of them.
+        const MOST_POINTERS: u64 = 4096;
+        let each = table.link.unwrap_or(0).clamp(1, MOST_POINTERS);
+        let pointers = table.count.div_ceil(each).min(MOST_POINTERS);
+        let bytes = self.memory.bytes(base, pointers as usize * 8)?;
+        let mut places = Vec::new();
+        for pointer in 0..pointers {
+            let first = u64_at(&bytes, pointer as usize * 8).unwrap_or(0);
+            if first == 0 {
+                continue;
+            }
+            let wanted = each.min(table.count - pointer * each);
+            for (address, parent, number) in array(first, table, wanted, parent) {
+                places.push((address, parent, pointer * each + number));
+            }
+            if places.len() as u64 * COST_OF_A_RECORD > self.left.get() {
+                break;
+            }
+        }
+        Ok(places)
+    }
+
+    /// Block numbers of a region that are committed, by its extents: beginnings and ends, in order.
+    fn committed(&self, region: usize) -> Vec<(u64, u64)> {
+        let extents = self.directory.find("extent");
+        let Some((place, copies)) =
+            extents.and_then(|place| Some((place, self.tables[place].as_deref()?)))
+        else {
+            return Vec::new();
+        };
+        let table = &self.directory.tables[place];
+        let own = copies
+            .records
+            .iter()
+            .filter(|record| record.parent == region);
+        let mut found: Vec<(u64, u64)> = own
+            .filter_map(|record| {
+                let row = Row::of(table, copies, record);
+                let first = row.get("first_block")?;
+                Some((first, first.saturating_add(row.get("committed_blocks")?)))
+            })
+            .collect();
+        found.sort_unstable();
+        // Extents do not overlap; what says so is not read twice.
+        let mut end = 0;
+        for (first, behind) in &mut found {
+            *first = (*first).max(end);
+            *behind = (*behind).max(*first);
+            end = *behind;
+        }
+        found
+    }
+
+    fn affordable(&self, table: &Table, count: u64) -> u64 {
+        count.min(self.left.get() / (table.high - table.low + COST_OF_A_RECORD))
+    }
+
+    /// Room for records; fails if so many can not be paid for.
+    fn copies_at(&self, table: &Table, places: &[Place]) -> Result<Copies, ReadError> {
+        let each = table.high - table.low + COST_OF_A_RECORD;
+        let cost = each.saturating_mul(places.len() as u64);
+        if cost > self.left.get() {
+            return Err(too_much(table.address, cost));
+        }
+        Ok(Copies::plan(table, places))
+    }
+
+    /// Pays for reading them.
+    fn affords(&self, copies: &Copies) -> Result<(), ReadError> {
+        let cost = copies.cost();
+        let left = self.left.get().checked_sub(cost);
+        self.left.set(left.ok_or_else(|| too_much(0, cost))?);
+        Ok(())
+    }
+
+    /// Copies of records, each from one moment if it has a lock and is not changed all the time.
+    fn settled(&mut self, table: &Table, mut copies: Copies) -> Result<Copies, ReadError> {
+        self.affords(&copies)?;
+        match table.lock {
+            None => copies.read(table, self.memory)?,
+            Some(lock) => {
+                if !copies.settle(table, lock, self.memory, self.patience)? {
+                    self.torn.push(table.name.clone());
+                }
+            }
+        }
+        Ok(copies)
+    }
+
+    fn pointer(&self, address: u64) -> Result<u64, ReadError> {
+        let bytes = self.memory.bytes(address, 8)?;
+        Ok(u64_at(&bytes, 0).unwrap_or(0))
+    }
+
+    fn power(&self, address: Option<u64>) -> Result<u32, ReadError> {
+        let Some(address) = address else { return Ok(0) };
+        let bytes = self.memory.bytes(address, 4)?;
+        Ok(u32_at(&bytes, 0).unwrap_or(0))
+    }
+}
+
+/// What a second reading of a group found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// It lies where the first one found it.
+    Same,
+    /// It does not.
+    Changed,
+    /// The lock was never free for so long.
+    Busy,
+}
+
+fn too_much(address: u64, cost: u64) -> ReadError {
+    ReadError::Unmapped {
+        address,
+        length: cost as usize,
+    }
+}
+
+/// Address, parent and number of each record of an array.
+fn array(first: u64, table: &Table, count: u64, parent: usize) -> Vec<Place> {
+    // No table is longer; what claims to be is read so far and no further.
+    const LONGEST: u64 = 1 << 20;
+    let address = |number: u64| first.wrapping_add(number.wrapping_mul(table.stride));
+    (0..count.min(LONGEST))
+        .map(|number| (address(number), parent, number))
+        .collect()
+}
