@@ -11,9 +11,20 @@ use super::list::LIST;
 use super::raw::{Raw, Row};
 use super::snapshot::{HeapFigures, LockFigures, Snapshot};
 
+/// How much to derive, and what need not be derived again.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Without the figures of single classes and locks; sums have them all.
+    pub is_brief: bool,
+    runs: process::KnownRuns,
+}
+
 /// Derives every counter that can be.
-pub fn snapshot(raw: &Raw, is_consistent: bool) -> Snapshot {
-    let constants = Constants::of(raw);
+pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot {
+    let constants = Constants {
+        is_brief: memory.is_brief,
+        ..Constants::of(raw)
+    };
     let privates = heap::private_heaps(raw, &constants);
     let default = heap::default_heap(raw, &constants, &privates);
     let mut heaps: Vec<HeapFigures> = vec![default];
@@ -22,10 +33,12 @@ pub fn snapshot(raw: &Raw, is_consistent: bool) -> Snapshot {
         library: raw.directory.library.clone(),
         format_version: raw.directory.version,
         consistent: is_consistent,
-        locks: locks(raw),
         ..Snapshot::default()
     };
-    process::fill(raw, &constants, &heaps, &mut snapshot);
+    if !memory.is_brief {
+        snapshot.locks = locks(raw);
+    }
+    process::fill(raw, &constants, &heaps, &mut memory.runs, &mut snapshot);
     snapshot.heaps = heaps;
     snapshot.notes = notes(raw);
     snapshot
@@ -40,6 +53,8 @@ struct Constants {
     granule: u64,
     magazine_limit: u64,
     private_slot: u64,
+    /// Not of the build: whether only sums are wanted.
+    is_brief: bool,
 }
 
 impl Constants {
@@ -52,6 +67,7 @@ impl Constants {
             granule: get("granule_bytes"),
             magazine_limit: get("magazine_limit"),
             private_slot: get("private_slot_bytes"),
+            is_brief: false,
         }
     }
 }

@@ -140,19 +140,20 @@ pub fn read_memory(
     passes: Passes,
 ) -> Result<Snapshot, CountersError> {
     let directory = Arc::new(Directory::read(memory, address)?);
+    let mut whole = derive::Memory::default();
     let mut raw = reader::read(memory, &directory)?;
     if passes == Passes::One {
-        return Ok(derive::snapshot(&raw, false));
+        return Ok(derive::snapshot(&raw, false, &mut whole));
     }
     for _ in 0..2 {
         let again = reader::read(memory, &directory)?;
         let is_same = again.is_same(&raw);
         raw = again;
         if is_same {
-            return Ok(derive::snapshot(&raw, true));
+            return Ok(derive::snapshot(&raw, true, &mut whole));
         }
     }
-    Ok(derive::snapshot(&raw, false))
+    Ok(derive::snapshot(&raw, false, &mut whole))
 }
 
 /// Reads the same process again and again, for little: what did not change is not read, and what is
@@ -162,9 +163,15 @@ pub struct Watch {
     /// The directory, and the bytes that said so: by `exec` a process becomes another.
     directory: Option<(Vec<u8>, Arc<Directory>)>,
     kept: reader::Kept,
+    derived: derive::Memory,
 }
 
 impl Watch {
+    /// Whether the figures of single classes and locks are left out, for whoever shows none.
+    pub fn set_brief(&mut self, is_brief: bool) {
+        self.derived.is_brief = is_brief;
+    }
+
     /// One look at the counters whose directory is at the address.
     pub fn look(&mut self, memory: &impl Memory, address: u64) -> Result<Snapshot, CountersError> {
         let block = Directory::block(memory, address)?;
@@ -177,7 +184,7 @@ impl Watch {
             }
         };
         let raw = reader::read_again(memory, &directory, &mut self.kept)?;
-        let mut snapshot = derive::snapshot(&raw, false);
+        let mut snapshot = derive::snapshot(&raw, false, &mut self.derived);
         snapshot.age = self.kept.age();
         if let Some(age) = snapshot.age {
             snapshot.notes.push(format!(

@@ -114,6 +114,11 @@ impl Raw {
         Some(copies.records.iter().map(row))
     }
 
+    /// The copies of a table's records.
+    pub(super) fn copies(&self, name: &str) -> Option<&Arc<Copies>> {
+        self.tables[self.directory.find(name)?].as_ref()
+    }
+
     /// A field of a table, for `Row::value`.
     pub fn field(&self, table: &str, field: &str) -> Option<&Field> {
         self.directory.tables[self.directory.find(table)?].field(field)

@@ -42,7 +42,10 @@ pub fn run(options: &TopOptions) -> Result<Exit> {
     };
     let mut state = State::new(options.sort, shows_others);
     let mut collector = Collector {
-        sampler: Sampler::new(interest),
+        sampler: match options.batch {
+            true => Sampler::brief(interest),
+            false => Sampler::new(interest),
+        },
         interval: options.interval,
     };
     if options.batch {

@@ -104,6 +104,8 @@ impl Watched {
 #[derive(Debug)]
 pub struct Sampler {
     interest: Interest,
+    /// Without the figures of single classes and locks, which nobody shows.
+    is_brief: bool,
     watched: BTreeMap<ProcessKey, Watched>,
     listing: Budget,
 }
@@ -113,8 +115,17 @@ impl Sampler {
     pub fn new(interest: Interest) -> Sampler {
         Sampler {
             interest,
+            is_brief: false,
             watched: BTreeMap::new(),
             listing: Budget::default(),
+        }
+    }
+
+    /// Without the figures of single classes and locks.
+    pub fn brief(interest: Interest) -> Sampler {
+        Sampler {
+            is_brief: true,
+            ..Sampler::new(interest)
         }
     }
 
@@ -153,6 +164,7 @@ impl Sampler {
             .filter(|one| one.files.is_some())
             .count();
         self.watched.retain(|_, watched| {
+            watched.watch.set_brief(self.is_brief);
             let had_files = watched.files.is_some();
             let sample = watched.sample(shows_others, open < MOST_OPEN);
             open += usize::from(watched.files.is_some() && !had_files);

@@ -16,16 +16,19 @@ struct Class {
 }
 
 fn classes(raw: &Raw) -> Vec<Class> {
-    let rows = raw.rows("class");
-    rows.map(|rows| {
-        rows.map(|row| Class {
-            bytes: row.get("bytes").unwrap_or(0),
-            pages: row.get("pages").unwrap_or(0),
-            slots: row.get("slots").unwrap_or(0),
-        })
-        .collect()
+    let field = |name| raw.field("class", name);
+    let (bytes, pages, slots) = (field("bytes"), field("pages"), field("slots"));
+    let rows = raw.rows("class").into_iter().flatten();
+    rows.map(|row| {
+        let value =
+            |field: Option<&Field>| field.and_then(|field| row.value(field, 0)).unwrap_or(0);
+        Class {
+            bytes: value(bytes),
+            pages: value(pages),
+            slots: value(slots),
+        }
     })
-    .unwrap_or_default()
+    .collect()
 }
 
 /// What all threads hold of each class. The place behind the last class is that of blocks in mixed spans.
@@ -300,7 +303,7 @@ fn of_bins(
         let in_mixed = elsewhere.unwrap_or(0);
         let found = BinNumbers::of(constants, class, bin, &fields, held(number), in_mixed);
         sums.add(class, &found);
-        if found.is_used() {
+        if found.is_used() && !constants.is_brief {
             figures.push(found.figures(class, bin, &fields));
         }
     }

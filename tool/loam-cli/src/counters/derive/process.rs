@@ -1,5 +1,8 @@
 //! Counters of scope `process`, distributions, and where the heap lies.
 
+use std::sync::Arc;
+
+use super::super::copies::Copies;
 use super::super::directory::Field;
 use super::super::list::{Scope, LIST};
 use super::super::raw::{Raw, Row};
@@ -7,12 +10,18 @@ use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
 use super::{heap, sum, times, total, Constants};
 
 /// Fills in everything that is about the process as a whole.
-pub fn fill(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], snapshot: &mut Snapshot) {
+pub fn fill(
+    raw: &Raw,
+    constants: &Constants,
+    heaps: &[HeapFigures],
+    known: &mut KnownRuns,
+    snapshot: &mut Snapshot,
+) {
     sums_of_heaps(raw, constants, heaps, &mut snapshot.process);
-    let runs = Runs::of(raw);
+    let runs = known.of(raw);
     pages(raw, constants, &mut snapshot.process);
     totals(&mut snapshot.process);
-    if let Some(runs) = &runs {
+    if let Some(runs) = runs {
         free_runs(raw, constants, runs, snapshot);
     }
     caches(raw, &mut snapshot.process);
@@ -197,6 +206,22 @@ impl Lengths {
     fn trimmed(&self) -> Vec<u64> {
         let end = self.by_power.iter().rposition(|count| *count > 0);
         self.by_power[..end.map_or(0, |end| end + 1)].to_vec()
+    }
+}
+
+/// The runs of the look before, and the records that they were counted in.
+#[derive(Debug, Default)]
+pub struct KnownRuns(Option<(Arc<Copies>, Runs)>);
+
+impl KnownRuns {
+    /// Those of now: counted only if their records were read again.
+    fn of(&mut self, raw: &Raw) -> Option<&Runs> {
+        let blocks = raw.copies("block")?;
+        let is_known = matches!(&self.0, Some((known, _)) if Arc::ptr_eq(known, blocks));
+        if !is_known {
+            self.0 = Some((Arc::clone(blocks), Runs::of(raw)?));
+        }
+        self.0.as_ref().map(|(_, runs)| runs)
     }
 }
 
