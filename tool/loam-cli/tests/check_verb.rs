@@ -562,7 +562,7 @@ fn raised_privileges_keep_the_preload_out() {
     let raised = bench.make("raised", MAIN, &[]);
     let nobody = 65534;
     if std::os::unix::fs::chown(&raised, Some(nobody), None).is_err() {
-        eprintln!("skipped: only root may give files away");
+        common::skip("only root may give files away");
         return;
     }
     fs::set_permissions(&raised, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -655,7 +655,7 @@ fn real_heap() -> Option<PathBuf> {
 #[test]
 fn the_real_heap_takes_a_program_with_operators_and_all() {
     let Some(heap) = real_heap() else {
-        eprintln!("skipped: no build/libloam.so (make build, or LOAM_LIBRARY)");
+        common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
         return;
     };
     let bench = Bench::new();

@@ -137,7 +137,7 @@ fn an_address_that_others_reach_needs_to_be_meant() {
 #[test]
 fn rules_and_exposition_pass_promtool() {
     let Some(promtool) = program("promtool") else {
-        eprintln!("skipped: no promtool (Debian package prometheus)");
+        common::skip("no promtool (Debian package prometheus)");
         return;
     };
     let folder = root().join("docs/monitoring");
@@ -177,11 +177,11 @@ fn rules_and_exposition_pass_promtool() {
 #[test]
 fn a_real_server_scrapes_a_real_program_until_it_ends() {
     let Some(server) = program("prometheus") else {
-        eprintln!("skipped: no prometheus (Debian package prometheus)");
+        common::skip("no prometheus (Debian package prometheus)");
         return;
     };
     let Some(sleeper) = on_loam() else {
-        eprintln!("skipped: no build/libloam.so (make build, or LOAM_LIBRARY)");
+        common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
         return;
     };
     let (_exporter, address) = export(&["--match", "^sleep$"]);

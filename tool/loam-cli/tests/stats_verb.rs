@@ -198,7 +198,7 @@ fn heap() -> Option<PathBuf> {
 fn a_program_on_loam_is_told_apart_byte_by_byte_and_its_default_heap_is_shown() {
     use std::io::{BufRead, BufReader};
     let Some(heap) = heap() else {
-        eprintln!("skipped: no build/libloam.so (make build, or LOAM_LIBRARY)");
+        common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
         return;
     };
     let lab = Lab::new();
