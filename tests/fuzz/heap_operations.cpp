@@ -1,5 +1,6 @@
 // Operations on heaps, and on the process.
 #include <loam/stats.h>
+#include <loam/win32.h>
 
 #include <cerrno>
 #include <cstring>
@@ -108,6 +109,7 @@ void Runner::make_heap(const Operation& operation) {
   if (heap.handle != nullptr) return;  // locked by another thread
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
   options.flags = static_cast<unsigned>(a[0] % 16);
+  if (a[0] / 32 % 2 != 0) options.flags |= LOAM_HEAP_POISON;
   options.initial = a[1];
   options.maximum = a[2];
   if (a[0] / 16 % 2 != 0) {
@@ -135,11 +137,13 @@ void Runner::make_heap(const Operation& operation) {
   }
 }
 
-void Runner::destroy_heap(unsigned h) {
+void Runner::destroy_heap(unsigned h, bool windows) {
   ModelHeap& heap = model_.heaps[h];
   if (heap.handle == nullptr) return;
   const bool busy = blocked(h);
-  const loam_status status = loam_heap_destroy(heap.handle);
+  const loam_status status = !windows                   ? loam_heap_destroy(heap.handle)
+                             : HeapDestroy(heap.handle) ? LOAM_OK
+                                                        : LOAM_BUSY;
   if (busy != (status == LOAM_BUSY) || (status != LOAM_OK && status != LOAM_BUSY)) {
     fail("h%u is to end: \"%s\"", h, loam_status_text(status));
   }

@@ -103,8 +103,8 @@ size_t place(const Program& program, Random& random) {
 
 Operation random_operation(Random& random) {
   Operation operation;
-  const Op makers[] = {Op::kMalloc,    Op::kCalloc, Op::kLoamAlloc,
-                       Op::kLoamAlloc, Op::kFill,   Op::kNew};
+  const Op makers[] = {Op::kMalloc,   Op::kCalloc, Op::kLoamAlloc,
+                       Op::kWinAlloc, Op::kFill,   Op::kNew};
   const Op enders[] = {Op::kFree, Op::kFree, Op::kLoamFree, Op::kThin, Op::kRealloc, Op::kThread};
   switch (random.below(4)) {
     case 0:
@@ -123,9 +123,10 @@ Operation random_operation(Random& random) {
   for (size_t i = 0; form.arguments[i] != '\0'; ++i)
     operation.arguments[i] = random_argument(form.arguments[i], random);
   // Most heaps should be there, and most fills small.
-  if (operation.op == Op::kHeap && random.below(3) != 0) operation.arguments[1] = 0;
-  if (operation.op == Op::kHeap && random.below(2) != 0) operation.arguments[2] = 0;
-  if (operation.op == Op::kHeap) operation.arguments[0] = random.below(32);
+  const bool is_heap = operation.op == Op::kHeap || operation.op == Op::kWinHeap;
+  if (is_heap && random.below(3) != 0) operation.arguments[1] = 0;
+  if (is_heap && random.below(2) != 0) operation.arguments[2] = 0;
+  if (is_heap) operation.arguments[0] = random.below(64);
   if (operation.op == Op::kFill && random.below(8) != 0) operation.arguments[2] %= 1100;
   return operation;
 }

@@ -1,4 +1,6 @@
 // Operations on blocks.
+#include <loam/win32.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -21,6 +23,13 @@ constexpr size_t kSurelyAligned = size_t{1} << 21;
 constexpr size_t kLargestSmall = 32768;  // above it every block's asked size is kept
 
 bool power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
+
+// What HeapReAlloc() is asked for; zeros where the size that was asked for is known.
+DWORD win_resize_flags(uint64_t what, const ModelHeap& heap) {
+  DWORD flags = what % 4 == 0 ? HEAP_REALLOC_IN_PLACE_ONLY : 0;
+  if (what % 2 != 0 && heap.exact()) flags |= HEAP_ZERO_MEMORY;
+  return flags;
+}
 
 bool is_cpp(Family family) { return family >= Family::kNew && family <= Family::kNewArrayAligned; }
 
@@ -48,6 +57,7 @@ void Runner::perform(Runner& r, const Operation& operation) {
   if (op >= Op::kMalloc && op <= Op::kLoamAlignedAlloc) return r.make(operation);
   if (op >= Op::kFree && op <= Op::kLoamFreeSized) return r.end(operation);
   if (op >= Op::kRealloc && op <= Op::kLoamTryResize) return r.resize(operation);
+  if (op >= Op::kWinHeap) return r.perform_on_windows(operation);
   switch (op) {
     case Op::kBadFree:
       return r.bad_free(operation);
@@ -242,6 +252,9 @@ void Runner::free_block(Block& block, Op how, size_t bytes) {
       if (status == LOAM_INVALID_ARGUMENT) return;
       break;
     }
+    case Op::kWinFree:
+      status = HeapFree(heap.handle, 0, start) ? LOAM_OK : LOAM_INVALID_BLOCK;
+      break;
     case Op::kCfree:
       calls_.cfree(start);
       break;
@@ -362,6 +375,9 @@ void* Runner::call_resize(const Operation& operation, const Block& block, size_t
       return loam_realloc(heap, block.start, bytes);
     case Op::kLoamZrealloc:
       return loam_zrealloc(heap, block.start, bytes);
+    case Op::kWinReAlloc:
+      return HeapReAlloc(heap, win_resize_flags(a[1], model_.heaps[block.heap]), block.start,
+                         bytes);
     default:
       return loam_aligned_realloc(heap, block.start, alignment, bytes, a[3] % 2 != 0);
   }
@@ -374,7 +390,8 @@ void Runner::resize(const Operation& operation) {
   if (block.start == nullptr || blocked(block.heap) || is_cpp(block.family)) return;
   const ModelHeap& heap = model_.heaps[block.heap];
   const bool aligned = op == Op::kLoamAlignedRealloc;
-  size_t bytes = aligned ? a[2] : a[1];
+  const DWORD win_flags = op == Op::kWinReAlloc ? win_resize_flags(a[1], heap) : 0;
+  size_t bytes = aligned || op == Op::kWinReAlloc ? a[2] : a[1];
   if (op == Op::kReallocarray && __builtin_mul_overflow(size_t{a[1]}, size_t{a[2]}, &bytes))
     bytes = SIZE_MAX;
   if (!has_room(bytes)) return;
@@ -403,7 +420,9 @@ void Runner::resize(const Operation& operation) {
     return;
   }
   const bool frees = bytes == 0 && (op == Op::kRealloc || op == Op::kReallocarray);
-  const bool zero = op == Op::kLoamZrealloc || (aligned && a[3] % 2 != 0);
+  const bool in_place = (win_flags & HEAP_REALLOC_IN_PLACE_ONLY) != 0;
+  const bool zero =
+      op == Op::kLoamZrealloc || (aligned && a[3] % 2 != 0) || (win_flags & HEAP_ZERO_MEMORY) != 0;
   // From where on the gained bytes must be zero.
   const bool knows_size = heap.exact() || old.asked > kLargestSmall;
   if (zero && !knows_size && !old.zero_behind) {
@@ -420,13 +439,15 @@ void Runner::resize(const Operation& operation) {
   }
   if (moved == nullptr) {
     if (aligned && !power_of_two(alignment)) return;
-    if (!may_fail(block.heap, bytes, alignment)) fail("a resize to %zu bytes was refused", bytes);
+    if (!in_place && !may_fail(block.heap, bytes, alignment))
+      fail("a resize to %zu bytes was refused", bytes);
     if ((op == Op::kRealloc || op == Op::kReallocarray) && errno != ENOMEM)
       fail("errno is %d after a refusal", errno);
     if (!model_.intact(block)) fail("a refused resize changed the block");
     return;
   }
   if (bytes > PTRDIFF_MAX) fail("%zu bytes were served", bytes);
+  if (in_place && moved != old.start) fail("a resize in place moved the block");
   model_.remove(block);
   block.start = moved;
   if (stress::first_difference(moved, old.filled, std::min(bytes, std::min(old.filled, old.asked)),

@@ -5,9 +5,11 @@
 
 namespace fuzz {
 
-const char* const kOptionTexts[] = {"CHECK_FREE=full",      "SAMPLE=1",   "SAMPLE=7",
-                                    "ON_CORRUPTION=report", "HARDEN=all", "HARDEN=quarantine=65536",
-                                    "HARDEN=random"};
+const char* const kOptionTexts[] = {"CHECK_FREE=full", "SAMPLE=1",
+                                    "SAMPLE=7",        "ON_CORRUPTION=report",
+                                    "HARDEN=all",      "HARDEN=quarantine=65536",
+                                    "HARDEN=random",   "BACKGROUND_PURGE=on",
+                                    "PUBLISH=1"};
 const unsigned kOptionTextCount = sizeof kOptionTexts / sizeof *kOptionTexts;
 
 namespace {
@@ -76,6 +78,14 @@ constexpr Form kForms[] = {
     {"tick", 0, "m"},
     {"refuse", 0, "ss"},
     {"contend", 0, ""},
+    {"HeapCreate", 'h', "snn"},
+    {"HeapDestroy", 0, "h"},
+    {"HeapAlloc", 'b', "hsn"},
+    {"HeapReAlloc", 0, "bsn"},
+    {"HeapFree", 0, "b"},
+    {"HeapSize", 0, "b"},
+    {"HeapUse", 0, "hs"},
+    {"aligned_offset", 0, "ncan"},
 };
 static_assert(sizeof kForms / sizeof *kForms == static_cast<size_t>(Op::kCount),
               "a form for every operation");

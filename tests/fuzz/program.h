@@ -98,6 +98,15 @@ enum class Op : uint8_t {
   kTick,
   kRefuse,
   kContend,
+  // the Windows-shaped interface, on private heaps, whoever made them
+  kWinHeap,
+  kWinDestroy,
+  kWinAlloc,
+  kWinReAlloc,
+  kWinFree,
+  kWinAsk,
+  kWinUseHeap,
+  kWinAligned,
   kCount
 };
 

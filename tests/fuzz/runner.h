@@ -69,10 +69,18 @@ class Runner {
   [[nodiscard]] bool blocked(unsigned heap) const;
   [[nodiscard]] bool has_room(size_t bytes) const;
 
+  // windows_operations.cpp
+  void perform_on_windows(const Operation& operation);
+  void win_make_heap(const Operation& operation);
+  void win_alloc(const Operation& operation);
+  void win_ask(const Block& block);
+  void win_use_heap(unsigned heap, uint64_t what);
+  void win_aligned(const Operation& operation);
+
   // heap_operations.cpp
   void perform_on_heap(const Operation& operation);
   void make_heap(const Operation& operation);
-  void destroy_heap(unsigned heap);
+  void destroy_heap(unsigned heap, bool windows = false);
   void lock_heap(unsigned heap, Op how);
   void walk(unsigned heap, bool step_by_step);
   void statistics();
@@ -90,7 +98,8 @@ class Runner {
   unsigned forks_ = 0;
   bool in_child_ = false;
   bool contended_ = false;
-  bool heavy_ = false;  // the operation at hand moved much: check all
+  bool has_process_heap_ = false;  // Windows', which stays
+  bool heavy_ = false;             // the operation at hand moved much: check all
   unsigned rotation_ = 0;
   uint64_t refusals_before_ = 0;
   bool refusing_ = false;

@@ -225,8 +225,12 @@ bool barrier_all_threads() { return true; }
 void yield() { die("a thread waits for another that does not run"); }
 bool start_thread(void (*)()) { return false; }
 void sleep_ms(unsigned) {}
-bool private_folder(const char*, char*, size_t) { return false; }
-bool replace_file(const char*, const void*, size_t) { return false; }
+// A file of counters is written, and goes nowhere.
+bool private_folder(const char*, char* out, size_t size) {
+  strncpy(out, "/nowhere", size);
+  return true;
+}
+bool replace_file(const char*, const void*, size_t) { return true; }
 void remove_file(const char*) {}
 uint64_t process_number() { return 1; }
 uint64_t wall_clock_ns() { return state.now_ns; }

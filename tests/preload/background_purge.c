@@ -1,5 +1,6 @@
-// With LOAM_BACKGROUND_PURGE=on a process that frees its memory and then calls nothing at all is small again within
-// seconds, and so is its child; without the option there is no second thread. Argument: on or off, as the option is.
+// With LOAM_BACKGROUND_PURGE=on a process that frees its memory and then calls nothing at all is
+// small again within seconds, and so is its child; without the option there is no second thread.
+// Argument: on or off, as the option is.
 #include <sys/wait.h>
 #include <time.h>
 
@@ -8,7 +9,17 @@
 enum { kSmall = 200000, kSmallBytes = 500, kLarge = 20, kLargeBytes = 4 << 20 };
 static void* blocks[kSmall];
 
-static long threads(void) { return proc_number("/proc/self/status", "\nThreads:"); }
+// An emulator of processors (qemu-user) has a thread of its own beside the program's, from the
+// start on, and memory for what it translates.
+static bool emulated(void) {
+  char name[5] = "";
+  const int file = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  CHECK(file >= 0 && read(file, name, 4) > 0);
+  close(file);
+  return strcmp(name, "qemu") == 0;
+}
+
+static long threads(void) { return proc_number("/proc/self/status", "\nThreads:") - emulated(); }
 
 static void sleep_ms(long ms) {
   struct timespec span = {ms / 1000, ms % 1000 * 1000000};
@@ -31,7 +42,8 @@ static void work(void) {
   for (int i = 0; i < kLarge; ++i) free(large[i]);
 }
 
-// Seconds until what is resident came down to `most` KiB, without any call of the heap; -1 if it never did.
+// Seconds until what is resident came down to `most` KiB, without any call of the heap; -1 if it
+// never did.
 static long quiet_until(long most) {
   for (long ms = 0; ms < 20000; ms += 100) {
     if (resident_kib() <= most) return ms / 1000;
@@ -50,9 +62,9 @@ static void run(bool on, const char* who) {
     return;
   }
   const long full = resident_kib();
-  const long seconds = quiet_until(before + 6 * 1024);
-  dprintf(2, "%s: resident %ld KiB at first, %ld when all was freed, %ld after %ld s of nothing\n", who, before, full,
-          resident_kib(), seconds);
+  const long seconds = quiet_until(before + (emulated() ? 20 : 6) * 1024);
+  dprintf(2, "%s: resident %ld KiB at first, %ld when all was freed, %ld after %ld s of nothing\n",
+          who, before, full, resident_kib(), seconds);
   CHECK(seconds >= 0);
   CHECK_EQUAL(threads(), 2);
 }
@@ -61,6 +73,8 @@ int main(int argc, char** argv) {
   CHECK(argc == 2);
   const bool on = strcmp(argv[1], "on") == 0;
   run(on, "parent");
+  // qemu-user 7.2 itself ends in the child of a process with threads.
+  if (emulated()) return 0;
   // The child has no such thread at first, whatever its parent had, and gets one of its own.
   const pid_t child = fork();
   CHECK(child >= 0);
