@@ -229,7 +229,8 @@ LOAM_EXPORT SIZE_T HeapCompact(HANDLE heap, DWORD) {
     if (!is_heap) return 0;
   }
   // Who compacts the process heap means the memory of his program, and most of that is malloc's.
-  if (heap == get_process_heap()) {
+  // Asked without making it.
+  if (is_permanent(heap) && heap != loam_default()) {
     const size_t of_malloc = loam_compact(loam_default(), nullptr);
     if (of_malloc > largest) largest = of_malloc;
   }

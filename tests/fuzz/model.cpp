@@ -44,7 +44,7 @@ Model::Model(const HeapCalls& calls) : calls_(calls), pool_({0, 65536}, &pages),
 const char* Model::place(const Block& block) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(block.start);
   const auto after = ranges_.lower_bound(begin);
-  if (after != ranges_.end() && begin + block.usable > after->first)
+  if (after != ranges_.end() && begin + std::max<size_t>(block.usable, 1) > after->first)
     return "it overlaps the live block behind it";
   if (after != ranges_.begin()) {
     const auto before = std::prev(after);
@@ -70,8 +70,8 @@ const char* Model::add(Block& block, bool zero_asked, bool zero_usable) {
   const size_t alignment = std::max<size_t>(block.alignment, LOAM_ALIGNMENT);
   if (begin % alignment != 0) return "it is not aligned";
   block.usable = calls_.usable_size(block.start);
-  if (block.usable < block.asked || block.usable == 0)
-    return "fewer bytes are usable than were asked for";
+  // None at all where exactly what was asked for is usable (LOAM_HARDEN, LOAM_CHECK_FREE=full).
+  if (block.usable < block.asked) return "fewer bytes are usable than were asked for";
   if (const char* wrong = place(block)) return wrong;
   if (loam_heap_of(block.start) != heaps[block.heap].handle) return "it belongs to another heap";
   if (zero_asked && !is_zero(block.start, zero_usable ? block.usable : block.asked))

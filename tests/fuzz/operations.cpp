@@ -339,7 +339,7 @@ void Runner::bad_free(const Operation& operation) {
   const Block& block = model_.blocks[operation.arguments[1]];
   const ModelHeap& heap = model_.heaps[h];
   if (block.start == nullptr || heap.handle == nullptr || blocked(h) || blocked(block.heap)) return;
-  const size_t offset = operation.arguments[2] % block.usable;
+  const size_t offset = block.usable == 0 ? 0 : operation.arguments[2] % block.usable;
   if (offset == 0 && block.heap == h) return;
   const loam_status status = loam_free(heap.handle, block.start + offset);
   const loam_status should = offset == 0 ? LOAM_WRONG_HEAP : LOAM_INVALID_BLOCK;

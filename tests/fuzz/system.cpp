@@ -43,6 +43,7 @@ struct State {
   uint64_t lines = 0;
   uint64_t random = 1;
   bool contending = false;
+  bool unhooked = false;
   void (*exit_callback)(void*) = nullptr;
   void (*prepare)() = nullptr;
   void (*parent)() = nullptr;
@@ -237,7 +238,10 @@ uint64_t wall_clock_ns() { return state.now_ns; }
 void count_faults(uint64_t* minor, uint64_t* major) { *minor = *major = 0; }
 
 bool register_thread_exit(void (*callback)(void*)) {
-  if (refused()) return false;
+  if (refused()) {
+    state.unhooked = true;
+    return false;
+  }
   state.exit_callback = callback;
   return true;
 }
@@ -404,6 +408,7 @@ const System deterministic_system = {
     &end_thread,
     &fork_with_handlers,
     [] { return state.lines; },
+    [] { return state.unhooked; },
 };
 
 }  // namespace fuzz

@@ -34,6 +34,9 @@ struct System {
   pid_t (*fork)();
   /// Lines that the heap wrote to standard error since reset().
   uint64_t (*lines)();
+  /// Whether the call that lets a thread's end be noticed was refused: what threads cache stays
+  /// then.
+  bool (*unhooked)();
 };
 
 }  // namespace fuzz
