@@ -1,15 +1,16 @@
 //! How often something dear may be looked at, by what it costs.
 //!
 //! Who watches many times a second must not cost much, however large what is watched is. So what is
-//! dear takes at most a share of one core: after a look that took 3 ms of processor time the next one
+//! dear takes at most a share of one core: after a look that took 1 ms of processor time the next one
 //! comes a second later. What is shown meanwhile is old, and says so.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{clock_gettime, ClockId};
 
-/// The share of one core that one dear thing may take: 0.3 %. Chosen: three of them stay under 1 %.
-const SHARE: u32 = 3;
+/// The share of one core that one dear thing may take: 0.1 %. Chosen: a whole look ten times a second is
+/// to stay under 1 %.
+const SHARE: u32 = 1;
 const OF: u32 = 1000;
 
 /// When something was last looked at, and when it may be again.
@@ -80,7 +81,7 @@ mod tests {
         budget.renew();
         assert!(budget.is_due(LONGEST), "it has cost nothing");
         budget.spent = Duration::from_secs(10);
-        assert!(!budget.is_due(LONGEST), "0.3 % of a core is 3,333 s");
+        assert!(!budget.is_due(LONGEST), "0.1 % of a core is 10,000 s");
         assert!(budget.is_due(Duration::ZERO));
         budget.skip();
         assert!(budget.age().is_some());
