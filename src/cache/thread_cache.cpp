@@ -45,9 +45,11 @@ size_t block_bytes(unsigned size_class) {
   return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
 }
 
-// Chosen: 4 KiB of blocks, but two to eight of them.
+// Chosen: 4 KiB of blocks, but two to eight of them. Never more than max_capacity().
+constexpr size_t kInitialBytes = 4096;
+static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
 unsigned initial_capacity(unsigned size_class) {
-  const size_t by_bytes = 4096 / block_bytes(size_class);
+  const size_t by_bytes = kInitialBytes / block_bytes(size_class);
   return by_bytes < 2 ? 2 : by_bytes > kInitialSlots ? kInitialSlots : static_cast<unsigned>(by_bytes);
 }
 
@@ -59,12 +61,6 @@ size_t initial_bytes(unsigned size_class, unsigned capacity) {
 unsigned max_capacity(unsigned size_class) {
   const size_t by_bytes = kClassBytes / block_bytes(size_class);
   return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
-}
-
-unsigned initial_slots(unsigned size_class) {
-  const unsigned initial = initial_capacity(size_class);
-  const unsigned limit = max_capacity(size_class);
-  return initial < limit ? initial : limit;
 }
 
 // Other threads read the pointers to blocks of mixed spans, to learn the blocks' sizes (count_mixed()): that array
@@ -163,11 +159,16 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   return true;
 }
 
+void ThreadCache::give_room_back(size_t bytes) {
+  granted_bytes_ -= bytes;
+  granted_in_process.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
 // Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.
 void ThreadCache::shrink(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
-  const unsigned initial = initial_slots(size_class);
+  const unsigned initial = initial_capacity(size_class);
   const unsigned capacity = t.capacity / 2u < initial ? initial : t.capacity / 2u;
   const unsigned held = static_cast<unsigned>(m.head - m.base);
   const unsigned gone = held / 2 > capacity ? held - capacity : held / 2;
@@ -175,8 +176,7 @@ void ThreadCache::shrink(unsigned size_class) {
   disarm(size_class);
   const size_t less = (t.capacity - capacity) * block_bytes(size_class);
   if (less == 0 || held - gone > capacity || !resize(size_class, capacity)) return;
-  granted_bytes_ -= less;
-  granted_in_process.fetch_sub(less, std::memory_order_relaxed);
+  give_room_back(less);
 }
 
 // Shrinks the largest of the other magazines. False where that does not leave room for so many bytes.
@@ -185,8 +185,8 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   size_t most = 0;
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     const unsigned capacity = tuning_[c].capacity;
-    if (c == size_class || capacity <= initial_slots(c)) continue;
-    const size_t granted = (capacity - initial_slots(c)) * block_bytes(c);
+    if (c == size_class || capacity <= initial_capacity(c)) continue;
+    const size_t granted = (capacity - initial_capacity(c)) * block_bytes(c);
     if (granted > most) {
       most = granted;
       largest = c;
@@ -205,10 +205,9 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   Tuning& t = tuning_[size_class];
   void** old = m.base;
   const unsigned capacity = t.capacity;
-  const unsigned initial = initial_slots(size_class);
+  const unsigned initial = initial_capacity(size_class);
   const size_t grown = (capacity - initial) * block_bytes(size_class);
-  granted_bytes_ -= grown;
-  granted_in_process.fetch_sub(grown, std::memory_order_relaxed);
+  give_room_back(grown);
   if (size_class == kMixedClass) {  // its array stays, see slot_array_bytes()
     t.capacity = static_cast<uint16_t>(initial);
     arm(m);
@@ -444,8 +443,7 @@ void ThreadCache::release_slots() {
     tuning_[c] = Tuning{};
   }
   for (void**& recent : recent_) recent = &no_block;
-  granted_in_process.fetch_sub(granted_bytes_, std::memory_order_relaxed);
-  granted_bytes_ = 0;
+  give_room_back(granted_bytes_);
   due_bytes_ = 0;
 }
 

@@ -10,8 +10,9 @@
 //
 // An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path once. That
 // is how a thread that only ever hits its cache still finds time for the page heap's purge, and how a
-// collection learns which classes are in use, at no cost to the fast path. Two static caches with no slots stand for "not started" and "ended" threads: their every
-// operation takes the slow path too, so the fast path tests for neither.
+// collection learns which classes are in use, at no cost to the fast path. Two static caches with no slots
+// stand for "not started" and "ended" threads: their every operation takes the slow path too, so the fast path
+// tests for neither.
 //
 // Double frees are caught by a small table that remembers, by a hash of the pointer, where this thread's last
 // frees stand; a pointer that still stands there was freed already. Exact, never wrong, a few instructions; what
@@ -164,6 +165,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   bool grow(unsigned size_class);
   void shrink(unsigned size_class);
+  void give_room_back(size_t bytes);
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);

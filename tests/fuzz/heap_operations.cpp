@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "../stress/reading.h"
 #include "runner.h"
 
 namespace fuzz {
@@ -192,31 +193,18 @@ void Runner::lock_heap(unsigned h, Op how) {
 
 void Runner::walk(unsigned h, bool step_by_step) {
   const ModelHeap& heap = model_.heaps[h];
-  struct Seen {
-    const Model& model;
-    uint64_t live = 0, ours = 0;
-  } seen{model_};
-  const auto visit = [](void* context, const loam_walk_entry* entry) {
-    Seen& s = *static_cast<Seen*>(context);
-    if (entry->kind < LOAM_ENTRY_SMALL) return 0;
-    ++s.live;
-    s.ours += s.model.starts_at(entry->address);
-    return 0;
-  };
-  if (step_by_step) {
-    loam_walk_entry entry = {};
-    entry.size = sizeof entry;
-    loam_status status;
-    while ((status = loam_walk_next(heap.handle, &entry)) == LOAM_OK) visit(&seen, &entry);
-    if (status != LOAM_NO_MORE) fail("a walk of h%u ends with \"%s\"", h, loam_status_text(status));
-  } else if (loam_walk(heap.handle, visit, &seen) != LOAM_OK) {
-    fail("h%u could not be walked", h);
-  }
-  if (seen.ours != model_.blocks_of(h)) {
-    fail("a walk of h%u met %llu of %llu blocks", h, static_cast<unsigned long long>(seen.ours),
+  uint64_t live = 0, ours = 0;
+  const loam_status status =
+      stress::walk_blocks(heap.handle, step_by_step, [&](const void* block) {
+        ++live;
+        ours += model_.starts_at(block);
+      });
+  if (status != LOAM_OK) fail("a walk of h%u ends with \"%s\"", h, loam_status_text(status));
+  if (ours != model_.blocks_of(h)) {
+    fail("a walk of h%u met %llu of %llu blocks", h, static_cast<unsigned long long>(ours),
          static_cast<unsigned long long>(model_.blocks_of(h)));
   }
-  if (h != 0 && seen.live != seen.ours) fail("a walk of h%u met blocks that are not live", h);
+  if (h != 0 && live != ours) fail("a walk of h%u met blocks that are not live", h);
 }
 
 void Runner::statistics() {

@@ -9,7 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../stress/reading.h"
+
 namespace fuzz {
+
+using stress::figures_of;
 
 namespace {
 
@@ -17,13 +21,6 @@ namespace {
 constexpr unsigned kForks = 2;
 // Larger blocks are read after every operation only when it moved much; otherwise some after each.
 constexpr size_t kQuick = 4096;
-
-struct loam_stats figures_of(loam_heap* heap) {
-  struct loam_stats stats = {};
-  stats.size = sizeof stats;
-  if (loam_stats(heap, &stats) != LOAM_OK) abort();
-  return stats;
-}
 
 }  // namespace
 

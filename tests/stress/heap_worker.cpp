@@ -12,18 +12,13 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "reading.h"
+
 namespace stress {
 namespace {
 
 // The failure callback has only the place.
 thread_local HeapWorker* t_worker = nullptr;
-
-struct loam_stats figures_of(loam_heap* heap) {
-  struct loam_stats stats = {};
-  stats.size = sizeof stats;
-  if (loam_stats(heap, &stats) != LOAM_OK) abort();
-  return stats;
-}
 
 }  // namespace
 
@@ -421,32 +416,18 @@ void HeapWorker::walk(Place& place, bool step_by_step) {
     slot.release();
   }
   // A slot that is given up meanwhile had its call before the lock was taken, or without the heap.
-  struct Seen {
-    const AddressSet& live;
-    uint64_t ours = 0, all = 0;
-  } seen{live_};
-  const auto visit = [](void* context, const loam_walk_entry* entry) {
-    Seen& s = *static_cast<Seen*>(context);
-    if (entry->kind < LOAM_ENTRY_SMALL) return 0;
-    s.all++;
-    s.ours += s.live.has(entry->address);
-    return 0;
-  };
-  if (step_by_step) {
-    loam_walk_entry entry = {};
-    entry.size = sizeof entry;
-    loam_status status;
-    while ((status = loam_walk_next(place.heap, &entry)) == LOAM_OK) visit(&seen, &entry);
-    if (status != LOAM_NO_MORE) fail("a walk under the lock ends: %s", loam_status_text(status));
-  } else if (loam_walk(place.heap, visit, &seen) != LOAM_OK) {
-    fail("a heap is not walked");
-  }
-  if (seen.ours != known || (&place != &shared_.places[0] && seen.all > known + 2 * unknown)) {
+  uint64_t ours = 0, all = 0;
+  const loam_status status = walk_blocks(place.heap, step_by_step, [&](const void* block) {
+    all++;
+    ours += live_.has(block);
+  });
+  if (status != LOAM_OK) fail("a walk under the lock ends: %s", loam_status_text(status));
+  if (ours != known || (&place != &shared_.places[0] && all > known + 2 * unknown)) {
     fail(
         "a walk of a heap (flags %#x) met %llu live blocks, %llu of the %llu that are known; %llu "
         "slots are in use",
-        place.flags, static_cast<unsigned long long>(seen.all),
-        static_cast<unsigned long long>(seen.ours), static_cast<unsigned long long>(known),
+        place.flags, static_cast<unsigned long long>(all),
+        static_cast<unsigned long long>(ours), static_cast<unsigned long long>(known),
         static_cast<unsigned long long>(unknown));
   }
   shared_.walks++;

@@ -68,8 +68,7 @@ pub fn read_again(
 
 struct Reader<'a, M> {
     memory: &'a M,
-    directory: &'a Directory,
-    shared: &'a Arc<Directory>,
+    directory: &'a Arc<Directory>,
     patience: Patience,
     /// The look before, for guessing where lists lead.
     before: Option<Raw>,
@@ -84,7 +83,6 @@ impl<'a, M: Memory> Reader<'a, M> {
         Reader {
             memory,
             directory,
-            shared: directory,
             patience,
             before: None,
             left: Cell::new(MOST_BYTES),
@@ -120,7 +118,7 @@ impl<'a, M: Memory> Reader<'a, M> {
             }
         }
         Ok(Raw {
-            directory: Arc::clone(self.shared),
+            directory: Arc::clone(self.directory),
             tables: self.tables,
             torn: self.torn,
             lost: self.lost,

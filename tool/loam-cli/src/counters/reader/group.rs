@@ -90,9 +90,7 @@ impl<M: Memory> Reader<'_, M> {
                 self.single(*place)?;
             }
             let ways = self.ways(others);
-            let planned = self
-                .ways_lead(&ways)
-                .and_then(|seen| Ok((self.plan(last)?, seen)));
+            let planned = gather(self.memory, &ways).and_then(|seen| Ok((self.plan(last)?, seen)));
             let seen = match planned {
                 Ok((planned, seen)) => {
                     long = planned;
@@ -154,10 +152,6 @@ impl<M: Memory> Reader<'_, M> {
             }
         }
         ways
-    }
-
-    fn ways_lead(&self, ways: &[Spot]) -> Result<Vec<u8>, ReadError> {
-        gather(self.memory, ways)
     }
 
     /// Reads once more, at one moment, the head's record, the tables between it and the long one, and
