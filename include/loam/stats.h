@@ -116,7 +116,7 @@ struct loam_stats {
   uint64_t remote_batches;
   /** blocks: remote frees: blocks in those batches */
   uint64_t remote_blocks;
-  /** blocks: of cached_blocks: in remote queues */
+  /** blocks: of cached_blocks: on their way from one thread to another */
   uint64_t queued_blocks;
   /** operations: of blocks above the largest class */
   uint64_t large_allocs;
@@ -197,7 +197,7 @@ struct loam_class_stats {
   uint64_t cached_blocks;
   /** blocks: free in spans */
   uint64_t free_blocks;
-  /** blocks: of the cached ones: in the remote queue */
+  /** blocks: of the cached ones: on their way from one thread to another */
   uint64_t queued_blocks;
   /** bytes: behind the last slot of its spans */
   uint64_t tail_bytes;

@@ -71,6 +71,7 @@ void CacheRegistry::end_thread(void* argument) {
   // and a cache that is made again would never be returned.
   current_cache = &ended_cache;
   cache->flush_all(SmallHeap::Wait::kYes);
+  default_small_heap.tick();  // what this thread left to others may be wanted no more
   Lock lock(cache_registry.mutex_);
   cache_registry.retire(cache);
 }

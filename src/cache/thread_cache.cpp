@@ -257,7 +257,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   // The first visit of a class takes a few only: a class that is used once should strand nothing.
   unsigned wanted = first ? t.capacity / 4u : t.capacity / 2u;
   if (wanted == 0) wanted = 1;
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted);
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -265,11 +265,10 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   return block;
 }
 
-void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wait) {
+void ThreadCache::take_out(unsigned size_class, void** out, unsigned count) {
   Magazine& m = magazines_[size_class];
-  void* evicted[kMaxCapacity];
   const size_t held = static_cast<size_t>(m.head - m.base);
-  memcpy(evicted, m.base, count * sizeof(void*));
+  memcpy(out, m.base, count * sizeof(void*));
   // The magazine forgets them before the bin learns of them, and is empty while its content moves: a fork()
   // in between loses blocks in the child, any other order would free some twice there.
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
@@ -277,7 +276,21 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
   // Not memmove(): count_mixed() may read.
   for (size_t i = count; i < held; ++i) __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
+}
+
+void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wait) {
+  void* evicted[kMaxCapacity];
+  take_out(size_class, evicted, count);
   give_home(size_class, evicted, count, wait);
+}
+
+// What a class in use has too much of: perhaps another thread has too little.
+void ThreadCache::overflow(unsigned size_class, unsigned count) {
+  if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
+  if (count > SmallHeap::kMaxTransfer) count = SmallHeap::kMaxTransfer;
+  void* evicted[SmallHeap::kMaxTransfer];
+  take_out(size_class, evicted, count);
+  default_small_heap.transfer(size_class, evicted, count, this);
 }
 
 void ThreadCache::free_slow(unsigned size_class, void* block) {
@@ -367,7 +380,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
     }
     count(flushes_);
     // The cold half goes: what was freed longest ago, at the bottom.
-    evict(size_class, (t.capacity + 1u) / 2u, SmallHeap::Wait::kNo);
+    overflow(size_class, (t.capacity + 1u) / 2u);
   }
   const bool pushed = push(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");
@@ -376,6 +389,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
 
 void ThreadCache::collect() {
   slow_operations_ = 0;
+  default_small_heap.tick();
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
@@ -419,6 +433,7 @@ bool ThreadCache::attend() {
   if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy || always_armed;
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
+  default_small_heap.tick();
   page_heap.tick();
   for (unsigned c = 1; c < kMagazineCount; ++c) arm(magazines_[c]);
   return true;

@@ -172,7 +172,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void forget_recent(void** begin, void** end);
   static void count(uint64_t& counter) { __atomic_store_n(&counter, counter + 1, __ATOMIC_RELAXED); }
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
+  /// The blocks at the magazine's bottom, copied to `out`: the caller brings them home.
+  void take_out(unsigned size_class, void** out, unsigned count);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
+  void overflow(unsigned size_class, unsigned count);
   void collect();
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();

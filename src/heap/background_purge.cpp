@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "pages/page_heap.h"
+#include "small/small_heap.h"
 
 namespace loam {
 
@@ -19,6 +20,7 @@ void BackgroundPurge::start() {
 
 void BackgroundPurge::run() {
   for (;;) {
+    default_small_heap.tick();
     page_heap.tick();
     os::sleep_ms(page_heap.wants_ticks() ? kBusyMs : kIdleMs);
   }

@@ -85,6 +85,7 @@ unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
 }  // namespace
 
 void choose_slots_at_random() { random_slots = true; }
+bool slots_are_chosen_at_random() { return random_slots; }
 
 void Bin::unlink(Span* span) {
   lists_[span->list].remove(span);

@@ -2,7 +2,7 @@
 //
 //   lists_[k] holds the spans with 0 < free slots whose share of used slots is in [k/8, (k+1)/8)
 //   full spans are in no list; every other span is in exactly one
-//   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, or live)
+//   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, in the stash, or live)
 //
 // Taking from the fullest span lets the emptier ones drain and go back whole; every step is O(1) a slot and
 // nothing is ever searched, which is what keeps the hundredth round as fast as the first.
@@ -18,6 +18,7 @@
 #include "small/mixed_heap.h"
 #include "small/remote_queue.h"
 #include "small/size_classes.h"
+#include "small/transfer_stash.h"
 
 namespace loam {
 
@@ -28,7 +29,7 @@ struct BinStats {
   size_t unbacked_pages;   ///< of live spans, given back by compact
   uint64_t taken;          ///< slots handed to caches since the start
   uint64_t given;          ///< slots that came back
-  size_t queued;           ///< slots in the remote queue
+  size_t queued;           ///< slots in the remote queue and in the stash
   uint64_t remote_batches;
   uint64_t remote_blocks;  ///< slots that came in them
   uint64_t lock_acquisitions;
@@ -77,6 +78,7 @@ class Bin {
 
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] RemoteQueue& remote() { return remote_; }
+  [[nodiscard]] TransferStash& stash() { return stash_; }
 
  private:
   friend struct CounterFields;
@@ -108,10 +110,12 @@ class Bin {
   uint64_t remote_batches_ = 0;
   uint64_t remote_blocks_ = 0;
   uint32_t occupancy_[kLists] = {};  // spans in each list
+  TransferStash stash_;
 };
 
 /// Has every bin hand out random slots of its spans instead of the lowest. Before threads start; the random source was
 /// started.
 void choose_slots_at_random();
+[[nodiscard]] bool slots_are_chosen_at_random();
 
 }  // namespace loam

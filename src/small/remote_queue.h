@@ -42,14 +42,19 @@ class RemoteQueue {
 
   [[nodiscard]] bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
 
-  /// In the child of a fork(): a sender may have counted a batch that it never linked.
-  void recount_after_fork() {
-    uint32_t count = 0;
+  /// In the child of a fork(): a sender may have counted a batch that it never linked. `others`: see count_others()
+  void recount_after_fork(uint32_t others = 0) {
+    uint32_t count = others;
     for (const RemoteBatch* b = head_.load(std::memory_order_relaxed); b != nullptr; b = b->next) {
       count += static_cast<uint32_t>(b->count);
     }
     queued_.store(count, std::memory_order_relaxed);
   }
+
+  /// Counts pointers that wait beside this queue (in the bin's TransferStash), so that readers of `queued` need to
+  /// know of one number.
+  void count_others(uint32_t more) { queued_.fetch_add(more, std::memory_order_relaxed); }
+  void discount_others(uint32_t fewer) { queued_.fetch_sub(fewer, std::memory_order_relaxed); }
 
   /// Pointers waiting; may lag behind by what is being pushed right now.
   [[nodiscard]] uint32_t queued() const { return queued_.load(std::memory_order_relaxed); }

@@ -20,6 +20,12 @@ constexpr size_t kDonationBytes = size_t{32} << 10;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
+// What all stashes may hold: this, or the heap's size divided by kStashShare.
+constexpr ptrdiff_t kStashBytes = ptrdiff_t{1} << 20;
+constexpr size_t kStashShare = 128;
+// A batch that nobody wanted for so long goes home. Chosen: some time slices of a busy machine's scheduler.
+constexpr uint64_t kStashMs = 50;
+
 }  // namespace
 
 unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
@@ -35,8 +41,30 @@ unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigne
   return got;
 }
 
-unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted) {
+unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted) {
+  unsigned got = 0;
+  // Batches may be small ones: a refill is worth a second look, not a third for the last few.
+  while (got < (wanted + 1) / 2) {
+    const unsigned more = bin.stash().take(out + got, wanted - got);
+    if (more == 0) break;
+    got += more;
+  }
+  if (got != 0) {
+    bin.remote().discount_others(got);
+    stashed_bytes_.fetch_sub(static_cast<ptrdiff_t>(got * size_t{kSizeClasses[size_class].bytes}),
+                             std::memory_order_relaxed);
+  }
+  return got;
+}
+
+unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker) {
   Bin& bin = bins_[size_class];
+  if (taker != nullptr) {
+    bin.stash().note_taker(taker);
+    if (bin.stash().blocks() != 0) {
+      if (const unsigned got = take_stashed(bin, size_class, out, wanted)) return got;
+    }
+  }
   if (LOAM_LIKELY(mapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked);
     if (LOAM_LIKELY(got != 0)) return got;
@@ -77,6 +105,52 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted)
   return 0;
 }
 
+void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver) {
+  Bin& bin = bins_[size_class];
+  // Checks that must know every free block look into caches and spans.
+  if (!bin.stash().wants(giver) || pure_ || slots_are_chosen_at_random()) {
+    return give(size_class, pointers, count, Wait::kNo);
+  }
+  const ptrdiff_t bytes = static_cast<ptrdiff_t>(count * size_t{kSizeClasses[size_class].bytes});
+  const ptrdiff_t share = static_cast<ptrdiff_t>(pages_.used_bytes_hint() / kStashShare);
+  // Counted before they can be taken.
+  const ptrdiff_t held = stashed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  bin.remote().count_others(count);
+  if (LOAM_LIKELY(held + bytes <= (share > kStashBytes ? share : kStashBytes)) &&
+      LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) {
+    return;
+  }
+  bin.remote().discount_others(count);
+  stashed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  give(size_class, pointers, count, Wait::kNo);
+}
+
+void SmallHeap::empty_stash(unsigned size_class, bool all) {
+  Bin& bin = bins_[size_class];
+  TransferStash::Batch* const idle = bin.stash().take_idle(all);
+  if (idle == nullptr && !all) return;
+  size_t blocks = 0;
+  for (TransferStash::Batch* batch = idle; batch != nullptr; batch = batch->next) {
+    blocks += batch->count;
+    give(size_class, batch->pointers(), static_cast<unsigned>(batch->count), Wait::kYes);
+  }
+  bin.remote().discount_others(static_cast<uint32_t>(blocks));
+  stashed_bytes_.fetch_sub(static_cast<ptrdiff_t>(blocks * kSizeClasses[size_class].bytes), std::memory_order_relaxed);
+  bin.stash().release(size_class, idle);
+}
+
+void SmallHeap::tick() {
+  if (LOAM_LIKELY(stashed_bytes_.load(std::memory_order_relaxed) == 0)) return;
+  const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  uint64_t last = stashes_looked_at_ms_.load(std::memory_order_relaxed);
+  if (now - last < kStashMs) return;
+  // relaxed: one of those who come looks, whichever
+  if (!stashes_looked_at_ms_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    if (bins_[c].stash().blocks() != 0) empty_stash(c, false);
+  }
+}
+
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   Bin& bin = bins_[size_class];
   Bin::prefetch_spans(pointers, count);
@@ -90,7 +164,7 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
       }
       bin.remote().push(batch);
     }
-    if (sent == count && bin.remote().queued() <= queue_limit(size_class)) return;
+    if (sent == count && bin.remote().queued() <= queue_limit(size_class) + bin.stash().blocks()) return;
     bin.mutex().lock();
     pointers += sent;
     count -= sent;
@@ -110,6 +184,7 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
 Pages SmallHeap::compact() {
   Pages purged;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    empty_stash(c, true);
     RemoteBatch* emptied;
     {
       Lock lock(bins_[c].mutex());
@@ -131,24 +206,31 @@ BinStats SmallHeap::stats(unsigned size_class) {
 bool SmallHeap::is_valid() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     Lock lock(bins_[c].mutex());
-    if (!bins_[c].is_valid_locked(c)) return false;
+    if (!bins_[c].is_valid_locked(c) || (mapped_ && !bins_[c].stash().is_valid(c))) return false;
   }
   return mixed_.is_valid();
 }
 
 void SmallHeap::lock_all() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().lock();
+  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].stash().mutex().lock();
   mixed_.mutex().lock();
 }
 void SmallHeap::unlock_all() {
   mixed_.mutex().unlock();
+  for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].stash().mutex().unlock();
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
 }
 void SmallHeap::reset_locks_after_fork() {
+  ptrdiff_t stashed = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     bins_[c].mutex().reset_after_fork();
-    bins_[c].remote().recount_after_fork();
+    bins_[c].stash().mutex().reset_after_fork();
+    const uint32_t blocks = bins_[c].stash().blocks();
+    bins_[c].remote().recount_after_fork(blocks);
+    stashed += static_cast<ptrdiff_t>(blocks * size_t{kSizeClasses[c].bytes});
   }
+  stashed_bytes_.store(stashed, std::memory_order_relaxed);
   mixed_.mutex().reset_after_fork();
 }
 

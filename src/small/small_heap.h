@@ -14,8 +14,9 @@ class SmallHeap {
       : mixed_(pages), pages_(pages), heap_(heap), mapped_(mapped) {}
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
-  /// free ranges in sparse spans of other classes serve (mixed_heap.h). pre: 1 <= wanted
-  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted);
+  /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
+  /// then what others gave with transfer() serves first. pre: 1 <= wanted
+  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr);
 
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
   [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted) {
@@ -30,7 +31,15 @@ class SmallHeap {
   void give(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   static constexpr unsigned kMaxGive = 512;
 
-  /// Empties remote queues, returns empty spans, purges free pages inside live spans.
+  /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that is likely to
+  /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= kMaxTransfer
+  void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
+  static constexpr unsigned kMaxTransfer = TransferStash::kMostPointers;
+
+  /// Brings home what waits in stashes and nobody has wanted since the last look; no more often than every kStashMs.
+  void tick();
+
+  /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
   Pages compact();
 
   [[nodiscard]] BinStats stats(unsigned size_class);
@@ -58,11 +67,15 @@ class SmallHeap {
 
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
                                    PageHeap::Source source);
+  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted);
+  void empty_stash(unsigned size_class, bool all);
   [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
 
   Bin bins_[kSizeClassCount];
   MixedHeap mixed_;
-  std::atomic<unsigned> growths_to_skip_{0};  // until donors are looked for again
+  alignas(64) std::atomic<ptrdiff_t> stashed_bytes_{0};  // in all stashes
+  std::atomic<uint64_t> stashes_looked_at_ms_{0};
+  alignas(64) std::atomic<unsigned> growths_to_skip_{0};  // until donors are looked for again
   bool pure_ = false;
   PageHeap& pages_;
   uint16_t heap_;
