@@ -20,11 +20,16 @@ constexpr unsigned kMaxCapacity = 512;
 static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
 // Blocks from this size on count from the first slot; there are many such classes, and each block is large.
 constexpr size_t kDueBytes = 1024;
-// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside.
-constexpr size_t kThreadBytes = size_t{512} << 10;
-// What all magazines of the process may grow to: this, or the heap's size divided by kProcessShare.
-constexpr size_t kProcessBytes = size_t{2} << 20;
-constexpr size_t kProcessShare = 128;
+// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
+// two first slots of every class make 1.5 MiB, so a thread that uses them all pays no lock a block.
+constexpr size_t kThreadBytes = size_t{2} << 20;
+// Every thread's due of first slots of large blocks; what it takes beyond is shared with the others.
+constexpr size_t kThreadDue = size_t{512} << 10;
+// What all magazines of the process may share: this, or the heap's size divided by kProcessShare.
+constexpr size_t kProcessBytes = size_t{4} << 20;
+constexpr size_t kProcessShare = 32;
+// The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
+constexpr size_t kFixedBytes = 2048;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
 // How often a thread looks after the page heap while that wants it, and how many slow calls in one such
@@ -63,11 +68,18 @@ unsigned max_capacity(unsigned size_class) {
   return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
-// Other threads read the pointers to blocks of mixed spans, to learn the blocks' sizes (count_mixed()): that array
-// has its full length from the start and stays where it is until its thread ends.
-size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
-  return (size_class == kMixedClass ? max_capacity(size_class) : capacity) * sizeof(void*);
+// An array that has its full length from the start, and stays where it is until its thread ends. That of blocks of
+// mixed spans because other threads read its pointers, to learn the blocks' sizes (count_mixed()).
+bool has_fixed_array(unsigned size_class) {
+  return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
 }
+
+size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
+  return (has_fixed_array(size_class) ? max_capacity(size_class) : capacity) * sizeof(void*);
+}
+
+// The part of a thread's first slots that comes out of what all share.
+size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
 
 bool grant(size_t bytes) {
   const size_t share = page_heap.used_bytes_hint() / kProcessShare;
@@ -117,13 +129,14 @@ bool ThreadCache::grow(unsigned size_class) {
   // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
+  const size_t shared = more + beyond_due(due_bytes_ + due) - beyond_due(due_bytes_);
   if (due + more != 0 && granted_bytes_ + due_bytes_ + due + more > kThreadBytes) {
     // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
     if (!first || !make_way(size_class, due)) return false;
   }
-  if (more != 0 && !grant(more)) return false;
+  if (shared != 0 && !grant(shared)) return false;
   if (!resize(size_class, capacity)) {
-    granted_in_process.fetch_sub(more, std::memory_order_relaxed);
+    granted_in_process.fetch_sub(shared, std::memory_order_relaxed);
     return false;
   }
   granted_bytes_ += more;
@@ -135,7 +148,7 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
   const unsigned old_capacity = t.capacity;
-  if (size_class == kMixedClass && old_capacity != 0) {
+  if (has_fixed_array(size_class) && m.base != nullptr) {
     t.capacity = static_cast<uint16_t>(capacity);
     disarm(size_class);
     return true;
@@ -162,6 +175,12 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
 void ThreadCache::give_room_back(size_t bytes) {
   granted_bytes_ -= bytes;
   granted_in_process.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void ThreadCache::give_due_back(size_t bytes) {
+  const size_t shared = beyond_due(due_bytes_);
+  due_bytes_ -= bytes;
+  granted_in_process.fetch_sub(shared - beyond_due(due_bytes_), std::memory_order_relaxed);
 }
 
 // Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.
@@ -208,9 +227,15 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   const unsigned initial = initial_capacity(size_class);
   const size_t grown = (capacity - initial) * block_bytes(size_class);
   give_room_back(grown);
-  if (size_class == kMixedClass) {  // its array stays, see slot_array_bytes()
+  if (size_class == kMixedClass) {
     t.capacity = static_cast<uint16_t>(initial);
     arm(m);
+    return;
+  }
+  give_due_back(initial_bytes(size_class, initial));
+  if (has_fixed_array(size_class)) {
+    t.capacity = 0;
+    disarm(size_class);
     return;
   }
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
@@ -219,7 +244,6 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   m.low = m.high = nullptr;
   t.capacity = 0;
   forget_recent(old, old + capacity);
-  due_bytes_ -= initial_bytes(size_class, initial);
   metadata.free(old, slot_array_bytes(size_class, capacity));
 }
 
@@ -459,7 +483,7 @@ void ThreadCache::release_slots() {
   }
   for (void**& recent : recent_) recent = &no_block;
   give_room_back(granted_bytes_);
-  due_bytes_ = 0;
+  give_due_back(due_bytes_);
 }
 
 size_t ThreadCache::held_blocks(unsigned size_class) const {

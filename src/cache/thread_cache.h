@@ -166,6 +166,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   bool grow(unsigned size_class);
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
+  void give_due_back(size_t bytes);
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);

@@ -26,7 +26,7 @@ namespace fake = os::fake;
 // What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
 // thread.
 constexpr size_t kClassBytes = size_t{128} << 10;
-constexpr size_t kThreadBytes = size_t{512} << 10;
+constexpr size_t kThreadBytes = size_t{2} << 20;
 
 void* allocate(unsigned c) {
   void* block = current_cache->pop(c);
@@ -174,6 +174,51 @@ TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
   });
 }
 
+TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
+  in_thread([] {
+    // A block of every class from 1 to 24 KiB stays; one after the other is replaced, as a table of buffers is.
+    std::vector<void*> blocks;
+    for (unsigned c = class_for(1024); kSizeClasses[c].bytes <= 24576; ++c) blocks.push_back(allocate(c));
+    const auto replace_all = [&] {
+      for (void*& block : blocks) {
+        const unsigned c = static_cast<unsigned>(class_at(block));
+        release(block);
+        block = allocate(c);
+      }
+    };
+    for (int round = 0; round < 10; ++round) replace_all();
+    uint64_t taken = 0;
+    for (unsigned c = 1; c < kSizeClassCount; ++c) taken += default_small_heap.stats(c).taken;
+    for (int round = 0; round < 20; ++round) replace_all();
+    for (unsigned c = 1; c < kSizeClassCount; ++c) taken -= default_small_heap.stats(c).taken;
+    EXPECT_EQ(taken, 0u) << "no call should have needed a lock";
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
+  // Each wants its 2 MiB; beyond 512 KiB all of them together have 4 MiB (thread_cache.cpp: kProcessBytes).
+  constexpr unsigned kThreads = 8;
+  std::atomic<unsigned> filled{0};
+  std::atomic<size_t> held{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (unsigned c = class_for(1024); c < kSizeClassCount; ++c) {
+        std::vector<void*> blocks;
+        for (int i = 0; i < 8; ++i) blocks.push_back(allocate(c));
+        for (void* block : blocks) release(block);
+      }
+      held += current_cache->held_bytes();
+      ++filled;
+      while (filled.load() != kThreads) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + (size_t{4} << 20));
+  EXPECT_GT(held.load(), size_t{4} << 20);
+}
+
 TEST_F(ThreadCacheTest, AFullMagazineGivesTheColdHalfAway) {
   in_thread([] {
     std::vector<void*> blocks;
@@ -220,7 +265,7 @@ uint64_t slow_in_pairs(unsigned c, int pairs) {
 // Fills magazines until the thread may hold no more; returns the classes.
 std::vector<unsigned> use_up_the_room() {
   std::vector<unsigned> classes;
-  for (unsigned c = class_for(512); classes.size() < 6; ++c) classes.push_back(c);
+  for (unsigned c = class_for(512); classes.size() <= kThreadBytes / kClassBytes; ++c) classes.push_back(c);
   for (int round = 0; round < 4; ++round) {
     for (const unsigned c : classes) {
       std::vector<void*> blocks;
@@ -234,9 +279,9 @@ std::vector<unsigned> use_up_the_room() {
 TEST_F(ThreadCacheTest, AClassThatComesLateGetsItsPlaceFromTheLargestMagazine) {
   in_thread([] {
     use_up_the_room();
-    const unsigned late = class_for(4096);
+    const unsigned late = class_for(16384);
     EXPECT_LE(slow_in_pairs(late, 1000), 2u) << "its first slots must be had at once";
-    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + 4096 * 2);
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + 16384 * 2);
   });
 }
 
