@@ -181,29 +181,26 @@ static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, 
                 pointer);
 }
 
-// Marks the slots of a stretch of pointers that lie in one span as free; stops at the first that lies
-// elsewhere. Returns how many pointers the stretch has; `*freed` of them were good.
+// Marks the slots of pointers that lie in one span as free: of the first one's, until another span's comes. Returns
+// how many that are; `*freed` of them were good.
 // `kOneWord`: the class has at most 64 slots a span, so that its free bits stay in a register.
 template <bool kOneWord>
 static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, void* const* pointers,
-                                         unsigned count, unsigned* freed) {
-  const uintptr_t base = span_base(span);
-  const size_t bytes = info.bytes, reciprocal = info.reciprocal;
-  const size_t slot_bytes = info.slots * bytes;  // the tail is no slot's
+                                         Span* const* spans, unsigned count, unsigned* freed) {
+  // All lie in this span's pages, so the first one's page tells where it begins: no look at the region.
+  const uintptr_t first = reinterpret_cast<uintptr_t>(pointers[0]);
+  const uintptr_t base =
+      (first & ~(kPageBytes - 1)) - (size_t{Region::page_of(first).index - span->first_page} << kPageShift);
+  const size_t bytes = info.bytes, reciprocal = info.reciprocal, slots = info.slots;
   uint64_t first_word = span->free_bits[0];
   unsigned bad = 0, i = 0;
   do {
     const size_t offset = reinterpret_cast<uintptr_t>(pointers[i]) - base;
-    if (LOAM_UNLIKELY(offset >= slot_bytes)) {
-      if (offset >= Pages(info.pages).bytes()) break;
-      report_bad_free(info, offset, pointers[i]);
-      ++bad;
-      continue;
-    }
     const size_t slot = (offset * reciprocal) >> 32;
-    const uint64_t word = kOneWord ? first_word : span->free_bits[slot >> 6];
     const uint64_t bit = uint64_t{1} << (slot & 63);
-    if (LOAM_UNLIKELY(slot * bytes != offset || (word & bit) != 0)) {
+    // In this order: the span's tail is no slot and has no bit.
+    if (LOAM_UNLIKELY(slot * bytes != offset) || LOAM_UNLIKELY(slot >= slots) ||
+        LOAM_UNLIKELY(((kOneWord ? first_word : span->free_bits[slot >> 6]) & bit) != 0)) {
       report_bad_free(info, offset, pointers[i]);
       ++bad;
       continue;
@@ -211,9 +208,9 @@ static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, 
     if (kOneWord) {
       first_word |= bit;
     } else {
-      store_word(&span->free_bits[slot >> 6], word | bit);
+      store_word(&span->free_bits[slot >> 6], span->free_bits[slot >> 6] | bit);
     }
-  } while (++i < count);
+  } while (++i < count && spans[i] == span);
   if (kOneWord) store_word(&span->free_bits[0], first_word);
   *freed = i - bad;
   return i;
@@ -222,42 +219,60 @@ static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, 
 void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                       unsigned count) {
   const SizeClassInfo& info = kSizeClasses[size_class];
+  const uint32_t scale = kListScale.scale[size_class];
+  const bool one_word = info.slots <= 64;
   while (count != 0) {
-    // Neighbours in a magazine are often neighbours in memory: one list move for each stretch of a span.
-    Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
-    unsigned done = 1, freed = 0;
-    if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall &&
-                    index_of(span->size_class) == size_class)) {
-      done = info.slots <= 64 ? mark_stretch<true>(span, info, pointers, count, &freed)
-                              : mark_stretch<false>(span, info, pointers, count, &freed);
-    } else if (span != nullptr && span->kind == SpanKind::kMixed) {
-      mixed.give(pointers, 1);
-    } else {
-      report_misuse("free of a block that is free already, or of memory that is no block", *pointers);
+    // All records of a piece first: their misses overlap.
+    constexpr unsigned kPiece = 64;
+    Span* spans[kPiece];
+    const unsigned piece = count < kPiece ? count : kPiece;
+    uintptr_t last_page = 0;
+    Span* last = nullptr;
+    for (unsigned i = 0; i < piece; ++i) {
+      const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
+      if (page != last_page) {
+        last_page = page;
+        last = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
+        prefetch_for_write(last);
+      }
+      spans[i] = last;
     }
-    pointers += done;
-    count -= done;
-    if (LOAM_UNLIKELY(freed == 0)) continue;
-    span->free_slots = static_cast<uint16_t>(span->free_slots + freed);
-    free_slots_ += freed;
-    given_ += freed;
-    place(span);
-    if (LOAM_LIKELY(span->free_slots != info.slots)) continue;
-    if (kept_empty_ == nullptr) {
-      kept_empty_ = span;
-    } else if (span != kept_empty_) {
-      release_span(pages, span, info.slots);
+    unsigned freed_here = 0;
+    for (unsigned at = 0; at < piece;) {
+      Span* const span = spans[at];
+      unsigned freed = 0;
+      // A span that went back, below or long ago, is nobody's or another class's.
+      if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class)) {
+        at += one_word ? mark_stretch<true>(span, info, pointers + at, spans + at, piece - at, &freed)
+                       : mark_stretch<false>(span, info, pointers + at, spans + at, piece - at, &freed);
+      } else {
+        if (span != nullptr && span->kind == SpanKind::kMixed) {
+          mixed.give(pointers + at, 1);
+        } else {
+          report_misuse("free of a block that is free already, or of memory that is no block", pointers[at]);
+        }
+        ++at;
+      }
+      if (LOAM_UNLIKELY(freed == 0)) continue;
+      freed_here += freed;
+      const unsigned free_slots = span->free_slots + freed;
+      span->free_slots = static_cast<uint16_t>(free_slots);
+      // As place(), which most frees do not need.
+      if (((info.slots - free_slots) * scale) >> 16 != span->list) place(span);
+      if (LOAM_LIKELY(free_slots != info.slots)) continue;
+      if (kept_empty_ == nullptr) {
+        kept_empty_ = span;
+      } else if (span != kept_empty_) {
+        free_slots_ += freed_here;
+        given_ += freed_here;
+        freed_here = 0;
+        release_span(pages, span, info.slots);
+      }
     }
-  }
-}
-
-void Bin::prefetch_spans(void* const* pointers, unsigned count) {
-  uintptr_t last_page = 0;
-  for (unsigned i = 0; i < count; ++i) {
-    const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
-    if (page == last_page) continue;
-    prefetch_for_write(span_at(reinterpret_cast<uintptr_t>(pointers[i])));
-    last_page = page;
+    free_slots_ += freed_here;
+    given_ += freed_here;
+    pointers += piece;
+    count -= piece;
   }
 }
 
@@ -266,7 +281,6 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
   RemoteBatch* taken = remote_.take_all();
   for (RemoteBatch* batch = taken; batch != nullptr; batch = batch->next) {
     const unsigned count = static_cast<unsigned>(batch->count);
-    prefetch_spans(batch->pointers, count);
     give_locked(pages, mixed, size_class, batch->pointers, count);
     ++remote_batches_;
     remote_blocks_ += count;

@@ -63,9 +63,6 @@ class Bin {
   /// part of the bin is free.
   [[nodiscard]] size_t donatable_bytes_hint(unsigned size_class) const;
 
-  /// Brings the records that give_locked() will write closer, before the lock is taken.
-  static void prefetch_spans(void* const* pointers, unsigned count);
-
   /// Takes what other threads left in the remote queue. Returns the emptied batches, for their pool.
   [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class);
 

@@ -153,7 +153,6 @@ void SmallHeap::tick() {
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   Bin& bin = bins_[size_class];
-  Bin::prefetch_spans(pointers, count);
   if (wait == Wait::kNo && !bin.mutex().try_lock()) {
     unsigned sent = 0;
     while (sent < count) {
