@@ -6,11 +6,17 @@
 // Cases: pair (allocate, free at once; x = size); batch (1,000 blocks of 16 to 512 B, freed in
 //   allocation order); fill and destroy (a million blocks of 64 B, then all at once: destroy of a
 //   heap, release of a pool, a million frees of malloc); many (10,000 heaps, each with about 4 KiB in 32
-//   blocks: creating and filling, with the memory that is then resident; destroying).
+//   blocks: creating and filling, with the memory that is then resident; destroying). Each locked pool takes a key of
+//   the C library's (pthread_key_create), which has 1,024: of them as many hundreds as there can be, x says how many,
+//   and the start line too ("most_locked_pools").
 // Parameters: --kind (one, or all), --operations (pairs a repetition), --repetitions, --heaps.
 //
 // One thread. Only the first word of a block is written. A case meets the heap that the cases before
 // it left, the same under every allocator.
+#include <limits.h>
+#include <pthread.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <memory_resource>
 #include <new>
@@ -32,9 +38,25 @@ constexpr size_t kBlocksAHeap = 32;
 
 void write_word(void* block) { *static_cast<volatile uint64_t*>(block) = 1; }
 
-// Each kind has create, allocate, free (with the size, which pools want) and destroy.
+// Heaps of a kind that can be alive at a time, where nothing but memory limits them.
+constexpr uint64_t kNoLimit = UINT64_MAX;
+
+// Rounded down: how many keys the allocator itself has taken should not change what is measured.
+uint64_t thread_keys_in_hundreds() {
+  static const uint64_t most = [] {
+    pthread_key_t keys[PTHREAD_KEYS_MAX] = {};
+    unsigned count = 0;
+    while (count < PTHREAD_KEYS_MAX && pthread_key_create(&keys[count], nullptr) == 0) ++count;
+    for (unsigned i = 0; i < count; ++i) pthread_key_delete(keys[i]);
+    return uint64_t{count / 100 * 100};
+  }();
+  return most;
+}
+
+// Each kind has create, allocate, free (with the size, which pools want), destroy, and how many there can be.
 struct Malloc {
   static constexpr const char* kName = "malloc";
+  static uint64_t most() { return kNoLimit; }
   void create() {}
   void* allocate(size_t bytes) { return must(std::malloc(bytes), bytes); }
   void free(void* block, size_t) { std::free(block); }
@@ -46,6 +68,7 @@ struct Malloc {
 
 struct Heap {
   static constexpr const char* kName = "heap";
+  static uint64_t most() { return kNoLimit; }
   PrivateHeap heap;
   void create() { heap.create(); }
   void* allocate(size_t bytes) { return heap.allocate(bytes); }
@@ -64,9 +87,11 @@ struct PoolOf {
 };
 struct Pool : PoolOf<std::pmr::unsynchronized_pool_resource> {
   static constexpr const char* kName = "pool";
+  static uint64_t most() { return kNoLimit; }
 };
 struct LockedPool : PoolOf<std::pmr::synchronized_pool_resource> {
   static constexpr const char* kName = "locked-pool";
+  static uint64_t most() { return thread_keys_in_hundreds(); }
 };
 
 struct Context {
@@ -145,12 +170,14 @@ struct Cases {
   }
 
   void many() {
-    Table<Kind> kinds(c.heaps);
+    const uint64_t heaps = std::min(c.heaps, Kind::most());
+    if (heaps == 0) return;
+    Table<Kind> kinds(heaps);
     for (uint64_t r = 0; r < c.repetitions; ++r) {
       Random random = stream(c.seed, 2);
       uint64_t live = 0;
       c.recorder.resume();
-      for (size_t h = 0; h < c.heaps; ++h) {
+      for (size_t h = 0; h < heaps; ++h) {
         Kind* kind = new (&kinds[h]) Kind;
         kind->create();
         for (size_t i = 0; i < kBlocksAHeap; ++i) {
@@ -160,10 +187,10 @@ struct Cases {
           live += size;
         }
       }
-      record("many", r, c.heaps, c.heaps, live);
+      record("many", r, heaps, heaps, live);
       c.recorder.resume();
-      for (size_t h = 0; h < c.heaps; ++h) kinds[h].destroy(&c.blocks[h * kBlocksAHeap], kBlocksAHeap);
-      record("many-destroy", r, c.heaps, c.heaps);
+      for (size_t h = 0; h < heaps; ++h) kinds[h].destroy(&c.blocks[h * kBlocksAHeap], kBlocksAHeap);
+      record("many-destroy", r, heaps, heaps);
     }
   }
 
@@ -192,7 +219,9 @@ int main(int argc, char** argv) {
   const size_t most = kMillion > heaps * kBlocksAHeap ? kMillion : heaps * kBlocksAHeap;
   Context context{recorder, operations, repetitions, heaps, args.seed(), Table<void*>(most)};
   const std::string_view provider = PrivateHeap::provider();
-  recorder.start().add("private_heaps", provider.empty() ? "none" : provider);
+  recorder.start()
+      .add("private_heaps", provider.empty() ? "none" : provider)
+      .add("most_locked_pools", thread_keys_in_hundreds());
   if (kind == "all" || kind == "heap") {
     if (!provider.empty()) Cases<Heap>{context, {}}.all();
   }

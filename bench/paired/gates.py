@@ -263,9 +263,10 @@ def private_heaps(bench, quick, kind):
     arguments = ["--kind", kind, "--operations", operations]
     if quick:
         arguments += ["--heaps", 1000]
+    limit = " (many: as many hundreds as the C library has thread keys for)" if kind == "locked-pool" else ""
     return Gate(
         f"heaps-{kind}",
-        f"private heaps: {kind}",
+        f"private heaps: {kind}{limit}",
         [Step(Case(bench / "heaps", arguments), extract.private_heaps)],
         all_in_every_round=True,
     )

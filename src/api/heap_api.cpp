@@ -61,6 +61,10 @@ bool may_try_again(loam_status why, loam_heap* heap, size_t bytes) {
 
 LOAM_NOINLINE void* allocate(loam_heap* heap, size_t bytes, size_t alignment, bool zero) {
   if (!is_power_of_two(alignment)) return refuse_block(LOAM_INVALID_ARGUMENT);
+  if (alignment == LOAM_ALIGNMENT) {
+    void* block = PrivateHeap::pop_special(private_heap(heap), bytes);
+    if (block != nullptr) return zero ? __builtin_memset(block, 0, kSizeClasses[class_for(bytes)].bytes) : block;
+  }
   loam_status why = LOAM_INVALID_HEAP;
   do {
     void* block = nullptr;
@@ -91,6 +95,8 @@ void* reallocate(loam_heap* heap, void* block, size_t alignment, size_t bytes, b
 }
 
 LOAM_NOINLINE loam_status free_slow(loam_heap* heap, void* block) {
+  const Span* span = private_span_at(block);
+  if (span != nullptr && PrivateHeap::push_special(private_heap(heap), span, block)) return LOAM_OK;
   if (is_default(heap)) {
     const loam_status status = block == nullptr ? LOAM_OK : default_heap::free(block);
     return status == LOAM_OK ? status : refuse_misuse(status, block);
@@ -273,8 +279,8 @@ LOAM_EXPORT loam_status loam_try_resize(loam_heap* heap, void* block, size_t byt
 }
 
 LOAM_EXPORT loam_status loam_free(loam_heap* heap, void* block) LOAM_NOEXCEPT {
-  HeapRun* run = private_run_at(block);
-  if (LOAM_LIKELY(run != nullptr && PrivateHeap::push(private_heap(heap), run, block))) return LOAM_OK;
+  const Span* span = private_span_at(block);
+  if (LOAM_LIKELY(span != nullptr && PrivateHeap::push(private_heap(heap), span, block))) return LOAM_OK;
   return free_slow(heap, block);
 }
 

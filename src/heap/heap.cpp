@@ -271,7 +271,10 @@ void free_slow(void* block) {
     return;
   }
   // A private heap's block: its class is 0 in the map.
-  if (HeapRun* run = private_run_at(block); run != nullptr && PrivateHeap::push(run->heap, run, block)) return;
+  if (const Span* span = private_span_at(block)) {
+    const PrivateHeap* heap = __atomic_load_n(&span->owned.heap, __ATOMIC_RELAXED);
+    if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block)) return;
+  }
   LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, __builtin_return_address(0)) : free_large(block);
   background_purge.poke(true);
   publisher.poke();

@@ -90,13 +90,25 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
     run->free_bits()[slot / 64] = bit_range(0, info.slots - slot < 64 ? info.slots - slot : 64);
   }
   span->unbacked_pages = 0;
-  // release: pairs with the acquire in private_run_at()
+  span->owned.base = run->base;
+  span->owned.reciprocal = info.reciprocal;
+  // release: pairs with the acquires in private_run_at() and push()
   __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);
+  __atomic_store_n(&span->owned.heap, this, __ATOMIC_RELEASE);
   add_run(run);
   ++bin->spans;
   bin->free_slots += info.slots;
   place(bin, run);
   return run;
+}
+
+// Pages that compact gave back and that these slots lie in will be touched.
+void PrivateHeap::note_backed(HeapRun* run, unsigned slot, unsigned count) {
+  const unsigned first = slot * run->slot_bytes >> kPageShift;
+  const unsigned last = ((slot + count) * run->slot_bytes - 1) >> kPageShift;
+  const uint32_t back = run->span->unbacked_pages & static_cast<uint32_t>(bit_range(first, last - first + 1));
+  unbacked_pages_ -= count_bits(back);
+  run->span->unbacked_pages &= ~back;
 }
 
 // Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached afterwards.
@@ -120,23 +132,29 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     run->free_slots = static_cast<uint16_t>(run->free_slots - some);
     bin->free_slots -= some;
     got += some;
-    const SizeClassInfo& info = kSizeClasses[size_class];
+    const bool exact = run->exact;
+    const size_t slot_bytes = run->slot_bytes;
+    uint64_t* const free_bits = run->free_bits();
     for (unsigned word = 0; some != 0; ++word) {
-      uint64_t bits = run->free_bits()[word];
-      for (; bits != 0 && some != 0; bits &= bits - 1, --some) {
-        const unsigned slot = word * 64 + lowest_bit(bits);
-        *--next = CacheSlot{run->slot_address(slot), run->state_of(slot)};
-        store_state(next->state, run->exact, kSlotCached);
-        if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) {
-          const unsigned first = slot * info.bytes >> kPageShift;
-          const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
-          const uint32_t back =
-              run->span->unbacked_pages & static_cast<uint32_t>(bit_range(first, last - first + 1));
-          unbacked_pages_ -= count_bits(back);
-          run->span->unbacked_pages &= ~back;
+      uint64_t bits = free_bits[word];
+      while (bits != 0 && some != 0) {
+        // Neighbours at once: mostly all of a span that is new, or that a flush came home to.
+        const unsigned shift = lowest_bit(bits);
+        const uint64_t gaps = ~(bits >> shift);
+        const unsigned stretch = gaps == 0 ? 64 : lowest_bit(gaps);
+        const unsigned count = stretch < some ? stretch : some;
+        const unsigned first = word * 64 + shift;
+        if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) note_backed(run, first, count);
+        uintptr_t address = run->base + first * slot_bytes;
+        uint8_t* state = run->state_of(first);
+        for (unsigned i = 0; i < count; ++i, address += slot_bytes, state += 1 + exact) {
+          *--next = CacheSlot{reinterpret_cast<void*>(address), state};
+          store_state(state, exact, kSlotCached);
         }
+        bits &= ~bit_range(shift, count);
+        some -= count;
       }
-      run->free_bits()[word] = bits;
+      free_bits[word] = bits;
     }
     place(bin, run);
   }
@@ -145,27 +163,47 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
   return got;
 }
 
-void PrivateHeap::give(const CacheSlot& cached) {
-  HeapRun* run = private_run_at(cached.block);
-  const size_t slot = run == nullptr || run->heap != this || run->use != RunUse::kSpan
-                          ? SIZE_MAX
-                          : (reinterpret_cast<uintptr_t>(cached.block) - run->base) / run->slot_bytes;
-  if (LOAM_UNLIKELY(slot == SIZE_MAX || ((run->free_bits()[slot / 64] >> (slot % 64)) & 1) != 0)) {
-    report_misuse("double free in a private heap", cached.block);
-    return;
-  }
-  HeapBin* bin = bin_of(run->size_class);
-  run->free_bits()[slot / 64] |= uint64_t{1} << (slot % 64);
-  store_state(cached.state, run->exact, kSlotFree);
-  ++run->free_slots;
-  ++bin->free_slots;
-  ++bin->given;
-  place(bin, run);
-  if (LOAM_LIKELY(run->free_slots != run->slots)) return;
-  if (bin->kept_empty == nullptr) {
-    bin->kept_empty = run;
-  } else if (bin->kept_empty != run) {
-    release_span(bin, run);
+// Neighbours in `slots` that are of one span are counted, and the span moved, once.
+void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
+  for (const CacheSlot* const end = slots + count; slots != end;) {
+    HeapRun* run = private_run_at(slots->block);
+    if (LOAM_UNLIKELY(run == nullptr || run->heap != this || run->use != RunUse::kSpan)) {
+      report_misuse("double free in a private heap", slots->block);
+      ++slots;
+      continue;
+    }
+    // In variables: to the compiler a state that is stored may be any of the record's bytes.
+    const uintptr_t base = run->base;
+    const size_t bytes = run->bytes, reciprocal = run->reciprocal;
+    const bool exact = run->exact;
+    uint8_t* const states = run->states();
+    uint64_t* const free_bits = run->free_bits();
+    unsigned given = 0;
+    do {
+      const size_t offset = reinterpret_cast<uintptr_t>(slots->block) - base;
+      if (offset >= bytes) break;
+      const size_t slot = (offset * reciprocal) >> 32;
+      const uint64_t bit = uint64_t{1} << (slot % 64);
+      uint8_t* const state = states + (slot << unsigned(exact));
+      if (LOAM_UNLIKELY((free_bits[slot / 64] & bit) != 0 || state != slots->state)) {
+        report_misuse("double free in a private heap", slots->block);
+        continue;
+      }
+      free_bits[slot / 64] |= bit;
+      store_state(state, exact, kSlotFree);
+      ++given;
+    } while (++slots != end);
+    HeapBin* bin = bin_of(run->size_class);
+    run->free_slots = static_cast<uint16_t>(run->free_slots + given);
+    bin->free_slots += given;
+    bin->given += given;
+    place(bin, run);
+    if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
+    if (bin->kept_empty == nullptr) {
+      bin->kept_empty = run;
+    } else if (bin->kept_empty != run) {
+      release_span(bin, run);
+    }
   }
 }
 

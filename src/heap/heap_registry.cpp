@@ -84,8 +84,16 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
   {
     Lock lock(mutex_);
     if (!is_heap(heap)) return LOAM_INVALID_HEAP;
+    const uint64_t generation = heap->generation();
     const loam_status status = heap->stop_for_ever();
     if (status != LOAM_OK) return status;
+    if (heap->own_cache_ != nullptr) {
+      // Many doors lead to an unsynchronised heap's one cache.
+      for (ThreadHeaps* thread = threads_.front(); thread != nullptr; thread = List<ThreadHeaps>::next(thread)) {
+        const ThreadHeaps::Place& place = thread->places[ThreadHeaps::index_of(heap)];
+        if (place.heap == heap && place.generation == generation) thread->close(heap);
+      }
+    }
     heaps_.remove(heap);
     count_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -115,22 +123,33 @@ ThreadHeaps* HeapRegistry::thread() {
   return thread;
 }
 
-void HeapRegistry::vacate(ThreadHeaps::Place& place) {
+void HeapRegistry::vacate(ThreadHeaps* thread, size_t index) {
+  ThreadHeaps::Place& place = thread->places[index];
   if (place.heap == nullptr) return;
-  Lock lock(mutex_);
   // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is not
   // cannot go while the registry is locked.
   PrivateHeap* heap = const_cast<PrivateHeap*>(place.heap);
   const bool alive = heap->generation() == place.generation;
-  HeapCache* cache = place.cache;
+  HeapCache* cache = thread->doors[index].cache;
   place = ThreadHeaps::Place{};
+  thread->close(heap);
+  thread->doors[index].cache = nullptr;
   if (alive && cache->owner != nullptr) heap->retire_cache(cache);
 }
 
+HeapCache* HeapRegistry::settle(ThreadHeaps* thread, PrivateHeap* heap) {
+  Lock lock(mutex_);
+  const size_t index = ThreadHeaps::index_of(heap);
+  vacate(thread, index);
+  HeapCache* cache = heap->make_cache(thread);
+  if (cache != nullptr) thread->places[index] = ThreadHeaps::Place{heap, heap->generation(), nullptr, 0};
+  return cache;
+}
+
 void HeapRegistry::drop_thread(ThreadHeaps* thread) {
-  for (ThreadHeaps::Place& place : thread->places) vacate(place);
   {
     Lock lock(mutex_);
+    for (size_t i = 0; i < ThreadHeaps::kPlaces; ++i) vacate(thread, i);
     threads_.remove(thread);
   }
   thread->~ThreadHeaps();

@@ -41,8 +41,9 @@ class HeapRegistry {
 
   /// The calling thread's table of caches; null when it can have none.
   [[nodiscard]] ThreadHeaps* thread();
-  /// Forgets what the place holds: the cache goes home if its heap still lives.
-  void vacate(ThreadHeaps::Place& place);
+  /// A cache of the heap for the thread, which is the caller, in the place of what the thread had there; null when
+  /// memory is refused.
+  [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
 
   /// Around fork(): the registry's lock, then every heap's.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
@@ -61,6 +62,8 @@ class HeapRegistry {
   static void end_thread();
   [[nodiscard]] PrivateHeap* take_record();
   [[nodiscard]] bool add_slab();
+  /// Forgets what the place holds: the cache goes home if its heap still lives.
+  void vacate(ThreadHeaps* thread, size_t index);
   void drop_thread(ThreadHeaps* thread);
   [[nodiscard]] static unsigned slab_home(uintptr_t slab) {
     return static_cast<unsigned>((slab >> kSlabShift) * 0x9e3779b97f4a7c15u >> 52);

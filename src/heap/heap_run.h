@@ -23,7 +23,10 @@
 // them is taken for a block. Its size class is 0, and magazines of class 0 never have room: caches pass it
 // by.
 //
-//   record:  | header 96 B | states, 1 or 2 B a slot | free bits, 8 B each 64 slots | classes of a starter page |
+//   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | classes of a
+//            starter page |
+//
+// What loam_free() wants of a run stands in its span too, so the header above is not touched there.
 #pragma once
 
 #include "map/page_map.h"
@@ -63,8 +66,9 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   size_t bytes;      ///< of the pages or the mapping
   size_t requested;  ///< kLarge, kHuge: bytes that were asked for
 
+  /// One more than there are slots: an address in the tail of a span meets a state that says "not live".
   [[nodiscard]] static size_t state_bytes(unsigned slots, bool exact) {
-    return round_up(size_t{slots} << unsigned(exact), sizeof(uint64_t));
+    return round_up(size_t{slots + 1} << unsigned(exact), sizeof(uint64_t));
   }
   [[nodiscard]] uint64_t* free_bits() {
     return reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(this + 1) + state_bytes(slots, exact));
@@ -106,11 +110,22 @@ LOAM_INLINE void store_state(uint8_t* state, bool exact, unsigned value) {
 }
 static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
 
+/// The span that covers the page of `address` if it is a private heap's, or null.
+[[nodiscard]] LOAM_INLINE const Span* private_span_at(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  const Region* region = region_at(address);
+  if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
+  const uint32_t number = __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
+  const Span* span = &region->spans[number];  // number 0 means none, and record 0 is never used: nobody's
+  asm("" : "+r"(span));  // one address, not one computation a field
+  return span->heap == kPrivateHeap ? span : nullptr;
+}
+
 /// The private run whose pages hold `address`, as far as the map knows: of a large block its first page
 /// answers, of a huge one nothing does. Null for everything else.
 [[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
-  const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-  if (span == nullptr || span->heap != kPrivateHeap) return nullptr;
+  const Span* span = private_span_at(block);
+  if (span == nullptr) return nullptr;
   return __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE);  // pairs with the release where it is made
 }
 

@@ -17,9 +17,9 @@ namespace {
 constexpr uint32_t kCacheAfter = 64;
 // As in ThreadCache: what is used once costs little, what is busy doubles, what is held is bounded in bytes.
 constexpr unsigned kFirstSlots = 8;
-constexpr unsigned kMostSlots = 256;
-constexpr size_t kMagazineBytes = size_t{32} << 10;
-constexpr size_t kCacheBytes = size_t{256} << 10;
+constexpr unsigned kMostSlots = 512;
+constexpr size_t kMagazineBytes = size_t{128} << 10;
+constexpr size_t kCacheBytes = size_t{512} << 10;
 // Of a heap with a maximum a cache holds no more than this share: many threads would starve each other.
 constexpr size_t kShareOfMaximum = 64;
 // How often who stops a heap looks before it lets others run.
@@ -32,38 +32,51 @@ unsigned most_slots(unsigned size_class) {
 
 }  // namespace
 
+void* PrivateHeap::pop_special(const PrivateHeap* heap, size_t bytes) { return pop_as<true>(heap, bytes); }
+
+bool PrivateHeap::push_special(const PrivateHeap* heap, const Span* span, void* block) {
+  return push_as<true>(heap, span, block);
+}
+
 HeapCache* PrivateHeap::cache_for_thread() {
   if (mode() != LOAM_MODE_LOW_FRAGMENTATION) return nullptr;
   ThreadHeaps* thread = heap_registry.thread();
   if (LOAM_UNLIKELY(thread == nullptr)) return nullptr;
-  ThreadHeaps::Place& place = thread->place_of(this);
+  const size_t index = ThreadHeaps::index_of(this);
+  ThreadHeaps::Place& place = thread->places[index];
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
-  if (LOAM_LIKELY(place.heap == this && place.generation == generation)) return place.cache;
+  if (LOAM_LIKELY(place.heap == this && place.generation == generation)) return thread->doors[index].cache;
   if (place.challenger != this) {
     place.challenger = this;
     place.score = 0;
   }
   if (++place.score < kCacheAfter && (flags_ & LOAM_HEAP_EAGER) == 0) return nullptr;
-  heap_registry.vacate(place);
-  HeapCache* cache = make_cache(thread);
-  if (cache == nullptr) return nullptr;
-  place = ThreadHeaps::Place{this, generation, cache, nullptr, 0};
+  return heap_registry.settle(thread, this);
+}
+
+// With the door to it, which opens unless the heap is stopped.
+HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
+  Lock lock(mutex_);
+  HeapCache* cache = own_cache_;
+  if (cache == nullptr) {
+    void* piece = metadata.allocate(sizeof(HeapCache));
+    if (piece == nullptr) return nullptr;
+    cache = new (piece) HeapCache();
+    cache->owner = unsynchronized() ? nullptr : thread;
+    cache->exact = exact();
+    cache->zero_on_free = zero_on_free();
+    caches_.push_back(cache);
+    if (unsynchronized()) own_cache_ = cache;
+  }
+  thread->door_of(this).cache = cache;
+  if (!stopped_) thread->open(this, cache);
   return cache;
 }
 
-HeapCache* PrivateHeap::make_cache(ThreadHeaps* owner) {
-  if (unsynchronized() && own_cache_ != nullptr) return own_cache_;
-  void* piece = metadata.allocate(sizeof(HeapCache));
-  if (piece == nullptr) return nullptr;
-  HeapCache* cache = new (piece) HeapCache();
-  cache->owner = unsynchronized() ? nullptr : owner;
-  cache->exact = exact();
-  cache->zero_on_free = zero_on_free();
-  mutex_.lock();
-  caches_.push_back(cache);
-  mutex_.unlock();
-  if (unsynchronized()) own_cache_ = cache;
-  return cache;
+void PrivateHeap::close_doors() {
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    if (cache->owner != nullptr) cache->owner->close(this);
+  }
 }
 
 bool PrivateHeap::grow(HeapCache* cache, unsigned size_class) {
@@ -104,7 +117,7 @@ bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why
 
 // The coldest slots go home: those at the bottom.
 void PrivateHeap::flush(HeapMagazine& m, unsigned count) {
-  for (unsigned i = 0; i < count; ++i) give(m.base[i]);
+  give(m.base, count);
   const unsigned left = m.held() - count;
   if (left != 0) memmove(m.base, m.base + count, left * sizeof(CacheSlot));
   m.head = m.base + left;
@@ -127,14 +140,17 @@ void PrivateHeap::free_cache(HeapCache* cache) {
 void PrivateHeap::retire_cache(HeapCache* cache) {
   Lock lock(mutex_);
   // The stopped heap of another thread's lock is as good: nobody else looks at this cache.
+  cache->owner->close(this);
   flush_all(cache);
   caches_.remove(cache);
   free_cache(cache);
 }
 
 void PrivateHeap::stop_caches() {
-  visible_generation_.store(0, std::memory_order_seq_cst);
-  if (unsynchronized() || caches_.empty()) return;
+  if (unsynchronized() || stopped_) return;
+  stopped_ = true;
+  if (caches_.empty()) return;
+  close_doors();
   // Never refused: without it there are no caches.
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
@@ -151,9 +167,11 @@ void PrivateHeap::stop_caches() {
 }
 
 void PrivateHeap::resume_caches() {
-  if (lock_owner_ != 0) return;
-  // release: what was done to the caches comes first
-  visible_generation_.store(generation_.load(std::memory_order_relaxed), std::memory_order_release);
+  if (unsynchronized() || lock_owner_ != 0) return;
+  stopped_ = false;
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    cache->owner->open(this, cache);
+  }
 }
 
 void PrivateHeap::reclaim() {

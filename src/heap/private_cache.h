@@ -1,24 +1,27 @@
 // What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of
 // slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
-//   current_cache->heaps --> ThreadHeaps: 64 places --> HeapCache of one heap --> magazine of one class: slots
+//   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap --> magazine of one class: slots
 //
-// A place is chosen by the heap's address and names the heap and its generation. Generations are never
-// used again: when a heap is destroyed its caches are dropped with it, and a place that still names it can
-// never match, nor is its pointer followed. Places are contended by heaps; a heap that comes kCacheAfter
-// times in a row takes the place.
+// A door and its place are chosen by the heap's address; the place names the heap and its generation. Places are
+// contended by heaps; a heap that comes kCacheAfter times in a row takes the place. An open door names its heap,
+// and is all that the fast paths look at: what they are called with is not followed before it equals what the
+// door says. A closed one names what nobody who comes to it can ask for.
 //
-// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores:
-// a thread says `busy` while it is inside, and looks at the heap's generation after that. Who wants the
-// heap for himself takes its lock, sets the generation that caches see to 0, makes all threads pass a
-// barrier (os::barrier_all_threads), and waits until no owner of one of its caches is busy. Where the
-// system has no such barrier there are no caches. Busy threads never wait, so the wait is short.
+// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores: a
+// thread says `busy` while it is inside, and looks at the door after that. Who wants the heap for himself takes
+// its lock, closes the doors to all of its caches, makes all threads pass a barrier (os::barrier_all_threads), and
+// waits until no owner of one of the caches is busy. Where the system has no such barrier there are no caches.
+// Busy threads never wait, so the wait is short. Destroying closes the doors for ever; places stay, and are known
+// for stale by their generation, which no other heap ever has.
 //
 // Order of stores: a slot is stored before the head that covers it, and leaves the magazine before its
 // state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot that a
 // thread was moving.
 //
-// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it.
+// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it. A door
+// opens and closes under the lock of the heap whose cache is behind it; what a place names changes by its thread
+// alone, under the registry's lock.
 #pragma once
 
 #include "cache/thread_cache.h"
@@ -54,21 +57,52 @@ struct HeapCache : ListLink<HeapCache> {
 };
 
 struct ThreadHeaps : ListLink<ThreadHeaps> {
+  static constexpr unsigned kHeapShift = 9;  // records of heaps are 512 bytes apart
+  /// What stands for a heap of exact sizes, or one that clears what is freed, at its open door: such heaps pass the
+  /// first fast paths by and have their own. It leads to the door beside, so nobody comes here with it.
+  [[nodiscard]] static LOAM_INLINE const PrivateHeap* special(const PrivateHeap* heap) {
+    return reinterpret_cast<const PrivateHeap*>(reinterpret_cast<uintptr_t>(heap) ^ uintptr_t{1} << kHeapShift);
+  }
+  /// What a closed door names: null, or record 2 at those that null and special(null) lead to. It leads neither here
+  /// nor to the door beside: whatever pointer somebody comes with, it is not this, nor is its special().
+  [[nodiscard]] static const PrivateHeap* nobody(size_t index) {
+    return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
+  }
+  struct Door {
+    std::atomic<const PrivateHeap*> heap{nobody(2)};
+    HeapCache* cache = nullptr;
+  };
   struct Place {
     const PrivateHeap* heap = nullptr;
     uint64_t generation = 0;
-    HeapCache* cache = nullptr;
     const PrivateHeap* challenger = nullptr;
     uint32_t score = 0;
   };
   static constexpr unsigned kPlaces = 64;
+  static constexpr unsigned kDoorShift = 4;
+  static_assert(sizeof(Door) == 1u << kDoorShift);
 
   std::atomic<uint32_t> busy{0};
+  Door doors[kPlaces] = {{nobody(0)}, {nobody(1)}};
   Place places[kPlaces];
 
-  [[nodiscard]] LOAM_INLINE Place& place_of(const PrivateHeap* heap) {
-    // Records of heaps are 512 bytes apart.
-    return places[(reinterpret_cast<uintptr_t>(heap) >> 9) % kPlaces];
+  [[nodiscard]] static LOAM_INLINE size_t index_of(const PrivateHeap* heap) {
+    return (reinterpret_cast<uintptr_t>(heap) >> kHeapShift) % kPlaces;
+  }
+  [[nodiscard]] LOAM_INLINE Door& door_of(const PrivateHeap* heap) {
+    // doors[index_of(heap)], by one shift and one mask
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(heap) >> (kHeapShift - kDoorShift);
+    return *reinterpret_cast<Door*>(reinterpret_cast<char*>(doors) + (offset & (kPlaces - 1) << kDoorShift));
+  }
+  /// pre: the heap's cache stands behind its door, or its thread is about to take it away
+  void open(const PrivateHeap* heap, const HeapCache* cache) {
+    const bool plain = !cache->exact && !cache->zero_on_free;
+    // release: what was done to the cache comes first; pairs with the acquire in PrivateHeap::pop() and push()
+    door_of(heap).heap.store(plain ? heap : special(heap), std::memory_order_release);
+  }
+  void close(const PrivateHeap* heap) {
+    // relaxed: who needs to know that nobody is behind it makes all threads pass a barrier
+    door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
   }
 
   /// Between these two, nobody who stops a heap goes on. The owner calls them.

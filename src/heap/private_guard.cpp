@@ -81,7 +81,7 @@ void PrivateHeap::hold_back(const CacheSlot& slot, size_t bytes) {
   // No memory for the list, or one block that would drive out too many: it goes home as it is.
   if (held_back_ == nullptr || bytes > HeldBack::kMostBytes / 4) {
     if (zero_on_free()) memset(slot.block, 0, bytes);
-    return give(slot);
+    return give(&slot, 1);
   }
   HeldBack& held = *held_back_;
   while (held.count == HeldBack::kPlaces || held.bytes + bytes > HeldBack::kMostBytes) release_oldest();
@@ -100,7 +100,7 @@ void PrivateHeap::release_oldest() {
   const size_t broken = first_unpoisoned(slot.block, bytes);
   if (LOAM_UNLIKELY(broken != bytes)) report_poison(slot.block, broken);
   if (zero_on_free()) memset(slot.block, 0, bytes);
-  give(slot);
+  give(&slot, 1);
 }
 
 void PrivateHeap::release_all_held_back() {

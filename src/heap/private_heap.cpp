@@ -44,6 +44,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   lock_owner_ = 0;
   lock_depth_ = 0;
   stopped_word_ = 0;
+  stopped_ = false;
   charged_ = peak_ = records_ = set_aside_ = large_bytes_ = coming_bytes_ = unbacked_pages_ = 0;
   large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
   set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
@@ -89,7 +90,6 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     left -= pages;
   }
   generation_.store(generation, std::memory_order_release);
-  visible_generation_.store(generation, std::memory_order_release);
   return LOAM_OK;
 }
 
@@ -97,8 +97,8 @@ loam_status PrivateHeap::stop_for_ever() {
   Lock lock(mutex_);
   if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
   generation_.store(0, std::memory_order_release);
+  close_doors();
 #if defined(LOAM_DEBUG)
-  visible_generation_.store(0, std::memory_order_seq_cst);
   if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
     for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
       // A thread that is busy with another heap is told apart by a second look.
@@ -109,7 +109,6 @@ loam_status PrivateHeap::stop_for_ever() {
     }
   }
 #endif
-  visible_generation_.store(0, std::memory_order_seq_cst);
   lock_owner_ = 0;
   lock_depth_ = 0;
   return LOAM_OK;
@@ -203,6 +202,9 @@ void PrivateHeap::release_run(HeapRun* run) {
   uncharge(run->bytes);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
+    if (run->use == RunUse::kSpan) {
+      __atomic_store_n(&run->span->owned.heap, static_cast<const PrivateHeap*>(nullptr), __ATOMIC_RELEASE);
+    }
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
   } else {
@@ -380,13 +382,13 @@ loam_status PrivateHeap::free(void* block) {
     return LOAM_OK;
   }
   if (cache == nullptr) {
-    give(slot);
+    give(&slot, 1);
     return LOAM_OK;
   }
   HeapMagazine& m = cache->magazines[size_class];
   if (m.head == m.end && !grow(cache, size_class)) {
     if (m.base == nullptr) {
-      give(slot);
+      give(&slot, 1);
       return LOAM_OK;
     }
     ++cache->flushes;

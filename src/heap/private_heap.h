@@ -79,9 +79,12 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   /// A block from the calling thread's cache, or null: then allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise free(). pre: run ==
-  /// private_run_at(block)
-  [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, HeapRun* run, void* block);
+  /// True when the block went to the calling thread's cache; otherwise free(). pre: span ==
+  /// private_span_at(block)
+  [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span, void* block);
+  /// The same for heaps of exact sizes and heaps that clear what is freed.
+  [[nodiscard]] LOAM_NOINLINE static void* pop_special(const PrivateHeap* heap, size_t bytes);
+  [[nodiscard]] LOAM_NOINLINE static bool push_special(const PrivateHeap* heap, const Span* span, void* block);
 
   // ---- blocks -------------------------------------------------------------------------------------------
 
@@ -148,6 +151,11 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void reset_after_fork(uintptr_t survivor);
 
  private:
+  template <bool kSpecial>
+  [[nodiscard]] LOAM_INLINE static void* pop_as(const PrivateHeap* heap, size_t bytes);
+  template <bool kSpecial>
+  [[nodiscard]] LOAM_INLINE static bool push_as(const PrivateHeap* heap, const Span* span, void* block);
+
   friend class HeapRegistry;
   friend struct CounterFields;
 
@@ -174,7 +182,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
   void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);
-  void give(const CacheSlot& slot);
+  void note_backed(HeapRun* run, unsigned slot, unsigned count);
+  void give(const CacheSlot* slots, unsigned count);
   void release_span(HeapBin* bin, HeapRun* run);
   void release_empty_spans();
   // starter_pages.cpp
@@ -206,7 +215,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   // private_cache.cpp
   [[nodiscard]] HeapCache* cache_for_thread();
-  [[nodiscard]] HeapCache* make_cache(ThreadHeaps* owner);
+  [[nodiscard]] HeapCache* make_cache(ThreadHeaps* thread);
+  void close_doors();
   bool grow(HeapCache* cache, unsigned size_class);
   bool refill(HeapCache* cache, unsigned size_class, loam_status* why);
   void flush(HeapMagazine& magazine, unsigned count);
@@ -218,7 +228,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void resume_caches();
   void reclaim();
 
-  std::atomic<uint64_t> visible_generation_{0};  // what caches compare with: 0 while they are stopped
   std::atomic<uint64_t> generation_{0};
   unsigned flags_ = 0;
   unsigned asked_flags_ = 0;
@@ -228,6 +237,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   uintptr_t lock_owner_ = 0;
   Mutex mutex_;
   unsigned lock_depth_ = 0;
+  bool stopped_ = false;  // the doors to all caches are closed, and nobody is behind one
   std::atomic<uint32_t> inside_{0};  // debug builds: somebody is in an unsynchronised heap
 
   size_t maximum_ = 0;
@@ -295,65 +305,86 @@ class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
   PrivateHeap& heap_;
 };
 
-LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
+template <bool kSpecial>
+LOAM_INLINE void* PrivateHeap::pop_as(const PrivateHeap* heap, size_t bytes) {
   ThreadHeaps* thread = thread_heaps();
   if (LOAM_UNLIKELY(thread == nullptr)) return nullptr;
-  ThreadHeaps::Place& place = thread->place_of(heap);
-  // Before `heap` is followed: it may be no heap at all. An empty place names null, which is none either.
-  if (LOAM_UNLIKELY(place.heap != heap || heap == nullptr || bytes > kLargestSmall)) return nullptr;
-  const unsigned size_class = class_for(bytes);
+  unsigned size_class;
+  if (LOAM_LIKELY(bytes <= kFineLimit)) {
+    size_class = fine_class(bytes);
+  } else if (LOAM_LIKELY(bytes <= kLargestSmall)) {
+    size_class = class_for(bytes);
+  } else {
+    return nullptr;
+  }
+  ThreadHeaps::Door& door = thread->door_of(heap);
   thread->enter();
-  // acquire: pairs with resume_caches(), after which the cache may have changed
-  if (LOAM_UNLIKELY(heap->visible_generation_.load(std::memory_order_acquire) != place.generation)) {
+  // Before `heap` is followed: it may be no heap at all. acquire: pairs with the release in open()
+  const PrivateHeap* behind = door.heap.load(std::memory_order_acquire);
+  if (LOAM_UNLIKELY(behind != (kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return nullptr;
   }
-  HeapCache* cache = place.cache;
-  HeapMagazine& m = cache->magazines[size_class];
-  CacheSlot* head = m.head;
-  if (LOAM_UNLIKELY(head == m.base)) {
+  HeapCache* cache = door.cache;
+  HeapMagazine* m = &cache->magazines[size_class];
+  asm("" : "+r"(m));  // one address, not one computation a field
+  CacheSlot* head = m->head;
+  if (LOAM_UNLIKELY(head == m->base)) {
     thread->leave();
     return nullptr;
   }
   --head;
   void* block = head->block;
   uint8_t* state = head->state;
-  m.head = head;
+  m->head = head;
   std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: it left before it is live
-  store_state(state, cache->exact, live_state(cache->exact, bytes));
+  const bool exact = kSpecial && cache->exact;
+  store_state(state, exact, live_state(exact, bytes));
   thread->leave();
+  if (block == nullptr) __builtin_unreachable();  // saves callers their test
   return block;
 }
 
-LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, HeapRun* run, void* block) {
+template <bool kSpecial>
+LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span, void* block) {
   ThreadHeaps* thread = thread_heaps();
   if (LOAM_UNLIKELY(thread == nullptr)) return false;
-  ThreadHeaps::Place& place = thread->place_of(heap);
-  if (LOAM_UNLIKELY(place.heap != heap || run->heap != heap)) return false;
-  const size_t offset = reinterpret_cast<uintptr_t>(block) - run->base;
-  const size_t slot = (offset * run->reciprocal) >> 32;
-  if (LOAM_UNLIKELY(slot * run->slot_bytes != offset || slot >= run->slots)) return false;
+  // acquire: pairs with the release in add_span(), before which the span's other words became this heap's
+  if (LOAM_UNLIKELY(__atomic_load_n(&span->owned.heap, __ATOMIC_ACQUIRE) != heap)) return false;
+  // Offset / bytes of a slot as a number of 32 + 32 bits. It has no fraction, up to the reciprocal's error, where a
+  // slot begins; a unit test tries every offset of every class.
+  const uint32_t reciprocal = span->owned.reciprocal;
+  const uint64_t quotient = (reinterpret_cast<uintptr_t>(block) - span->owned.base) * reciprocal;
+  if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
+  ThreadHeaps::Door& door = thread->door_of(heap);
   thread->enter();
-  if (LOAM_UNLIKELY(heap->visible_generation_.load(std::memory_order_acquire) != place.generation)) {
+  const PrivateHeap* behind = door.heap.load(std::memory_order_acquire);
+  if (LOAM_UNLIKELY(behind != (kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return false;
   }
-  HeapCache* cache = place.cache;
-  HeapMagazine& m = cache->magazines[run->size_class];
-  CacheSlot* head = m.head;
-  const bool exact = cache->exact;
-  uint8_t* state = run->states() + (slot << unsigned(exact));
-  // A heap that clears what is freed does so on the slow path: a call here would cost everybody registers.
-  if (LOAM_UNLIKELY(head == m.end || cache->zero_on_free || load_state(state, exact) < kSlotLive)) {
+  HeapCache* cache = door.cache;
+  HeapMagazine* m = &cache->magazines[index_of(span->size_class)];
+  asm("" : "+r"(m));  // one address, not one computation a field
+  CacheSlot* head = m->head;
+  constexpr bool exact = kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
+  uint8_t* state = span->owned.run->states() + ((quotient >> 32) << unsigned(exact));
+  const bool full = head == m->end;
+  if (LOAM_UNLIKELY(full || (kSpecial && cache->zero_on_free) || load_state(state, exact) < kSlotLive)) {
     thread->leave();
     return false;
   }
   store_state(state, exact, kSlotCached);
   *head = CacheSlot{block, state};
   std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: stored before it is covered
-  m.head = head + 1;
+  m->head = head + 1;
   thread->leave();
   return true;
+}
+
+LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) { return pop_as<false>(heap, bytes); }
+LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, const Span* span, void* block) {
+  return push_as<false>(heap, span, block);
 }
 
 }  // namespace loam

@@ -77,7 +77,9 @@ extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
   // acquire pairs with the release in add_region(); on x86-64 a plain load
   const uintptr_t delta = __atomic_load_n(&directory[entry], __ATOMIC_ACQUIRE);
   if (LOAM_UNLIKELY(delta == 0)) return nullptr;
-  return reinterpret_cast<Region*>(reinterpret_cast<uintptr_t>(no_region) + delta);
+  Region* region = reinterpret_cast<Region*>(reinterpret_cast<uintptr_t>(no_region) + delta);
+  if (region == nullptr) __builtin_unreachable();  // saves callers their test
+  return region;
 }
 
 /// Size class of the small block of the default heap at `pointer`; kNoClass for everything else,

@@ -29,7 +29,8 @@ enum class SpanKind : uint8_t {
   kParked,    ///< a freed run that waits, unmerged, for the next request of its kind and length
 };
 
-struct HeapRun;  // heap/heap_run.h
+struct HeapRun;     // heap/heap_run.h
+class PrivateHeap;  // heap/private_heap.h
 
 /// Span::heap: a private heap's; which one stands in its run's record.
 inline constexpr uint16_t kPrivateHeap = 1;
@@ -48,10 +49,12 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t unused[3];
     } mixed;
     struct {
-      uint64_t beside_large[2];
-      HeapRun* run;  ///< heap != 0, small or large: the private heap's own record
-      uint64_t unused;
-    } owned;
+      uintptr_t base;           ///< the first slot's address; of a large run `pages` lies here
+      const PrivateHeap* heap;  ///< whose slots these are; of a large run `requested` lies here
+      HeapRun* run;             ///< the private heap's own record, of a large run too
+      uint32_t reciprocal;      ///< slot of an offset = (offset * reciprocal) >> 32; 0 = not cut into slots of one class
+      uint32_t unused;
+    } owned;  ///< heap != 0
   };
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system

@@ -379,6 +379,7 @@ void PageHeap::park(Span* span, Pages pages, RunKind kind) {
 Span* PageHeap::unpark(Pages pages, RunKind kind) {
   Span* span = parked_[unsigned(kind)].pop(pages);
   if (span == nullptr) return nullptr;
+  span->large.parked_ms = 0;  // is owned.reciprocal in a private heap's
   parked_pages_ -= pages;
   used_ += pages;
   return span;

@@ -336,6 +336,43 @@ TEST(Idea24, UnknownFlagsAreRefusedByLoam) {
   EXPECT_EQ(loam_last_status(), LOAM_INVALID_ARGUMENT);
 }
 
+// Threads' tables of heaps are looked at before it is known whether a handle is one.
+TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
+  for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EXACT_SIZES), unsigned(LOAM_HEAP_ZERO_ON_FREE),
+                               unsigned(LOAM_HEAP_UNSYNCHRONIZED)}) {
+    loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
+    options.flags = flags | LOAM_HEAP_EAGER;
+    loam_heap* heap = loam_heap_create(&options);
+    ASSERT_NE(heap, nullptr);
+    void* block = loam_alloc(heap, 48);
+    ASSERT_NE(block, nullptr);
+    ASSERT_EQ(loam_free(heap, loam_alloc(heap, 48)), LOAM_OK);  // the cache has some
+    const auto refuses = [&](uintptr_t value) {
+      loam_heap* wild = reinterpret_cast<loam_heap*>(value);
+      EXPECT_EQ(loam_alloc(wild, 48), nullptr) << value;
+      EXPECT_EQ(loam_last_status(), LOAM_INVALID_HEAP) << value;
+      EXPECT_EQ(loam_zalloc(wild, 48), nullptr) << value;
+      EXPECT_EQ(loam_free(wild, block), LOAM_INVALID_HEAP) << value;
+      return !HasFailure();
+    };
+    for (uintptr_t value = 0; value < 70'000; value += 64) {
+      ASSERT_TRUE(refuses(value) && refuses(value + 1) && refuses(~value));
+    }
+    for (unsigned bit = 0; bit < 64; ++bit) {
+      const uintptr_t value = reinterpret_cast<uintptr_t>(heap) ^ uintptr_t{1} << bit;
+      loam_heap* all[64];
+      const size_t count = loam_heaps(all, 64);
+      if (std::count(all, all + std::min<size_t>(count, 64), reinterpret_cast<loam_heap*>(value)) == 0) {
+        ASSERT_TRUE(refuses(value));
+      }
+    }
+    EXPECT_EQ(loam_free(heap, block), LOAM_OK);
+    // Nor what was one.
+    ASSERT_EQ(loam_heap_destroy(heap), LOAM_OK);
+    ASSERT_TRUE(refuses(reinterpret_cast<uintptr_t>(heap)));
+  }
+}
+
 TEST(HeapsLoam, UserFlagsAreKept) {
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
   options.flags = LOAM_HEAP_USER_FLAGS | LOAM_HEAP_EXACT_SIZES;

@@ -3,7 +3,7 @@
 //
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
-//   ThreadHeaps, generation  heap/private_cache.h: stopping every thread's cache of a private heap
+//   ThreadHeaps, its doors   heap/private_cache.h: stopping every thread's cache of a private heap
 //   the directory            map/page_map: a new region, seen by who gets a pointer into it
 //
 // Mutex, RemoteQueue and ThreadHeaps are the heap's own source, compiled with std::atomic replaced.
@@ -19,6 +19,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <memory>
 
 #include <gtest/gtest.h>
 
@@ -178,31 +179,33 @@ TEST(Interleaving, RemoteQueueLosesAndDoublesNoBatchAndShowsItWhole) {
 // ---- stopping caches
 // --------------------------------------------------------------------------------
 
-// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the heap shows
-// its generation; PrivateHeap::stop_caches() hides it, makes all threads pass a barrier, and waits
-// until nobody is busy.
+// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it is open;
+// PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until nobody is busy.
 TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   const auto make = [](std::function<void()>*) {
     struct Shared {
       ThreadHeaps thread;
-      std::model_atomic<uint64_t> visible{1};
+      HeapCache cache;
       Plain<int> magazine{"a magazine"};
     };
     auto shared = std::make_shared<Shared>();
+    const auto heap = reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
+    // Open before anybody comes: made so, since a store would be a step.
+    std::construct_at(&shared->thread.door_of(heap).heap, heap);
     const auto use = [=] {
       ThreadHeaps& mine = shared->thread;
       mine.enter();
-      if (shared->visible.load(std::memory_order_acquire) == 1) {
+      if (mine.door_of(heap).heap.load(std::memory_order_acquire) == heap) {
         shared->magazine.write(shared->magazine.read() + 1);
       }
       mine.leave();
     };
     const auto stop = [=] {
-      shared->visible.store(0, std::memory_order_seq_cst);
+      shared->thread.close(heap);
       Checker::current().barrier_all();
       while (shared->thread.busy.load(std::memory_order_acquire) != 0) Checker::current().pause();
-      shared->magazine.write(0);                            // flush
-      shared->visible.store(1, std::memory_order_release);  // resume_caches()
+      shared->magazine.write(0);   // flush
+      shared->thread.open(heap, &shared->cache);  // resume_caches()
     };
     return Bodies{[=] {
                     use();

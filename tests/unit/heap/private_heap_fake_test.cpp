@@ -31,8 +31,8 @@ class PretendPrivateHeap : public testing::Test {
     return block != nullptr ? block : heap->allocate(bytes, alignment, false, &why_);
   }
   static loam_status free(PrivateHeap* heap, void* block) {
-    HeapRun* run = private_run_at(block);
-    return run != nullptr && PrivateHeap::push(heap, run, block) ? LOAM_OK : heap->free(block);
+    const Span* span = private_span_at(block);
+    return span != nullptr && PrivateHeap::push(heap, span, block) ? LOAM_OK : heap->free(block);
   }
   static loam_heap_summary summary(PrivateHeap* heap) {
     loam_heap_summary s{};
