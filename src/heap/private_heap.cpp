@@ -233,8 +233,9 @@ void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_stat
 }
 
 void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why) {
-  HeapCache* cache = size_class <= cached_classes_ ? cache_for_thread() : nullptr;
+  HeapCache* cache = is_cached(size_class) ? cache_for_thread() : nullptr;
   Use use(*this);
+  if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
   if (mode() == LOAM_MODE_STANDARD && alignment <= LOAM_ALIGNMENT && !poisons()) {
     if (void* block = take_from_starter(size_class, bytes)) {
       if (canary()) guard(block, bytes, kSizeClasses[size_class].bytes);
@@ -368,8 +369,9 @@ loam_status PrivateHeap::free(void* block) {
   if (found.run->slots == 0) return free_large(found, block);
   if (zero_on_free() && !poisons()) memset(block, 0, end_of(found));
   const unsigned size_class = found.run->size_class;
-  HeapCache* cache = size_class != 0 && size_class <= cached_classes_ ? cache_for_thread() : nullptr;
+  HeapCache* cache = size_class != 0 && is_cached(size_class) ? cache_for_thread() : nullptr;
   Use use(*this);
+  if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
   if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
   if (found.run->use == RunUse::kStarter) {
     give_to_starter(found.run, block);
@@ -468,7 +470,7 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
   Use use(*this);
   stop_caches();
   threshold_ = bytes;
-  cached_classes_ = classes;
+  cached_classes_.store(classes, std::memory_order_relaxed);
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
       HeapMagazine& m = cache->magazines[c];

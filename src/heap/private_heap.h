@@ -232,7 +232,11 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   unsigned flags_ = 0;
   unsigned asked_flags_ = 0;
   std::atomic<int> mode_{0};
-  unsigned cached_classes_ = 0;  // classes 1 .. this one go through caches
+  // Classes 1 .. this one go through caches. Changes under the lock; relaxed: who reads it without asks again inside.
+  std::atomic<unsigned> cached_classes_{0};
+  [[nodiscard]] bool is_cached(unsigned size_class) const {
+    return size_class <= cached_classes_.load(std::memory_order_relaxed);
+  }
   uint32_t stopped_word_ = 0;    // 1 while locked by a thread: others sleep on it
   uintptr_t lock_owner_ = 0;
   Mutex mutex_;
