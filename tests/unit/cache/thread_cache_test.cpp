@@ -424,7 +424,9 @@ TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
     fake::fail(fake::Call::kReserveMetadata);
     fake::fail(fake::Call::kCommitMetadata);
     // Whatever the arena still has is used up; then every class without slots is served singly.
-    while (metadata.allocate(64) != nullptr) {
+    for (size_t bytes = MetadataArena::kLargestPiece; bytes >= 64; bytes /= 2) {
+      while (metadata.allocate(bytes) != nullptr) {
+      }
     }
     std::vector<void*> blocks;
     for (unsigned c = 3; c < kSizeClassCount; ++c) {
