@@ -48,7 +48,7 @@ struct loam_stats {
   uint64_t small_rounding_bytes;
   /** bytes: in freed blocks that threads keep, or that are on their way home */
   uint64_t cached_bytes;
-  /** blocks: the same in blocks */
+  /** blocks: of these, blocks of size classes */
   uint64_t cached_blocks;
   /** blocks: the most cached blocks of any one class */
   uint64_t largest_cache_depth;

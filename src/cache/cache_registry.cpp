@@ -58,6 +58,8 @@ void CacheRegistry::retire(ThreadCache* cache) {
   cache->repeats_ = ThreadCache::kRepeats;
   ended_calls_.add(cache->calls_);
   cache->calls_ = CallCounts{};
+  ended_runs_.add(cache->runs_.counts());
+  cache->runs_.reset_counts();
   cache->release_slots();
   cache->next = spare_;
   spare_ = cache;
@@ -90,6 +92,29 @@ CacheRegistry::Totals CacheRegistry::totals() {
     t.repeated += cache->repeated();
   }
   return t;
+}
+
+void CacheRegistry::Runs::complete(PageStats* pages) const {
+  // A thread that goes on may be caught between two counts: nothing rather than less than nothing.
+  const auto live = [](uint64_t of_pages, uint64_t taken, uint64_t given) {
+    const int64_t sum = static_cast<int64_t>(of_pages + taken - given);
+    return sum < 0 ? 0 : static_cast<size_t>(sum);
+  };
+  pages->large_blocks = live(pages->large_blocks, counts.taken, counts.given);
+  pages->large_pages = Pages(live(pages->large_pages.count, counts.taken_pages, counts.given_pages));
+  pages->large_requested = live(pages->large_requested, counts.taken_requested, counts.given_requested);
+  pages->large_allocations += counts.taken;
+}
+
+CacheRegistry::Runs CacheRegistry::runs() {
+  Lock lock(mutex_);
+  Runs all{ended_runs_, Pages(0), 0};
+  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+    all.counts.add(cache->runs().counts());
+    all.held += cache->runs().held();
+    all.held_runs += cache->runs().held_runs();
+  }
+  return all;
 }
 
 void CacheRegistry::sum_calls(CallCounts* out) {

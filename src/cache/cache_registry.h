@@ -29,6 +29,15 @@ class CacheRegistry {
     uint64_t repeated;
   };
   [[nodiscard]] Totals totals();
+  struct Runs {
+    RunCounts counts;  ///< of ended threads too
+    Pages held;
+    size_t held_runs;
+    /// Completes what the page heap knows of live large blocks. pre: the page heap's figures are the later ones
+    void complete(PageStats* pages) const;
+  };
+  /// Of blocks above the largest class.
+  [[nodiscard]] Runs runs();
   /// What sampling counted, of ended and live threads.
   void sum_calls(CallCounts* out);
   /// Counts for a thread that has no cache: one of none yet, or that has ended.
@@ -61,6 +70,7 @@ class CacheRegistry {
   uint64_t ended_flushes_ = 0;
   uint64_t ended_repeated_ = 0;
   CallCounts ended_calls_ = {};
+  RunCounts ended_runs_ = {};
   bool exit_hook_ = false;
   std::atomic<void (*)()> at_thread_end_{nullptr};
 };

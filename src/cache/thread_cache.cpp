@@ -36,6 +36,8 @@ constexpr uint32_t kCollectEvery = 256;
 // period mean "busy": then armed magazines would cost more than they bring.
 constexpr uint64_t kTickMs = 8;
 constexpr uint32_t kBusy = 64;
+// How many frees of large blocks pass between two looks whether the page heap wants to be looked after.
+constexpr uint32_t kRunsPerLook = 32;
 
 constinit std::atomic<size_t> granted_in_process{0};
 constinit bool full_checks = false;
@@ -334,6 +336,24 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
 }
 
+bool ThreadCache::free_run(Span* span) {
+  if (LOAM_UNLIKELY(!runs_.give(span))) return false;
+  if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0) && page_heap.wants_ticks()) {
+    os::ErrnoGuard guard;
+    attend();
+  }
+  return true;
+}
+
+void ThreadCache::free_run_slow(Span* span) {
+  if (LOAM_UNLIKELY(state_ != State::kLive)) {
+    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+    return live != nullptr ? live->free_run_slow(span) : page_heap.free(span);
+  }
+  if (page_heap.wants_ticks()) attend();
+  if (!runs_.make_room(Pages(span->large.pages)) || !runs_.give(span)) page_heap.free(span);
+}
+
 bool ThreadCache::holds(unsigned size_class, const void* block) const {
   // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a base and a head of
   // two arrays are no range.
@@ -414,6 +434,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
 void ThreadCache::collect() {
   slow_operations_ = 0;
   default_small_heap.tick();
+  runs_.collect();
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
@@ -464,6 +485,7 @@ bool ThreadCache::attend() {
 }
 
 void ThreadCache::flush_all(SmallHeap::Wait wait) {
+  runs_.flush();
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     // A fork() caught its thread between two arrays. (A class without one stays as it is.)
@@ -475,6 +497,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
 }
 
 void ThreadCache::release_slots() {
+  runs_.close();
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     if (m.base != nullptr) metadata.free(m.base, slot_array_bytes(c, tuning_[c].capacity));
@@ -509,10 +532,11 @@ void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
 size_t ThreadCache::held_bytes() const {
   size_t total = 0;
   for (unsigned c = 1; c < kMagazineCount; ++c) total += held_blocks(c) * block_bytes(c);
-  return total;
+  return total + runs_.held().bytes();
 }
 
 bool ThreadCache::is_valid() const {
+  if (!runs_.is_valid()) return false;
   for (unsigned c = 0; c < kMagazineCount; ++c) {
     const Magazine& m = magazines_[c];
     const Tuning& t = tuning_[c];

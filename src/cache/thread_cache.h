@@ -27,6 +27,7 @@
 #include "base/cpu.h"
 #include "base/list.h"
 #include "cache/call_counts.h"
+#include "cache/run_cache.h"
 #include "map/page_map.h"
 #include "small/size_classes.h"
 #include "small/small_heap.h"
@@ -93,6 +94,14 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// The slow halves. allocate_slow returns null when memory is refused.
   [[nodiscard]] LOAM_NOINLINE void* allocate_slow(unsigned size_class);
   LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
+
+  /// A block above the largest class whose run this thread kept; null when the page heap must give one. pre: pages != 0
+  [[nodiscard]] Span* take_run(Pages pages, size_t requested) { return runs_.take(pages, requested); }
+  /// Keeps such a block's run; false where free_run_slow() must do it. Leaves errno alone. pre: it is live and of the
+  /// default heap
+  [[nodiscard]] bool free_run(Span* span);
+  LOAM_NOINLINE void free_run_slow(Span* span);
+  [[nodiscard]] const RunCache& runs() const { return runs_; }
 
   /// Returns everything held; `wait` as for SmallHeap::give.
   void flush_all(SmallHeap::Wait wait);
@@ -196,6 +205,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   CallCounts calls_ = {};
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint64_t random_ = 0;
+  RunCache runs_;
   uint64_t repeated_ = 0;  ///< frees that repeats_ counted, up to the last slow call
 
  public:

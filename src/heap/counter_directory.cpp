@@ -132,6 +132,14 @@ struct CounterFields {
       (*this)("alloc_log2_ns", at + __builtin_offsetof(CallCounts, alloc_log2_ns), 8, CallCounts::kTimeBins);
       return (*this)("free_log2_ns", at + __builtin_offsetof(CallCounts, free_log2_ns), 8, CallCounts::kTimeBins);
     }
+    constexpr Writer& runs(size_t at) {
+      (*this)("runs_taken", at + __builtin_offsetof(RunCounts, taken), 8);
+      (*this)("runs_given", at + __builtin_offsetof(RunCounts, given), 8);
+      (*this)("run_pages_taken", at + __builtin_offsetof(RunCounts, taken_pages), 8);
+      (*this)("run_pages_given", at + __builtin_offsetof(RunCounts, given_pages), 8);
+      (*this)("run_requested_taken", at + __builtin_offsetof(RunCounts, taken_requested), 8);
+      return (*this)("run_requested_given", at + __builtin_offsetof(RunCounts, given_requested), 8);
+    }
   };
 
 #define LOAM_FIELD(name, type, member) (name, __builtin_offsetof(type, member), sizeof(type::member))
@@ -175,12 +183,16 @@ struct CounterFields {
         LOAM_FIELD("refills", CacheRegistry, ended_refills_)
         LOAM_FIELD("flushes", CacheRegistry, ended_flushes_)
         LOAM_FIELD("repeated", CacheRegistry, ended_repeated_)
-        .calls(__builtin_offsetof(CacheRegistry, ended_calls_)).next;
+        .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
+        .runs(__builtin_offsetof(CacheRegistry, ended_runs_)).next;
     next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
         LOAM_FIELD("flushes", ThreadCache, flushes_)
         LOAM_FIELD("repeated", ThreadCache, repeated_)
         LOAM_FIELD("repeats", ThreadCache, repeats_)
-        .calls(__builtin_offsetof(ThreadCache, calls_)).next;
+        .calls(__builtin_offsetof(ThreadCache, calls_))
+        .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))
+        ("run_pages_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_), 8)
+        ("runs_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_), 8).next;
     return Writer{next, kMagazines} LOAM_FIELD("head", Magazine, head)
         LOAM_FIELD("base", Magazine, base).next;
   }

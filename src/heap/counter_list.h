@@ -154,7 +154,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "in freed blocks that threads keep, or that are on their way home",
      CounterKind::kGauge, CounterScope::kHeap, CounterSource::kLive, true},
     {"cached_blocks", "blocks",
-     "the same in blocks",
+     "of these, blocks of size classes",
      CounterKind::kGauge, CounterScope::kHeap, CounterSource::kLive, true},
     {"largest_cache_depth", "blocks",
      "the most cached blocks of any one class",

@@ -46,8 +46,21 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
   return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
+// A block whose run the thread kept. pre: alignment of a page will do
+LOAM_INLINE void* allocate_cached_run(size_t bytes, bool* zero) {
+  // What is too long for the cache finds nothing there, and so does no byte at all.
+  if (bytes - 1 >= RunCache::kLongest.bytes()) return nullptr;
+  Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
+  if (span == nullptr) return nullptr;
+  *zero = false;
+  return reinterpret_cast<void*>(span_base(span));
+}
+
 // Of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
+  if (LOAM_LIKELY(detours == 0 && alignment <= kPageBytes)) {
+    if (void* block = allocate_cached_run(bytes, zero)) return block;
+  }
   return LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, alignment, zero)
                                      : allocate_large(bytes, alignment, 0, zero);
 }
@@ -236,7 +249,8 @@ LOAM_INLINE void free_large(void* block) {
       break;
     }
     case Found::kLargeBlock:
-      page_heap.free(found.span);
+      if (LOAM_UNLIKELY(hardening.on())) return page_heap.free(found.span);
+      if (!current_cache->free_run(found.span)) current_cache->free_run_slow(found.span);
       return;
     case Found::kHugeBlock:
       if (huge_map.free(reinterpret_cast<uintptr_t>(block))) return;
@@ -256,12 +270,23 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
 }
 
+// A run of pages that the thread's cache takes, without a system call.
+LOAM_INLINE bool keep_run(void* block) {
+  Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+  if (span == nullptr || span->kind != SpanKind::kLarge || span->heap != kDefaultHeap || detours != 0) return false;
+  if (span_base(span) != reinterpret_cast<uintptr_t>(block) || !current_cache->free_run(span)) return false;
+  background_purge.poke(true);
+  publisher.poke();
+  return true;
+}
+
 }  // namespace
 
 void free_slow(void* block) {
   if (block == nullptr) return;
-  os::ErrnoGuard guard;
   const unsigned size_class = static_cast<unsigned>(class_at(block));
+  if (size_class == 0 && keep_run(block)) return;
+  os::ErrnoGuard guard;
   if (LOAM_LIKELY(size_class != 0)) {
     // The caller of free(), which ends in a jump to here.
     LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, __builtin_return_address(0))
@@ -489,15 +514,19 @@ void plain::free_small(unsigned size_class, void* block) {
 
 void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  void* block = allocate_large(bytes, alignment, 0, zero, extra);
-  if (block != nullptr && sampler.on()) sampler.end_allocation(began);
+  void* block = nullptr;
+  if (!hardening.on() && alignment <= kPageBytes) block = allocate_cached_run(bytes, zero);
+  const bool hit = block != nullptr;
+  if (!hit) block = allocate_large(bytes, alignment, 0, zero, extra);
+  if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);
   return block;
 }
 
 void plain::free_large(void* block) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
+  const uint64_t kept = current_cache->runs().counts().given;
   heap::free_large(block);
-  if (sampler.on()) sampler.end_free(began);
+  if (sampler.on()) sampler.end_free(began, current_cache->runs().counts().given != kept);
 }
 
 bool plain::worth_staying(size_t slot_bytes, size_t bytes) { return heap::worth_staying(slot_bytes, bytes); }

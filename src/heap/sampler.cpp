@@ -143,21 +143,23 @@ void Sampler::count_allocation(unsigned size_class) {
   cache_registry.count_uncached(once);
 }
 
-void Sampler::end_allocation(uint64_t began) {
+void Sampler::end_allocation(uint64_t began, bool hit) {
+  CallCounts& calls = current_cache->calls();
+  if (hit) CallCounts::add(calls.alloc_hits, 1);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);
-  CallCounts& calls = current_cache->calls();
-  CallCounts::add(calls.timed_allocs[1], 1);
-  CallCounts::add(calls.timed_alloc_ns[1], ns);
+  CallCounts::add(calls.timed_allocs[!hit], 1);
+  CallCounts::add(calls.timed_alloc_ns[!hit], ns);
   CallCounts::add(calls.alloc_log2_ns[CallCounts::time_bin(ns)], 1);
 }
 
-void Sampler::end_free(uint64_t began) {
+void Sampler::end_free(uint64_t began, bool hit) {
+  CallCounts& calls = current_cache->calls();
+  if (hit) CallCounts::add(calls.free_hits, 1);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);
-  CallCounts& calls = current_cache->calls();
-  CallCounts::add(calls.timed_frees[1], 1);
-  CallCounts::add(calls.timed_free_ns[1], ns);
+  CallCounts::add(calls.timed_frees[!hit], 1);
+  CallCounts::add(calls.timed_free_ns[!hit], ns);
   CallCounts::add(calls.free_log2_ns[CallCounts::time_bin(ns)], 1);
 }
 

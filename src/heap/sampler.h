@@ -37,10 +37,11 @@ class Sampler {
   /// The block stays where it is with another size. pre: on()
   void resize(const void* block, size_t block_bytes, size_t bytes);
 
-  /// Around an operation on a large block: the time it began, or 0 when it is not timed. pre: on()
+  /// Around an operation on a large block: the time it began, or 0 when it is not timed. `hit`: the thread's cache
+  /// served it. pre: on()
   [[nodiscard]] uint64_t begin();
-  void end_allocation(uint64_t began);
-  void end_free(uint64_t began);
+  void end_allocation(uint64_t began, bool hit);
+  void end_free(uint64_t began, bool hit);
 
   [[nodiscard]] uint64_t rate() const { return rate_; }
   [[nodiscard]] uint64_t live_rounding() const {

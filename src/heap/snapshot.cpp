@@ -53,7 +53,11 @@ void take_snapshot(Snapshot* out) {
   out->mixed_lock_contentions = mixed.lock_contentions;
   out->span_free_bytes += mixed.free_bytes;
   out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
-  const PageStats pages = page_heap.stats();
+  const CacheRegistry::Runs runs = cache_registry.runs();
+  PageStats pages = page_heap.stats();
+  runs.complete(&pages);
+  out->cached_run_bytes = runs.held.bytes();
+  out->cached_bytes += out->cached_run_bytes;
   out->used_bytes = pages.used.bytes();
   out->live_large_bytes = pages.large_pages.bytes();
   out->dirty_bytes = pages.dirty.bytes();

@@ -1,8 +1,8 @@
 // Where every byte went, at one moment.
 //
-//   used by spans  = live_small + cached + span_free + tails          (mixed spans included)
+//   used by spans  = live_small + cached slots + span_free + tails    (mixed spans included)
 //   of a class:     live + cached + free = slots + mixed
-//   used           = used by spans + used by large runs
+//   used           = used by spans + large runs, live and cached
 //   committed      = used + dirty + clean (purged or never touched)
 //   resident (est) = used + dirty + huge + metadata - unbacked
 #pragma once
@@ -37,6 +37,7 @@ struct Snapshot {
   size_t live_huge_bytes;   ///< own mappings
   size_t huge_blocks;
   size_t cached_bytes;
+  size_t cached_run_bytes;  ///< part of cached_bytes: freed runs of pages that threads keep
   size_t span_free_bytes;
   size_t span_tail_bytes;
   size_t mixed_spans;  ///< sparse spans that serve every class

@@ -264,7 +264,10 @@ bool read(loam_heap* heap, Values* out) {
       if (kSizeClasses[c].bytes > 1024) long_slots += reading.classes[c].free_slots;
     }
   });
-  const PageStats pages = page_heap.stats();
+  const CacheRegistry::Runs runs = cache_registry.runs();
+  PageStats pages = page_heap.stats();
+  runs.complete(&pages);
+  sums.cached_bytes += runs.held.bytes();
   const HugeMap::Totals huge = huge_map.totals();
   sums.large_bytes = pages.large_pages.bytes();
   sums.large_blocks = pages.large_blocks;

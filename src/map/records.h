@@ -26,6 +26,7 @@ enum class SpanKind : uint8_t {
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
   kMixed,     ///< was small and sparse; now blocks of any small class
+  kCached,    ///< a freed run that a thread keeps (cache/run_cache.h)
   kParked,    ///< a freed run that waits, unmerged, for the next request of its kind and length
 };
 
@@ -41,7 +42,7 @@ struct alignas(64) Span : ListLink<Span> {
     struct {
       uint64_t pages;      ///< kLarge, kParked: length of the run
       uint64_t requested;  ///< kLarge: bytes asked for
-      uint64_t unused;
+      uint64_t cached_at;  ///< kCached: since when, by its thread's count. Of a private heap's block: see owned
       uint64_t parked_ms;  ///< kParked: since when
     } large;
     struct {

@@ -21,6 +21,8 @@ constexpr unsigned kJoinedPerSearch = 32;
 // shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
 constexpr uint64_t kParkedMs = 100;
 
+constexpr size_t kParkedSlack = 16;
+
 }  // namespace
 
 // ---- taking -----------------------------------------------------------------------------------
@@ -293,7 +295,7 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
   Lock lock(mutex_);
   if (alignment.count == 1) {
-    if (Span* span = unpark(pages, RunKind::kLarge)) {
+    if (Span* span = unpark(pages, RunKind::kLarge, heap == 0 ? static_cast<unsigned>(pages.count / kParkedSlack) : 0)) {
       span->kind = SpanKind::kLarge;
       span->large.requested = requested;
       span->heap = heap;
@@ -360,6 +362,17 @@ void PageHeap::free(Span* span) {
   count_operation();
 }
 
+void PageHeap::give_home(Span* first) {
+  Lock lock(mutex_);
+  now_ms_ = os::now_coarse_ns() / 1'000'000;
+  for (Span* next; first != nullptr; first = next) {
+    next = List<Span>::next(first);
+    first->large.cached_at = 0;  // is owned.run in a private heap's
+    park(first, Pages(first->large.pages), RunKind::kLarge);
+  }
+  count_operation();
+}
+
 void PageHeap::release_large(Span* span, uint64_t since_ms) {
   Region* region = region_of(span);
   const PageId first(span->first_page);
@@ -376,12 +389,12 @@ void PageHeap::park(Span* span, Pages pages, RunKind kind) {
   note_dirty();
 }
 
-Span* PageHeap::unpark(Pages pages, RunKind kind) {
-  Span* span = parked_[unsigned(kind)].pop(pages);
+Span* PageHeap::unpark(Pages pages, RunKind kind, unsigned more) {
+  Span* span = parked_[unsigned(kind)].pop_within(pages, more);
   if (span == nullptr) return nullptr;
   span->large.parked_ms = 0;  // is owned.reciprocal in a private heap's
-  parked_pages_ -= pages;
-  used_ += pages;
+  parked_pages_ -= Pages(span->large.pages);
+  used_ += Pages(span->large.pages);
   return span;
 }
 

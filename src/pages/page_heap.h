@@ -76,6 +76,10 @@ class PageHeap {
   /// Gives a run back. pre: no live block in it
   void free(Span* span);
 
+  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap that no page names, and
+  /// that count as no block any more. One lock for all
+  void give_home(Span* first);
+
   /// Grows or shrinks a large run where it stands; false when what follows is taken.
   [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
 
@@ -138,7 +142,7 @@ class PageHeap {
   void note_dirty();
   void park(Span* span, Pages pages, RunKind kind);
   void count_large(const Span* span);
-  Span* unpark(Pages pages, RunKind kind);
+  Span* unpark(Pages pages, RunKind kind, unsigned more = 0);
   void release_parked(Span* span);
   bool release_parked();
   bool search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit);

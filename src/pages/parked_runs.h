@@ -34,6 +34,13 @@ class ParkedRuns {
     return span;
   }
 
+  /// The shortest of at least `length` pages and at most so many more; null if there is none.
+  [[nodiscard]] Span* pop_within(Pages length, unsigned more) {
+    if (length.count > kPagesPerBlock) return nullptr;
+    const unsigned bin = occupied_.find_set(static_cast<unsigned>(length.count));
+    return bin == kBins || bin > length.count + more ? nullptr : pop(Pages(bin));
+  }
+
   /// One that holds `length` pages, the shortest; null if all are shorter.
   [[nodiscard]] Span* pop_fitting(unsigned length) {
     const unsigned bin = occupied_.find_set(length);

@@ -285,12 +285,16 @@ def read(memory):
         v["span_free_bytes"] += heap.get("starters", 0) * page
         v["private_records_bytes"] += heap["records"]
 
-    v["live_large_bytes"] = pages["large_pages"] * page
-    v["live_large_blocks"] = pages["large_blocks"]
+    def kept(what):
+        return sum(record.get(f"{what}_taken", 0) - record.get(f"{what}_given", 0) for record in [registry, *caches])
+
+    v["live_large_bytes"] = (pages["large_pages"] + kept("run_pages")) * page
+    v["live_large_blocks"] = pages["large_blocks"] + kept("runs")
+    v["cached_bytes"] += sum(cache.get("run_pages_held", 0) for cache in caches) * page
     v["live_huge_bytes"], v["live_huge_blocks"] = huge["mapped"], huge["blocks"]
     v["live_bytes"] = v["live_small_bytes"] + v["live_large_bytes"] + v["live_huge_bytes"]
     v["live_blocks"] = v["live_small_blocks"] + v["live_large_blocks"] + v["live_huge_blocks"]
-    v["large_rounding_bytes"] = (v["live_large_bytes"] - pages["large_requested"] + v["live_huge_bytes"]
+    v["large_rounding_bytes"] = (v["live_large_bytes"] - pages["large_requested"] - kept("run_requested") + v["live_huge_bytes"]
                                  - huge["requested"])
     v["used_bytes"] = pages["used_pages"] * page + huge["mapped"]
     v["free_run_bytes"] = pages["committed_blocks"] * constant["block_bytes"] - pages["used_pages"] * page
@@ -322,8 +326,8 @@ def read(memory):
     v["cache_flushes"] = registry["flushes"] + sum(cache["flushes"] for cache in caches)
     v["cache_repeats"] = registry["repeated"] + sum(
         cache["repeated"] + constant["repeats_start"] - cache["repeats"] for cache in caches)
-    v["large_allocs"] = pages["large_allocs"] + huge["allocs"]
-    v["large_frees"] = v["large_allocs"] - pages["large_blocks"] - huge["blocks"]
+    v["large_allocs"] = pages["large_allocs"] + sum(r.get("runs_taken", 0) for r in [registry, *caches]) + huge["allocs"]
+    v["large_frees"] = v["large_allocs"] - v["live_large_blocks"] - huge["blocks"]
     for name in ("acquisitions", "contentions", "refusals"):
         v[f"lock_{name}"] = sum(record[f"lock_{name}"] for record in locked.values())
     v["purge_calls"], v["purge_nanoseconds"] = pages["purge_calls"], pages["purge_ns"]

@@ -34,7 +34,7 @@ inline void expect_equations(const Snapshot& s) {
     free += k.free * kSizeClasses[c].bytes;
   }
   EXPECT_EQ(live, s.live_small_bytes);
-  EXPECT_EQ(cached, s.cached_bytes);
+  EXPECT_EQ(cached + s.cached_run_bytes, s.cached_bytes);
   EXPECT_EQ(free + s.mixed_free_bytes, s.span_free_bytes);
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::directory::Field;
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
-use super::{sum, times, Constants, Magazines};
+use super::{sum, times, total, Constants, Magazines};
 
 /// A size class of the library.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,9 @@ pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) 
     };
     let mut heap = of_bins(raw, constants, &bins, &held, mixed);
     heap.name = "default".to_owned();
+    let in_runs = of_caches(raw, "run_pages_held").saturating_mul(constants.page);
+    let cached = heap.values.whole("cached_bytes").saturating_add(in_runs);
+    heap.values.set("cached_bytes", cached);
     // Only private heaps have these.
     heap.values.set("set_aside_bytes", 0);
     heap.values.set("private_records_bytes", 0);
@@ -113,16 +116,31 @@ pub fn large_of_all(raw: &Raw, constants: &Constants) -> Large {
     let huge = raw.row("huge");
     let of_pages = |field: &str| pages.and_then(|row| row.get(field));
     let of_huge = |field: &str| huge.and_then(|row| row.get(field));
-    let bytes = times(of_pages("large_pages"), constants.page);
+    // What threads' caches took and gave themselves; older libraries have no such fields.
+    let live = |field: &str, what: &str| {
+        let taken = of_caches(raw, &format!("{what}_taken"));
+        let given = of_caches(raw, &format!("{what}_given"));
+        of_pages(field).map(|known| known.saturating_add(taken).saturating_sub(given))
+    };
+    let blocks = live("large_blocks", "runs");
+    let bytes = times(live("large_pages", "run_pages"), constants.page);
+    let requested = live("large_requested", "run_requested");
     Large {
-        blocks: of_pages("large_blocks"),
+        blocks,
         bytes,
         huge_blocks: of_huge("blocks"),
         huge_bytes: of_huge("mapped"),
-        requested: sum([of_pages("large_requested"), of_huge("requested")]),
+        requested: sum([requested, of_huge("requested")]),
         all_bytes: sum([bytes, of_huge("mapped")]),
-        all_blocks: sum([of_pages("large_blocks"), of_huge("blocks")]),
+        all_blocks: sum([blocks, of_huge("blocks")]),
     }
+}
+
+/// A count of live threads' caches and of the ended ones'; 0 where the library has no such field.
+pub fn of_caches(raw: &Raw, field: &str) -> u64 {
+    let live = total(raw.rows("cache"), field).unwrap_or(0);
+    let ended = raw.row("registry").and_then(|row| row.get(field));
+    live.saturating_add(ended.unwrap_or(0))
 }
 
 /// Private heaps, in the order of their list.
@@ -218,7 +236,7 @@ pub struct Large {
     /// Bytes of large and huge blocks together.
     all_bytes: Option<u64>,
     /// Blocks of both.
-    all_blocks: Option<u64>,
+    pub all_blocks: Option<u64>,
 }
 
 /// Writes the figures of large blocks and the sums that they are part of.

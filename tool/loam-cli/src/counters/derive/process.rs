@@ -95,15 +95,15 @@ fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
     values.set_known("purge_calls", get("purge_calls"));
     values.set_known("purge_nanoseconds", get("purge_ns"));
     values.set_known("refused_calls", get("refused_calls"));
-    values.set_known(
-        "large_allocs",
-        sum([get("large_allocs"), of_huge("allocs")]),
-    );
-    let live = sum([get("large_blocks"), of_huge("blocks")]);
-    let frees = sum([get("large_allocs"), of_huge("allocs")]).zip(live);
+    let from_caches = Some(heap::of_caches(raw, "runs_taken"));
+    let allocs = sum([get("large_allocs"), from_caches, of_huge("allocs")]);
+    values.set_known("large_allocs", allocs);
+    let live = heap::large_of_all(raw, constants).all_blocks;
     values.set_known(
         "large_frees",
-        frees.map(|(allocs, live)| allocs.saturating_sub(live)),
+        allocs
+            .zip(live)
+            .map(|(allocs, live)| allocs.saturating_sub(live)),
     );
 }
 

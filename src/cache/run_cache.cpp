@@ -1,0 +1,202 @@
+#include "cache/run_cache.h"
+
+#include <atomic>
+
+namespace loam {
+
+namespace {
+
+// A block gets a run that is longer by at most this part of its request. Chosen: half a sixteenth
+// on average, where there is no better one; a smaller part finds fewer, a larger one rounds more.
+constexpr unsigned kSlackShare = 16;
+// Runs that a thread frees before its cache has room: who frees a few large blocks in its life
+// keeps none.
+constexpr uint32_t kRefusedFirst = 4;
+// What a cache may hold at first, and at most; it doubles when it is full and was of use.
+constexpr uint64_t kFirstRoom = 64;
+constexpr uint64_t kMostRoom = 512;
+static_assert(RunCache::kLongest.count <= kMostRoom);
+// What all caches may hold: this, or the heap's size divided by kRoomShare.
+constexpr uint64_t kProcessRoom = 1024;
+constexpr uint64_t kRoomShare = 32;
+
+constinit std::atomic<uint64_t> room_in_process{0};
+
+bool grant_room(uint64_t pages) {
+  const uint64_t share = (page_heap.used_bytes_hint() >> kPageShift) / kRoomShare;
+  const uint64_t limit = share > kProcessRoom ? share : kProcessRoom;
+  if (room_in_process.fetch_add(pages, std::memory_order_relaxed) + pages <= limit) return true;
+  room_in_process.fetch_sub(pages, std::memory_order_relaxed);
+  return false;
+}
+
+// The owner writes, anybody reads.
+LOAM_INLINE void add_to(uint64_t& counter, uint64_t more) {
+  __atomic_store_n(&counter, counter + more, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void RunCounts::add(const RunCounts& other) {
+  uint64_t* to = &taken;
+  const uint64_t* from = &other.taken;
+  for (size_t i = 0; i < sizeof *this / sizeof *to; ++i)
+    add_to(to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED));
+}
+static_assert(sizeof(RunCounts) == 6 * sizeof(uint64_t), "add() goes over it as an array");
+
+LOAM_INLINE void RunCache::set_held(uint64_t pages, uint64_t runs) {
+  __atomic_store_n(&held_pages_, pages, __ATOMIC_RELAXED);
+  __atomic_store_n(&held_runs_, runs, __ATOMIC_RELAXED);
+}
+
+Span* RunCache::take(Pages pages, size_t requested) {
+  if (pages.count > held_pages_) return nullptr;
+  const unsigned wanted = static_cast<unsigned>(pages.count);
+  const unsigned first = bin_of(wanted);
+  unsigned bin = occupied_.find_set(first);
+  if (bin == Occupied::kWords * 64) return nullptr;
+  Span* span = bins_[bin];
+  if (span->large.pages < wanted) {
+    // A bin above kExact holds a few lengths. The next one's are all long enough.
+    bin = occupied_.find_set(bin + 1);
+    if (bin == Occupied::kWords * 64) return nullptr;
+    span = bins_[bin];
+  }
+  const uint64_t length = span->large.pages;
+  if ((length - wanted) * kSlackShare > wanted) return nullptr;
+  Span* next = List<Span>::next(span);
+  __atomic_store_n(&bins_[bin], next, __ATOMIC_RELEASE);
+  if (next == nullptr) occupied_.clear(bin);
+  set_held(held_pages_ - length, held_runs_ - 1);
+  ++hits_;
+  span->kind = SpanKind::kLarge;
+  span->large.requested = requested;
+  span->large.cached_at = 0;
+  span->next = nullptr;
+  add_to(counts_.taken, 1);
+  add_to(counts_.taken_pages, length);
+  add_to(counts_.taken_requested, requested);
+  // Its class is 0 as it was: not written, since other threads' pages share the line.
+  Region* region = region_of(span);
+  __atomic_store_n(&region->page_span[span->first_page],
+                   static_cast<uint32_t>(span - region->spans), __ATOMIC_RELAXED);
+  return span;
+}
+
+bool RunCache::give(Span* span) {
+  const uint64_t pages = span->large.pages;
+  if (LOAM_UNLIKELY(held_pages_ + pages > room_ || held_runs_ == kMostRuns ||
+                    pages > kLongest.count))
+    return false;
+  // Nobody owns it from here on: a second free finds nothing.
+  __atomic_store_n(&region_of(span)->page_span[span->first_page], 0u, __ATOMIC_RELAXED);
+  add_to(counts_.given, 1);
+  add_to(counts_.given_pages, pages);
+  add_to(counts_.given_requested, span->large.requested);
+  const unsigned bin = bin_of(static_cast<unsigned>(pages));
+  span->kind = SpanKind::kCached;
+  span->large.cached_at = ++clock_;
+  span->next = bins_[bin];
+  // release: pairs with the fork()ed child's copy of this memory (see above)
+  __atomic_store_n(&bins_[bin], span, __ATOMIC_RELEASE);
+  occupied_.set(bin);
+  set_held(held_pages_ + pages, held_runs_ + 1);
+  used_ = true;
+  return true;
+}
+
+bool RunCache::make_room(Pages pages) {
+  if (pages > kLongest) return false;
+  used_ = true;
+  if (held_pages_ + pages.count > room_) {
+    if (room_ == 0 && ++refused_ < kRefusedFirst) return false;
+    // More room only where the last was of use: who frees what others allocate needs none.
+    if (room_ == 0 || hits_ != 0 || held_pages_ == 0)
+      static_cast<void>(grow(held_pages_ + pages.count));
+    hits_ = 0;
+    if (pages.count > room_) return false;
+    if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return true;
+  }
+  send_home(room_ / 2 < pages.count ? 0 : room_ / 2 - pages.count, kMostRuns / 2);
+  return true;
+}
+
+bool RunCache::grow(uint64_t pages) {
+  uint64_t room = room_ == 0 ? kFirstRoom : 2 * room_;
+  while (room < pages) room *= 2;
+  if (room > kMostRoom) room = kMostRoom;
+  if (room <= room_ || !grant_room(room - room_)) return false;
+  room_ = room;
+  return true;
+}
+
+// What has waited for the longest goes, until no more than `keep` pages in no more than so many
+// runs are left.
+void RunCache::send_home(uint64_t keep, uint64_t runs) {
+  Span* gone = nullptr;
+  for (uint32_t age = kMostRuns / 2;; age /= 2) {
+    for (unsigned b = occupied_.find_set(0); b < kBins; b = occupied_.find_set(b + 1)) {
+      // The old ones are at the end of their list.
+      Span** link = &bins_[b];
+      while (*link != nullptr && static_cast<uint32_t>(clock_ - (*link)->large.cached_at) < age)
+        link = &(*link)->next;
+      while (Span* span = *link) {
+        if (held_pages_ <= keep && held_runs_ <= runs) break;
+        __atomic_store_n(link, List<Span>::next(span), __ATOMIC_RELEASE);
+        set_held(held_pages_ - span->large.pages, held_runs_ - 1);
+        span->next = gone;
+        gone = span;
+      }
+      if (bins_[b] == nullptr) occupied_.clear(b);
+    }
+    if ((held_pages_ <= keep && held_runs_ <= runs) || age == 0) break;
+  }
+  if (gone != nullptr) page_heap.give_home(gone);
+}
+
+void RunCache::flush() {
+  // By the lists alone: a fork() may have caught its thread between one of them and its mark or its
+  // count.
+  Span* gone = nullptr;
+  for (Span*& first : bins_) {
+    while (Span* span = first) {
+      __atomic_store_n(&first, List<Span>::next(span), __ATOMIC_RELEASE);
+      span->next = gone;
+      gone = span;
+    }
+  }
+  occupied_ = Occupied{};
+  set_held(0, 0);
+  if (gone != nullptr) page_heap.give_home(gone);
+}
+
+void RunCache::close() {
+  flush();
+  if (room_ != 0) room_in_process.fetch_sub(room_, std::memory_order_relaxed);
+  room_ = 0;
+  refused_ = hits_ = 0;
+  used_ = false;
+}
+
+void RunCache::collect() {
+  if (room_ != 0 && !used_) close();
+  if (room_ == 0) refused_ = 0;
+  used_ = false;
+}
+
+bool RunCache::is_valid() const {
+  uint64_t pages = 0, runs = 0;
+  for (unsigned b = 0; b < kBins; ++b) {
+    if (occupied_.test(b) != (bins_[b] != nullptr)) return false;
+    for (const Span* span = bins_[b]; span != nullptr; span = List<Span>::next(span)) {
+      if (span->kind != SpanKind::kCached || bin_of(static_cast<unsigned>(span->large.pages)) != b)
+        return false;
+      if (span_at(span_base(span)) == span || ++runs > kMostRuns) return false;
+      pages += span->large.pages;
+    }
+  }
+  return pages == held_pages_ && runs == held_runs_ && pages <= room_;
+}
+
+}  // namespace loam

@@ -1,0 +1,104 @@
+// A thread's freed runs of pages: blocks above the largest class, taken and given back without a
+// lock.
+//
+//   bins_[b] -> Span -> Span        runs of nearly one length, the last freed first
+//
+// Up to 32 pages a bin has one length, above that a sixteenth of a doubling. A request takes a run
+// of its length or one that is longer by at most 1/16, whole: nothing is cut, for a run that is cut
+// here, where only few are seen, would have served a longer request later, and the page heap knows
+// a better one. What finds no room sends half of the cache home, the longest unused first, under
+// one lock.
+//
+// The page heap counts cached runs as used. What it counts as live blocks changes only where it
+// takes part, so the cache counts what it took and gave itself: live = the page heap's + sum of
+// (taken - given) over caches.
+//
+// Owned by its thread; others read the counts. A run is forgotten before it is anybody else's, so
+// that the copy of another thread's cache that a fork()ed child sees loses a run at worst.
+#pragma once
+
+#include "pages/page_heap.h"
+
+namespace loam {
+
+/// What caches did to blocks above the largest class. Counts only grow, and wrap.
+struct RunCounts {
+  uint64_t taken;  ///< blocks handed out
+  uint64_t given;  ///< blocks taken back
+  uint64_t taken_pages;
+  uint64_t given_pages;
+  uint64_t taken_requested;  ///< bytes
+  uint64_t given_requested;
+
+  void add(const RunCounts& other);
+};
+
+class RunCache {
+ public:
+  /// Chosen: longer runs are worth a lock. 1 MiB
+  static constexpr Pages kLongest{256};
+
+  constexpr RunCache() = default;
+
+  /// A block of the default heap, at a page's start; null when there is none. Its memory is not
+  /// zero. pre: 0 < pages <= kLongest
+  [[nodiscard]] Span* take(Pages pages, size_t requested);
+
+  /// Keeps a block's run; false, and nothing happened, where there is no room. pre: a live block of
+  /// the default heap
+  [[nodiscard]] bool give(Span* span);
+  /// For a run of so many pages, which give() refused; false when it must go home. May purge.
+  [[nodiscard]] bool make_room(Pages pages);
+  /// Calls of give() that kept the run.
+  [[nodiscard]] uint32_t calls() const { return clock_; }
+
+  /// All of it goes home.
+  void flush();
+  /// The same, and the room that was granted. The counts stay.
+  void close();
+  /// Now and then: what was not used since the last time is flushed, and its room goes to others.
+  void collect();
+
+  [[nodiscard]] const RunCounts& counts() const { return counts_; }
+  /// pre: added to some sum
+  void reset_counts() { counts_ = RunCounts{}; }
+  /// Recent values, for other threads too.
+  [[nodiscard]] Pages held() const {
+    return Pages(__atomic_load_n(&held_pages_, __ATOMIC_RELAXED));
+  }
+  [[nodiscard]] size_t held_runs() const { return __atomic_load_n(&held_runs_, __ATOMIC_RELAXED); }
+  /// Pages that it may hold.
+  [[nodiscard]] Pages room() const { return Pages(room_); }
+  [[nodiscard]] bool is_valid() const;
+
+  static constexpr unsigned kMostRuns = 32;
+
+ private:
+  friend struct CounterFields;
+  static constexpr unsigned kExact = 32;  // pages up to which a bin has one length
+  static constexpr unsigned kBins = kExact + 16 * 3 + 1;
+  using Occupied = Bitmap<128>;
+  static_assert(kBins < 128 && kLongest.count == 256, "three doublings above kExact");
+
+  [[nodiscard]] static unsigned bin_of(unsigned pages) {
+    if (pages < kExact) return pages;
+    const unsigned doubling = highest_bit(pages);
+    return kExact + (doubling - 5) * 16 + ((pages >> (doubling - 4)) & 15);
+  }
+  void set_held(uint64_t pages, uint64_t runs);
+  [[nodiscard]] bool grow(uint64_t pages);
+  void send_home(uint64_t keep, uint64_t runs);
+
+  Span* bins_[kBins] = {};
+  Occupied occupied_ = {};
+  uint64_t held_pages_ = 0;
+  uint64_t held_runs_ = 0;
+  uint64_t room_ = 0;  ///< pages it may hold
+  uint32_t clock_ = 0;
+  uint32_t refused_ = 0;  ///< runs that came while there was no room at all
+  uint32_t hits_ = 0;     ///< blocks taken since room last ran out
+  bool used_ = false;     ///< since the last collection
+  RunCounts counts_ = {};
+};
+
+}  // namespace loam

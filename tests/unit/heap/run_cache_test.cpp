@@ -1,0 +1,240 @@
+// What a thread keeps of blocks above the largest class: no lock for the next one, a bound, nothing
+// after the thread.
+#include "cache/run_cache.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cache/cache_registry.h"
+#include "heap/blocks.h"
+#include "heap/heap.h"
+#include "heap/stats.h"
+#include "os/fatal.h"
+#include "random.h"
+
+namespace loam {
+namespace {
+
+constexpr size_t kKiB = 1024;
+// What run_cache.cpp promises: 2 MiB a thread.
+constexpr Pages kMostRoom{512};
+
+const RunCache& cache() { return current_cache->runs(); }
+
+// Each body in a thread of its own, which has a cache of its own.
+void in_thread(const std::function<void()>& body) {
+  std::thread([&] {
+    body();
+    EXPECT_TRUE(cache().is_valid());
+  }).join();
+}
+
+// Frees a few large blocks, so that the cache gets room.
+void warm_up(size_t bytes) {
+  for (int i = 0; i < 8; ++i) heap::free(heap::allocate(bytes));
+  ASSERT_GT(cache().held_runs(), 0u);
+}
+
+uint64_t value(stats::CounterId id) {
+  stats::Values values;
+  EXPECT_TRUE(stats::read(nullptr, &values));
+  return values.of[id];
+}
+
+TEST(RunCacheTest, ALoopTakesNoLockOnceItRepeats) {
+  for (const size_t bytes : {33 * kKiB, 64 * kKiB, 512 * kKiB, 1024 * kKiB}) {
+    in_thread([bytes] {
+      warm_up(bytes);
+      const uint64_t before = page_heap.mutex().acquisitions();
+      for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(bytes));
+      // The purge may look in, every so many frees.
+      EXPECT_LE(page_heap.mutex().acquisitions(), before + 1000 / 32 + 1) << bytes;
+    });
+  }
+}
+
+TEST(RunCacheTest, AThreadThatFreesAFewKeepsNone) {
+  in_thread([] {
+    for (int i = 0; i < 3; ++i) heap::free(heap::allocate(100 * kKiB));
+    EXPECT_EQ(cache().held(), Pages(0));
+  });
+}
+
+TEST(RunCacheTest, ARunServesItsLengthAndUpToASixteenthLess) {
+  in_thread([] {
+    warm_up(160 * kPageBytes);
+    void* kept = heap::allocate(160 * kPageBytes);
+    heap::free(kept);
+    const auto takes = [&](size_t pages) {
+      const uint64_t before = cache().counts().taken;
+      void* block = heap::allocate(pages * kPageBytes);
+      const bool hit = cache().counts().taken != before;
+      EXPECT_EQ(hit, block == kept) << pages;
+      EXPECT_GE(heap::usable_size(block), pages * kPageBytes);
+      heap::free(block);
+      return hit;
+    };
+    EXPECT_TRUE(takes(160));
+    EXPECT_TRUE(takes(151));
+    EXPECT_FALSE(takes(150));
+    EXPECT_FALSE(takes(161));
+  });
+}
+
+TEST(RunCacheTest, ItHoldsABoundedNumberOfPages) {
+  in_thread([] {
+    auto random = test::seeded(7);
+    std::vector<void*> blocks(200, nullptr);
+    Pages most{};
+    for (int i = 0; i < 20'000; ++i) {
+      void*& block = blocks[random.below(static_cast<uint32_t>(blocks.size()))];
+      heap::free(block);
+      block = heap::allocate(33 * kKiB + random.below(1000 * kKiB));
+      if (cache().held() > most) most = cache().held();
+      ASSERT_LE(cache().held_runs(), RunCache::kMostRuns);
+    }
+    EXPECT_LE(most, kMostRoom);
+    EXPECT_GT(cache().counts().taken, 0u);
+    for (void* block : blocks) heap::free(block);
+    EXPECT_LE(cache().held(), kMostRoom);
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
+TEST(RunCacheTest, TrimAndTheThreadsEndBringAllHome) {
+  const Pages others = cache_registry.runs().held;
+  in_thread([] {
+    warm_up(200 * kKiB);
+    static_cast<void>(heap::compact());
+    EXPECT_EQ(cache().held(), Pages(0));
+    heap::free(heap::allocate(200 * kKiB));
+    EXPECT_GT(cache().held(), Pages(0));
+  });
+  EXPECT_EQ(cache_registry.runs().held, others);
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
+TEST(RunCacheTest, WhatIsNotUsedGoesAfterAWhile) {
+  in_thread([] {
+    warm_up(200 * kKiB);
+    // Small calls only, many of them slow: the cache is looked after by those.
+    std::vector<void*> blocks;
+    for (int i = 0; i < 200'000; ++i) blocks.push_back(heap::allocate(1000));
+    EXPECT_EQ(cache().held(), Pages(0));
+    for (void* block : blocks) heap::free(block);
+  });
+}
+
+TEST(RunCacheTest, AKeptBlockIsNobodys) {
+  in_thread([] {
+    warm_up(100 * kKiB);
+    char* block = static_cast<char*>(heap::allocate(100 * kKiB));
+    heap::free(block);
+    ASSERT_GT(cache().held_runs(), 0u);
+    EXPECT_EQ(heap::usable_size(block), 0u);
+    EXPECT_FALSE(heap::is_live(block));
+    set_corruption_policy(CorruptionPolicy::kReport);
+    testing::internal::CaptureStderr();
+    heap::free(block);
+    EXPECT_EQ(heap::reallocate(block, 200 * kKiB), nullptr);
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    const std::string report = testing::internal::GetCapturedStderr();
+    EXPECT_NE(report.find("free of a pointer that is no block"), std::string::npos) << report;
+    EXPECT_NE(report.find("realloc of a pointer that is no block"), std::string::npos) << report;
+  });
+}
+
+TEST(RunCacheTest, ACleanBlockIsNotOneThatWasKept) {
+  in_thread([] {
+    for (int i = 0; i < 20; ++i) {
+      char* block = static_cast<char*>(heap::allocate_zeroed(100 * kKiB));
+      for (size_t at = 0; at < 100 * kKiB; at += 512) ASSERT_EQ(block[at], 0);
+      memset(block, 0x5a, 100 * kKiB);
+      heap::free(block);
+    }
+  });
+}
+
+TEST(RunCacheTest, CountsAreExactAcrossThreadsAndAfterThem) {
+  const uint64_t blocks = value(stats::kLiveLargeBlocks), bytes = value(stats::kLiveLargeBytes);
+  const uint64_t rounding = value(stats::kLargeRoundingBytes), cached = value(stats::kCachedBytes);
+  const uint64_t balance = value(stats::kLargeAllocs) - value(stats::kLargeFrees);
+  std::vector<void*> handed;
+  in_thread([&] {
+    warm_up(100 * kKiB);
+    for (int i = 0; i < 50; ++i) handed.push_back(heap::allocate(100 * kKiB));
+    EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks + 50);
+    EXPECT_EQ(value(stats::kCachedBytes), cached + cache().held().bytes());
+  });
+  EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks + 50);
+  // Another thread frees them: it gives more than it ever took.
+  in_thread([&] {
+    for (void* block : handed) heap::free(block);
+    EXPECT_GT(cache().held_runs(), 0u);
+    EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks);
+    EXPECT_EQ(value(stats::kLiveLargeBytes), bytes);
+    EXPECT_EQ(value(stats::kLargeRoundingBytes), rounding);
+  });
+  EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks);
+  EXPECT_EQ(value(stats::kLiveLargeBytes), bytes);
+  EXPECT_EQ(value(stats::kCachedBytes), cached);
+  EXPECT_EQ(value(stats::kLargeAllocs) - value(stats::kLargeFrees), balance);
+}
+
+TEST(RunCacheTest, ThreadsThatHandBlocksToEachOtherLoseNone) {
+  const uint64_t blocks = value(stats::kLiveLargeBlocks);
+  constexpr unsigned kThreads = 4, kSlots = 16;
+  std::atomic<void*> slots[kSlots] = {};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      auto random = test::seeded(t);
+      for (int i = 0; i < 5'000; ++i) {
+        const size_t bytes = 33 * kKiB + random.below(400 * kKiB);
+        char* block = static_cast<char*>(heap::allocate(bytes));
+        block[0] = block[bytes - 1] = 1;
+        heap::free(slots[random.below(kSlots)].exchange(block));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::atomic<void*>& slot : slots) heap::free(slot.load());
+  EXPECT_EQ(value(stats::kLiveLargeBlocks), blocks);
+  EXPECT_TRUE(heap::is_valid());
+}
+
+TEST(RunCacheTest, AForkedChildTakesTheOthersRunsHome) {
+  test::start_once();
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    warm_up(300 * kKiB);
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  EXPECT_GT(cache_registry.runs().held, Pages(0));
+  const pid_t child = fork();
+  if (child == 0) {
+    // Plain checks: the child says by its status alone what was wrong.
+    if (cache_registry.runs().held != current_cache->runs().held()) _exit(1);
+    if (!heap::is_valid()) _exit(2);
+    for (int i = 0; i < 100; ++i) heap::free(heap::allocate(300 * kKiB));
+    _exit(heap::is_valid() ? 0 : 3);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  step = 2;
+  other.join();
+}
+
+}  // namespace
+}  // namespace loam
