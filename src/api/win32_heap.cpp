@@ -95,6 +95,12 @@ BOOL terminate_on_corruption(const void* buffer, SIZE_T length) {
   return answer(loam_set_corruption_policy(LOAM_CORRUPTION_TERMINATE), nullptr);
 }
 
+// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the reason then.
+loam_status why_refused() {
+  const loam_status why = loam_last_status();
+  return why == LOAM_OK ? LOAM_OUT_OF_MEMORY : why;
+}
+
 }  // namespace
 }  // namespace loam::win32
 
@@ -112,7 +118,7 @@ LOAM_EXPORT HANDLE HeapCreate(DWORD options, SIZE_T initial, SIZE_T maximum) {
   if ((options & HEAP_NO_SERIALIZE) != 0) flags |= LOAM_HEAP_UNSYNCHRONIZED;
   if ((options & HEAP_GENERATE_EXCEPTIONS) != 0) flags |= kRaises;
   loam_heap* const heap = make_heap(flags, initial, maximum, "HeapCreate");
-  if (heap == nullptr) set_last_error(error_of(loam_last_status(), heap));
+  if (heap == nullptr) set_last_error(error_of(why_refused(), heap));
   return heap;
 }
 
@@ -151,7 +157,7 @@ LOAM_EXPORT LPVOID HeapAlloc(HANDLE heap, DWORD flags, SIZE_T bytes) {
   void* const block = (flags & HEAP_ZERO_MEMORY) != 0 ? loam_zalloc(as_heap(heap), bytes)
                                                       : loam_alloc(as_heap(heap), bytes);
   if (LOAM_LIKELY(block != nullptr)) return block;
-  return fail_allocation(loam_last_status(), heap, flags, bytes);
+  return fail_allocation(why_refused(), heap, flags, bytes);
 }
 
 LOAM_EXPORT LPVOID HeapReAlloc(HANDLE heap, DWORD flags, LPVOID block, SIZE_T bytes) {
@@ -160,10 +166,10 @@ LOAM_EXPORT LPVOID HeapReAlloc(HANDLE heap, DWORD flags, LPVOID block, SIZE_T by
     void* const moved = zero ? loam_zrealloc(as_heap(heap), block, bytes)
                              : loam_realloc(as_heap(heap), block, bytes);
     if (LOAM_LIKELY(moved != nullptr)) return moved;
-    return fail_allocation(loam_last_status(), heap, flags, bytes);
+    return fail_allocation(why_refused(), heap, flags, bytes);
   }
   const size_t before = loam_size(as_heap(heap), block);
-  if (before == SIZE_MAX) return fail_allocation(loam_last_status(), heap, flags, bytes);
+  if (before == SIZE_MAX) return fail_allocation(why_refused(), heap, flags, bytes);
   const loam_status status = loam_try_resize(as_heap(heap), block, bytes);
   if (status != LOAM_OK) return fail_allocation(status, heap, flags, bytes);
   if (zero && bytes > before) std::memset(static_cast<char*>(block) + before, 0, bytes - before);
@@ -176,7 +182,7 @@ LOAM_EXPORT BOOL HeapFree(HANDLE heap, DWORD, LPVOID block) {
 
 LOAM_EXPORT SIZE_T HeapSize(HANDLE heap, DWORD, LPCVOID block) {
   const size_t bytes = loam_size(as_heap(heap), block);
-  if (LOAM_UNLIKELY(bytes == SIZE_MAX)) set_last_error(error_of(loam_last_status(), heap));
+  if (LOAM_UNLIKELY(bytes == SIZE_MAX)) set_last_error(error_of(why_refused(), heap));
   return bytes;
 }
 
@@ -254,7 +260,7 @@ LOAM_EXPORT BOOL HeapQueryInformation(HANDLE heap, HEAP_INFORMATION_CLASS inform
                                       SIZE_T length, PSIZE_T returned) {
   if (information != HeapCompatibilityInformation) return refuse(ERROR_INVALID_PARAMETER);
   const int mode = loam_get_mode(as_heap(heap));
-  if (mode < 0) return refuse(error_of(loam_last_status(), heap));
+  if (mode < 0) return refuse(error_of(why_refused(), heap));
   if (returned != nullptr) *returned = sizeof(ULONG);
   if (length < sizeof(ULONG)) return refuse(ERROR_INSUFFICIENT_BUFFER);
   if (buffer == nullptr) return refuse(ERROR_NOACCESS);
