@@ -107,7 +107,7 @@ bench: build ## Run the paired benchmark against every allocator here
 	@cmake --build build/cmake --parallel $(JOBS) --target bench
 	@bench/run
 
-ageing: build ## A hundred rounds of every workload: does time or memory grow? About half an hour
+ageing: build ## A hundred rounds of every workload: does time or memory grow? About five minutes
 	@bench/ageing
 
 install: build ## Install the library (DESTDIR and PREFIX as usual)
