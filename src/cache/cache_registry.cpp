@@ -163,6 +163,8 @@ void CacheRegistry::adopt_after_fork() {
     cache->flush_all(SmallHeap::Wait::kYes);
     retire(cache);
   }
+  // A thread may have been caught between the count of all and its own.
+  current_cache->recount_rooms_after_fork();
 }
 
 }  // namespace loam

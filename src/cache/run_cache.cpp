@@ -1,7 +1,5 @@
 #include "cache/run_cache.h"
 
-#include <atomic>
-
 namespace loam {
 
 namespace {
@@ -17,18 +15,8 @@ constexpr uint64_t kFirstRoom = 64;
 constexpr uint64_t kMostRoom = 512;
 static_assert(RunCache::kLongest.count <= kMostRoom);
 // What all caches may hold: this, or the heap's size divided by kRoomShare.
-constexpr uint64_t kProcessRoom = 1024;
-constexpr uint64_t kRoomShare = 32;
-
-constinit std::atomic<uint64_t> room_in_process{0};
-
-bool grant_room(uint64_t pages) {
-  const uint64_t share = (page_heap.used_bytes_hint() >> kPageShift) / kRoomShare;
-  const uint64_t limit = share > kProcessRoom ? share : kProcessRoom;
-  if (room_in_process.fetch_add(pages, std::memory_order_relaxed) + pages <= limit) return true;
-  room_in_process.fetch_sub(pages, std::memory_order_relaxed);
-  return false;
-}
+constexpr size_t kProcessRoom = size_t{4} << 20;
+constexpr size_t kRoomShare = 32;
 
 // The owner writes, anybody reads.
 LOAM_INLINE void add_to(uint64_t& counter, uint64_t more) {
@@ -36,6 +24,8 @@ LOAM_INLINE void add_to(uint64_t& counter, uint64_t more) {
 }
 
 }  // namespace
+
+constinit SharedRoom RunCache::process_room(kProcessRoom, kRoomShare);
 
 void RunCounts::add(const RunCounts& other) {
   uint64_t* to = &taken;
@@ -126,7 +116,8 @@ bool RunCache::grow(uint64_t pages) {
   uint64_t room = room_ == 0 ? kFirstRoom : 2 * room_;
   while (room < pages) room *= 2;
   if (room > kMostRoom) room = kMostRoom;
-  if (room <= room_ || !grant_room(room - room_)) return false;
+  if (room <= room_) return false;
+  if (!process_room.take(Pages(room - room_).bytes(), page_heap.used_bytes_hint())) return false;
   room_ = room;
   return true;
 }
@@ -173,8 +164,9 @@ void RunCache::flush() {
 
 void RunCache::close() {
   flush();
-  if (room_ != 0) room_in_process.fetch_sub(room_, std::memory_order_relaxed);
+  const Pages given_up(room_);
   room_ = 0;
+  process_room.give(given_up.bytes());
   refused_ = hits_ = 0;
   used_ = false;
 }

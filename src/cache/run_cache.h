@@ -17,6 +17,7 @@
 // that the copy of another thread's cache that a fork()ed child sees loses a run at worst.
 #pragma once
 
+#include "base/shared_room.h"
 #include "pages/page_heap.h"
 
 namespace loam {
@@ -72,6 +73,9 @@ class RunCache {
   [[nodiscard]] bool is_valid() const;
 
   static constexpr unsigned kMostRuns = 32;
+
+  /// What all caches may keep.
+  static SharedRoom process_room;
 
  private:
   friend struct CounterFields;

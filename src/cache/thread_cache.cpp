@@ -39,7 +39,6 @@ constexpr uint32_t kBusy = 64;
 // How many frees of large blocks pass between two looks whether the page heap wants to be looked after.
 constexpr uint32_t kRunsPerLook = 32;
 
-constinit std::atomic<size_t> granted_in_process{0};
 constinit bool full_checks = false;
 constinit bool sampled = false;
 constinit bool always_armed = false;  // one of the two
@@ -83,14 +82,6 @@ size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
 // The part of a thread's first slots that comes out of what all share.
 size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
 
-bool grant(size_t bytes) {
-  const size_t share = page_heap.used_bytes_hint() / kProcessShare;
-  const size_t limit = share > kProcessBytes ? share : kProcessBytes;
-  if (granted_in_process.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit) return true;
-  granted_in_process.fetch_sub(bytes, std::memory_order_relaxed);
-  return false;
-}
-
 void give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
   default_small_heap.give(size_class, pointers, count, wait);
@@ -102,6 +93,8 @@ void* take_one(unsigned size_class) {
 }
 
 }  // namespace
+
+constinit SharedRoom ThreadCache::process_room(kProcessBytes, kProcessShare);
 
 void keep_magazines_armed() { sampled = always_armed = true; }
 
@@ -136,9 +129,9 @@ bool ThreadCache::grow(unsigned size_class) {
     // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
     if (!first || !make_way(size_class, due)) return false;
   }
-  if (shared != 0 && !grant(shared)) return false;
+  if (shared != 0 && !process_room.take(shared, page_heap.used_bytes_hint())) return false;
   if (!resize(size_class, capacity)) {
-    granted_in_process.fetch_sub(shared, std::memory_order_relaxed);
+    process_room.give(shared);
     return false;
   }
   granted_bytes_ += more;
@@ -176,13 +169,18 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
 
 void ThreadCache::give_room_back(size_t bytes) {
   granted_bytes_ -= bytes;
-  granted_in_process.fetch_sub(bytes, std::memory_order_relaxed);
+  process_room.give(bytes);
 }
 
 void ThreadCache::give_due_back(size_t bytes) {
   const size_t shared = beyond_due(due_bytes_);
   due_bytes_ -= bytes;
-  granted_in_process.fetch_sub(shared - beyond_due(due_bytes_), std::memory_order_relaxed);
+  process_room.give(shared - beyond_due(due_bytes_));
+}
+
+void ThreadCache::recount_rooms_after_fork() const {
+  process_room.recount_after_fork(granted_bytes_ + beyond_due(due_bytes_));
+  RunCache::process_room.recount_after_fork(runs_.room().bytes());
 }
 
 // Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.

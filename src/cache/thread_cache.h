@@ -26,6 +26,7 @@
 
 #include "base/cpu.h"
 #include "base/list.h"
+#include "base/shared_room.h"
 #include "cache/call_counts.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
@@ -143,6 +144,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
+
+  /// What all magazines hold beyond their threads' dues.
+  static SharedRoom process_room;
+  /// In the child of a fork(), where this is the only cache. pre: all others were released
+  void recount_rooms_after_fork() const;
 
  private:
   friend class CacheRegistry;

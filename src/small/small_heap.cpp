@@ -20,9 +20,6 @@ constexpr size_t kDonationBytes = size_t{32} << 10;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
-// What all stashes may hold: this, or the heap's size divided by kStashShare.
-constexpr ptrdiff_t kStashBytes = ptrdiff_t{1} << 20;
-constexpr size_t kStashShare = 128;
 // A batch that nobody wanted for so long goes home. Chosen: some time slices of a busy machine's scheduler.
 constexpr uint64_t kStashMs = 50;
 
@@ -51,8 +48,7 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
   }
   if (got != 0) {
     bin.remote().discount_others(got);
-    stashed_bytes_.fetch_sub(static_cast<ptrdiff_t>(got * size_t{kSizeClasses[size_class].bytes}),
-                             std::memory_order_relaxed);
+    stash_room_.give(got * size_t{kSizeClasses[size_class].bytes});
   }
   return got;
 }
@@ -111,17 +107,14 @@ void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned co
   if (!bin.stash().wants(giver) || pure_ || slots_are_chosen_at_random()) {
     return give(size_class, pointers, count, Wait::kNo);
   }
-  const ptrdiff_t bytes = static_cast<ptrdiff_t>(count * size_t{kSizeClasses[size_class].bytes});
-  const ptrdiff_t share = static_cast<ptrdiff_t>(pages_.used_bytes_hint() / kStashShare);
   // Counted before they can be taken.
-  const ptrdiff_t held = stashed_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  bin.remote().count_others(count);
-  if (LOAM_LIKELY(held + bytes <= (share > kStashBytes ? share : kStashBytes)) &&
-      LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) {
-    return;
+  const size_t bytes = count * size_t{kSizeClasses[size_class].bytes};
+  if (LOAM_LIKELY(stash_room_.take(bytes, pages_.used_bytes_hint()))) {
+    bin.remote().count_others(count);
+    if (LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) return;
+    bin.remote().discount_others(count);
+    stash_room_.give(bytes);
   }
-  bin.remote().discount_others(count);
-  stashed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   give(size_class, pointers, count, Wait::kNo);
 }
 
@@ -135,12 +128,12 @@ void SmallHeap::empty_stash(unsigned size_class, bool all) {
     give(size_class, batch->pointers(), static_cast<unsigned>(batch->count), Wait::kYes);
   }
   bin.remote().discount_others(static_cast<uint32_t>(blocks));
-  stashed_bytes_.fetch_sub(static_cast<ptrdiff_t>(blocks * kSizeClasses[size_class].bytes), std::memory_order_relaxed);
+  stash_room_.give(blocks * kSizeClasses[size_class].bytes);
   bin.stash().release(size_class, idle);
 }
 
 void SmallHeap::tick() {
-  if (LOAM_LIKELY(stashed_bytes_.load(std::memory_order_relaxed) == 0)) return;
+  if (LOAM_LIKELY(stash_room_.held() == 0)) return;
   const uint64_t now = os::now_coarse_ns() / 1'000'000;
   uint64_t last = stashes_looked_at_ms_.load(std::memory_order_relaxed);
   if (now - last < kStashMs) return;
@@ -221,15 +214,15 @@ void SmallHeap::unlock_all() {
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
 }
 void SmallHeap::reset_locks_after_fork() {
-  ptrdiff_t stashed = 0;
+  size_t stashed = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     bins_[c].mutex().reset_after_fork();
     bins_[c].stash().mutex().reset_after_fork();
     const uint32_t blocks = bins_[c].stash().blocks();
     bins_[c].remote().recount_after_fork(blocks);
-    stashed += static_cast<ptrdiff_t>(blocks * size_t{kSizeClasses[c].bytes});
+    stashed += blocks * size_t{kSizeClasses[c].bytes};
   }
-  stashed_bytes_.store(stashed, std::memory_order_relaxed);
+  stash_room_.recount_after_fork(stashed);
   mixed_.mutex().reset_after_fork();
 }
 

@@ -3,6 +3,7 @@
 // Thread-safe. A bin's lock is held for one bulk operation only.
 #pragma once
 
+#include "base/shared_room.h"
 #include "small/bin.h"
 
 namespace loam {
@@ -71,9 +72,13 @@ class SmallHeap {
   void empty_stash(unsigned size_class, bool all);
   [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
 
+  // What all stashes may hold: this, or the heap's size divided by kStashShare.
+  static constexpr size_t kStashBytes = size_t{1} << 20;
+  static constexpr size_t kStashShare = 128;
+
   Bin bins_[kSizeClassCount];
   MixedHeap mixed_;
-  alignas(64) std::atomic<ptrdiff_t> stashed_bytes_{0};  // in all stashes
+  alignas(64) SharedRoom stash_room_{kStashBytes, kStashShare};
   std::atomic<uint64_t> stashes_looked_at_ms_{0};
   alignas(64) std::atomic<unsigned> growths_to_skip_{0};  // until donors are looked for again
   bool pure_ = false;

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/thread_cache.h"
 #include "heap/blocks.h"
 #include "heap/heap.h"
 
@@ -56,6 +57,27 @@ TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
             }),
             0);
   for (void* block : blocks.all()) blocks.check(block);
+}
+
+TEST_F(ForkTest, TheChildForgetsRoomThatNobodyHolds) {
+  // As a thread that fork() caught between the count of all and its own.
+  constexpr size_t kMuch = size_t{64} << 20;
+  for (SharedRoom* room : {&ThreadCache::process_room, &RunCache::process_room}) {
+    ASSERT_TRUE(room->take(kMuch, SIZE_MAX));
+  }
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) std::this_thread::yield();
+  });
+  EXPECT_EQ(in_child([] {
+              if (RunCache::process_room.held() != current_cache->runs().room().bytes()) return 1;
+              return ThreadCache::process_room.held() < kMuch ? 0 : 2;
+            }),
+            0);
+  stop = true;
+  other.join();
+  ThreadCache::process_room.give(kMuch);
+  RunCache::process_room.give(kMuch);
 }
 
 TEST_F(ForkTest, TheChildAdoptsWhatOtherThreadsHadCached) {

@@ -1,0 +1,51 @@
+// How much all threads together may keep back of something, in bytes: a floor, or a share of the
+// heap where that is more. Who wants to keep more takes room first, and gives it back when it no
+// longer may.
+//
+//   held = the sum of what was taken and not given back
+//
+// Thread-safe. An owner that writes down what it holds does so after take() and before give(): a
+// fork() in between then finds too much counted in the child, never too little, until the child
+// counts again.
+#pragma once
+
+#include <atomic>
+
+#include "base/config.h"
+
+namespace loam {
+
+class SharedRoom {
+ public:
+  /// At most `least` bytes, or the heap's size divided by `share`. pre: share != 0
+  constexpr SharedRoom(size_t least, size_t share) : least_(least), share_(share) {}
+
+  /// Counts `bytes` as held; false, and nothing happened, where that would be more than all may
+  /// hold in a heap of `heap_bytes`. Others who ask at the same moment as one that is refused may
+  /// be refused too.
+  [[nodiscard]] bool take(size_t bytes, size_t heap_bytes) {
+    const size_t by_share = heap_bytes / share_;
+    const size_t limit = by_share > least_ ? by_share : least_;
+    // relaxed: a number alone, nothing is published by it
+    if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit))
+      return true;
+    give(bytes);
+    return false;
+  }
+
+  /// pre: taken before
+  void give(size_t bytes) { held_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  /// In the child of a fork(), with what its owners hold.
+  void recount_after_fork(size_t bytes) { held_.store(bytes, std::memory_order_relaxed); }
+
+  /// Recent.
+  [[nodiscard]] size_t held() const { return held_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<size_t> held_{0};
+  size_t least_;
+  size_t share_;
+};
+
+}  // namespace loam
