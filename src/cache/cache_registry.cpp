@@ -56,9 +56,9 @@ void CacheRegistry::retire(ThreadCache* cache) {
   ended_repeated_ += cache->repeated();
   cache->refills_ = cache->flushes_ = cache->repeated_ = 0;
   cache->repeats_ = ThreadCache::kRepeats;
-  ended_calls_.add(cache->calls_);
+  add_counts(ended_calls_, cache->calls_);
   cache->calls_ = CallCounts{};
-  ended_runs_.add(cache->runs_.counts());
+  add_counts(ended_runs_, cache->runs_.counts());
   cache->runs_.reset_counts();
   cache->release_slots();
   cache->next = spare_;
@@ -110,7 +110,7 @@ CacheRegistry::Runs CacheRegistry::runs() {
   Lock lock(mutex_);
   Runs all{ended_runs_, Pages(0), 0};
   for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
-    all.counts.add(cache->runs().counts());
+    add_counts(all.counts, cache->runs().counts());
     all.held += cache->runs().held();
     all.held_runs += cache->runs().held_runs();
   }
@@ -121,13 +121,13 @@ void CacheRegistry::sum_calls(CallCounts* out) {
   Lock lock(mutex_);
   *out = ended_calls_;
   for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
-    out->add(cache->calls_);
+    add_counts(*out, cache->calls_);
   }
 }
 
 void CacheRegistry::count_uncached(const CallCounts& calls) {
   Lock lock(mutex_);
-  ended_calls_.add(calls);
+  add_counts(ended_calls_, calls);
 }
 
 bool CacheRegistry::any_holds(unsigned size_class, const void* block) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/bits.h"
-#include "base/config.h"
+#include "base/owned_counter.h"
 
 namespace loam {
 
@@ -31,16 +31,7 @@ struct CallCounts {
     const unsigned bin = ns == 0 ? 0 : highest_bit(ns);
     return bin < kTimeBins ? bin : kTimeBins - 1;
   }
-  static void add(uint64_t& counter, uint64_t more) { __atomic_store_n(&counter, counter + more, __ATOMIC_RELAXED); }
-
-  void add(const CallCounts& other) {
-    uint64_t* to = allocs;
-    const uint64_t* from = other.allocs;
-    for (size_t i = 0; i < sizeof *this / sizeof *to; ++i) {
-      add(to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED));
-    }
-  }
 };
-static_assert(sizeof(CallCounts) == 80 * sizeof(uint64_t), "add() goes over it as an array");
+static_assert(sizeof(CallCounts) == 80 * sizeof(uint64_t), "add_counts() goes over it as an array");
 
 }  // namespace loam

@@ -18,22 +18,9 @@ static_assert(RunCache::kLongest.count <= kMostRoom);
 constexpr size_t kProcessRoom = size_t{4} << 20;
 constexpr size_t kRoomShare = 32;
 
-// The owner writes, anybody reads.
-LOAM_INLINE void add_to(uint64_t& counter, uint64_t more) {
-  __atomic_store_n(&counter, counter + more, __ATOMIC_RELAXED);
-}
-
 }  // namespace
 
 constinit SharedRoom RunCache::process_room(kProcessRoom, kRoomShare);
-
-void RunCounts::add(const RunCounts& other) {
-  uint64_t* to = &taken;
-  const uint64_t* from = &other.taken;
-  for (size_t i = 0; i < sizeof *this / sizeof *to; ++i)
-    add_to(to[i], __atomic_load_n(&from[i], __ATOMIC_RELAXED));
-}
-static_assert(sizeof(RunCounts) == 6 * sizeof(uint64_t), "add() goes over it as an array");
 
 LOAM_INLINE void RunCache::set_held(uint64_t pages, uint64_t runs) {
   __atomic_store_n(&held_pages_, pages, __ATOMIC_RELAXED);
@@ -64,9 +51,9 @@ Span* RunCache::take(Pages pages, size_t requested) {
   span->large.requested = requested;
   span->large.cached_at = 0;
   span->next = nullptr;
-  add_to(counts_.taken, 1);
-  add_to(counts_.taken_pages, length);
-  add_to(counts_.taken_requested, requested);
+  count_up(counts_.taken);
+  count_up(counts_.taken_pages, length);
+  count_up(counts_.taken_requested, requested);
   // Its class is 0 as it was: not written, since other threads' pages share the line.
   Region* region = region_of(span);
   __atomic_store_n(&region->page_span[span->first_page],
@@ -81,9 +68,9 @@ bool RunCache::give(Span* span) {
     return false;
   // Nobody owns it from here on: a second free finds nothing.
   __atomic_store_n(&region_of(span)->page_span[span->first_page], 0u, __ATOMIC_RELAXED);
-  add_to(counts_.given, 1);
-  add_to(counts_.given_pages, pages);
-  add_to(counts_.given_requested, span->large.requested);
+  count_up(counts_.given);
+  count_up(counts_.given_pages, pages);
+  count_up(counts_.given_requested, span->large.requested);
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
   span->kind = SpanKind::kCached;
   span->large.cached_at = ++clock_;

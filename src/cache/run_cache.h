@@ -17,6 +17,7 @@
 // that the copy of another thread's cache that a fork()ed child sees loses a run at worst.
 #pragma once
 
+#include "base/owned_counter.h"
 #include "base/shared_room.h"
 #include "pages/page_heap.h"
 
@@ -30,9 +31,8 @@ struct RunCounts {
   uint64_t given_pages;
   uint64_t taken_requested;  ///< bytes
   uint64_t given_requested;
-
-  void add(const RunCounts& other);
 };
+static_assert(sizeof(RunCounts) == 6 * sizeof(uint64_t), "add_counts() goes over it as an array");
 
 class RunCache {
  public:

@@ -270,7 +270,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   if (m.head != m.base) return pop(size_class);
 
   note(size_class, Use::kMissed);
-  count(refills_);
+  count_up(refills_);
   const bool first = t.capacity == 0;
   grow(size_class);
   if (LOAM_UNLIKELY(t.capacity == 0)) {
@@ -324,7 +324,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
-  __atomic_store_n(&repeated_, repeated_ + (kRepeats - repeats_), __ATOMIC_RELAXED);
+  count_up(repeated_, kRepeats - repeats_);
   __atomic_store_n(&repeats_, kRepeats, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
@@ -420,7 +420,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
       give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
       return;
     }
-    count(flushes_);
+    count_up(flushes_);
     // The cold half goes: what was freed longest ago, at the bottom.
     overflow(size_class, (t.capacity + 1u) / 2u);
   }

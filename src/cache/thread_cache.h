@@ -186,7 +186,6 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);
   void forget_recent(void** begin, void** end);
-  static void count(uint64_t& counter) { __atomic_store_n(&counter, counter + 1, __ATOMIC_RELAXED); }
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
   /// The blocks at the magazine's bottom, copied to `out`: the caller brings them home.
   void take_out(unsigned size_class, void** out, unsigned count);

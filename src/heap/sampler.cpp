@@ -101,13 +101,13 @@ void* Sampler::allocate(unsigned size_class, size_t bytes) {
   CallCounts& calls = cache->calls();
   if (began != 0) {
     const uint64_t ns = elapsed(began);
-    CallCounts::add(calls.timed_allocs[!hit], 1);
-    CallCounts::add(calls.timed_alloc_ns[!hit], ns);
-    CallCounts::add(calls.alloc_log2_ns[CallCounts::time_bin(ns)], 1);
+    count_up(calls.timed_allocs[!hit]);
+    count_up(calls.timed_alloc_ns[!hit], ns);
+    count_up(calls.alloc_log2_ns[CallCounts::time_bin(ns)]);
     follow(block, block_bytes, bytes);
   }
-  CallCounts::add(calls.allocs[CallCounts::band_of(block_bytes)], 1);
-  if (hit) CallCounts::add(calls.alloc_hits, 1);
+  count_up(calls.allocs[CallCounts::band_of(block_bytes)]);
+  if (hit) count_up(calls.alloc_hits);
   return block;
 }
 
@@ -129,12 +129,12 @@ void Sampler::free(unsigned size_class, void* block) {
   CallCounts& calls = cache->calls();
   if (began != 0) {
     const uint64_t ns = elapsed(began);
-    CallCounts::add(calls.timed_frees[!hit], 1);
-    CallCounts::add(calls.timed_free_ns[!hit], ns);
-    CallCounts::add(calls.free_log2_ns[CallCounts::time_bin(ns)], 1);
+    count_up(calls.timed_frees[!hit]);
+    count_up(calls.timed_free_ns[!hit], ns);
+    count_up(calls.free_log2_ns[CallCounts::time_bin(ns)]);
   }
-  CallCounts::add(calls.frees[band], 1);
-  if (hit) CallCounts::add(calls.free_hits, 1);
+  count_up(calls.frees[band]);
+  if (hit) count_up(calls.free_hits);
 }
 
 void Sampler::count_allocation(unsigned size_class) {
@@ -145,22 +145,22 @@ void Sampler::count_allocation(unsigned size_class) {
 
 void Sampler::end_allocation(uint64_t began, bool hit) {
   CallCounts& calls = current_cache->calls();
-  if (hit) CallCounts::add(calls.alloc_hits, 1);
+  if (hit) count_up(calls.alloc_hits);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);
-  CallCounts::add(calls.timed_allocs[!hit], 1);
-  CallCounts::add(calls.timed_alloc_ns[!hit], ns);
-  CallCounts::add(calls.alloc_log2_ns[CallCounts::time_bin(ns)], 1);
+  count_up(calls.timed_allocs[!hit]);
+  count_up(calls.timed_alloc_ns[!hit], ns);
+  count_up(calls.alloc_log2_ns[CallCounts::time_bin(ns)]);
 }
 
 void Sampler::end_free(uint64_t began, bool hit) {
   CallCounts& calls = current_cache->calls();
-  if (hit) CallCounts::add(calls.free_hits, 1);
+  if (hit) count_up(calls.free_hits);
   if (began == 0) return;
   const uint64_t ns = elapsed(began);
-  CallCounts::add(calls.timed_frees[!hit], 1);
-  CallCounts::add(calls.timed_free_ns[!hit], ns);
-  CallCounts::add(calls.free_log2_ns[CallCounts::time_bin(ns)], 1);
+  count_up(calls.timed_frees[!hit]);
+  count_up(calls.timed_free_ns[!hit], ns);
+  count_up(calls.free_log2_ns[CallCounts::time_bin(ns)]);
 }
 
 }  // namespace loam
