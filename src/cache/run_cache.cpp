@@ -54,10 +54,7 @@ Span* RunCache::take(Pages pages, size_t requested) {
   count_up(counts_.taken);
   count_up(counts_.taken_pages, length);
   count_up(counts_.taken_requested, requested);
-  // Its class is 0 as it was: not written, since other threads' pages share the line.
-  Region* region = region_of(span);
-  __atomic_store_n(&region->page_span[span->first_page],
-                   static_cast<uint32_t>(span - region->spans), __ATOMIC_RELAXED);
+  publish_large(span);
   return span;
 }
 
@@ -66,8 +63,7 @@ bool RunCache::give(Span* span) {
   if (LOAM_UNLIKELY(held_pages_ + pages > room_ || held_runs_ == kMostRuns ||
                     pages > kLongest.count))
     return false;
-  // Nobody owns it from here on: a second free finds nothing.
-  __atomic_store_n(&region_of(span)->page_span[span->first_page], 0u, __ATOMIC_RELAXED);
+  unpublish_large(span);
   count_up(counts_.given);
   count_up(counts_.given_pages, pages);
   count_up(counts_.given_requested, span->large.requested);

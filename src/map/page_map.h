@@ -127,6 +127,19 @@ void return_span_record(Region* region, Span* span);
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);
 void unpublish_span(Region* region, Span* span, Pages pages);
 
+/// The same for a large run: its first page alone names it, and its class byte is 0 as it was. Not written, since other
+/// threads' pages share the line. pre: no page of the run names a span
+LOAM_INLINE void publish_large(Span* span) {
+  Region* region = region_of(span);
+  LOAM_ASSERT(__atomic_load_n(&region->page_class[span->first_page], __ATOMIC_RELAXED) == 0);
+  __atomic_store_n(&region->page_span[span->first_page],
+                   static_cast<uint32_t>(span - region->spans), __ATOMIC_RELAXED);
+}
+/// Nobody owns the run from here on: a second free finds nothing.
+LOAM_INLINE void unpublish_large(Span* span) {
+  __atomic_store_n(&region_of(span)->page_span[span->first_page], 0u, __ATOMIC_RELAXED);
+}
+
 /// Bytes of the region's header that may be backed: an upper bound from what was handed out.
 [[nodiscard]] size_t metadata_bytes(const Region* region);
 

@@ -299,7 +299,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
       span->kind = SpanKind::kLarge;
       span->large.requested = requested;
       span->heap = heap;
-      publish_span(region_of(span), span, Pages(1), kNoClass);
+      publish_large(span);
       *zero = false;
       count_large(span);
       return span;
@@ -319,7 +319,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   span->large.requested = requested;
   count_large(span);
   *zero = place.fresh;
-  publish_span(place.region, span, Pages(1), kNoClass);
+  publish_large(span);
   count_operation();
   return span;
 }
@@ -341,7 +341,7 @@ void PageHeap::free(Span* span) {
       large_pages_ -= Pages(span->large.pages);
       large_requested_ -= span->large.requested;
     }
-    unpublish_span(region_of(span), span, Pages(1));  // nobody owns it: a second free finds nothing
+    unpublish_large(span);
     if (span->large.pages <= kPagesPerBlock) {
       park(span, Pages(span->large.pages), RunKind::kLarge);
     } else {

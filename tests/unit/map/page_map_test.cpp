@@ -127,10 +127,12 @@ TEST_F(PageMap, ALargeRunAnswersAtItsFirstPageOnly) {
   span->first_page = 10;
   span->kind = SpanKind::kLarge;
   span->large.pages = 20;
-  publish_span(region_, span, Pages(1), kNoClass);
+  publish_large(span);
   EXPECT_EQ(span_at(base_ + 10 * kPageBytes), span);
   EXPECT_EQ(span_at(base_ + 11 * kPageBytes), nullptr);
   EXPECT_EQ(class_of(base_ + 10 * kPageBytes), 0u);
+  unpublish_large(span);
+  EXPECT_EQ(span_at(base_ + 10 * kPageBytes), nullptr);
 }
 
 TEST_F(PageMap, TheHighestRegionOfTheAddressSpaceWorks) {
