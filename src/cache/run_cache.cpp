@@ -4,9 +4,6 @@ namespace loam {
 
 namespace {
 
-// A block gets a run that is longer by at most this part of its request. Chosen: half a sixteenth
-// on average, where there is no better one; a smaller part finds fewer, a larger one rounds more.
-constexpr unsigned kSlackShare = 16;
 // Runs that a thread frees before its cache has room: who frees a few large blocks in its life
 // keeps none.
 constexpr uint32_t kRefusedFirst = 4;
