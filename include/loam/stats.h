@@ -106,7 +106,7 @@ struct loam_stats {
   uint64_t cache_misses;
   /** operations: frees that found their thread's magazine full */
   uint64_t cache_flushes;
-  /** operations: frees of a block into the place of the magazine where it had stood; a lower bound of cached_frees that needs no sampling */
+  /** operations: frees of a block into the place of the magazine where it had stood, or the one below; a lower bound of cached_frees that needs no sampling */
   uint64_t cache_repeats;
   /** blocks: that went from spans to caches; allocations that hit a cache are not seen here */
   uint64_t refilled_blocks;

@@ -32,6 +32,17 @@ LOAM_INLINE void cpu_pause() {
 #endif
 }
 
+/// `pointer`, or `instead` where it stands above `limit`: without a branch, for what no branch predictor learns.
+template <class T>
+[[nodiscard]] LOAM_INLINE T* unless_above(T* pointer, T* limit, T* instead) {
+#if defined(__x86_64__)
+  asm("cmpq %2, %0\n\tcmovaq %1, %0" : "+r"(pointer) : "r"(instead), "r"(limit) : "cc");  // a ?: becomes a branch
+  return pointer;
+#else
+  return pointer > limit ? instead : pointer;
+#endif
+}
+
 LOAM_INLINE void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
 LOAM_INLINE void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0, 3); }
 

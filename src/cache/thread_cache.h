@@ -24,6 +24,7 @@
 // the head (release), so that the copy of another thread's cache that a fork()ed child sees is consistent.
 #pragma once
 
+#include "base/bits.h"
 #include "base/cpu.h"
 #include "base/list.h"
 #include "base/shared_room.h"
@@ -78,17 +79,21 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     asm("" : "+r"(m));  // one address, not one computation a field
     void** head = m->head;
     if (LOAM_UNLIKELY(head == m->high)) return false;
-    void*** entry = &recent_[recent_index(block)];
-    void** recent = *entry;
+    void** const next = head + 1;
+    size_t index = recent_index(block);
+    // A place further up tells nothing, its block was popped; and whether it is that follows the order of the program's
+    // frees, which no branch predictor learns. A magazine's first word, its head, is no block.
+    void** const recent = unless_above(recent_[index], next, reinterpret_cast<void**>(m));
     if (LOAM_UNLIKELY(*recent == block)) {
-      // Either it still stands there (a double free), or it was popped and comes back to its place. The second
-      // is what a thread does that never misses its cache, so it counts down to a slow call now and then.
+      // Either it still stands there (a double free), or it was popped and comes back to its place or the one below.
+      // The second is what a thread does that never misses its cache, so it counts down to a slow call now and then.
       if ((recent < head && recent >= m->base) || count_down(repeats_)) return false;
     }
-    *entry = head;
+    asm("" : "+r"(index));  // or recent_'s place is added to it for both uses, in an instruction of its own
+    recent_[index] = head;
     __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there
     // release: pairs with the fork()ed child's copy of this memory (see above)
-    __atomic_store_n(&m->head, head + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&m->head, next, __ATOMIC_RELEASE);
     return true;
   }
 
@@ -132,7 +137,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void count_mixed(size_t counts[kSizeClassCount]) const;
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
-  /// Frees of a block into the place where it had stood: a part of those that hit the cache.
+  /// Frees of a block into the place where it had stood or the one below: a part of those that hit the cache.
   [[nodiscard]] uint64_t repeated() const {
     return __atomic_load_n(&repeated_, __ATOMIC_RELAXED) + kRepeats - __atomic_load_n(&repeats_, __ATOMIC_RELAXED);
   }
@@ -157,7 +162,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr unsigned kRecent = 1u << kRecentBits;
   [[nodiscard]] static LOAM_INLINE size_t recent_index(const void* block) {
     // Fibonacci hashing of the low 32 bits: blocks of one span differ there.
-    const uint32_t low = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) >> 4);
+    const uint32_t low = static_cast<uint32_t>(rotate_right(reinterpret_cast<uintptr_t>(block), 4));
     return (low * 0x9e3779b9u) >> (32 - kRecentBits);
   }
   /// What a class did since the last collection, which armed its magazine: the first call after it is a slow one.

@@ -241,7 +241,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "frees that found their thread's magazine full",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"cache_repeats", "operations",
-     "frees of a block into the place of the magazine where it had stood; a lower bound of cached_frees that needs no sampling",
+     "frees of a block into the place of the magazine where it had stood, or the one below; a lower bound of cached_frees that needs no sampling",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"refilled_blocks", "blocks",
      "that went from spans to caches; allocations that hit a cache are not seen here",

@@ -371,6 +371,25 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   });
 }
 
+TEST_F(ThreadCacheTest, BatchesThatOnlyHitTakeASlowCallNowAndThenInEitherOrder) {
+  in_thread([] {
+    for (const bool in_order : {false, true}) {
+      for (size_t blocks = 1; blocks <= 9; ++blocks) {
+        std::vector<void*> batch(blocks);
+        const auto round = [&] {
+          for (void*& block : batch) block = allocate(3);
+          for (size_t i = 0; i < blocks; ++i) release(batch[in_order ? i : blocks - 1 - i]);
+        };
+        for (int i = 0; i < 8; ++i) round();
+        const uint64_t repeated = current_cache->repeated(), refills = current_cache->refills();
+        for (int i = 0; i < 1000; ++i) round();
+        EXPECT_EQ(current_cache->refills(), refills);
+        EXPECT_GE(current_cache->repeated() - repeated, 1000) << blocks << " blocks, in order: " << in_order;
+      }
+    }
+  });
+}
+
 TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
   in_thread([] {
     bool zero;
@@ -527,6 +546,24 @@ TEST_F(ThreadCacheTest, AFreeOfABlockThatIsStillCachedIsReportedAndDropped) {
       release(other);
       release(block);
       EXPECT_EQ(fake::take_errors(), "");
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, ADoubleFreeIsFoundWhereverTheBlockStandsInTheMagazine) {
+  in_thread([] {
+    set_corruption_policy(CorruptionPolicy::kReport);
+    constexpr size_t kBlocks = 6;
+    for (size_t twice = 0; twice < kBlocks; ++twice) {
+      void* blocks[kBlocks];
+      for (void*& block : blocks) block = allocate(20);
+      for (void* block : blocks) release(block);
+      const size_t held = current_cache->held_blocks(20);
+      fake::take_errors();
+      EXPECT_FALSE(current_cache->push(20, blocks[twice])) << twice;
+      current_cache->free_slow(20, blocks[twice]);
+      EXPECT_NE(fake::take_errors().find("double free"), std::string::npos) << twice;
+      EXPECT_EQ(current_cache->held_blocks(20), held);
     }
   });
 }
