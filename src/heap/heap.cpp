@@ -46,10 +46,10 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
   return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
-// A block whose run the thread kept. pre: alignment of a page will do
-LOAM_INLINE void* allocate_cached_run(size_t bytes, bool* zero) {
+// A block whose run the thread kept.
+LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
   // What is too long for the cache finds nothing there, and so does no byte at all.
-  if (bytes - 1 >= RunCache::kLongest.bytes()) return nullptr;
+  if (alignment > kPageBytes || bytes - 1 >= RunCache::kLongest.bytes()) return nullptr;
   Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
   if (span == nullptr) return nullptr;
   *zero = false;
@@ -58,11 +58,9 @@ LOAM_INLINE void* allocate_cached_run(size_t bytes, bool* zero) {
 
 // Of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
-  if (LOAM_LIKELY(detours == 0 && alignment <= kPageBytes)) {
-    if (void* block = allocate_cached_run(bytes, zero)) return block;
-  }
-  return LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, alignment, zero)
-                                     : allocate_large(bytes, alignment, 0, zero);
+  if (LOAM_UNLIKELY(detours != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
+  void* block = allocate_cached_run(bytes, alignment, zero);
+  return block != nullptr ? block : allocate_large(bytes, alignment, 0, zero);
 }
 
 }  // namespace
@@ -105,15 +103,10 @@ void found_huge(const HugeMap::Entry& entry, Found* found) {
   if (entry.heap != 0) found->heap = reinterpret_cast<HeapRun*>(entry.heap)->heap;
 }
 
-Found find(const void* block) {
+// pre: span == span_at(block)
+LOAM_INLINE Found find_in(Span* span, const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   Found found;
-  if (region_at(address) == nullptr) {
-    const HugeMap::Entry entry = huge_map.find(address);
-    if (entry.address != 0) found_huge(entry, &found);
-    return found;
-  }
-  Span* span = span_at(address);
   if (span == nullptr) {
     // A large mapping may lie in a gibibyte that also holds a region.
     const HugeMap::Entry entry = huge_map.find(address);
@@ -121,7 +114,7 @@ Found find(const void* block) {
     return found;
   }
   if (span->heap == kPrivateHeap) {
-    if (const HeapRun* run = private_run_at(block)) {
+    if (const HeapRun* run = run_of(span)) {
       found.kind = Found::kPrivateBlock;
       found.heap = run->heap;
     }
@@ -153,6 +146,8 @@ Found find(const void* block) {
   found.bytes = info.bytes;
   return found;
 }
+
+Found find(const void* block) { return find_in(span_at(reinterpret_cast<uintptr_t>(block)), block); }
 
 // Moving costs a copy, staying costs the slack. Chosen: a small block moves once it would waste more than a
 // quarter of its slot and 64 bytes.
@@ -239,8 +234,9 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
 
 namespace {
 
-LOAM_INLINE void free_large(void* block) {
-  const Found found = find(block);
+// pre: span == span_at(block)
+LOAM_NOINLINE void free_large(Span* span, void* block) {
+  const Found found = find_in(span, block);
   switch (found.kind) {
     case Found::kPrivateBlock: {
       const loam_status status = found.heap->free(block);
@@ -270,9 +266,8 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
 }
 
-// A run of pages that the thread's cache takes, without a system call.
-LOAM_INLINE bool keep_run(void* block) {
-  Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+// A run of pages that the thread's cache takes, without a system call. pre: span == span_at(block)
+LOAM_INLINE bool keep_run(Span* span, const void* block) {
   if (span == nullptr || span->kind != SpanKind::kLarge || span->heap != kDefaultHeap || detours != 0) return false;
   if (span_base(span) != reinterpret_cast<uintptr_t>(block) || !current_cache->free_run(span)) return false;
   background_purge.poke(true);
@@ -280,14 +275,26 @@ LOAM_INLINE bool keep_run(void* block) {
   return true;
 }
 
+// What is no small block of the default heap, and no run that the thread's cache took. pre: span == span_at(block)
+LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
+  os::ErrnoGuard guard;
+  // A private heap's block: its class is 0 in the map.
+  if (span != nullptr && span->heap == kPrivateHeap) {
+    const PrivateHeap* heap = __atomic_load_n(&span->owned.heap, __ATOMIC_RELAXED);
+    if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block)) return;
+  }
+  LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, caller) : free_large(span, block);
+  background_purge.poke(true);
+  publisher.poke();
+}
+
 }  // namespace
 
 void free_slow(void* block) {
   if (block == nullptr) return;
   const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (size_class == 0 && keep_run(block)) return;
-  os::ErrnoGuard guard;
   if (LOAM_LIKELY(size_class != 0)) {
+    os::ErrnoGuard guard;
     // The caller of free(), which ends in a jump to here.
     LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, __builtin_return_address(0))
                                 : current_cache->free_slow(size_class, block);
@@ -295,14 +302,9 @@ void free_slow(void* block) {
     publisher.poke();
     return;
   }
-  // A private heap's block: its class is 0 in the map.
-  if (const Span* span = private_span_at(block)) {
-    const PrivateHeap* heap = __atomic_load_n(&span->owned.heap, __ATOMIC_RELAXED);
-    if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block)) return;
-  }
-  LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, __builtin_return_address(0)) : free_large(block);
-  background_purge.poke(true);
-  publisher.poke();
+  Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+  // Apart: a run that is kept pays for no more registers than it needs.
+  if (!keep_run(span, block)) free_unkept(span, block, __builtin_return_address(0));
 }
 
 void free_sized_slow(void* block, size_t bytes) {
@@ -515,7 +517,7 @@ void plain::free_small(unsigned size_class, void* block) {
 void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
   void* block = nullptr;
-  if (!hardening.on() && alignment <= kPageBytes) block = allocate_cached_run(bytes, zero);
+  if (!hardening.on()) block = allocate_cached_run(bytes, alignment, zero);
   const bool hit = block != nullptr;
   if (!hit) block = allocate_large(bytes, alignment, 0, zero, extra);
   if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);
@@ -525,7 +527,7 @@ void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* 
 void plain::free_large(void* block) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
   const uint64_t kept = current_cache->runs().counts().given;
-  heap::free_large(block);
+  heap::free_large(span_at(reinterpret_cast<uintptr_t>(block)), block);
   if (sampler.on()) sampler.end_free(began, current_cache->runs().counts().given != kept);
 }
 

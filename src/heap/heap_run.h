@@ -121,12 +121,16 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   return span->heap == kPrivateHeap ? span : nullptr;
 }
 
+/// Its run; null between its publication and the run's. pre: a private heap's
+[[nodiscard]] LOAM_INLINE HeapRun* run_of(const Span* span) {
+  return __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE);  // pairs with the release where it is made
+}
+
 /// The private run whose pages hold `address`, as far as the map knows: of a large block its first page
 /// answers, of a huge one nothing does. Null for everything else.
 [[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
   const Span* span = private_span_at(block);
-  if (span == nullptr) return nullptr;
-  return __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE);  // pairs with the release where it is made
+  return span == nullptr ? nullptr : run_of(span);
 }
 
 }  // namespace loam
