@@ -107,9 +107,16 @@ def find_symbol(path, wanted):
     return None
 
 
+# Fields that came after the golden images were written: what wrote those had none of it. Anywhere else a field that is
+# missing is a mistake.
+RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
+LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0}}
+
+
 class Directory:
-    def __init__(self, memory):
+    def __init__(self, memory, older=False):
         self.memory = memory
+        self.later = LATER if older else {}
         address = memory.block()
         assert address is not None, "no loam_counters in the process"
         header = memory.read(address, 128)
@@ -140,7 +147,7 @@ class Directory:
             data = self.memory.read(address + begin, end - begin)
             if table["lock"] == NONE or data == self.memory.read(address + begin, end - begin):
                 break
-        values = {"address": address}
+        values = {"address": address} | self.later.get(table["name"], {})
         for name, (offset, width, count) in table["fields"].items():
             code = {1: "B", 2: "H", 4: "I", 8: "Q"}[width]
             found = struct.unpack_from(f"<{count}{code}", data, offset - begin)
@@ -152,9 +159,7 @@ class Directory:
 
     def records(self, name, parent=None, count=None):
         """The table's records; of an inner table those of one parent. None stands for one that is not there."""
-        table = self.tables.get(name)
-        if table is None:
-            return []
+        table = self.tables[name]
         kind, address = table["kind"], table["address"] + (parent["address"] if parent else 0)
         count = table["count"] if count is None else min(count, table["count"])
         if kind in (LIST, CHAIN):
@@ -197,9 +202,10 @@ def log2_bins(lengths, bins):
     return found
 
 
-def read(memory):
-    """{"counters": {...}, "classes": [...], "locks": {...}, "histograms": {...}}: what counters.toml derives."""
-    d = Directory(memory)
+def read(memory, older=False):
+    """{"counters": {...}, "classes": [...], "locks": {...}, "histograms": {...}}: what counters.toml derives. `older`:
+    the memory is an image that may lack what LATER names."""
+    d = Directory(memory, older)
     constant = d.one("constant")
     classes = d.records("class")
     bins = d.records("bin")
@@ -207,7 +213,7 @@ def read(memory):
     magazines = [d.records("magazine", cache) for cache in caches]
     registry, pages, huge = d.one("registry"), d.one("page_heap"), d.one("huge")
     meta, sampler = d.one("metadata"), d.one("sampler")
-    mixed = d.one("mixed") if "mixed" in d.tables else None
+    mixed = d.one("mixed")
     page = constant["page_bytes"]
 
     def held(magazine, entry=8):
@@ -216,7 +222,7 @@ def read(memory):
 
     last = len(classes)
     waiting = sum(held(of_thread[last]) for of_thread in magazines if len(of_thread) > last)
-    mixed_blocks = mixed["blocks"] if mixed else (0,) * last
+    mixed_blocks = mixed["blocks"]
     total_mixed, prefix, shares = sum(mixed_blocks[1:]), 0, [0] * last
     for c in range(1, last):
         before = waiting * prefix // total_mixed if total_mixed else 0
@@ -255,14 +261,13 @@ def read(memory):
                          "class_live_blocks": out - cached, "class_cached_blocks": cached,
                          "class_free_blocks": b["free_slots"],
                          "occupancy": list(b["occupancy"]) + [b["spans"] - sum(b["occupancy"])]})
-    if mixed:
-        v["spans"] += mixed["spans"]
-        v["span_free_bytes"] += mixed["free_granules"] * constant["granule_bytes"]
-        v["unbacked_bytes"] += mixed["unbacked_pages"] * page
-        v["refilled_blocks"] += mixed["taken"]
-        v["returned_blocks"] += mixed["given"]
+    v["spans"] += mixed["spans"]
+    v["span_free_bytes"] += mixed["free_granules"] * constant["granule_bytes"]
+    v["unbacked_bytes"] += mixed["unbacked_pages"] * page
+    v["refilled_blocks"] += mixed["taken"]
+    v["returned_blocks"] += mixed["given"]
     locked = {name: d.one(name) for name in ("mixed", "registry", "page_heap", "huge", "metadata", "remote_pool",
-                                             "private_registry") if name in d.tables}
+                                             "private_registry")}
     locked |= {f"class-{classes[c]['bytes']}": bins[c] for c in range(1, last)}
     for heap in d.records("private_heap"):
         name = bytes(heap["name"]).split(b"\0")[0].decode() or f"heap-{heap['generation']}"
@@ -274,23 +279,23 @@ def read(memory):
         for c, b in enumerate(d.records("private_bin", heap, last)):
             if b is None or c == 0:
                 continue
-            out = classes[c]["slots"] * b["spans"] - b["free_slots"] + b.get("in_starters", 0)
-            v["span_free_bytes"] -= b.get("in_starters", 0) * classes[c]["bytes"]
+            out = classes[c]["slots"] * b["spans"] - b["free_slots"] + b["in_starters"]
+            v["span_free_bytes"] -= b["in_starters"] * classes[c]["bytes"]
             add(c, b["spans"], b["free_slots"], max(out - held_by_class[c], 0), held_by_class[c])
             v["refilled_blocks"] += b["taken"]
             v["returned_blocks"] += b["given"]
         v["unbacked_bytes"] += heap["unbacked_pages"] * page
         v["set_aside_bytes"] += heap["set_aside"]
-        v["spans"] += heap.get("starters", 0)
-        v["span_free_bytes"] += heap.get("starters", 0) * page
+        v["spans"] += heap["starters"]
+        v["span_free_bytes"] += heap["starters"] * page
         v["private_records_bytes"] += heap["records"]
 
     def kept(what):
-        return sum(record.get(f"{what}_taken", 0) - record.get(f"{what}_given", 0) for record in [registry, *caches])
+        return sum(record[f"{what}_taken"] - record[f"{what}_given"] for record in [registry, *caches])
 
     v["live_large_bytes"] = (pages["large_pages"] + kept("run_pages")) * page
     v["live_large_blocks"] = pages["large_blocks"] + kept("runs")
-    v["cached_bytes"] += sum(cache.get("run_pages_held", 0) for cache in caches) * page
+    v["cached_bytes"] += sum(cache["run_pages_held"] for cache in caches) * page
     v["live_huge_bytes"], v["live_huge_blocks"] = huge["mapped"], huge["blocks"]
     v["live_bytes"] = v["live_small_bytes"] + v["live_large_bytes"] + v["live_huge_bytes"]
     v["live_blocks"] = v["live_small_blocks"] + v["live_large_blocks"] + v["live_huge_blocks"]
@@ -326,7 +331,7 @@ def read(memory):
     v["cache_flushes"] = registry["flushes"] + sum(cache["flushes"] for cache in caches)
     v["cache_repeats"] = registry["repeated"] + sum(
         cache["repeated"] + constant["repeats_start"] - cache["repeats"] for cache in caches)
-    v["large_allocs"] = pages["large_allocs"] + sum(r.get("runs_taken", 0) for r in [registry, *caches]) + huge["allocs"]
+    v["large_allocs"] = pages["large_allocs"] + sum(r["runs_taken"] for r in [registry, *caches]) + huge["allocs"]
     v["large_frees"] = v["large_allocs"] - v["live_large_blocks"] - huge["blocks"]
     for name in ("acquisitions", "contentions", "refusals"):
         v[f"lock_{name}"] = sum(record[f"lock_{name}"] for record in locked.values())
