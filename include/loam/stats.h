@@ -72,7 +72,7 @@ struct loam_stats {
   uint64_t free_run_bytes;
   /** bytes: in free runs that are backed: retained, and cost memory */
   uint64_t dirty_bytes;
-  /** bytes: of dirty_bytes: freed runs that wait for the next request of their length */
+  /** bytes: of dirty_bytes: freed runs that wait for the next request of their kind */
   uint64_t parked_bytes;
   /** bytes: committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes */
   uint64_t purged_bytes;

@@ -190,7 +190,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "in free runs that are backed: retained, and cost memory",
      CounterKind::kGauge, CounterScope::kProcess, CounterSource::kLive, true},
     {"parked_bytes", "bytes",
-     "of dirty_bytes: freed runs that wait for the next request of their length",
+     "of dirty_bytes: freed runs that wait for the next request of their kind",
      CounterKind::kGauge, CounterScope::kProcess, CounterSource::kLive, true},
     {"purged_bytes", "bytes",
      "committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes",

@@ -116,7 +116,8 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   const Region* region = region_at(address);
   if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
   const uint32_t number = __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
-  const Span* span = &region->spans[number];  // number 0 means none, and record 0 is never used: nobody's
+  // Number 0 means none, and record 0 is never used: nobody's. A parked run's is nobody's either.
+  const Span* span = &region->spans[number & (kPagesPerRegion - 1)];
   asm("" : "+r"(span));  // one address, not one computation a field
   return span->heap == kPrivateHeap ? span : nullptr;
 }

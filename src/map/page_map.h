@@ -31,7 +31,9 @@ inline constexpr unsigned kMaxExtents = 64;
 
 struct Region {
   uint8_t page_class[kPagesPerRegion];
-  uint32_t page_span[kPagesPerRegion];  ///< record number; 0 = none. A large run sets its first page only.
+  /// Record number; 0 = none. A large run sets its first page only. With kFreeRunTag it is no run's that is in use:
+  /// the first and the last page of a parked run (pages/parked_runs.h) say so to what is freed beside them.
+  uint32_t page_span[kPagesPerRegion];
   Block blocks[kBlocksPerRegion];
   Bitmap<kBlocksPerRegion> whole;  ///< blocks in state kWhole
   Extent extents[kMaxExtents];
@@ -60,6 +62,9 @@ inline constexpr unsigned kDirectoryEntries = 1u << (kAddressBits - kRegionShift
 
 extern uintptr_t directory[kDirectoryEntries];
 extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
+
+/// Set in Region::page_span where a parked run begins or ends.
+inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
 
 /// Region of a record that lives in one.
 [[nodiscard]] LOAM_INLINE Region* region_of(const Span* span) {
@@ -105,7 +110,14 @@ extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
   if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
   const uint32_t number =
       __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
-  return number == 0 ? nullptr : &region->spans[number];
+  return number - 1 < kPagesPerRegion - 1 ? &region->spans[number] : nullptr;
+}
+
+/// The parked run that begins or ends at the page; null for everything else.
+/// pre: the page heap's lock is held
+[[nodiscard]] LOAM_INLINE Span* free_run_at(Region* region, uint32_t page) {
+  const uint32_t number = __atomic_load_n(&region->page_span[page], __ATOMIC_RELAXED);
+  return (number & kFreeRunTag) == 0 ? nullptr : &region->spans[number & ~kFreeRunTag];
 }
 
 [[nodiscard]] LOAM_INLINE uintptr_t span_base(const Span* span) {

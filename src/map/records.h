@@ -63,7 +63,7 @@ struct alignas(64) Span : ListLink<Span> {
   uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
   SizeClass size_class;     ///< kSmall
   uint8_t page_count;       ///< kSmall, kMixed
-  uint8_t list;             ///< kSmall, kMixed: the list that holds it
+  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: its RunKind
   SpanKind kind;
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");

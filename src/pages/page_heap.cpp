@@ -381,18 +381,42 @@ void PageHeap::release_large(Span* span, uint64_t since_ms) {
 
 void PageHeap::park(Span* span, Pages pages, RunKind kind) {
   span->large.pages = pages.count;
-  parked_[unsigned(kind)].push(span, now_ms_);
+  parked_[unsigned(kind)].push(span, kind, now_ms_);
   used_ -= pages;
   parked_pages_ += pages;
   note_dirty();
 }
 
+// A parked run for a request of its kind: one that is at most `more` pages longer as it stands, or else the first pages
+// of the shortest that holds it.
 Span* PageHeap::unpark(Pages pages, RunKind kind, unsigned more) {
-  Span* span = parked_[unsigned(kind)].pop_within(pages, more);
-  if (span == nullptr) return nullptr;
+  if (pages.count > kPagesPerBlock) return nullptr;
+  ParkedRuns& parked = parked_[unsigned(kind)];
+  const unsigned count = static_cast<unsigned>(pages.count);
+  const unsigned length = parked.shortest(count);
+  if (length > kPagesPerBlock) return nullptr;
+  Span* span;
+  if (length <= count + more) {
+    span = parked.pop(Pages(length));
+  } else {
+    // Shorter than what any block of bitmaps promises, or it is left for a longer request.
+    if (const Block* other = dirty_[unsigned(kind)].smallest(count); other != nullptr && other->dirty_bin < length) {
+      return nullptr;
+    }
+    Span* rest = parked.pop(Pages(length));
+    span = take_span_record(region_of(rest));
+    if (span == nullptr) {
+      parked.put_rest(rest, 0);
+      return nullptr;
+    }
+    span->first_page = rest->first_page;
+    span->large.pages = count;
+    parked.put_rest(rest, count);
+  }
   span->large.parked_ms = 0;  // is owned.reciprocal in a private heap's
   parked_pages_ -= Pages(span->large.pages);
   used_ += Pages(span->large.pages);
+  if (used_ > peak_used_) peak_used_ = used_;
   return span;
 }
 
@@ -465,9 +489,14 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
     if (offset == 0 || offset + more.count > kPagesPerBlock) return false;
     Block* block = &region->blocks[end.index / kPagesPerBlock];
     const unsigned count = static_cast<unsigned>(more.count);
-    if (block->free.count_range(offset, count) != count) {
+    for (;;) {
+      const unsigned taken = block->free.find_clear(offset);
+      if (taken >= offset + count) break;
       // What follows may be a parked run.
-      if (!release_parked() || block->free.count_range(offset, count) != count) return false;
+      Span* parked = free_run_at(region, first_page_of(block).index + taken);
+      if (parked == nullptr) return false;
+      parked_[parked->list].take_out(parked);
+      release_parked(parked);
     }
     mark_used(block, offset, count);  // the bins' bounds stay upper bounds
     used_ += more;
@@ -574,9 +603,9 @@ bool PageHeap::is_valid() {
     if (!index.is_valid()) return false;
   }
   Pages parked{};
-  for (const ParkedRuns& runs : parked_) {
-    if (!runs.is_valid()) return false;
-    parked += runs.pages();
+  for (unsigned kind = 0; kind < kRunKinds; ++kind) {
+    if (!parked_[kind].is_valid(RunKind(kind))) return false;
+    parked += parked_[kind].pages();
   }
   return age_.is_valid() && parked == parked_pages_ && dirty == dirty_pages_.count && whole == whole_blocks_ &&
          free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;

@@ -10,8 +10,9 @@
 // again once parked runs are merged); a run of its kind's blocks that is not all backed; a backed run in the
 // other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
 //
-// A freed run is parked for a while: the next request of the same kind and length takes it as it stands. Parked runs
-// join their neighbours before anything that is not backed is taken, and when they have waited for kParkedMs.
+// A freed run is parked for a while, joined with parked neighbours: the next requests of its kind take it, or are cut
+// out of it. Parked runs join what the bitmaps hold before anything that is not backed is taken, and when they have
+// waited for kParkedMs.
 //
 // Runs of more than one block take whole blocks in address order, and share the last one's tail.
 // All public functions take the lock themselves.

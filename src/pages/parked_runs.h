@@ -1,13 +1,19 @@
-// Freed runs that wait, unmerged, for the next request of their length: deferred coalescing (as in Wilson
-// et al., "Dynamic storage allocation: a survey and critical review", 1995, section 3.5).
+// Freed runs that wait for the next request of their kind: joined with each other, but not with what the blocks'
+// bitmaps hold.
 //
-// One list per length, the last freed first, and a bitmap of the lists that are not empty. A parked run keeps its
-// record (kind kParked, published nowhere) and the time when it was parked.
+//   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...      (Knuth's boundary tags)
+//   lists_[n] -> record -> record       runs of n pages, the last freed first; occupied_ marks the lists in use
 //
+// So freeing joins and a request finds the shortest run that holds it in O(1), without a look at a bitmap. A parked
+// run keeps its record (kind kParked; no page names it but by a tag, so nobody takes it for a block) and the time
+// when it was parked. It lies in one block. Runs of different kinds do not join here.
+//
+// Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C; Wilson et al.,
+// "Dynamic storage allocation: a survey and critical review", 1995, sections 3.5 (what waits) and 3.6 (fits).
 // Lock: the page heap's.
 #pragma once
 
-#include "map/records.h"
+#include "map/page_map.h"
 
 namespace loam {
 
@@ -16,14 +22,39 @@ class ParkedRuns {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] size_t count() const { return count_; }
 
-  /// pre: span->large.pages <= kPagesPerBlock, and no page names the record
-  void push(Span* span, uint64_t now_ms) {
-    const unsigned length = static_cast<unsigned>(span->large.pages);
+  /// Joins what is freed with the parked runs of the same kind before and behind it, in its block. The longer part's
+  /// time is the whole's: a long run that is cut and mended all the time must still get old.
+  /// pre: span->large.pages <= kPagesPerBlock, the run lies in one block, and no page names the record
+  void push(Span* span, RunKind kind, uint64_t now_ms) {
+    Region* region = region_of(span);
     span->kind = SpanKind::kParked;
+    span->list = static_cast<uint8_t>(kind);
+    span->heap = 0;
     span->large.parked_ms = now_ms;
-    lists_[length].push_front(span);
-    occupied_.set(length);
-    ++count_;
+    uint64_t longest = span->large.pages;
+    const uint32_t begin = span->first_page;
+    const uint32_t end = begin + static_cast<uint32_t>(span->large.pages);
+    LOAM_ASSERT(begin / kPagesPerBlock == (end - 1) / kPagesPerBlock);
+    if (begin % kPagesPerBlock != 0) {
+      Span* before = free_run_at(region, begin - 1);
+      if (before != nullptr && before->list == span->list) {
+        span->first_page = before->first_page;
+        join(span, before, &longest);
+      }
+    }
+    if (end % kPagesPerBlock != 0) {
+      Span* behind = free_run_at(region, end);
+      if (behind != nullptr && behind->list == span->list) join(span, behind, &longest);
+    }
+    insert(span);
+  }
+
+  /// What is left of a parked run once its first `pages` pages are taken; it keeps its time.
+  /// pre: it was popped, and is longer
+  void put_rest(Span* span, uint32_t pages) {
+    span->first_page += pages;
+    span->large.pages -= pages;
+    insert(span);
   }
 
   /// The last one of exactly this length; null if there is none.
@@ -34,12 +65,8 @@ class ParkedRuns {
     return span;
   }
 
-  /// The shortest of at least `length` pages and at most so many more; null if there is none.
-  [[nodiscard]] Span* pop_within(Pages length, unsigned more) {
-    if (length.count > kPagesPerBlock) return nullptr;
-    const unsigned bin = occupied_.find_set(static_cast<unsigned>(length.count));
-    return bin == kBins || bin > length.count + more ? nullptr : pop(Pages(bin));
-  }
+  /// The length of the shortest that holds `length` pages; above kPagesPerBlock when there is none.
+  [[nodiscard]] unsigned shortest(unsigned length) const { return occupied_.find_set(length); }
 
   /// One that holds `length` pages, the shortest; null if all are shorter.
   [[nodiscard]] Span* pop_fitting(unsigned length) {
@@ -69,6 +96,15 @@ class ParkedRuns {
     return nullptr;
   }
 
+  /// This one goes. pre: it waits here
+  void take_out(Span* span) {
+    const unsigned length = static_cast<unsigned>(span->large.pages);
+    tag(span, 0);
+    lists_[length].remove(span);
+    if (lists_[length].empty()) occupied_.clear(length);
+    --count_;
+  }
+
   /// All that wait here. O(runs)
   [[nodiscard]] Pages pages() const {
     Pages found{};
@@ -80,13 +116,14 @@ class ParkedRuns {
     return found;
   }
 
-  /// Lists, marks and the count agree.
-  [[nodiscard]] bool is_valid() const {
+  /// Lists, marks, tags and the count agree, and no two neighbours of a block wait apart. O(pages)
+  [[nodiscard]] bool is_valid(RunKind kind) const {
     size_t count = 0;
     for (unsigned n = 0; n <= kPagesPerBlock; ++n) {
       if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
       for (const Span* span = lists_[n].front(); span != nullptr; span = List<Span>::next(span)) {
-        if (span->kind != SpanKind::kParked || span->large.pages != n) return false;
+        if (span->kind != SpanKind::kParked || span->large.pages != n || span->list != unsigned(kind)) return false;
+        if (!tags_are_valid(span)) return false;
         ++count;
       }
     }
@@ -97,11 +134,44 @@ class ParkedRuns {
   friend struct CounterFields;
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
 
-  void take_out(Span* span) {
+  static uint32_t last_page(const Span* span) {
+    return span->first_page + static_cast<uint32_t>(span->large.pages) - 1;
+  }
+  static void tag(const Span* span, uint32_t value) {
+    Region* region = region_of(span);
+    __atomic_store_n(&region->page_span[span->first_page], value, __ATOMIC_RELAXED);
+    __atomic_store_n(&region->page_span[last_page(span)], value, __ATOMIC_RELAXED);
+  }
+
+  void insert(Span* span) {
     const unsigned length = static_cast<unsigned>(span->large.pages);
-    lists_[length].remove(span);
-    if (lists_[length].empty()) occupied_.clear(length);
-    --count_;
+    tag(span, kFreeRunTag | static_cast<uint32_t>(span - region_of(span)->spans));
+    lists_[length].push_front(span);
+    occupied_.set(length);
+    ++count_;
+  }
+
+  // `other` is `span`'s neighbour, and becomes a part of it.
+  void join(Span* span, Span* other, uint64_t* longest) {
+    take_out(other);
+    if (other->large.pages > *longest) {
+      *longest = other->large.pages;
+      span->large.parked_ms = other->large.parked_ms;
+    }
+    span->large.pages += other->large.pages;
+    return_span_record(region_of(other), other);
+  }
+
+  static bool tags_are_valid(const Span* span) {
+    Region* region = region_of(span);
+    const uint32_t begin = span->first_page, last = last_page(span);
+    if (begin / kPagesPerBlock != last / kPagesPerBlock) return false;
+    if (free_run_at(region, begin) != span || free_run_at(region, last) != span) return false;
+    for (uint32_t page = begin + 1; page < last; ++page) {
+      if (region->page_span[page] != 0) return false;
+    }
+    const Span* behind = (last + 1) % kPagesPerBlock == 0 ? nullptr : free_run_at(region, last + 1);
+    return behind == nullptr || behind->list != span->list;
   }
 
   List<Span> lists_[kPagesPerBlock + 1];

@@ -79,10 +79,8 @@ class PageHeapModel {
     used_ -= run.pages;
     runs_.erase(address);
     heap_->free(run.span);
-    // A run that waits for the next request of its length may still have its record.
-    const Span* left = span_at(address);
-    EXPECT_TRUE(left == nullptr ||
-                (left->kind != SpanKind::kLarge && left->kind != SpanKind::kSmall));
+    EXPECT_EQ(span_at(address), nullptr) << "nobody owns it, whether it waits or not";
+    EXPECT_EQ(span_at(address + Pages(run.pages - 1).bytes()), nullptr);
     EXPECT_EQ(class_at(reinterpret_cast<void*>(address)), 0u);
   }
 

@@ -1,5 +1,5 @@
-// Deferred coalescing: what waits is taken back exactly as it stands, never costs fresh memory, and does not
-// wait for ever.
+// Freed runs that wait: joined with each other at once, cut for shorter requests, never at the cost of fresh
+// memory, and not for ever.
 #include <vector>
 
 #include "os/fake.h"
@@ -22,13 +22,96 @@ class ParkedRunsTest : public testing::Test {
 
 TEST_F(ParkedRunsTest, TheSameLengthTakesTheLastFreedRunAsItStands) {
   const uintptr_t a = model.large(17, 1, 17 * kPageBytes);
+  const uintptr_t between = model.large(1);
   const uintptr_t b = model.large(17, 1, 17 * kPageBytes);
+  ASSERT_NE(model.large(1), 0u);
   model.free(a);
   model.free(b);
   EXPECT_EQ(stats().parked, Pages(34));
   EXPECT_EQ(model.large(17, 1, 17 * kPageBytes), b);
   EXPECT_EQ(model.large(17, 1, 17 * kPageBytes), a);
   EXPECT_EQ(stats().parked, Pages(0));
+  model.free(between);
+  model.check();
+}
+
+TEST_F(ParkedRunsTest, NeighboursJoinInWhateverOrderTheyAreFreed) {
+  const size_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  for (const auto& order : orders) {
+    uintptr_t runs[3];
+    for (uintptr_t& run : runs) run = model.large(10, 1, 10 * kPageBytes);
+    ASSERT_EQ(runs[2], runs[0] + Pages(20).bytes());
+    for (const size_t i : order) {
+      model.free(runs[i]);
+      model.check();
+    }
+    const uint64_t fresh = stats().fresh_pages;
+    const uintptr_t whole = model.large(30);
+    EXPECT_EQ(whole, runs[0]) << "one run of 30 pages";
+    EXPECT_EQ(stats().fresh_pages, fresh);
+    model.free(whole);
+  }
+  model.check();
+}
+
+TEST_F(ParkedRunsTest, AShorterRequestTakesTheFirstPagesOfTheShortestThatHoldsIt) {
+  const uintptr_t longer = model.large(40, 1, 40 * kPageBytes);
+  ASSERT_NE(model.large(1), 0u);
+  const uintptr_t shorter = model.large(20, 1, 20 * kPageBytes);
+  ASSERT_NE(model.large(1), 0u);
+  model.free(longer);
+  model.free(shorter);
+  EXPECT_EQ(model.large(12), shorter);
+  EXPECT_EQ(stats().parked, Pages(40 + 8));
+  EXPECT_EQ(model.large(9), longer) << "the rest of the shorter one is too short";
+  EXPECT_EQ(model.large(8), shorter + Pages(12).bytes());
+  EXPECT_EQ(stats().parked, Pages(31));
+  model.check();
+}
+
+TEST_F(ParkedRunsTest, RunsOfTwoBlocksOrTwoKindsDoNotJoin) {
+  const uintptr_t first = model.large(kPagesPerBlock, 1, kBlockBytes);
+  const uintptr_t second = model.large(kPagesPerBlock, 1, kBlockBytes);
+  model.free(first);
+  model.free(second);
+  model.check();  // no parked run is longer than a block
+  const uintptr_t large = model.large(4), span = model.span(4);
+  model.free(large);
+  model.free(span);
+  model.check();  // each in the lists of its kind
+}
+
+TEST_F(ParkedRunsTest, ChurnLeavesNoRecordsBehind) {
+  test::Random random(7);
+  std::vector<uintptr_t> runs;
+  for (int i = 0; i < 100; ++i) runs.push_back(model.large(1 + random.below(40)));
+  const Region* region = region_at(runs[0]);
+  uint32_t most = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    uintptr_t& run = runs[random.below(runs.size())];
+    model.free(run);
+    run = model.large(1 + random.below(40));
+    if (i == 5000) most = region->spans_used;
+    if (i % 1000 == 0) model.check();
+  }
+  // 100 that live, and at most one more that waits than there are gaps between them.
+  EXPECT_LE(region->spans_used, 2 * 100 + 2);
+  EXPECT_LE(region->spans_used, most + 20) << "records are given back when their runs join";
+  model.check();
+}
+
+// What is cut and mended all the time would stay young for ever if the last free's time counted, and nothing of it
+// would be purged.
+TEST_F(ParkedRunsTest, ALongRunGetsOldWhilePartsOfItComeAndGo) {
+  std::vector<uintptr_t> runs;
+  for (int i = 0; i < 4000; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
+  for (const uintptr_t run : runs) model.free(run);
+  for (int ms = 0; ms < 3 * static_cast<int>(PurgePolicy::kHoldMs); ms += 10) {
+    fake::advance_ms(10);
+    for (int i = 0; i < 100; ++i) model.free(model.large(7, 1, 7 * kPageBytes));
+    model.heap().tick();
+  }
+  EXPECT_LE(stats().dirty, PurgePolicy::kFloor);
   model.check();
 }
 
@@ -57,14 +140,14 @@ TEST_F(ParkedRunsTest, AnotherLengthGetsJoinedRunsBeforeFreshMemory) {
   model.check();
 }
 
-TEST_F(ParkedRunsTest, NoMoreIsJoinedThanARequestNeeds) {
+TEST_F(ParkedRunsTest, WhatARequestLeavesGoesOnWaiting) {
   std::vector<uintptr_t> runs;
   for (int i = 0; i < 4000; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
   for (const uintptr_t run : runs) model.free(run);
   model.large(15, 1, 15 * kPageBytes);
-  EXPECT_EQ(stats().parked, Pages(3999 * 16)) << "one longer run is enough";
+  EXPECT_EQ(stats().parked, Pages(4000 * 16 - 15));
   model.large(17, 1, 17 * kPageBytes);
-  EXPECT_GE(stats().parked, Pages(3800 * 16)) << "neighbours were freed one after another";
+  EXPECT_EQ(stats().parked, Pages(4000 * 16 - 15 - 17));
   model.check();
 }
 
@@ -100,8 +183,12 @@ TEST_F(ParkedRunsTest, TrimAndResizeSeeThroughWhatWaits) {
   const uintptr_t a = model.large(16, 1, 16 * kPageBytes);
   const uintptr_t b = model.large(16, 1, 16 * kPageBytes);
   ASSERT_EQ(b, a + Pages(16).bytes());
+  ASSERT_NE(model.large(1), 0u);
+  const uintptr_t elsewhere = model.large(32, 1, 32 * kPageBytes);
   model.free(b);
+  model.free(elsewhere);
   EXPECT_TRUE(model.resize(a, 30)) << "into a parked neighbour";
+  EXPECT_EQ(stats().parked, Pages(32)) << "the others go on waiting";
   model.free(a);
   model.heap().purge_all();
   EXPECT_EQ(stats().parked, Pages(0));
