@@ -229,6 +229,25 @@ TEST_F(Transfer, AllStashesTogetherAreBounded) {
   expect_empty();
 }
 
+TEST_F(Transfer, WhatWentHomeOrWasRefusedLeavesRoomForMore) {
+  const unsigned large = class_for(1024);  // three batches are all that its stash holds
+  const unsigned slots = TransferStash::batch_slots(large);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::vector<void*>> batches;
+    for (int i = 0; i < 8; ++i) {
+      std::vector<void*> batch;
+      while (batch.size() < slots) {  // a take may bring fewer than asked for
+        for (void* block : take(large, slots - static_cast<unsigned>(batch.size()), &a)) batch.push_back(block);
+      }
+      batches.push_back(batch);
+    }
+    for (const std::vector<void*>& batch : batches) transfer(large, batch, &b);
+    ASSERT_GT(heap->stats(large).queued, 0u) << round;
+    heap->compact();
+  }
+  expect_empty();
+}
+
 TEST_F(Transfer, WhatNobodyWantsGoesHomeInTime) {
   const std::vector<void*> blocks = take(c, 100, &a);
   transfer(c, blocks, &b);
@@ -281,6 +300,10 @@ TEST_F(Transfer, AForkedChildCountsWhatIsThere) {
   heap->reset_locks_after_fork();
   EXPECT_EQ(heap->stats(c).queued, 100u);
   EXPECT_TRUE(heap->is_valid());
+  expect_empty();
+  // Fewer than came home: a count below nothing would refuse them.
+  transfer(c, take(c, 50, &a), &b);
+  EXPECT_EQ(heap->stats(c).queued, 50u) << "there is room as before";
   expect_empty();
 }
 
