@@ -44,6 +44,8 @@ class SmallHeap {
   Pages compact();
 
   [[nodiscard]] BinStats stats(unsigned size_class);
+  /// Bytes of blocks that wait in stashes, or are about to; recent.
+  [[nodiscard]] size_t stashed_bytes() const { return stash_room_.held(); }
   [[nodiscard]] bool is_valid();
 
   /// Gives blocks back that came from mixed spans.

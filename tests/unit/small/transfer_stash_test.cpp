@@ -172,6 +172,7 @@ class Transfer : public testing::Test {
   void expect_empty() {
     heap->compact();
     EXPECT_EQ(pages->stats().used.count, 0u);
+    EXPECT_EQ(heap->stashed_bytes(), 0u) << "a count was not given back";
     EXPECT_TRUE(heap->is_valid());
   }
 
