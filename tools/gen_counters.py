@@ -60,6 +60,8 @@ def struct_fields(counters, drop=""):
 
 
 def list_header(declared):
+    room = {key: max(len(counter[key].encode()) for counter in declared["counter"]) + 1
+            for key in ("id", "unit", "meaning")}
     rows = []
     for counter in declared["counter"]:
         inside = "true" if counter.get("in_process", True) else "false"
@@ -78,10 +80,11 @@ enum class CounterKind : uint8_t {{ kGauge, kCounter, kRatio }};
 enum class CounterScope : uint8_t {{ kProcess, kHeap, kClass, kLock }};
 enum class CounterSource : uint8_t {{ kLive, kSampling, kSystem }};
 
+/// Texts are arrays, not pointers: those would have to be relocated in every program's start.
 struct CounterInfo {{
-  const char* id;
-  const char* unit;
-  const char* meaning;
+  char id[{room["id"]}];
+  char unit[{room["unit"]}];
+  char meaning[{room["meaning"]}];
   CounterKind kind;
   CounterScope scope;
   CounterSource source;

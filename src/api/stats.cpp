@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "heap/stats.h"
 
 namespace {
@@ -273,7 +274,7 @@ LOAM_EXPORT loam_status loam_stats_print(loam_heap* heap, loam_stats_writer writ
     const CounterInfo& counter = kCounters[i];
     if (!of_heap(counter) || values.of[i] == kUnknown) continue;
     text << counter.id;
-    text.pad(strlen(counter.id), 26);
+    text.pad(loam::text::length(counter.id), 26);
     write_value(text, counter, values.of[i]);
     text << " " << counter.unit << "\n";
   }

@@ -15,17 +15,19 @@
 
 namespace loam {
 
+/// At most `kLeast` bytes, or the heap's size divided by `kShare`. All zero at first, and so never in the file (decision
+/// 18).
+template <size_t kLeast, size_t kShare>
 class SharedRoom {
  public:
-  /// At most `least` bytes, or the heap's size divided by `share`. pre: share != 0
-  constexpr SharedRoom(size_t least, size_t share) : least_(least), share_(share) {}
+  constexpr SharedRoom() = default;
 
   /// Counts `bytes` as held; false, and nothing happened, where that would be more than all may
   /// hold in a heap of `heap_bytes`. Others who ask at the same moment as one that is refused may
   /// be refused too.
   [[nodiscard]] bool take(size_t bytes, size_t heap_bytes) {
-    const size_t by_share = heap_bytes / share_;
-    const size_t limit = by_share > least_ ? by_share : least_;
+    const size_t by_share = heap_bytes / kShare;
+    const size_t limit = by_share > kLeast ? by_share : kLeast;
     // relaxed: a number alone, nothing is published by it
     if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit))
       return true;
@@ -44,8 +46,6 @@ class SharedRoom {
 
  private:
   std::atomic<size_t> held_{0};
-  size_t least_;
-  size_t share_;
 };
 
 }  // namespace loam

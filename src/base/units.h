@@ -20,7 +20,11 @@ inline constexpr unsigned kRegionShift = 30;
 inline constexpr size_t kRegionBytes = size_t{1} << kRegionShift;
 inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
 inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
-inline constexpr unsigned kAddressBits = 48;  // user space: 47 bits on x86-64, 48 on aarch64
+#if defined(__x86_64__)
+inline constexpr unsigned kAddressBits = 47;  // of user space; 48 would make the library 2 MiB long, and a start slower
+#else
+inline constexpr unsigned kAddressBits = 48;  // aarch64
+#endif
 
 /// A number of 4 KiB heap pages.
 struct Pages {

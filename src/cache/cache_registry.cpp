@@ -9,10 +9,8 @@ namespace loam {
 
 constinit CacheRegistry cache_registry;
 
-namespace {
-constinit ThreadCache unused_cache(ThreadCache::State::kUnused);
-constinit ThreadCache ended_cache(ThreadCache::State::kEnded);
-}  // namespace
+constinit ThreadCache unused_cache;
+constinit ThreadCache ended_cache;
 
 constinit thread_local ThreadCache* current_cache = &unused_cache;
 
@@ -34,7 +32,6 @@ ThreadCache* CacheRegistry::start_thread() {
       cache = new (piece) ThreadCache(ThreadCache::Live{});
     }
     cache->next = nullptr;
-    cache->state_ = ThreadCache::State::kLive;
     live_.push_back(cache);
     ++threads_;
   }

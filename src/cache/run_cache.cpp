@@ -11,13 +11,10 @@ constexpr uint32_t kRefusedFirst = 4;
 constexpr uint64_t kFirstRoom = 64;
 constexpr uint64_t kMostRoom = 512;
 static_assert(RunCache::kLongest.count <= kMostRoom);
-// What all caches may hold: this, or the heap's size divided by kRoomShare.
-constexpr size_t kProcessRoom = size_t{4} << 20;
-constexpr size_t kRoomShare = 32;
 
 }  // namespace
 
-constinit SharedRoom RunCache::process_room(kProcessRoom, kRoomShare);
+constinit decltype(RunCache::process_room) RunCache::process_room;
 
 LOAM_INLINE void RunCache::set_held(uint64_t pages, uint64_t runs) {
   __atomic_store_n(&held_pages_, pages, __ATOMIC_RELAXED);

@@ -25,9 +25,6 @@ constexpr size_t kDueBytes = 1024;
 constexpr size_t kThreadBytes = size_t{2} << 20;
 // Every thread's due of first slots of large blocks; what it takes beyond is shared with the others.
 constexpr size_t kThreadDue = size_t{512} << 10;
-// What all magazines of the process may share: this, or the heap's size divided by kProcessShare.
-constexpr size_t kProcessBytes = size_t{4} << 20;
-constexpr size_t kProcessShare = 32;
 // The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
 constexpr size_t kFixedBytes = 2048;
 // Slow operations between two collections of idle classes.
@@ -94,7 +91,7 @@ void* take_one(unsigned size_class) {
 
 }  // namespace
 
-constinit SharedRoom ThreadCache::process_room(kProcessBytes, kProcessShare);
+constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
 void keep_magazines_armed() { sampled = always_armed = true; }
 
@@ -104,7 +101,7 @@ void set_full_free_checks(bool on) {
   if (on) default_small_heap.keep_spans_pure();
 }
 
-ThreadCache::ThreadCache(Live) : state_(State::kLive) {
+ThreadCache::ThreadCache(Live) {
   for (void**& recent : recent_) recent = &no_block;
 }
 
@@ -161,7 +158,7 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   t.capacity = static_cast<uint16_t>(capacity);
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
-  forget_recent(old, old + old_capacity);  // the array will be another's
+  if (old != nullptr) forget_recent(old, old + old_capacity);  // the array will be another's
   for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
   if (old != nullptr) metadata.free(old, slot_array_bytes(size_class, old_capacity));
   return true;
@@ -248,8 +245,8 @@ void ThreadCache::retire_magazine(unsigned size_class) {
 }
 
 void* ThreadCache::allocate_slow(unsigned size_class) {
-  if (LOAM_UNLIKELY(state_ != State::kLive)) {
-    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+  if (LOAM_UNLIKELY(state() != State::kLive)) {
+    ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
   note(size_class, Use::kHit);
@@ -318,8 +315,8 @@ void ThreadCache::overflow(unsigned size_class, unsigned count) {
 }
 
 void ThreadCache::free_slow(unsigned size_class, void* block) {
-  if (LOAM_UNLIKELY(state_ != State::kLive)) {
-    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+  if (LOAM_UNLIKELY(state() != State::kLive)) {
+    ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
     if (live != nullptr) return live->free_slow(size_class, block);
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
@@ -344,8 +341,8 @@ bool ThreadCache::free_run(Span* span) {
 }
 
 void ThreadCache::free_run_slow(Span* span) {
-  if (LOAM_UNLIKELY(state_ != State::kLive)) {
-    ThreadCache* live = state_ == State::kUnused ? cache_registry.start_thread() : nullptr;
+  if (LOAM_UNLIKELY(state() != State::kLive)) {
+    ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->free_run_slow(span) : page_heap.free(span);
   }
   if (page_heap.wants_ticks()) attend();

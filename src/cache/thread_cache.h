@@ -55,8 +55,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
 
-  /// For the two static caches, which have no slots.
-  constexpr explicit ThreadCache(State state) : state_(state) {}
+  /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
+  constexpr ThreadCache() : repeats_(0) {}
   struct Live {};
   explicit ThreadCache(Live);
 
@@ -129,7 +129,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// True when `block` stands in this cache's magazine of the class. O(blocks held).
   [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
 
-  [[nodiscard]] State state() const { return state_; }
+  [[nodiscard]] inline State state() const;
   /// Bytes in blocks held; exact for the owner, recent for others.
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
@@ -151,7 +151,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void release_slots();
 
   /// What all magazines hold beyond their threads' dues.
-  static SharedRoom process_room;
+  // What all magazines of the process may share: this, or the heap's size divided by kProcessShare.
+  static constexpr size_t kProcessBytes = size_t{4} << 20;
+  static constexpr size_t kProcessShare = 32;
+  static SharedRoom<kProcessBytes, kProcessShare> process_room;
   /// In the child of a fork(), where this is the only cache. pre: all others were released
   void recount_rooms_after_fork() const;
 
@@ -167,7 +170,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   /// What a class did since the last collection, which armed its magazine: the first call after it is a slow one.
   enum class Use : uint8_t { kNone, kHit, kMissed };
-  struct Tuning {
+  struct [[gnu::packed]] Tuning {
     uint16_t capacity;  ///< slots in the array
     Use use;
   };
@@ -202,7 +205,6 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};
-  State state_;
   static constexpr uint32_t kRepeats = 256;
   uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;
@@ -224,6 +226,17 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   int last_refusal = 0;          ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;    ///< os::thread_number(), once the hardened heap asked for it
 };
+
+static_assert(sizeof(ThreadCache) <= 2 * kPageBytes, "a thread's start touches all of it");
+
+/// The caches of threads that did not allocate yet, and of those that have ended.
+extern ThreadCache unused_cache;
+extern ThreadCache ended_cache;
+
+// By address: a program's first call would have to fault the static cache's own state in.
+inline ThreadCache::State ThreadCache::state() const {
+  return this == &unused_cache ? State::kUnused : this == &ended_cache ? State::kEnded : State::kLive;
+}
 
 /// Has every call take the slow path from now on. Set before threads start.
 void keep_magazines_armed();

@@ -45,11 +45,21 @@ void write_canary(void* block, size_t from, size_t to) {
   for (; from < to; ++from) bytes[from] = static_cast<unsigned char>(pattern >> (from % 8 * 8));
 }
 
+namespace {
+
+bool same_word(const unsigned char* bytes, uint64_t pattern) {
+  uint64_t word;
+  memcpy(&word, bytes, sizeof word);
+  return word == pattern;
+}
+
+}  // namespace
+
 size_t first_overwritten(const void* block, size_t from, size_t to) {
   const uint64_t pattern = pattern_of(block);
   const auto* bytes = static_cast<const unsigned char*>(block);
   for (; from < to; ++from) {
-    while (from % 8 == 0 && from + 8 <= to && memcmp(bytes + from, &pattern, 8) == 0) from += 8;
+    while (from % 8 == 0 && from + 8 <= to && same_word(bytes + from, pattern)) from += 8;
     if (from < to && bytes[from] != static_cast<unsigned char>(pattern >> (from % 8 * 8))) return from;
   }
   return to;

@@ -294,7 +294,8 @@ struct CounterFields {
   static void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
 };
 
-struct CounterFields::Directory {
+// Aligned so that the file's writable part can end where a page does (layout.ld).
+struct alignas(64) CounterFields::Directory {
   static constexpr AllFields kAll = all_fields();
   CounterHeader header;
   CounterTable tables[kTables];

@@ -9,10 +9,11 @@ enum class CounterKind : uint8_t { kGauge, kCounter, kRatio };
 enum class CounterScope : uint8_t { kProcess, kHeap, kClass, kLock };
 enum class CounterSource : uint8_t { kLive, kSampling, kSystem };
 
+/// Texts are arrays, not pointers: those would have to be relocated in every program's start.
 struct CounterInfo {
-  const char* id;
-  const char* unit;
-  const char* meaning;
+  char id[24];
+  char unit[20];
+  char meaning[139];
   CounterKind kind;
   CounterScope scope;
   CounterSource source;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "cache/thread_cache.h"
 #include "heap/background_purge.h"
 #include "heap/hardening.h"
@@ -16,9 +17,9 @@ namespace {
 
 void complain(const char* name) {
   for (const Option& option : kOptions) {
-    if (strcmp(option.name, name) != 0) continue;
+    if (!text::same(option.name, name)) continue;
     for (const char* part : {"loam: ", option.name, " must be one of ", option.values, "; using ", option.initial, "\n"}) {
-      os::write_error(part, strlen(part));
+      os::write_error(part, text::length(part));
     }
   }
 }
@@ -27,8 +28,8 @@ void complain(const char* name) {
 int choice(const char* name, const char* first, const char* second) {
   const char* value = os::option(name);
   if (value == nullptr) return -1;
-  if (strcmp(value, first) == 0) return 0;
-  if (strcmp(value, second) == 0) return 1;
+  if (text::same(value, first)) return 0;
+  if (text::same(value, second)) return 1;
   complain(name);
   return -1;
 }
@@ -46,7 +47,7 @@ uint64_t number(const char* text, uint64_t most) {
 }
 
 void start_sampling(const char* value) {
-  if (strcmp(value, "off") == 0) return;
+  if (text::same(value, "off")) return;
   const uint64_t calls = number(value, Sampler::kMaxRate);
   if (calls == 0) return complain("LOAM_SAMPLE");
   if (sampler.start(calls)) return;
@@ -59,8 +60,8 @@ struct Wish {
   size_t quarantine_bytes = Hardening::kQuarantineBytes;
 };
 
-bool is_word(const char* text, size_t length, const char* word) {
-  return strlen(word) == length && memcmp(text, word, length) == 0;
+bool is_word(const char* begin, size_t length, const char* word) {
+  return text::length(word) == length && text::begins_with(begin, word, length);
 }
 
 // "4M": a number of bytes, with K, M or G for the binary multiples; 0 for anything else.
@@ -78,7 +79,7 @@ size_t bytes_of(const char* text, size_t length) {
 }
 
 // One word of the list; false when it is none.
-bool add_wish(const char* text, size_t length, Wish* wish) {
+bool add_wish(const char* begin, size_t length, Wish* wish) {
   constexpr struct {
     const char* word;
     unsigned features;
@@ -88,14 +89,14 @@ bool add_wish(const char* text, size_t length, Wish* wish) {
       {"all", Hardening::kAll},
   };
   for (const auto& known : kWords) {
-    if (!is_word(text, length, known.word)) continue;
+    if (!is_word(begin, length, known.word)) continue;
     wish->features |= known.features;
     return true;
   }
   constexpr const char kSized[] = "quarantine=";
   constexpr size_t kPrefix = sizeof kSized - 1;
-  if (length <= kPrefix || memcmp(text, kSized, kPrefix) != 0) return false;
-  wish->quarantine_bytes = bytes_of(text + kPrefix, length - kPrefix);
+  if (length <= kPrefix || !text::begins_with(begin, kSized, kPrefix)) return false;
+  wish->quarantine_bytes = bytes_of(begin + kPrefix, length - kPrefix);
   wish->features |= Hardening::kQuarantine;
   return wish->quarantine_bytes >= kPageBytes;
 }
@@ -111,8 +112,8 @@ void harden(const Wish& wish, bool full_checks) {
 
 void apply_hardening(const char* list, bool full_checks) {
   Wish wish;
-  for (const char* at = list; at != nullptr && *at != '\0' && strcmp(list, "off") != 0;) {
-    const size_t length = strcspn(at, ",");
+  for (const char* at = list; at != nullptr && *at != '\0' && !text::same(list, "off");) {
+    const size_t length = text::length_until(at, ',');
     if (!add_wish(at, length, &wish)) {
       constexpr const char kWrong[] =
           "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
@@ -130,6 +131,7 @@ void apply_hardening(const char* list, bool full_checks) {
 }  // namespace
 
 void apply_options() {
+  if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
   if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full") == 1);

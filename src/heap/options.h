@@ -5,11 +5,12 @@
 
 namespace loam {
 
+// Arrays, not pointers: those would have to be relocated in every program's start.
 struct Option {
-  const char* name;
-  const char* values;
-  const char* initial;
-  const char* meaning;
+  char name[24];
+  char values[20];
+  char initial[8];
+  char meaning[132];
 };
 
 inline constexpr Option kOptions[] = {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "heap/canary.h"
 #include "heap/hardening.h"
 #include "heap/heap.h"
@@ -40,7 +41,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   on_failure_ = options.on_failure;
   failure_context_ = options.context;
   memset(name_, 0, sizeof name_);
-  if (options.name != nullptr) strncpy(name_, options.name, sizeof name_ - 1);
+  if (options.name != nullptr) text::copy(name_, options.name, sizeof name_);
   lock_owner_ = 0;
   lock_depth_ = 0;
   stopped_word_ = 0;

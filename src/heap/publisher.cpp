@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "heap/counter_directory.h"
 #include "heap/heap.h"
@@ -10,6 +11,8 @@
 namespace loam {
 
 constinit Publisher publisher;
+constinit char Publisher::folder_[256] = {};
+constinit char Publisher::path_[288] = {};
 
 namespace {
 
@@ -81,15 +84,15 @@ void sort(Segment* segments, size_t count) {
 
 void refuse_to_publish(const char* what) {
   for (const char* part : {"loam: LOAM_PUBLISH: ", what, "; nothing is published\n"}) {
-    os::write_error(part, strlen(part));
+    os::write_error(part, text::length(part));
   }
 }
 
 }  // namespace
 
 void Publisher::enable(const char* where) {
-  if (strcmp(where, "off") == 0) return;
-  if (strcmp(where, "1") != 0 && where[0] != '/') return refuse_to_publish("the value must be off, 1 or an absolute path");
+  if (text::same(where, "off")) return;
+  if (!text::same(where, "1") && where[0] != '/') return refuse_to_publish("the value must be off, 1 or an absolute path");
   if (!os::private_folder(where, folder_, sizeof folder_)) {
     return refuse_to_publish("there is no folder that is the user's own and closed to others");
   }
@@ -103,8 +106,9 @@ void Publisher::name_file() {
   for (uint64_t number = os::process_number(); n == 0 || number != 0; number /= 10) {
     digits[n++] = static_cast<char>('0' + number % 10);
   }
-  char* at = path_ + strlen(folder_);
-  memcpy(path_, folder_, strlen(folder_));
+  const size_t length = text::length(folder_);
+  char* at = path_ + length;
+  memcpy(path_, folder_, length);
   *at++ = '/';
   while (n != 0) *at++ = digits[--n];
   memcpy(at, ".image", sizeof ".image");

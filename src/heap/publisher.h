@@ -47,8 +47,9 @@ class Publisher {
   void name_file();
 
   std::atomic<State> state_{State::kOff};
-  char folder_[256] = {};
-  char path_[288] = {};
+  // Not beside what every program reads at its end.
+  static char folder_[256];
+  static char path_[288];
   char* buffer_ = nullptr;
   size_t room_ = 0;
   uint64_t generation_ = 0;

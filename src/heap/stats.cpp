@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "cache/cache_registry.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
@@ -213,7 +214,7 @@ PrivateHeap* private_of(loam_heap* heap) {
 
 void put_lock(const char* name, const Mutex& mutex, LockFigures* out) {
   *out = LockFigures{};
-  strncpy(out->name, name, sizeof out->name - 1);
+  text::copy(out->name, name, sizeof out->name);
   out->taken = mutex.acquisitions();
   out->waited = mutex.contentions();
   out->refused = mutex.refusals();
@@ -225,7 +226,7 @@ void name_with_number(char (&to)[32], const char* prefix, uint64_t number) {
   unsigned n = 0;
   do digits[n++] = static_cast<char>('0' + number % 10);
   while ((number /= 10) != 0);
-  size_t at = strlen(prefix);
+  size_t at = text::length(prefix);
   memcpy(to, prefix, at);
   while (n != 0) to[at++] = digits[--n];
   to[at] = '\0';

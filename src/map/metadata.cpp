@@ -15,7 +15,14 @@ unsigned MetadataArena::size_index(size_t bytes) {
   return highest_bit(bytes - 1) + 1 - 6;
 }
 
+alignas(kPageBytes) constinit char MetadataArena::first_chunk_[kFirstChunk] = {};
+
 bool MetadataArena::add_chunk() {
+  if (this == &metadata && bump_ == nullptr) {
+    bump_ = first_chunk_;
+    committed_ = end_ = bump_ + kFirstChunk;
+    return true;
+  }
   const size_t guard = size_t{64} << 10;
   char* chunk = static_cast<char*>(os::reserve_metadata(kChunk + 2 * guard, os::granularity()));
   if (chunk == nullptr) return false;
@@ -34,9 +41,7 @@ void* MetadataArena::allocate(size_t bytes) {
     free_[index] = free_[index]->next;
     memset(piece, 0, size);
   } else {
-    if (bump_ == nullptr || static_cast<size_t>(end_ - bump_) < size) {
-      if (!add_chunk()) return nullptr;
-    }
+    if (static_cast<size_t>(end_ - bump_) < size && !add_chunk()) return nullptr;
     while (static_cast<size_t>(committed_ - bump_) < size) {
       // In steps, so that overcommit_memory=2 is charged for what is used only.
       const size_t step = size_t{64} << 10;

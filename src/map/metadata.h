@@ -33,6 +33,10 @@ class MetadataArena {
     FreePiece* next;
   };
   static constexpr size_t kChunk = size_t{1} << 20;
+  // The first pieces come from the library's own memory: most programs need no more, and that saves their start two
+  // system calls. Chosen: caches of two threads and what they hold.
+  static constexpr size_t kFirstChunk = size_t{64} << 10;
+  static char first_chunk_[kFirstChunk];
   static constexpr unsigned kSizes = 11;  // 64 B << 0 .. 10
   static unsigned size_index(size_t bytes);
   bool add_chunk();

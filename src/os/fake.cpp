@@ -331,6 +331,13 @@ void random_bytes(void* out, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(out)[i] = static_cast<unsigned char>(37 * i + 11);
 }
 
+const char* variable(const char* name) { return option(name); }
+
+bool has_options() {
+  Guard guard(state.mutex);
+  return !state.options.empty();
+}
+
 uint32_t thread_number() { return 1; }
 
 bool describe_code(const void*, char*, size_t) { return false; }

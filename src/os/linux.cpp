@@ -1,4 +1,7 @@
 // Linux. Every call goes through ErrnoGuard, since free() must keep errno.
+//
+// Most system calls go through syscall(): the dynamic linker looks every imported name up when a program starts, which
+// a short program notices (decision 18). mmap() and munmap() stay themselves: sanitizers and tracers listen there.
 #if defined(__linux__)
 
 #include <atomic>
@@ -12,6 +15,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,6 +34,14 @@ namespace {
 void* map(void* hint, size_t bytes, int protection) {
   void* p = mmap(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
+}
+
+bool protect(void* address, size_t bytes, int protection) {
+  return syscall(SYS_mprotect, address, bytes, long{protection}) == 0;
+}
+
+bool advise(void* address, size_t bytes, int advice) {
+  return syscall(SYS_madvise, address, bytes, long{advice}) == 0;
 }
 
 // A large aligned mapping may well fit below this library's own data, then below the last one. A guess only, which
@@ -103,27 +115,27 @@ void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, a
 
 bool commit(void* address, size_t bytes) {
   ErrnoGuard guard;
-  return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+  return protect(address, bytes, PROT_READ | PROT_WRITE);
 }
 
 bool forbid(void* address, size_t bytes) {
   ErrnoGuard guard;
-  return mprotect(address, bytes, PROT_NONE) == 0;
+  return protect(address, bytes, PROT_NONE);
 }
 
 bool purge(void* address, size_t bytes) {
   ErrnoGuard guard;
-  return madvise(address, bytes, MADV_DONTNEED) == 0;
+  return advise(address, bytes, MADV_DONTNEED);
 }
 
 bool populate(void* address, size_t bytes) {
   ErrnoGuard guard;
-  return madvise(address, bytes, MADV_POPULATE_WRITE) == 0;
+  return advise(address, bytes, MADV_POPULATE_WRITE);
 }
 
 bool advise_huge(void* address, size_t bytes, bool allow) {
   ErrnoGuard guard;
-  return madvise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
+  return advise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 void release(void* address, size_t bytes) {
@@ -135,21 +147,21 @@ void* map_block(size_t bytes, size_t alignment) {
   ErrnoGuard guard;
   void* p = map_aligned(bytes, alignment, PROT_NONE);
   if (p == nullptr) return nullptr;
-  if (mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0) return p;
+  if (protect(p, bytes, PROT_READ | PROT_WRITE)) return p;
   munmap(p, bytes);
   return nullptr;
 }
 
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place) {
   ErrnoGuard guard;
-  void* p = mremap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
-  return p == MAP_FAILED ? nullptr : p;
+  const long p = syscall(SYS_mremap, address, old_bytes, new_bytes, long{in_place ? 0 : MREMAP_MAYMOVE});
+  return p == -1 ? nullptr : reinterpret_cast<void*>(p);
 }
 
 void count_faults(uint64_t* minor, uint64_t* major) {
   ErrnoGuard guard;
   rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  syscall(SYS_getrusage, long{RUSAGE_SELF}, &usage);
   *minor = static_cast<uint64_t>(usage.ru_minflt);
   *major = static_cast<uint64_t>(usage.ru_majflt);
 }
@@ -177,7 +189,7 @@ bool barrier_all_threads() {
 
 void yield() {
   ErrnoGuard guard;
-  sched_yield();
+  syscall(SYS_sched_yield);
 }
 
 namespace {
@@ -186,6 +198,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 void* call_body(void* body) {
+  syscall(SYS_prctl, long{PR_SET_NAME}, "loam-purge", 0L, 0L, 0L);
   reinterpret_cast<void (*)()>(body)();
   return nullptr;
 }
@@ -199,22 +212,21 @@ bool start_thread(void (*body)()) {
   const long least = sysconf(_SC_THREAD_STACK_MIN);
   pthread_attr_setstacksize(&attributes, kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // A new thread inherits the mask: the program's signals stay with the program's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // A new thread inherits the mask: the program's signals stay with the program's threads. But not what the C library
+  // sends itself from 32 on, to cancel threads and to change their user.
+  const uint64_t all = ~(uint64_t{7} << (32 - 1));
+  uint64_t before = 0;
+  syscall(SYS_rt_sigprocmask, long{SIG_SETMASK}, &all, &before, sizeof all);
   pthread_t thread;
   const bool started = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (started) pthread_setname_np(thread, "loam-purge");
+  syscall(SYS_rt_sigprocmask, long{SIG_SETMASK}, &before, nullptr, sizeof before);
   return started;
 }
 
 void sleep_ms(unsigned ms) {
   ErrnoGuard guard;
   const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
-  nanosleep(&span, nullptr);  // woken early by nobody: the thread has its signals blocked
+  syscall(SYS_nanosleep, &span, nullptr);  // woken early by nobody: the thread has its signals blocked
 }
 
 bool register_thread_exit(void (*callback)(void*)) {
@@ -278,15 +290,42 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
 }
 
+namespace {
+
+// The value, if the entry is "NAME=VALUE"; else null.
+const char* value_of(const char* entry, const char* name) {
+  while (*name != '\0' && *entry == *name) ++entry, ++name;
+  return *name == '\0' && *entry == '=' ? entry + 1 : nullptr;
+}
+
+}  // namespace
+
+const char* variable(const char* name) {
+  if (environ == nullptr) return nullptr;  // cleared by the program
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (const char* value = value_of(*entry, name)) return value;
+  }
+  return nullptr;
+}
+
 const char* option(const char* name) {
   if (getauxval(AT_SECURE) != 0) return nullptr;
-  return getenv(name);
+  return variable(name);
+}
+
+bool has_options() {
+  if (environ == nullptr) return false;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const char* e = *entry;
+    if (e[0] == 'L' && e[1] == 'O' && e[2] == 'A' && e[3] == 'M' && e[4] == '_') return true;
+  }
+  return false;
 }
 
 void write_error(const char* text, size_t length) {
   ErrnoGuard guard;
   while (length != 0) {
-    const ssize_t written = write(STDERR_FILENO, text, length);
+    const long written = syscall(SYS_write, long{STDERR_FILENO}, text, length);
     if (written <= 0) return;
     text += written;
     length -= static_cast<size_t>(written);

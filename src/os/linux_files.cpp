@@ -2,13 +2,13 @@
 #if defined(__linux__)
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <initializer_list>
 #include <sys/auxv.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -19,43 +19,62 @@ namespace {
 
 // A folder of ours that nobody else can enter; made if it is not there.
 bool is_private_folder(const char* path) {
-  if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
+  if (syscall(SYS_mkdirat, long{AT_FDCWD}, path, 0700L) != 0 && errno != EEXIST) return false;
   struct stat found;
-  // lstat: a link that somebody put into /tmp leads wherever he wants.
-  return lstat(path, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
-         (found.st_mode & 077) == 0;
+  // Not through a link: one that somebody put into /tmp leads wherever he wants.
+  return syscall(SYS_newfstatat, long{AT_FDCWD}, path, &found, long{AT_SYMLINK_NOFOLLOW}) == 0 && S_ISDIR(found.st_mode) &&
+         found.st_uid == static_cast<uid_t>(syscall(SYS_geteuid)) && (found.st_mode & 077) == 0;
 }
 
-bool print_path(char* out, size_t size, const char* format, const char* text, unsigned long number) {
-  const int length = snprintf(out, size, format, text, number);
-  return length > 0 && static_cast<size_t>(length) < size;
+// Two texts and, unless it is kNoNumber, a number behind each other; false when they do not fit.
+constexpr uint64_t kNoNumber = UINT64_MAX;
+bool print_path(char* out, size_t size, const char* text, const char* more, uint64_t number = kNoNumber) {
+  size_t length = 0;
+  for (const char* part : {text, more}) {
+    for (; *part != '\0' && length < size; ++part) out[length++] = *part;
+  }
+  char digits[24];
+  size_t count = 0;
+  if (number != kNoNumber) {
+    do {
+      digits[count++] = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+  }
+  if (length + count >= size) return false;
+  while (count != 0) out[length++] = digits[--count];
+  out[length] = '\0';
+  return true;
 }
+
+void remove(const char* path) { syscall(SYS_unlinkat, long{AT_FDCWD}, path, 0L); }
 
 }  // namespace
 
 bool private_folder(const char* wanted, char* out, size_t size) {
   ErrnoGuard guard;
   if (getauxval(AT_SECURE) != 0) return false;
-  if (wanted[0] == '/') return print_path(out, size, "%s", wanted, 0) && is_private_folder(out);
-  const char* runtime = ::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/' && print_path(out, size, "%s/loam", runtime, 0) &&
+  if (wanted[0] == '/') return print_path(out, size, wanted, "") && is_private_folder(out);
+  const char* runtime = variable("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/' && print_path(out, size, runtime, "/loam") &&
       is_private_folder(out)) {
     return true;
   }
-  return print_path(out, size, "%s/loam-%lu", "/tmp", geteuid()) && is_private_folder(out);
+  return print_path(out, size, "/tmp", "/loam-", static_cast<uint64_t>(syscall(SYS_geteuid))) && is_private_folder(out);
 }
 
 bool replace_file(const char* path, const void* data, size_t bytes) {
   ErrnoGuard guard;
   char beside[512];
-  if (!print_path(beside, sizeof beside, "%s.new", path, 0)) return false;
-  unlink(beside);  // what an earlier process of this number left
-  const int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (!print_path(beside, sizeof beside, path, ".new")) return false;
+  remove(beside);  // what an earlier process of this number left
+  const long file = syscall(SYS_openat, long{AT_FDCWD}, beside,
+                            long{O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC}, 0600L);
   if (file < 0) return false;
   const char* from = static_cast<const char*>(data);
   bool good = true;
   while (good && bytes != 0) {
-    const ssize_t written = write(file, from, bytes);
+    const long written = syscall(SYS_write, file, from, bytes);
     if (written < 0 && errno == EINTR) continue;
     good = written > 0;
     if (good) {
@@ -63,19 +82,19 @@ bool replace_file(const char* path, const void* data, size_t bytes) {
       bytes -= static_cast<size_t>(written);
     }
   }
-  good = close(file) == 0 && good;
+  good = syscall(SYS_close, file) == 0 && good;
   // The new one takes the name at once: who has the old one open goes on reading that.
-  if (good && rename(beside, path) == 0) return true;
-  unlink(beside);
+  if (good && syscall(SYS_renameat2, long{AT_FDCWD}, beside, long{AT_FDCWD}, path, 0L) == 0) return true;
+  remove(beside);
   return false;
 }
 
 void remove_file(const char* path) {
   ErrnoGuard guard;
-  unlink(path);
+  remove(path);
 }
 
-uint64_t process_number() { return static_cast<uint64_t>(getpid()); }
+uint64_t process_number() { return static_cast<uint64_t>(syscall(SYS_getpid)); }
 
 uint64_t wall_clock_ns() {
   ErrnoGuard guard;

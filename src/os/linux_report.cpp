@@ -1,7 +1,6 @@
 // Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
 #if defined(__linux__)
 
-#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <sys/auxv.h>
@@ -18,7 +17,7 @@ void random_bytes(void* out, size_t bytes) {
   char* to = static_cast<char*>(out);
   size_t got = 0;
   while (got < bytes) {
-    const ssize_t some = getrandom(to + got, bytes - got, GRND_NONBLOCK);
+    const long some = syscall(SYS_getrandom, to + got, bytes - got, long{GRND_NONBLOCK});
     if (some <= 0) break;
     got += static_cast<size_t>(some);
   }
@@ -40,9 +39,10 @@ namespace {
 // One line of /proc/self/maps at a time, through a small buffer: the file may be megabytes long.
 class MapsReader {
  public:
-  MapsReader() : file_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+  MapsReader()
+      : file_(syscall(SYS_openat, long{AT_FDCWD}, "/proc/self/maps", long{O_RDONLY | O_CLOEXEC}, 0L)) {}
   ~MapsReader() {
-    if (file_ >= 0) close(file_);
+    if (file_ >= 0) syscall(SYS_close, file_);
   }
   MapsReader(const MapsReader&) = delete;
   MapsReader& operator=(const MapsReader&) = delete;
@@ -52,7 +52,7 @@ class MapsReader {
     size_t length = 0;
     for (;;) {
       if (at_ == held_) {
-        const ssize_t got = file_ < 0 ? 0 : read(file_, buffer_, sizeof buffer_);
+        const long got = file_ < 0 ? 0 : syscall(SYS_read, file_, buffer_, sizeof buffer_);
         if (got <= 0) return nullptr;
         at_ = 0;
         held_ = static_cast<size_t>(got);
@@ -66,7 +66,7 @@ class MapsReader {
   }
 
  private:
-  int file_;
+  long file_;
   size_t at_ = 0, held_ = 0;
   char buffer_[1024];
   char line_[512];
@@ -83,6 +83,15 @@ uint64_t parse_hex(const char*& at) {
       return value;
     }
   }
+}
+
+// Null where there is none.
+const char* after_last_slash(const char* text) {
+  const char* found = nullptr;
+  for (; *text != '\0'; ++text) {
+    if (*text == '/') found = text + 1;
+  }
+  return found;
 }
 
 }  // namespace
@@ -105,9 +114,8 @@ bool describe_code(const void* code, char* out, size_t size) {
     }
     if (parse_hex(at) == 0) base = begin;
     if (wanted < begin || wanted >= end) continue;
-    const char* path = strchr(line, '/');
-    if (path == nullptr) return false;
-    const char* name = strrchr(path, '/') + 1;
+    const char* name = after_last_slash(line);
+    if (name == nullptr) return false;
     size_t length = 0;
     for (; name[length] != '\0' && length + 24 < size; ++length) {
       // What a file is called must not break the line or drive a terminal.

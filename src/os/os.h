@@ -88,6 +88,12 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
 /// An environment variable's value, or null; always null in a setuid or setgid program.
 [[nodiscard]] const char* option(const char* name);
 
+/// The same in every program: for what decides no more than where something of the user's goes.
+[[nodiscard]] const char* variable(const char* name);
+
+/// True when a variable of the environment may be an option of ours ("LOAM_..."). Cheaper than asking for one.
+[[nodiscard]] bool has_options();
+
 /// Fills memory with random bytes of the system's best source; never fails (see the implementation for what it falls
 /// back to).
 void random_bytes(void* out, size_t bytes);

@@ -22,7 +22,7 @@ void quarter_round(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
 void RandomSource::start() {
   Lock lock(mutex_);
   os::random_bytes(key_, sizeof key_);
-  used_ = kWords;
+  left_ = 0;
 }
 
 void RandomSource::reset_after_fork() {
@@ -41,15 +41,15 @@ void RandomSource::refill() {
   }
   for (unsigned i = 0; i < kWords; ++i) output_[i] += in[i];
   if (++key_[8] == 0) ++key_[9];
-  used_ = 0;
+  left_ = kWords;
 }
 
 uint32_t RandomSource::below(uint32_t limit) {
   Lock lock(mutex_);
   for (;;) {
-    if (used_ == kWords) refill();
+    if (left_ == 0) refill();
     // Multiplication instead of a remainder; what would make some results likelier is drawn again (Lemire 2019).
-    const uint64_t product = uint64_t{output_[used_++]} * limit;
+    const uint64_t product = uint64_t{output_[kWords - left_--]} * limit;
     if (static_cast<uint32_t>(product) >= (0u - limit) % limit) return static_cast<uint32_t>(product >> 32);
   }
 }

@@ -26,7 +26,7 @@ class RandomSource {
   Mutex mutex_;
   uint32_t key_[12] = {};  // 8 of key, 2 of counter, 2 of nonce
   uint32_t output_[kWords] = {};
-  unsigned used_ = kWords;
+  unsigned left_ = 0;  // words of output_ not yet used, its last ones
 };
 
 extern RandomSource random_source;

@@ -55,6 +55,7 @@ class BlockIndex {
 
  private:
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
+  // The longest last, beside the bitmap: a small heap has one block, nearly all of it free, and so one page here.
   List<Block, Tag> lists_[kPagesPerBlock + 1];
   Bitmap<kBins> occupied_{};
 };

@@ -27,18 +27,20 @@ constexpr uint64_t kParkedMs = 100;
 
 bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
                       Fit* fit) {
+  // Also keeps a small program off the pages of an empty index.
+  if (from == From::kDirty && dirty_pages_ == Pages(0)) return false;
   // A run of count + alignment - 1 pages surely holds an aligned one; a whole block always does.
   unsigned need = count + alignment - 1;
   if (need > kPagesPerBlock) need = kPagesPerBlock;
   for (;;) {
-    Block* candidate = from == From::kDirty ? dirty_[index].smallest(need) : free_[index].smallest(need);
+    Block* candidate = from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
     if (candidate == nullptr) return false;
     if (from == From::kDirty) {
       *fit = best_fit(dirty_bits(candidate), count, alignment);
       dirty_[index].place(candidate, fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));
     } else {
       *fit = best_fit(candidate->free, count, alignment);
-      free_[index].place(candidate, fit->found ? fit->longest_left : longest_run(candidate->free));
+      free_index(index).place(candidate, fit->found ? fit->longest_left : longest_run(candidate->free));
     }
     if (fit->found) {
       *block = candidate;
@@ -58,7 +60,7 @@ void PageHeap::activate(Block* block, RunKind kind) {
   block->state = BlockState::kActive;
   block->kind = kind;
   dirty_[unsigned(kind)].place(block, dirty_bin);
-  free_[unsigned(kind)].place(block, kPagesPerBlock);
+  free_index(unsigned(kind)).place(block, kPagesPerBlock);
 }
 
 PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunKind kind, Source source) {
@@ -165,7 +167,7 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
       block->aged = false;
     }
   }
-  if (block->free_pages == 0) free_[unsigned(block->kind)].place(block, 0);
+  if (block->free_pages == 0) free_index(unsigned(block->kind)).place(block, 0);
   return backed;
 }
 
@@ -187,7 +189,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
 
   if (block->free_pages == kPagesPerBlock) {
     Region* region = region_of(block);
-    free_[unsigned(block->kind)].place(block, 0);
+    free_index(unsigned(block->kind)).place(block, 0);
     dirty_[unsigned(block->kind)].place(block, 0);
     block->state = BlockState::kWhole;
     region->whole.set(static_cast<unsigned>(block - region->blocks));
@@ -196,7 +198,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
     return;
   }
   const unsigned free_run = run_around(block->free, first, count);
-  if (free_run > block->free_bin) free_[unsigned(block->kind)].place(block, free_run);
+  if (free_run > block->free_bin) free_index(unsigned(block->kind)).place(block, free_run);
   if (unbacked_mask != 0) {
     refresh_dirty(block);
   } else {
@@ -390,7 +392,7 @@ void PageHeap::park(Span* span, Pages pages, RunKind kind) {
 // A parked run for a request of its kind: one that is at most `more` pages longer as it stands, or else the first pages
 // of the shortest that holds it.
 Span* PageHeap::unpark(Pages pages, RunKind kind, unsigned more) {
-  if (pages.count > kPagesPerBlock) return nullptr;
+  if (pages.count > kPagesPerBlock || parked_pages_ == Pages(0)) return nullptr;
   ParkedRuns& parked = parked_[unsigned(kind)];
   const unsigned count = static_cast<unsigned>(pages.count);
   const unsigned length = parked.shortest(count);
@@ -438,6 +440,7 @@ bool PageHeap::release_parked() {
 // A backed run where one appears once parked runs are joined with their neighbours: as few as will do, and those
 // of the same kind first.
 bool PageHeap::search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit) {
+  if (parked_pages_ == Pages(0)) return false;
   for (const unsigned k : {unsigned(kind), unsigned(kind) ^ 1u}) {
     ParkedRuns& parked = parked_[k];
     while (!parked.empty()) {

@@ -162,30 +162,31 @@ class PageHeap {
   static PageId first_page_of(const Block* block) {
     return PageId(static_cast<uint32_t>(block - region_of(block)->blocks) * kPagesPerBlock);
   }
+  FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
   DirtyIndex& dirty_index(const Block* block) {
     return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
   }
 
+  // All zero at first, and what a program's first block needs comes last, behind the long tables: a page that is
+  // touched costs every program's start (decision 18).
+  ParkedRuns parked_[kRunKinds];
+  DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
+  FreeIndex free_[kRunKinds];        // that of spans last: see free_index()
   Mutex mutex_;
   std::atomic<bool> wants_ticks_{false};
   std::atomic<size_t> used_hint_{0};
-  FreeIndex free_[kRunKinds];
-  DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
-  List<Block, AgeList> age_;
-  PurgePolicy policy_;
-  ParkedRuns parked_[kRunKinds];
-  Pages parked_pages_{};
-  uint64_t looked_at_parked_ms_ = 0;
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
   unsigned operations_ = 0;
   unsigned whole_blocks_ = 0;
-  unsigned extent_blocks_ = kBlocksPerRegion;  // halves when the system refuses
+  unsigned extent_halvings_ = 0;  // of kBlocksPerRegion, when the system refuses
   size_t reserved_blocks_ = 0;
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
+  Pages parked_pages_{};
   Pages peak_used_{};
+  uint64_t looked_at_parked_ms_ = 0;
   uint64_t purge_calls_ = 0;
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;
@@ -195,6 +196,8 @@ class PageHeap {
   Pages large_pages_{};
   size_t large_requested_ = 0;
   uint64_t large_allocations_ = 0;
+  PurgePolicy policy_;
+  List<Block, AgeList> age_;
 };
 
 /// The page heap that every heap of the process shares.

@@ -13,14 +13,16 @@ constexpr size_t kMaxCommitBlocks = 32;
 }  // namespace
 
 bool PageHeap::add_extent(unsigned blocks) {
-  unsigned want = extent_blocks_;
+  unsigned want = kBlocksPerRegion >> extent_halvings_;
   while (want < blocks) want *= 2;
   for (; want >= blocks && want >= 1; want /= 2) {
     const size_t bytes = size_t{want} << kBlockShift;
     void* memory = os::reserve(bytes, bytes);
     if (memory == nullptr) continue;
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
-    Region* region = address >> kAddressBits == 0 ? region_at(address) : nullptr;
+    // The first region is not looked up: reading the directory before it is written would fault twice.
+    const bool looked_for = regions_ != nullptr && address >> kAddressBits == 0;
+    Region* region = looked_for ? region_at(address) : nullptr;
     if (region == nullptr && address >> kAddressBits == 0) {
       region = add_region(address & ~(kRegionBytes - 1));
       if (region != nullptr) append_region(region);
@@ -35,7 +37,7 @@ bool PageHeap::add_extent(unsigned blocks) {
     const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
     region->extents[region->extent_count++] = Extent{first_block, want, 0};
     reserved_blocks_ += want;
-    if (want < extent_blocks_) extent_blocks_ = want;
+    while (want < kBlocksPerRegion >> extent_halvings_) ++extent_halvings_;
     return true;
   }
   return false;

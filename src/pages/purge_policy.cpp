@@ -20,15 +20,15 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   observe(used);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
-  budget_ += static_cast<int64_t>(passed) * kPagesPerSecond / 1000;
-  if (budget_ > kBudgetCap) budget_ = kBudgetCap;
+  spent_ -= static_cast<int64_t>(passed) * kPagesPerSecond / 1000;
+  if (spent_ < 0) spent_ = 0;
   last_ms_ = now_ms;
 
   const Pages keep = recent_peak() - used + kFloor;
   Decision decision;
   decision.idle = dirty > keep ? dirty - keep : Pages(0);
   decision.young = dirty > kFloor ? dirty - kFloor : Pages(0);
-  const Pages affordable(budget_ > 0 ? static_cast<size_t>(budget_) : 0);
+  const Pages affordable(spent_ < kBudgetCap ? static_cast<size_t>(kBudgetCap - spent_) : 0);
   if (decision.young > affordable) decision.young = affordable;
   decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
   return decision;

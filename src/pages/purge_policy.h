@@ -40,7 +40,7 @@ class PurgePolicy {
   [[nodiscard]] Decision decide(uint64_t now_ms, Pages used, Pages dirty);
 
   /// Pages that were purged against the budget.
-  void spend(Pages young) { budget_ -= static_cast<int64_t>(young.count); }
+  void spend(Pages young) { spent_ += static_cast<int64_t>(young.count); }
 
   /// Notes use between decisions, so that short peaks count.
   void observe(Pages used) {
@@ -55,7 +55,7 @@ class PurgePolicy {
 
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
-  int64_t budget_ = kBudgetCap;  // may go into debt: a purge ends at a run's end, not inside it
+  int64_t spent_ = 0;  // of kBudgetCap; may go into debt: a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
   unsigned slot_ = 0;
 };

@@ -256,7 +256,7 @@ void MixedHeap::give_one(void* pointer) {
     free_granules_ -= t.granules();
     unbacked_pages_ -= count_bits(span->unbacked_pages);
     metadata.free(t.free, table_bytes(span->page_count));
-    pages_.free(span);
+    pages().free(span);
     return;
   }
   const unsigned bound = span->list == kFullList ? 0 : span->list + 1u;

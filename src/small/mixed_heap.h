@@ -47,7 +47,9 @@ Pages purge_idle_pages(Span* span, uint32_t idle);
 
 class MixedHeap {
  public:
-  constexpr explicit MixedHeap(PageHeap& pages) : pages_(pages) {}
+  /// Over page_heap, all zero; or over another, in tests.
+  constexpr MixedHeap() = default;
+  constexpr explicit MixedHeap(PageHeap& pages) : other_pages_(&pages) {}
 
   /// Blocks up to this size come from mixed spans, and only spans of such slots become mixed: spans of larger
   /// slots have few, and empty soon.
@@ -91,9 +93,9 @@ class MixedHeap {
   unsigned carve(Span* span, unsigned granules, void** next, unsigned wanted);
   void give_one(void* pointer);
 
-  PageHeap& pages_;
-  Mutex mutex_;
-  std::atomic<uint64_t> occupied_{0};  // bit k: lists_[k] is not empty
+  [[nodiscard]] PageHeap& pages() const { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
+
+  PageHeap* other_pages_ = nullptr;
   List<Span> lists_[kLists];           // [k]: the longest free range has at most k + 1 granules; the last: or more
   List<Span> full_;
   size_t spans_ = 0;
@@ -104,6 +106,9 @@ class MixedHeap {
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
   size_t blocks_[kSizeClassCount] = {};
+  // Last, beside what SmallHeap looks at next.
+  Mutex mutex_;
+  std::atomic<uint64_t> occupied_{0};  // bit k: lists_[k] is not empty
 };
 
 }  // namespace loam

@@ -4,7 +4,7 @@
 
 namespace loam {
 
-constinit SmallHeap default_small_heap(page_heap, 0, true);
+constinit SmallHeap default_small_heap;
 
 namespace {
 
@@ -31,8 +31,8 @@ unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigne
   unsigned got;
   {
     Lock lock(bin.mutex());
-    emptied = bin.drain_locked(pages_, mixed_, size_class);
-    got = bin.take_locked(pages_, size_class, class_byte(size_class), heap_, out, wanted, source);
+    emptied = bin.drain_locked(pages(), mixed_, size_class);
+    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source);
   }
   remote_pool.give(emptied);
   return got;
@@ -61,14 +61,14 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
       if (const unsigned got = take_stashed(bin, size_class, out, wanted)) return got;
     }
   }
-  if (LOAM_LIKELY(mapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
+  if (LOAM_LIKELY(!unmapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked);
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
     if (const unsigned mixed = take_mixed(size_class, out, wanted)) return mixed;
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny)) return fresh;
     // Refused: now any donor is worth a search.
-    growths_to_skip_.store(0, std::memory_order_relaxed);
+    growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
     return take_mixed(size_class, out, wanted);
   }
   return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny);
@@ -76,9 +76,9 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
 
 unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted) {
   if (const unsigned got = mixed_.take(size_class, out, wanted)) return got;
-  const unsigned skip = growths_to_skip_.load(std::memory_order_relaxed);
-  if (skip != 0) {
-    growths_to_skip_.store(skip - 1, std::memory_order_relaxed);
+  const unsigned skipped = growths_skipped_.load(std::memory_order_relaxed);
+  if (skipped < kGrowthsBetweenDonations) {
+    growths_skipped_.store(skipped + 1, std::memory_order_relaxed);
     return 0;
   }
   if (pure_) return 0;
@@ -97,7 +97,7 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted)
     converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes);
   }
   if (converted != 0) return mixed_.take(size_class, out, wanted);
-  growths_to_skip_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  growths_skipped_.store(0, std::memory_order_relaxed);
   return 0;
 }
 
@@ -109,7 +109,7 @@ void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned co
   }
   // Counted before they can be taken.
   const size_t bytes = count * size_t{kSizeClasses[size_class].bytes};
-  if (LOAM_LIKELY(stash_room_.take(bytes, pages_.used_bytes_hint()))) {
+  if (LOAM_LIKELY(stash_room_.take(bytes, pages().used_bytes_hint()))) {
     bin.remote().count_others(count);
     if (LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) return;
     bin.remote().discount_others(count);
@@ -160,15 +160,15 @@ void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count,
     bin.mutex().lock();
     pointers += sent;
     count -= sent;
-    RemoteBatch* emptied = bin.drain_locked(pages_, mixed_, size_class);
-    bin.give_locked(pages_, mixed_, size_class, pointers, count);
+    RemoteBatch* emptied = bin.drain_locked(pages(), mixed_, size_class);
+    bin.give_locked(pages(), mixed_, size_class, pointers, count);
     bin.mutex().unlock();
     remote_pool.give(emptied);
     return;
   }
   if (wait == Wait::kYes) bin.mutex().lock();
-  bin.give_locked(pages_, mixed_, size_class, pointers, count);
-  RemoteBatch* emptied = bin.drain_locked(pages_, mixed_, size_class);
+  bin.give_locked(pages(), mixed_, size_class, pointers, count);
+  RemoteBatch* emptied = bin.drain_locked(pages(), mixed_, size_class);
   bin.mutex().unlock();
   remote_pool.give(emptied);
 }
@@ -180,8 +180,8 @@ Pages SmallHeap::compact() {
     RemoteBatch* emptied;
     {
       Lock lock(bins_[c].mutex());
-      emptied = bins_[c].drain_locked(pages_, mixed_, c);
-      purged += bins_[c].compact_locked(pages_, c);
+      emptied = bins_[c].drain_locked(pages(), mixed_, c);
+      purged += bins_[c].compact_locked(pages(), c);
     }
     remote_pool.give(emptied);
   }
@@ -198,7 +198,7 @@ BinStats SmallHeap::stats(unsigned size_class) {
 bool SmallHeap::is_valid() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     Lock lock(bins_[c].mutex());
-    if (!bins_[c].is_valid_locked(c) || (mapped_ && !bins_[c].stash().is_valid(c))) return false;
+    if (!bins_[c].is_valid_locked(c) || (!unmapped_ && !bins_[c].stash().is_valid(c))) return false;
   }
   return mixed_.is_valid();
 }

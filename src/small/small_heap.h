@@ -11,8 +11,11 @@ namespace loam {
 class SmallHeap {
  public:
   /// `mapped`: blocks answer class_at(), that is, their free takes the fast path (the default heap).
+  /// The default heap, all zero.
+  constexpr SmallHeap() = default;
+  /// Over pages of its own, for tests.
   constexpr SmallHeap(PageHeap& pages, uint16_t heap, bool mapped)
-      : mixed_(pages), pages_(pages), heap_(heap), mapped_(mapped) {}
+      : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
   /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
@@ -54,7 +57,7 @@ class SmallHeap {
   /// Stops sparse spans from becoming mixed: for checks that must tell every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
-  [[nodiscard]] PageHeap& pages() { return pages_; }
+  [[nodiscard]] PageHeap& pages() { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
   [[nodiscard]] uint16_t heap() const { return heap_; }
 
   /// Around fork(): every bin's lock, in class order.
@@ -65,7 +68,7 @@ class SmallHeap {
  private:
   friend struct CounterFields;
   [[nodiscard]] SizeClass class_byte(unsigned size_class) const {
-    return mapped_ ? SizeClass(size_class) : kNoClass;
+    return unmapped_ ? kNoClass : SizeClass(size_class);
   }
 
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
@@ -78,15 +81,16 @@ class SmallHeap {
   static constexpr size_t kStashBytes = size_t{1} << 20;
   static constexpr size_t kStashShare = 128;
 
-  Bin bins_[kSizeClassCount];
+  // All zero at first, the bins of small blocks near what every refill looks at: see PageHeap.
   MixedHeap mixed_;
-  alignas(64) SharedRoom stash_room_{kStashBytes, kStashShare};
+  alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> stashes_looked_at_ms_{0};
-  alignas(64) std::atomic<unsigned> growths_to_skip_{0};  // until donors are looked for again
+  alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
   bool pure_ = false;
-  PageHeap& pages_;
-  uint16_t heap_;
-  bool mapped_;
+  PageHeap* other_pages_ = nullptr;
+  uint16_t heap_ = 0;
+  bool unmapped_ = false;
+  Bin bins_[kSizeClassCount];
 };
 
 /// The bins behind malloc().

@@ -12,7 +12,7 @@ namespace loam {
 namespace {
 
 TEST(SharedRoom, ASmallHeapHasTheFloor) {
-  SharedRoom room(1000, 32);
+  SharedRoom<1000, 32> room;
   EXPECT_TRUE(room.take(600, 0));
   EXPECT_FALSE(room.take(401, 31'999)) << "a share of less than the floor";
   EXPECT_EQ(room.held(), 600u) << "what was refused is not counted";
@@ -22,7 +22,7 @@ TEST(SharedRoom, ASmallHeapHasTheFloor) {
 }
 
 TEST(SharedRoom, ALargeHeapHasItsShare) {
-  SharedRoom room(1000, 32);
+  SharedRoom<1000, 32> room;
   EXPECT_TRUE(room.take(2000, 64'000));
   EXPECT_FALSE(room.take(1, 64'031));
   EXPECT_TRUE(room.take(1, 64'032));
@@ -36,7 +36,7 @@ TEST(SharedRoom, ALargeHeapHasItsShare) {
 }
 
 TEST(SharedRoom, AForkedChildForgetsWhatNobodyHolds) {
-  SharedRoom room(1000, 32);
+  SharedRoom<1000, 32> room;
   ASSERT_TRUE(room.take(1000, 0));  // 300 of which were caught on their way to an owner
   room.recount_after_fork(700);
   EXPECT_EQ(room.held(), 700u);
@@ -47,7 +47,7 @@ TEST(SharedRoom, AForkedChildForgetsWhatNobodyHolds) {
 TEST(SharedRoom, ThreadsTogetherHoldNoMoreThanTheLimitAndLoseNothing) {
   constexpr size_t kLeast = 1000;
   constexpr unsigned kThreads = 4;
-  SharedRoom room(kLeast, 32);
+  SharedRoom<kLeast, 32> room;
   std::atomic<size_t> owned{0};
   std::atomic<bool> too_much{false};
   std::vector<std::thread> threads;

@@ -62,7 +62,7 @@ TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
 TEST_F(ForkTest, TheChildForgetsRoomThatNobodyHolds) {
   // As a thread that fork() caught between the count of all and its own.
   constexpr size_t kMuch = size_t{64} << 20;
-  for (SharedRoom* room : {&ThreadCache::process_room, &RunCache::process_room}) {
+  for (auto* room : {&ThreadCache::process_room, &RunCache::process_room}) {
     ASSERT_TRUE(room->take(kMuch, SIZE_MAX));
   }
   std::atomic<bool> stop{false};
