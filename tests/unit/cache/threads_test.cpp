@@ -64,6 +64,25 @@ TEST(Threads, AnEndedThreadLeavesNothingBehind) {
   expect_everything_home();
 }
 
+TEST(Threads, RoomThatThreadsHadIsFreeAfterThem) {
+  const size_t before = ThreadCache::process_room.held();
+  for (int round = 0; round < 3; ++round) {
+    std::thread([&] {
+      // Magazines of many classes, beyond what is the thread's due.
+      std::vector<void*> blocks;
+      for (int pass = 0; pass < 4; ++pass) {
+        for (unsigned c = 1; c < kSizeClassCount; ++c) {
+          for (int i = 0; i < 60; ++i) blocks.push_back(allocate(c));
+        }
+        for (void* block : blocks) release(block);
+        blocks.clear();
+      }
+      EXPECT_GT(ThreadCache::process_room.held(), before);
+    }).join();
+    EXPECT_EQ(ThreadCache::process_room.held(), before) << round;
+  }
+}
+
 TEST(Threads, CachesOfEndedThreadsAreUsedAgain) {
   std::thread([] { release(allocate(1)); }).join();
   for (int i = 0; i < 200; ++i) {

@@ -109,6 +109,29 @@ TEST(RunCacheTest, ItHoldsABoundedNumberOfPages) {
   EXPECT_TRUE(page_heap.is_valid());
 }
 
+TEST(RunCacheTest, ThreadsShareTheirRoomAndGiveItBack) {
+  // Each wants 2 MiB, all together have 4 MiB in a heap as small as this (run_cache.cpp: kProcessRoom).
+  constexpr size_t kAll = size_t{4} << 20;
+  constexpr int kThreads = 6;
+  const size_t before = RunCache::process_room.held();
+  std::atomic<int> ready{0};
+  std::atomic<size_t> room{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      auto random = test::seeded(static_cast<unsigned>(t));
+      for (int i = 0; i < 20'000; ++i) heap::free(heap::allocate(33 * kKiB + random.below(1000 * kKiB)));
+      room += cache().room().bytes();
+      ++ready;
+      while (ready < kThreads) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(room.load(), kAll);
+  EXPECT_GT(room.load(), kAll / 4) << "and it is used";
+  EXPECT_EQ(RunCache::process_room.held(), before);
+}
+
 TEST(RunCacheTest, TrimAndTheThreadsEndBringAllHome) {
   const Pages others = cache_registry.runs().held;
   in_thread([] {
