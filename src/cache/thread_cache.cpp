@@ -16,8 +16,11 @@ namespace {
 constexpr unsigned kInitialSlots = 8;
 // A class's magazine holds at most this many bytes of blocks (but two blocks always).
 constexpr size_t kClassBytes = size_t{128} << 10;
-constexpr unsigned kMaxCapacity = 512;
-static_assert(kMaxCapacity <= SmallHeap::kMaxGive, "an eviction goes home in one call");
+constexpr unsigned kMaxCapacity = ThreadCache::kMaxCapacity;
+// What a magazine grows to while its thread only takes, or only gives: more would not serve it, and would hold more.
+constexpr unsigned kOneWayCapacity = 512;
+// Blocks that one refill asks for at most: the bin's lock is held for so long.
+constexpr unsigned kMaxRefill = 256;
 // Blocks from this size on count from the first slot; there are many such classes, and each block is large.
 constexpr size_t kDueBytes = 1024;
 // What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
@@ -111,9 +114,13 @@ void ThreadCache::forget_recent(void** begin, void** end) {
   }
 }
 
-bool ThreadCache::grow(unsigned size_class) {
+bool ThreadCache::grow(unsigned size_class, Way way) {
   Tuning& t = tuning_[size_class];
-  const unsigned limit = max_capacity(size_class);
+  unsigned limit = max_capacity(size_class);
+  // Where it turned, what went home is taken again, or what was taken comes back: a longer magazine keeps it here.
+  const bool turned = t.last_way != way && t.last_way != Way::kNone;
+  t.last_way = way;
+  if (!turned && limit > kOneWayCapacity) limit = kOneWayCapacity;
   const bool first = t.capacity == 0;
   unsigned capacity = first ? initial_capacity(size_class) : 2u * t.capacity;
   if (capacity > limit) capacity = limit;
@@ -269,7 +276,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   note(size_class, Use::kMissed);
   count_up(refills_);
   const bool first = t.capacity == 0;
-  grow(size_class);
+  grow(size_class, Way::kTake);
   if (LOAM_UNLIKELY(t.capacity == 0)) {
     // No room for this class among the others: those that lie idle should go.
     if (++slow_operations_ >= kCollectEvery) collect();
@@ -278,6 +285,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   // The first visit of a class takes a few only: a class that is used once should strand nothing.
   unsigned wanted = first ? t.capacity / 4u : t.capacity / 2u;
   if (wanted == 0) wanted = 1;
+  if (wanted > kMaxRefill) wanted = kMaxRefill;
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
@@ -286,32 +294,40 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   return block;
 }
 
-void ThreadCache::take_out(unsigned size_class, void** out, unsigned count) {
+template <class Give>
+LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsigned at_once, Give give) {
   Magazine& m = magazines_[size_class];
-  const size_t held = static_cast<size_t>(m.head - m.base);
-  memcpy(out, m.base, count * sizeof(void*));
-  // The magazine forgets them before the bin learns of them, and is empty while its content moves: a fork()
+  const unsigned held = static_cast<unsigned>(m.head - m.base);
+  // The magazine forgets its blocks before the bin learns of some, and is empty until the others have moved: a fork()
   // in between loses blocks in the child, any other order would free some twice there.
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  // Not memmove(): count_mixed() may read.
-  for (size_t i = count; i < held; ++i) __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
+  for (unsigned given = 0; given < count; given += at_once) {
+    give(m.base + given, count - given < at_once ? count - given : at_once);
+  }
+  if (LOAM_LIKELY(size_class != kMixedClass)) {
+    memmove(m.base, m.base + count, (held - count) * sizeof(void*));
+  } else {
+    // Not memmove(): count_mixed() may read.
+    for (size_t i = count; i < held; ++i) __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
+  }
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
 }
 
 void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wait) {
-  void* evicted[kMaxCapacity];
-  take_out(size_class, evicted, count);
-  give_home(size_class, evicted, count, wait);
+  take_out(size_class, count, SmallHeap::kMaxGive,
+           [&](void** blocks, unsigned here) { give_home(size_class, blocks, here, wait); });
 }
 
 // What a class in use has too much of: perhaps another thread has too little.
 void ThreadCache::overflow(unsigned size_class, unsigned count) {
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
-  if (count > SmallHeap::kMaxTransfer) count = SmallHeap::kMaxTransfer;
-  void* evicted[SmallHeap::kMaxTransfer];
-  take_out(size_class, evicted, count);
-  default_small_heap.transfer(size_class, evicted, count, this);
+  // Whole batches, where there are some.
+  constexpr unsigned kBatch = SmallHeap::kMaxTransfer;
+  if (count > kBatch) count -= count % kBatch;
+  take_out(size_class, count, kBatch,
+           [&](void** blocks, unsigned here) { default_small_heap.transfer(size_class, blocks, here, this); });
 }
 
 void ThreadCache::free_slow(unsigned size_class, void* block) {
@@ -411,7 +427,7 @@ void ThreadCache::mix(unsigned size_class) {
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   Tuning& t = tuning_[size_class];
   note(size_class, Use::kMissed);
-  if (!grow(size_class)) {
+  if (!grow(size_class, Way::kGive)) {
     if (LOAM_UNLIKELY(t.capacity == 0)) {
       if (++slow_operations_ >= kCollectEvery) collect();
       give_home(size_class, &block, 1, SmallHeap::Wait::kYes);

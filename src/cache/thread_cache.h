@@ -54,6 +54,8 @@ struct alignas(64) Magazines {
 class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
+  /// Pointers in a magazine at most.
+  static constexpr unsigned kMaxCapacity = 2048;
 
   /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
   constexpr ThreadCache() : repeats_(0) {}
@@ -170,9 +172,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   /// What a class did since the last collection, which armed its magazine: the first call after it is a slow one.
   enum class Use : uint8_t { kNone, kHit, kMissed };
+  /// What a magazine was too short for.
+  enum class Way : uint8_t { kNone, kTake, kGive };
   struct [[gnu::packed]] Tuning {
     uint16_t capacity;  ///< slots in the array
-    Use use;
+    Use use : 4;
+    Way last_way : 4;
   };
 
   static void arm(Magazine& m) { m.low = m.high = m.head; }
@@ -186,7 +191,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void note(unsigned size_class, Use use) {
     if (tuning_[size_class].use < use) tuning_[size_class].use = use;
   }
-  bool grow(unsigned size_class);
+  bool grow(unsigned size_class, Way way);
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
@@ -195,8 +200,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void retire_magazine(unsigned size_class);
   void forget_recent(void** begin, void** end);
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
-  /// The blocks at the magazine's bottom, copied to `out`: the caller brings them home.
-  void take_out(unsigned size_class, void** out, unsigned count);
+  /// Gives the blocks at the magazine's bottom to give(blocks, how many), `at_once` or fewer a call.
+  template <class Give>
+  void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void overflow(unsigned size_class, unsigned count);
   void collect();

@@ -46,7 +46,7 @@ struct Constants {
   uint64_t map_bytes_per_block =
       kPagesPerBlock * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) + sizeof(Block);
   uint64_t span_record_bytes = sizeof(Span);
-  uint64_t magazine_limit = SmallHeap::kMaxGive;
+  uint64_t magazine_limit = ThreadCache::kMaxCapacity;
   uint64_t repeats_start = 0;
   uint64_t granule_bytes = kGranuleBytes;
   uint64_t private_slot_bytes = sizeof(CacheSlot);

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "os/os.h"
 #include "os/random.h"
+#include "small/pointer_run.h"
 
 namespace loam {
 
@@ -153,6 +154,18 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     uintptr_t base = span_base(span);
     for (uint64_t* word = span->free_bits; take != 0; ++word, base += 64 * bytes) {
       uint64_t bits = *word;
+      if (bits == 0) continue;
+      const unsigned first = lowest_bit(bits);
+      const uint64_t low = bits >> first;
+      if (LOAM_LIKELY((low & (low + 1)) == 0)) {
+        // One run: of an empty span, or what is left of one.
+        unsigned run = low == ~uint64_t{0} ? 64 : lowest_bit(low + 1);
+        if (run > take) run = take;
+        next = fill_run_downwards(next, base + first * bytes, bytes, run);
+        take -= run;
+        store_word(word, bits & ~bit_range(first, run));
+        continue;
+      }
       for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
         *--next = reinterpret_cast<void*>(base + lowest_bit(bits) * bytes);
       }
@@ -182,99 +195,128 @@ static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, 
                 pointer);
 }
 
-// Marks the slots of pointers that lie in one span as free: of the first one's, until another span's comes. Returns
-// how many that are; `*freed` of them were good.
-// `kOneWord`: the class has at most 64 slots a span, so that its free bits stay in a register.
-template <bool kOneWord>
-static LOAM_INLINE unsigned mark_stretch(Span* span, const SizeClassInfo& info, void* const* pointers,
-                                         Span* const* spans, unsigned count, unsigned* freed) {
-  // All lie in this span's pages, so the first one's page tells where it begins: no look at the region.
-  const uintptr_t first = reinterpret_cast<uintptr_t>(pointers[0]);
-  const uintptr_t base =
-      (first & ~(kPageBytes - 1)) - (size_t{Region::page_of(first).index - span->first_page} << kPageShift);
-  const size_t bytes = info.bytes, reciprocal = info.reciprocal, slots = info.slots;
-  uint64_t first_word = span->free_bits[0];
-  unsigned bad = 0, i = 0;
-  do {
-    const size_t offset = reinterpret_cast<uintptr_t>(pointers[i]) - base;
-    const size_t slot = (offset * reciprocal) >> 32;
-    const uint64_t bit = uint64_t{1} << (slot & 63);
-    // In this order: the span's tail is no slot and has no bit.
-    if (LOAM_UNLIKELY(slot * bytes != offset) || LOAM_UNLIKELY(slot >= slots) ||
-        LOAM_UNLIKELY(((kOneWord ? first_word : span->free_bits[slot >> 6]) & bit) != 0)) {
-      report_bad_free(info, offset, pointers[i]);
-      ++bad;
-      continue;
+// The span that a flush marks slots of.
+struct Bin::Open {
+  Span* span = nullptr;
+  uintptr_t base = 0;
+  unsigned freed = 0;  // slots marked that free_slots does not count yet
+};
+
+// Marks the pointer's slot as free.
+LOAM_INLINE void Bin::mark_one(Open& open, const SizeClassInfo& info, const void* pointer) {
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - open.base;
+  const size_t slot = (offset * info.reciprocal) >> 32;
+  uint64_t* const word = &open.span->free_bits[slot >> 6];
+  const uint64_t bit = uint64_t{1} << (slot & 63);
+  // In this order: the span's tail is no slot and has no bit.
+  if (LOAM_UNLIKELY(slot * info.bytes != offset) || LOAM_UNLIKELY(slot >= info.slots) ||
+      LOAM_UNLIKELY((*word & bit) != 0)) {
+    return report_bad_free(info, offset, pointer);
+  }
+  store_word(word, *word | bit);
+  ++open.freed;
+}
+
+// Marks the slots of pointers that stand one slot apart, in either direction, as far as one word of free bits goes.
+// Returns how many that were. pre: 1 <= run
+LOAM_INLINE unsigned Bin::mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run) {
+  const size_t offset = reinterpret_cast<uintptr_t>(pointers[0]) - open.base;
+  const unsigned slot = static_cast<unsigned>((offset * info.reciprocal) >> 32);
+  if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(slot * size_t{info.bytes} == offset) && LOAM_LIKELY(slot < info.slots)) {
+    const bool upwards = pointers[1] > pointers[0];
+    const unsigned bit = slot & 63, left = info.slots - slot;
+    const unsigned room = !upwards ? bit + 1 : left < 64 - bit ? left : 64 - bit;
+    if (run > room) run = room;
+    const uint64_t bits = bit_range(upwards ? bit : bit + 1 - run, run);
+    uint64_t* const word = &open.span->free_bits[slot >> 6];
+    if (LOAM_LIKELY((*word & bits) == 0)) {
+      store_word(word, *word | bits);
+      open.freed += run;
+      return run;
     }
-    if (kOneWord) {
-      first_word |= bit;
-    } else {
-      store_word(&span->free_bits[slot >> 6], span->free_bits[slot >> 6] | bit);
-    }
-  } while (++i < count && spans[i] == span);
-  if (kOneWord) store_word(&span->free_bits[0], first_word);
-  *freed = i - bad;
-  return i;
+  }
+  mark_one(open, info, pointers[0]);
+  return 1;
+}
+
+// Counts what was marked in the span, which moves between lists, or goes back when it is empty.
+LOAM_INLINE void Bin::settle(PageHeap& pages, const SizeClassInfo& info, uint32_t scale, const Open& open) {
+  Span* const span = open.span;
+  const unsigned free_slots = span->free_slots + open.freed;
+  free_slots_ += open.freed;
+  given_ += open.freed;
+  span->free_slots = static_cast<uint16_t>(free_slots);
+  // As place(), which most frees do not need.
+  if (scaled_list(info.slots - free_slots, scale) != span->list) place(span);
+  if (LOAM_LIKELY(free_slots != info.slots)) return;
+  if (kept_empty_ == nullptr) {
+    kept_empty_ = span;
+  } else if (span != kept_empty_) {
+    release_span(pages, span, info.slots);
+  }
 }
 
 void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                       unsigned count) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo info = kSizeClasses[size_class];
   const uint32_t scale = kListScale.scale[size_class];  // read once: a look a span costs a hundredth of a flush
-  const bool one_word = info.slots <= 64;
-  while (count != 0) {
-    // All records of a piece first: their misses overlap.
+  const ptrdiff_t bytes = info.bytes;
+  Open open;
+  // True when slots of `span`, at the page of `pointer`, may be marked; otherwise the pointer was dealt with.
+  const auto open_at = [&](Span* span, void* const* pointer) __attribute__((always_inline)) {
+    if (span == open.span && span != nullptr) return true;
+    if (open.freed != 0) settle(pages, info, scale, open);
+    open = {};
+    // A span that went back, above or long ago, is nobody's or another class's.
+    if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class)) {
+      // The pointer lies in this span's pages, so its page tells where they begin: no look at the region.
+      const uintptr_t address = reinterpret_cast<uintptr_t>(*pointer);
+      const size_t page = Region::page_of(address).index - span->first_page;
+      open.span = span;
+      open.base = (address & ~(kPageBytes - 1)) - (page << kPageShift);
+      return true;
+    }
+    if (span != nullptr && span->kind == SpanKind::kMixed) {
+      mixed.give(pointer, 1);
+    } else {
+      report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
+    }
+    return false;
+  };
+
+  void* const* const end = pointers + count;
+  while (pointers != end) {
+    // Scattered ones up to the next run of neighbours; all their records first: their misses overlap.
     constexpr unsigned kPiece = 64;
-    Span* spans[kPiece];
-    const unsigned piece = count < kPiece ? count : kPiece;
-    uintptr_t last_page = 0;
-    Span* last = nullptr;
-    for (unsigned i = 0; i < piece; ++i) {
-      const uintptr_t page = reinterpret_cast<uintptr_t>(pointers[i]) >> kPageShift;
-      if (page != last_page) {
-        last_page = page;
-        last = span_at(reinterpret_cast<uintptr_t>(pointers[i]));
-        prefetch_for_write(last);
-      }
-      spans[i] = last;
-    }
-    unsigned freed_here = 0;
-    for (unsigned at = 0; at < piece;) {
-      Span* const span = spans[at];
-      unsigned freed = 0;
-      // A span that went back, below or long ago, is nobody's or another class's.
-      if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class)) {
-        at += one_word ? mark_stretch<true>(span, info, pointers + at, spans + at, piece - at, &freed)
-                       : mark_stretch<false>(span, info, pointers + at, spans + at, piece - at, &freed);
-      } else {
-        if (span != nullptr && span->kind == SpanKind::kMixed) {
-          mixed.give(pointers + at, 1);
-        } else {
-          report_misuse("free of a block that is free already, or of memory that is no block", pointers[at]);
+    Span* found[kPiece];
+    void* const* const scattered = pointers;
+    Span** last = found;
+    unsigned run = 0;
+    do {
+      if (end - pointers > 1) {
+        const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
+        if (step == bytes || step == -bytes) {
+          run = run_length(pointers, static_cast<unsigned>(end - pointers), step);
+          break;
         }
-        ++at;
       }
-      if (LOAM_UNLIKELY(freed == 0)) continue;
-      freed_here += freed;
-      const unsigned free_slots = span->free_slots + freed;
-      span->free_slots = static_cast<uint16_t>(free_slots);
-      // As place(), which most frees do not need.
-      if (scaled_list(info.slots - free_slots, scale) != span->list) place(span);
-      if (LOAM_LIKELY(free_slots != info.slots)) continue;
-      if (kept_empty_ == nullptr) {
-        kept_empty_ = span;
-      } else if (span != kept_empty_) {
-        free_slots_ += freed_here;
-        given_ += freed_here;
-        freed_here = 0;
-        release_span(pages, span, info.slots);
-      }
+      Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
+      prefetch_for_write(span);
+      *last++ = span;
+    } while (++pointers != end && last != found + kPiece);
+
+    void* const* pointer = scattered;
+    for (Span** span = found; span != last; ++span, ++pointer) {
+      if (LOAM_LIKELY(open_at(*span, pointer))) mark_one(open, info, *pointer);
     }
-    free_slots_ += freed_here;
-    given_ += freed_here;
-    pointers += piece;
-    count -= piece;
+    while (run != 0) {
+      Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
+      const unsigned done = LOAM_LIKELY(open_at(span, pointers)) ? mark_run(open, info, pointers, run) : 1;
+      pointers += done;
+      run -= done;
+    }
   }
+  if (open.freed != 0) settle(pages, info, scale, open);
 }
 
 RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {

@@ -83,6 +83,10 @@ class Bin {
   void unlink(Span* span);
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
+  struct Open;
+  static void mark_one(Open& open, const SizeClassInfo& info, const void* pointer);
+  static unsigned mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run);
+  void settle(PageHeap& pages, const SizeClassInfo& info, uint32_t scale, const Open& open);
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty

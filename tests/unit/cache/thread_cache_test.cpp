@@ -142,6 +142,41 @@ TEST_F(ThreadCacheTest, ABusyClassMissesEverLessOften) {
   });
 }
 
+TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
+  in_thread([] {
+    for (const unsigned c : {class_for(16), class_for(64), class_for(128)}) {
+      const size_t blocks = std::min(ThreadCache::kMaxCapacity, unsigned(kClassBytes / kSizeClasses[c].bytes)) / 2;
+      std::vector<void*> batch(blocks);
+      const auto round = [&] {
+        for (void*& block : batch) block = allocate(c);
+        for (void* block : batch) release(block);
+      };
+      for (int i = 0; i < 6; ++i) round();
+      const uint64_t refills = current_cache->refills(), flushes = current_cache->flushes();
+      for (int i = 0; i < 4; ++i) round();
+      EXPECT_EQ(current_cache->refills(), refills) << kSizeClasses[c].bytes;
+      EXPECT_EQ(current_cache->flushes(), flushes) << kSizeClasses[c].bytes;
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, AThreadThatOnlyTakesOrOnlyGivesKeepsAShortMagazine) {
+  in_thread([] {
+    const unsigned c = class_for(16);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 20'000; ++i) {
+      blocks.push_back(allocate(c));
+      ASSERT_LE(current_cache->held_blocks(c), 512u);
+    }
+    std::thread([&] {
+      for (void* block : blocks) {
+        release(block);
+        ASSERT_LE(current_cache->held_blocks(c), 512u);
+      }
+    }).join();
+  });
+}
+
 TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     in_thread([c] {

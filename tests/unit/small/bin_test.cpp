@@ -2,6 +2,9 @@
 // does.
 #include "small/bin.h"
 
+#include <algorithm>
+#include <sstream>
+
 #include "os/fake.h"
 #include "os/fatal.h"
 #include "os/os.h"
@@ -53,6 +56,36 @@ TEST_P(BinTest, SlotsOfAFreshSpanAreHandedOutInAscendingOrder) {
               static_cast<ptrdiff_t>(model.info().bytes));
   }
   EXPECT_EQ(model.stats().spans, 1u);
+}
+
+TEST_P(BinTest, NeighboursComeHomeInAnyOrder) {
+  Random random = test::seeded(GetParam());
+  LOAM_TRACE_SEED(random);
+  for (int order = 0; order < 5; ++order) {
+    BinModel model(GetParam());
+    const unsigned slots = model.info().slots;
+    for (unsigned i = 0; i < 3 * slots; ++i) model.take(1);
+    std::vector<void*> blocks = model.live();
+    std::sort(blocks.begin(), blocks.end());
+    if (order == 1) std::reverse(blocks.begin(), blocks.end());
+    for (size_t i = 0; i + 1 < blocks.size() && order == 2; i += 2) std::swap(blocks[i], blocks[i + 1]);
+    for (size_t at = 0; order >= 3 && at < blocks.size();) {
+      // Stretches, every second one turned around; in the last order they change places too.
+      const size_t here = std::min<size_t>(random.magnitude(2 * slots) + 1, blocks.size() - at);
+      if (random.chance(50)) std::reverse(&blocks[at], &blocks[at] + here);
+      if (order == 4) std::rotate(&blocks[at], &blocks[at] + here / 2, &blocks[at] + here);
+      at += here;
+    }
+    for (size_t at = 0; at < blocks.size();) {
+      const size_t here = std::min<size_t>(random.magnitude(2 * slots) + 1, blocks.size() - at);
+      model.give_live(std::vector<void*>(&blocks[at], &blocks[at] + here));
+      model.check();
+      ASSERT_FALSE(HasFailure()) << "order " << order << ", at " << at;
+      at += here;
+    }
+    EXPECT_LE(model.stats().spans, 1u);
+    EXPECT_EQ(model.stats().given, blocks.size());
+  }
 }
 
 TEST_P(BinTest, OneBulkTakeOverManySpansFillsThemAll) {
@@ -193,6 +226,38 @@ TEST_F(BinMisuse, TheSamePointerTwiceInOneBatchCountsOnce) {
   model.give({spare, spare});
   EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
   EXPECT_EQ(model.stats().free_slots, free_slots + 1);
+}
+
+TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  for (const bool downwards : {false, true}) {
+    BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
+    for (int i = 0; i < 85; ++i) tailed.take(1);
+    char* base = static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
+    tailed.give({base + 70 * 48, base + 72 * 48});
+    fake::take_errors();
+    // Three live slots and two free ones, then the span's tail and the next span, which is nobody's.
+    std::vector<void*> run;
+    for (int slot = 69; slot < 74; ++slot) run.push_back(base + slot * 48);
+    std::vector<void*> beyond;
+    for (int slot = 83; slot < 87; ++slot) beyond.push_back(base + slot * 48);
+    if (downwards) std::reverse(run.begin(), run.end());
+    if (downwards) std::reverse(beyond.begin(), beyond.end());
+    tailed.give(run);
+    const std::string twice = fake::take_errors();
+    EXPECT_EQ(tailed.stats().free_slots, 5u);
+    for (const int slot : {70, 72}) {
+      std::ostringstream address;
+      address << static_cast<void*>(base + slot * 48);
+      EXPECT_NE(twice.find(address.str()), std::string::npos) << twice;
+    }
+    EXPECT_NE(twice.find("double free"), std::string::npos);
+    tailed.give(beyond);
+    EXPECT_NE(fake::take_errors().find("into the middle"), std::string::npos);
+    EXPECT_EQ(tailed.stats().free_slots, 7u);
+    Lock lock(tailed.bin().mutex());
+    EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
+  }
 }
 
 TEST_F(BinMisuse, InteriorForeignAndNullSpansAreReportedAndDropped) {
