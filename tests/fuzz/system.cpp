@@ -263,6 +263,8 @@ const char* option(const char* name) {
   return nullptr;
 }
 
+bool has_options() { return state.option_count != 0; }
+
 // The same every time, as everything here.
 void random_bytes(void* out, size_t bytes) {
   unsigned char* to = static_cast<unsigned char*>(out);
