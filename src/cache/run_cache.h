@@ -74,8 +74,7 @@ class RunCache {
 
   static constexpr unsigned kMostRuns = 32;
 
-  /// What all caches may keep.
-  // What all caches may hold: this, or the heap's size divided by kRoomShare.
+  /// What all caches may hold: this, or the heap's size divided by kRoomShare.
   static constexpr size_t kProcessRoom = size_t{4} << 20;
   static constexpr size_t kRoomShare = 32;
   static SharedRoom<kProcessRoom, kRoomShare> process_room;

@@ -152,8 +152,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
-  /// What all magazines hold beyond their threads' dues.
-  // What all magazines of the process may share: this, or the heap's size divided by kProcessShare.
+  /// What all magazines hold beyond their threads' dues: at most this, or the heap's size divided by kProcessShare.
   static constexpr size_t kProcessBytes = size_t{4} << 20;
   static constexpr size_t kProcessShare = 32;
   static SharedRoom<kProcessBytes, kProcessShare> process_room;

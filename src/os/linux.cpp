@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "base/text.h"
 #include "os/os.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -290,20 +291,11 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
 }
 
-namespace {
-
-// The value, if the entry is "NAME=VALUE"; else null.
-const char* value_of(const char* entry, const char* name) {
-  while (*name != '\0' && *entry == *name) ++entry, ++name;
-  return *name == '\0' && *entry == '=' ? entry + 1 : nullptr;
-}
-
-}  // namespace
-
 const char* variable(const char* name) {
   if (environ == nullptr) return nullptr;  // cleared by the program
+  const size_t length = text::length(name);
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (const char* value = value_of(*entry, name)) return value;
+    if (text::begins_with(*entry, name, length) && (*entry)[length] == '=') return *entry + length + 1;
   }
   return nullptr;
 }
@@ -316,8 +308,7 @@ const char* option(const char* name) {
 bool has_options() {
   if (environ == nullptr) return false;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const char* e = *entry;
-    if (e[0] == 'L' && e[1] == 'O' && e[2] == 'A' && e[3] == 'M' && e[4] == '_') return true;
+    if (text::begins_with(*entry, "LOAM_", 5)) return true;
   }
   return false;
 }

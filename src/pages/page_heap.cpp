@@ -399,13 +399,13 @@ Span* PageHeap::unpark(Pages pages, RunKind kind, unsigned more) {
   if (length > kPagesPerBlock) return nullptr;
   Span* span;
   if (length <= count + more) {
-    span = parked.pop(Pages(length));
+    span = parked.pop(length);
   } else {
     // Shorter than what any block of bitmaps promises, or it is left for a longer request.
     if (const Block* other = dirty_[unsigned(kind)].smallest(count); other != nullptr && other->dirty_bin < length) {
       return nullptr;
     }
-    Span* rest = parked.pop(Pages(length));
+    Span* rest = parked.pop(length);
     span = take_span_record(region_of(rest));
     if (span == nullptr) {
       parked.put_rest(rest, 0);

@@ -57,11 +57,10 @@ class ParkedRuns {
     insert(span);
   }
 
-  /// The last one of exactly this length; null if there is none.
-  [[nodiscard]] Span* pop(Pages length) {
-    if (length.count > kPagesPerBlock) return nullptr;
-    Span* span = lists_[length.count].front();
-    if (span != nullptr) take_out(span);
+  /// The last one of exactly this length. pre: shortest(length) == length
+  [[nodiscard]] Span* pop(unsigned length) {
+    Span* span = lists_[length].front();
+    take_out(span);
     return span;
   }
 
@@ -70,8 +69,8 @@ class ParkedRuns {
 
   /// One that holds `length` pages, the shortest; null if all are shorter.
   [[nodiscard]] Span* pop_fitting(unsigned length) {
-    const unsigned bin = occupied_.find_set(length);
-    return bin == kBins ? nullptr : pop(Pages(bin));
+    const unsigned found = shortest(length);
+    return found > kPagesPerBlock ? nullptr : pop(found);
   }
 
   /// The oldest one of the longest; null if there is none.

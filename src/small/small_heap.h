@@ -10,10 +10,9 @@ namespace loam {
 
 class SmallHeap {
  public:
-  /// `mapped`: blocks answer class_at(), that is, their free takes the fast path (the default heap).
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
-  /// Over pages of its own, for tests.
+  /// Over pages of its own, for tests. `mapped`: blocks answer class_at(), that is, their free takes the fast path.
   constexpr SmallHeap(PageHeap& pages, uint16_t heap, bool mapped)
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
