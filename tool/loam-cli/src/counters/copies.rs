@@ -49,6 +49,8 @@ pub struct Patience {
     tries: u32,
     /// Time for a table, at most.
     time: Duration,
+    /// The first nap between two tries.
+    nap: Duration,
 }
 
 impl Patience {
@@ -56,11 +58,13 @@ impl Patience {
     pub const THOROUGH: Patience = Patience {
         tries: 64,
         time: Duration::from_millis(20),
+        nap: NAP,
     };
     /// For a look among many: the next one comes soon.
     pub const LIVE: Patience = Patience {
         tries: 12,
         time: Duration::from_millis(4),
+        nap: NAP,
     };
 }
 
@@ -97,7 +101,7 @@ impl Trial {
         }
         let nap = self.tries.checked_sub(QUICK_TRIES + 1);
         if let Some(doublings) = nap {
-            std::thread::sleep(NAP * (1 << doublings.min(4)));
+            std::thread::sleep(self.patience.nap * (1 << doublings.min(4)));
         }
         true
     }
