@@ -280,7 +280,10 @@ uint64_t now_coarse_ns() {
 uint64_t now_ns() { return now_coarse_ns(); }
 
 // Spurious returns are allowed: a waiter that only yields is the simplest system of all.
-void wait_while_equal(const uint32_t*, uint32_t) { sched_yield(); }
+void wait_while_equal(const uint32_t*, uint32_t) {
+  state.waits.fetch_add(1, std::memory_order_relaxed);
+  sched_yield();
+}
 void wake_one(const uint32_t*) {}
 
 bool barrier_all_threads() {

@@ -81,6 +81,8 @@ void clear_failures();
 
 [[nodiscard]] uint64_t calls(Call call);
 [[nodiscard]] uint64_t refusals(Call call);
+/// How often since reset() a thread found a lock held and began, or began again, to wait for it.
+[[nodiscard]] uint64_t waits();
 /// Calls that may be refused, of all kinds: the range over which fail_any() is worth trying.
 [[nodiscard]] uint64_t fallible_calls();
 /// Calls since reset() or the last clear_log().

@@ -22,6 +22,7 @@ void check_covered(const Ranges& ranges, const char* what, uintptr_t address, si
 void reset() {
   Guard guard(state.mutex);
   static_cast<Settings&>(state) = Settings{};
+  state.waits.store(0, std::memory_order_relaxed);
   state.metadata_before = state.metadata.total();
   // On a region's boundary, so that no test meets a region of an earlier one.
   state.next = round_up(state.next + 1, kRegionBytes);
@@ -93,6 +94,8 @@ uint64_t refusals(Call call) {
   Guard guard(state.mutex);
   return state.refusals[unsigned(call)];
 }
+
+uint64_t waits() { return state.waits.load(std::memory_order_relaxed); }
 
 uint64_t fallible_calls() {
   Guard guard(state.mutex);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -121,6 +122,7 @@ struct Settings {
 
 struct State : Settings {
   std::mutex mutex;
+  std::atomic<uint64_t> waits{0};  // counted without the lock: whoever waits may be anywhere
   uintptr_t next = kFirstAddress;
   Ranges metadata;  // survives reset(): the map's tables lie in it
 };

@@ -50,8 +50,8 @@ class Image:
     def __init__(self, path):
         with open(path, "rb") as file:
             self.data = file.read()
-        (magic, version, header, generation, self.address, self.pid, _, count, size, total) = struct.unpack_from(
-            "<8sIIQQQQIIQ", self.data)
+        (magic, version, header, generation, self.address, self.pid, self.taken_ns, count, size,
+         total) = struct.unpack_from("<8sIIQQQQIIQ", self.data)
         assert magic == b"LOAMIMAG" and version == 1 and generation % 2 == 0 and total == len(self.data)
         self.segments = [struct.unpack_from("<QQQ", self.data, header + i * size) for i in range(count)]
 

@@ -1,9 +1,13 @@
 #include "os/mutex.h"
 
+#include <atomic>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace loam {
 namespace {
@@ -28,24 +32,46 @@ TEST(Mutex, OnlyOneThreadIsInside) {
   EXPECT_FALSE(mutex.is_locked());
 }
 
+/// Whether that thread of this process sleeps, as the kernel says it: not one that only waits for a processor.
+bool sleeps(long thread) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
+  FILE* file = fopen(path, "r");
+  if (file == nullptr) return false;
+  char state = '?';
+  const int found = fscanf(file, "%*d (%*[^)]) %c", &state);
+  fclose(file);
+  return found == 1 && state == 'S';
+}
+
 TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
+  constexpr int kThreads = 4;
   Mutex mutex;
   int inside = 0;
+  std::atomic<long> numbers[kThreads] = {};
+  std::atomic<int> ended{0};
   mutex.lock();
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      Lock lock(mutex);
-      ++inside;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      numbers[t] = syscall(SYS_gettid);
+      {
+        Lock lock(mutex);
+        ++inside;
+      }
+      ++ended;
     });
   }
-  // Long enough that all of them have stopped spinning and sleep in the kernel.
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  // From its number on a thread does nothing but ask for the lock: who sleeps has stopped spinning and sleeps for it.
+  for (const std::atomic<long>& number : numbers) {
+    while (ended == 0 && (number == 0 || !sleeps(number))) std::this_thread::yield();
+  }
+  EXPECT_EQ(ended, 0);
   EXPECT_EQ(inside, 0);
   mutex.unlock();
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(inside, 4);
-  EXPECT_EQ(mutex.contentions(), 4u);
+  EXPECT_EQ(inside, kThreads);
+  EXPECT_EQ(mutex.contentions(), uint64_t{kThreads});
 }
 
 TEST(Mutex, TryingAHeldLockIsRefusedAndCounted) {

@@ -111,25 +111,29 @@ TEST_F(SmallHeapTest, AFlushThatMeetsABusyBinLeavesItsBlocksInTheQueue) {
   expect_empty();
 }
 
+/// Lets the other threads run until one of them waits for a lock, or `ended`.
+void wait_for_a_waiter(const std::atomic<bool>& ended) {
+  while (fake::waits() == 0 && !ended) std::this_thread::yield();
+}
+
 TEST_F(SmallHeapTest, ASenderThatFindsTheQueueFullEmptiesItItself) {
   const unsigned c = class_for(32768);  // the shortest queue
   const std::vector<void*> blocks = take(c, 100);
+  std::atomic<bool> ended{false};
   std::thread sender;
   {
     BusyBins busy(*heap);
-    std::atomic<bool> started{false};
     sender = std::thread([&] {
-      started = true;
       for (void* block : blocks) give(c, {block}, Wait::kNo);
+      ended = true;
     });
-    while (!started) std::this_thread::yield();
-    // It fills the queue and then waits for the lock; it cannot end before the bin is free.
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    wait_for_a_waiter(ended);
+    EXPECT_FALSE(ended) << "it fills the queue and then waits for the lock";
   }
   sender.join();
   const BinStats stats = heap->stats(c);
   EXPECT_LE(stats.queued, 2u * RemoteBatch::kPointers + 1) << "an idle owner strands little";
-  EXPECT_GT(stats.remote_batches, 0u);
+  EXPECT_GT(stats.remote_batches, 2u * RemoteBatch::kPointers) << "of one block each, all that was queued";
   expect_empty();
 }
 
@@ -140,11 +144,15 @@ TEST_F(SmallHeapTest, WithoutMemoryForABatchTheSenderWaitsInstead) {
   // blocks come home.
   fake::fail(fake::Call::kReserveMetadata);
   fake::fail(fake::Call::kCommitMetadata);
+  std::atomic<bool> ended{false};
   std::thread sender;
   {
     BusyBins busy(*heap);
-    sender = std::thread([&] { give(c, blocks, Wait::kNo); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    sender = std::thread([&] {
+      give(c, blocks, Wait::kNo);
+      ended = true;
+    });
+    wait_for_a_waiter(ended);
   }
   sender.join();
   fake::clear_failures();
