@@ -16,14 +16,14 @@ def build(side: Side, folder: Path) -> tuple[Path, str]:
     work.mkdir()
     shutil.copy(SOURCE, work / "unit.cpp")
     options = ["-std=c++20", "-frandom-seed=loam"]
-    run(side, ["g++", *options, "-E", "unit.cpp", "-o", "unit.ii"], folder=work, timeout=60)
+    run(side, ["g++", *options, "-E", "unit.cpp", "-o", "unit.ii"], folder=work, timeout=300)
     compiled = run(side, ["g++", *options, "-O1", "-c", "unit.cpp", "-o", "unit.o"], folder=work,
-                   timeout=300)
+                   timeout=900)
     # The driver, the compiler proper and the assembler, at least.
     if compiled.processes < 3:
         raise Failure(f"{side.name}: g++ started {compiled.processes} processes, not 3 or more")
-    run(side, ["g++", "unit.o", "-o", "unit"], folder=work, timeout=60)
-    return work, run(side, ["./unit"], folder=work, timeout=60).output
+    run(side, ["g++", "unit.o", "-o", "unit"], folder=work, timeout=300)
+    return work, run(side, ["./unit"], folder=work, timeout=300).output
 
 
 def cxx(system: Side, loam: Side, folder: Path) -> str:

@@ -27,14 +27,14 @@ def round_trip(system: Side, loam: Side, folder: Path, command: list[str], suffi
     packed = {}
     for side in (system, loam):
         packed[side.name] = folder / f"{side.name.replace(' ', '-')}{suffix}"
-        run(side, [*command, "-c", original], folder=folder, timeout=180,
+        run(side, [*command, "-c", original], folder=folder, timeout=900,
             stdout=packed[side.name])
     if not 1000 < packed[loam.name].stat().st_size < original.stat().st_size // 2:
         raise Failure(f"{command[0]} packed {original.stat().st_size} bytes into "
                       f"{packed[loam.name].stat().st_size}")
     expect_same_file("the compressed file", packed[system.name], packed[loam.name])
     unpacked = folder / "unpacked"
-    run(loam, [command[0], "-d", "-T2", "-c", packed[loam.name]], folder=folder, timeout=120,
+    run(loam, [command[0], "-d", "-T2", "-c", packed[loam.name]], folder=folder, timeout=900,
         stdout=unpacked)
     expect_same_file("the decompressed file", original, unpacked)
     ratio = original.stat().st_size / packed[loam.name].stat().st_size

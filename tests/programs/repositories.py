@@ -54,7 +54,7 @@ def work_on(side: Side, folder: Path, history: Path) -> str:
                    "HOME": str(work)}
 
     def git(*arguments: str, stdin: Path | None = None) -> str:
-        return run(side, ["git", *arguments], folder=work, timeout=180, stdin=stdin,
+        return run(side, ["git", *arguments], folder=work, timeout=900, stdin=stdin,
                    environment=environment).output
 
     git("init", "--quiet", "--bare", "--initial-branch=main", ".")

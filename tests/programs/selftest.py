@@ -26,19 +26,19 @@ def self_test(system: Side, loam: Side, folder: Path) -> str:
     impostor = dataclasses.replace(system, is_loam=True)
     stray = dataclasses.replace(loam, is_loam=False)
     expect_failure("a run without the preload", r"without libloam|malloc from \S*/libc\.so",
-                   lambda: run(impostor, ["sort", "/dev/null"], folder=folder, timeout=20))
+                   lambda: run(impostor, ["sort", "/dev/null"], folder=folder, timeout=300))
     expect_failure("a preload on the system's side", r"with libloam|malloc from \S*/libloam\.so",
-                   lambda: run(stray, ["sort", "/dev/null"], folder=folder, timeout=20))
+                   lambda: run(stray, ["sort", "/dev/null"], folder=folder, timeout=300))
     expect_failure("a program that fails", "exit status 3",
-                   lambda: run(loam, ["sh", "-c", "exit 3"], folder=folder, timeout=20))
+                   lambda: run(loam, ["sh", "-c", "exit 3"], folder=folder, timeout=300))
     expect_failure("a program that crashes", "SIGSEGV",
-                   lambda: run(loam, ["sh", "-c", "kill -SEGV $$"], folder=folder, timeout=20))
+                   lambda: run(loam, ["sh", "-c", "kill -SEGV $$"], folder=folder, timeout=300))
     expect_failure("a program that hangs", "still running",
                    lambda: run(loam, ["sleep", "60"], folder=folder, timeout=1))
     expect_failure("outputs that differ", "line 2",
                    lambda: expect_equal("output", "one\ntwo\n", "one\n2\n"))
     expect_failure("an output that is cut short", "line 2",
                    lambda: expect_equal("output", "one\ntwo\n", "one\n"))
-    run(loam, ["sort", "/dev/null"], folder=folder, timeout=20)
-    run(system, ["sort", "/dev/null"], folder=folder, timeout=20)
+    run(loam, ["sort", "/dev/null"], folder=folder, timeout=300)
+    run(system, ["sort", "/dev/null"], folder=folder, timeout=300)
     return "the harness notices what it should"
