@@ -19,7 +19,7 @@ def check(what, command, preload=None, status=None, says=(), **environment):
     if preload:
         variables["LD_PRELOAD"] = preload
     done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace",
-                          timeout=120)
+                          timeout=280)
     text = done.stdout + done.stderr
     right = (done.returncode != 0 if status is None else done.returncode == status)
     missing = [each for each in says if each not in text]

@@ -26,7 +26,7 @@ SKIPPED = 77
 def output_of(command: list[str], name: str, **environment: str) -> str:
     given = HERE / "inputs" / f"{name}.txt"
     done = subprocess.run(command, input=given.read_bytes() if given.is_file() else b"",
-                          env={**os.environ, **environment}, stdout=subprocess.PIPE, timeout=100)
+                          env={**os.environ, **environment}, stdout=subprocess.PIPE, timeout=280)
     if done.returncode != 0:
         print(done.stdout.decode(errors="replace"))
         sys.exit(f"{name}: exit status {done.returncode}")

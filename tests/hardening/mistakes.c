@@ -369,7 +369,7 @@ static int try_wrong_words(void) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && strcmp(argv[1], "commit") == 0) {
-    alarm(60);
+    alarm(120);
     kMistakes[atoi(argv[2])].commit();
     // Reported: the heap must still be in order.
     for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));

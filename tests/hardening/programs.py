@@ -51,7 +51,7 @@ PROGRAMS: dict[str, tuple[list[str], str]] = {
 def run(command: list[str], text: str, environment: dict[str, str]) -> tuple[int, bytes, bytes]:
     with tempfile.TemporaryDirectory(prefix="loam-hardening-") as folder:
         command = [word.replace("{folder}", folder) for word in command]
-        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=120,
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=280,
                               env={**os.environ, **environment})
         return done.returncode, done.stdout, done.stderr.replace(folder.encode(), b"")
 

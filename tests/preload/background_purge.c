@@ -45,7 +45,7 @@ static void work(void) {
 // Seconds until what is resident came down to `most` KiB, without any call of the heap; -1 if it
 // never did.
 static long quiet_until(long most) {
-  for (long ms = 0; ms < 20000; ms += 100) {
+  for (long ms = 0; ms < 60000; ms += 100) {
     if (resident_kib() <= most) return ms / 1000;
     sleep_ms(100);
   }

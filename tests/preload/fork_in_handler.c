@@ -30,7 +30,7 @@ static void on_trap(int signal, siginfo_t* info, void* context) {
   CHECK(pid >= 0);
   if (pid == 0) {
     is_child = 1;
-    alarm(20);
+    alarm(60);
     *flags &= ~(greg_t)kTrapFlag;
     return;  // Into the interrupted call.
   }

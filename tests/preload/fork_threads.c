@@ -33,7 +33,7 @@ static void* child_thread(void* argument) {
 }
 
 static void child(void) {
-  alarm(20);  // A lock that the fork left held must end the child, not hang the test.
+  alarm(60);  // A lock that the fork left held must end the child, not hang the test.
   for (int i = 0; i < kBlocks; ++i) {
     CHECK(has_pattern(shared_blocks[i], 100, (uint64_t)i));
     free(shared_blocks[i]);

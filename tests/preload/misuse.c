@@ -174,7 +174,7 @@ static int try_misuse(const Misuse* misuse, bool report) {
     setrlimit(RLIMIT_CORE, &no_core);
     dup2(complaints[1], 2);
     report_to_parent = addresses[1];
-    alarm(20);
+    alarm(60);
     misuse->commit();
     // Reported: the heap must still be in order.
     for (size_t size = 1; size < 1 << 20; size = size * 2 + 1) free(opaque(malloc(size)));

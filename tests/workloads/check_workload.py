@@ -77,7 +77,7 @@ def launch(program, arguments, library=None, **more):
     if library:
         environment["LD_PRELOAD"] = library
     return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True,
-                          timeout=120, **more)
+                          timeout=280, **more)
 
 
 def no_such_number(text):
@@ -210,7 +210,7 @@ def main():
 
     with open("/dev/full", "w") as full:
         done = subprocess.run([a.program, *arguments], stdout=full, stderr=subprocess.PIPE,
-                              text=True, timeout=120)
+                              text=True, timeout=280)
     check(done.returncode == 1 and "standard output" in done.stderr,
           f"full disk: status {done.returncode}, {done.stderr!r}")
 

@@ -40,8 +40,8 @@ class Case:
     flags: tuple[str, ...] = ()
     # (old, new) replacements that shorten the test; never applied with --full. Each must match.
     shorten: tuple[tuple[str, str], ...] = ()
-    timeout: int = 60  # Seconds.
-    full_timeout: int = 300
+    timeout: int = 240  # Seconds: many times what any needs on two idle cores.
+    full_timeout: int = 900
     gates: bool = True
     note: str = ""  # Why it does not gate, or what a reader should know.
     must_print: str = ""  # A test that always exits 0 says in its output whether it passed.

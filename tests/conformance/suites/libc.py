@@ -32,7 +32,6 @@ CASES = [
     _case(
         "tst-malloc-thread-fail",
         "nine threads exhaust 200 MiB of address space through every function, then free all",
-        timeout=120,
     ),
     _case("tst-malloc-fork-deadlock", "`fork`, `getline` and `fflush(NULL)` in many threads"),
     _case("tst-mallocfork", "`fork` after a signal handler was set up"),
@@ -46,7 +45,6 @@ CASES = [
         "tst-malloc-tcache-leak",
         "`mallinfo().uordblks` after 100,000 threads: caches of dead threads do not leak",
         shorten=(("int threads = 100000;", "int threads = 30000;"),),
-        timeout=120,
         note="short form: 30,000 threads",
     ),
     _case(

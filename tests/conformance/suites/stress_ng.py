@@ -17,8 +17,6 @@ def _case(name, checks, *options, ops, full_ops, **more):
         command="stress-ng",
         arguments=(*common, "--malloc-ops", str(ops)),
         full_arguments=(*common, "--malloc-ops", str(full_ops)),
-        timeout=90,
-        full_timeout=180,
         must_print="successful run completed",
         **more,
     )

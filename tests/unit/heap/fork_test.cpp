@@ -24,7 +24,7 @@ template <class Body>
 int in_child(Body body) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(60);
     _exit(body());
   }
   int status = 0;

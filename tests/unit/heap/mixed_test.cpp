@@ -223,7 +223,7 @@ TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
   while (!ready) std::this_thread::yield();
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(60);
     for (void* block : blocks.all()) {
       if (!Blocks::marked(block, blocks.bytes(block), blocks.fill(block))) _exit(1);
       heap::free(block);
@@ -261,7 +261,7 @@ TEST_F(MixedSpans, ForksAmidConversionsBreakNoChild) {
   for (int i = 0; i < 60; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      alarm(60);
       std::vector<void*> mine;
       for (size_t k = 0; k < 3000; ++k) mine.push_back(heap::allocate(16 + k % 900));
       for (void* block : mine) heap::free(block);
