@@ -43,15 +43,18 @@ fn export(arguments: &[&str]) -> (Running, String) {
 }
 
 fn get(address: &str, path: &str, accept: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
+    try_get(address, path, accept).unwrap()
+}
+
+fn try_get(address: &str, path: &str, accept: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    )?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 const OPENMETRICS: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
@@ -77,7 +80,7 @@ fn library() -> Option<PathBuf> {
 /// A real program on the heap, or none where it has not been built.
 fn on_loam() -> Option<Running> {
     let child = Command::new("sleep")
-        .arg("120")
+        .arg("3600")
         .env("LD_PRELOAD", library()?)
         .spawn();
     Some(Running(child.unwrap()))
@@ -190,20 +193,7 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
         "scrape_configs:\n- job_name: loam\n  scrape_interval: 500ms\n  static_configs:\n  - targets: ['{address}']\n"
     );
     std::fs::write(dir.path().join("p.yml"), configuration).unwrap();
-    let free = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
-    let _server = Running(
-        Command::new(server)
-            .current_dir(dir.path())
-            .args(["--config.file=p.yml", "--storage.tsdb.path=data"])
-            .arg(format!("--web.listen-address={free}"))
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let (_server, free) = serve(&server, dir.path());
     let pid = sleeper.0.id().to_string();
     let series = format!("pid%3D%22{pid}%22");
     let query = format!("/api/v1/query?query=loam_live_bytes%7B{series}%7D");
@@ -216,19 +206,42 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
     });
 }
 
-fn ask(address: &str, query: &str) -> String {
-    // The server takes a moment to listen.
-    if TcpStream::connect(address).is_err() {
-        return String::new();
+/// The server, and where it answers. A port that was free a moment ago may be another's by now: then it ends at once,
+/// and is started on another.
+fn serve(program: &Path, folder: &Path) -> (Running, String) {
+    for _ in 0..20 {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let mut server = Running(
+            Command::new(program)
+                .current_dir(folder)
+                .args(["--config.file=p.yml", "--storage.tsdb.path=data"])
+                .arg(format!("--web.listen-address={address}"))
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        while server.0.try_wait().unwrap().is_none() {
+            if ask(&address, "/-/ready").contains(" 200 ") {
+                return (server, address);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
-    get(address, query, "*/*")
+    panic!("the server ends again and again");
+}
+
+/// What is answered; nothing while nobody does, for the server takes a moment to listen.
+fn ask(address: &str, query: &str) -> String {
+    try_get(address, query, "*/*").unwrap_or_default()
 }
 
 fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_there() {
         assert!(
-            began.elapsed() < Duration::from_secs(25),
+            began.elapsed() < Duration::from_secs(300),
             "{what} did not come"
         );
         std::thread::sleep(Duration::from_millis(100));

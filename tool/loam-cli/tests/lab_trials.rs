@@ -82,7 +82,7 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
         ),
         (
             "timed-out",
-            "echo '{\"type\":\"start\"}'; sleep 60",
+            "echo '{\"type\":\"start\"}'; sleep 600",
             "--timeout",
         ),
     ];
@@ -95,6 +95,8 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
             &format!("case $LD_PRELOAD in *other*) {script};; esac\n{GOOD}"),
         );
         let list = format!("system,{}", library.display());
+        // Whose time is not to end has plenty, whatever else the machine does; the other cannot do without one.
+        let timeout = if status == "timed-out" { "5" } else { "600" };
         let ran = lab.run(&[
             "fake",
             "--json",
@@ -102,7 +104,7 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
             "--trials",
             "1",
             "--timeout",
-            "2",
+            timeout,
             "--allocators",
             &list,
         ]);
@@ -163,9 +165,10 @@ fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
 fn a_workload_that_sheds_its_preload_is_not_measured_as_if_it_had_it() {
     let lab = Lab::new();
     let library = lab.allocator("other");
+    // It stays until it has been looked at, and is ended then.
     lab.workload(
         "fake",
-        &format!("[ $LD_PRELOAD ] && LD_PRELOAD= exec \"$0\"\n{GOOD}\nsleep 1"),
+        &format!("[ $LD_PRELOAD ] && LD_PRELOAD= exec \"$0\"\n{GOOD}\nsleep 600"),
     );
     let list = format!("{}", library.display());
     let ran = lab.run(&[

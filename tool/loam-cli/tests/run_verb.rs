@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{compile, Lab, Ran};
+use common::{compile, executable, Lab, Ran};
 
 fn run(lab: &Lab, arguments: &[&str]) -> Ran {
     let library = lab.allocator("loam");
@@ -125,8 +125,7 @@ fn a_script_is_judged_by_its_interpreter() {
     let lab = Lab::new();
     let fixed = program(&lab, "fixed", "int main(void) { return 0; }", &["-static"]);
     let script = lab.path("script");
-    fs::write(&script, format!("#!{fixed}\n")).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&script, &format!("#!{fixed}\n"));
     let ran = run(&lab, &["--", "./script"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(
@@ -134,7 +133,7 @@ fn a_script_is_judged_by_its_interpreter() {
         "{}",
         ran.err
     );
-    fs::write(&script, "#!/usr/bin/env sh\necho fine\n").unwrap();
+    executable(&script, "#!/usr/bin/env sh\necho fine\n");
     let ran = run(&lab, &["--", "./script"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "fine\n"), "{ran:?}");
 }

@@ -99,9 +99,11 @@ fn a_program_on_another_allocator_is_accounted_and_told_what_loam_would_add() {
 #[test]
 fn a_name_that_means_several_lists_them_and_all_shows_them() {
     let lab = Lab::new();
-    let program = holder(&lab, "ls-holder-2");
+    // A name that nobody else's processes have, although this test may run twice at a time.
+    let name = format!("ls-{}", std::process::id());
+    let program = holder(&lab, &name);
     let (one, two) = (start(&program, 1), start(&program, 1));
-    let ran = stats(&["ls-holder-2"]);
+    let ran = stats(&[&name]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     for child in [&one, &two] {
         assert!(ran.err.contains(&child.0.id().to_string()), "{}", ran.err);
@@ -111,10 +113,10 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
         "{}",
         ran.err
     );
-    let all = json(&["ls-holder-2", "--all"]);
+    let all = json(&[&name, "--all"]);
     assert_eq!(all["processes"].as_array().unwrap().len(), 2);
     drop(two);
-    let only = json(&["ls-holder-2"]);
+    let only = json(&[&name]);
     assert_eq!(only["processes"][0]["pid"], one.0.id());
 }
 
@@ -149,7 +151,7 @@ fn a_process_that_has_ended_and_was_not_collected_has_no_memory() {
         .unwrap()
         .contains(" Z ")
     {
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(300));
         std::thread::sleep(Duration::from_millis(5));
     }
     let ran = stats(&[&pid]);

@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use common::Ran;
 
 #[test]
 fn a_batch_is_plain_text_with_one_table_a_look() {
-    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let pid = child.id().to_string();
     let output = common::loam()
         .args(["top", "--batch", "-n", "2", "-d", "0.2", &pid])
@@ -30,18 +31,23 @@ fn a_batch_is_plain_text_with_one_table_a_look() {
 
 #[test]
 fn a_batch_ends_when_everybody_it_was_asked_for_has() {
-    let mut child = Command::new("sleep").arg("0.5").spawn().unwrap();
-    let reader = common::loam()
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let mut reader = common::loam()
         .args(["top", "--batch", "-d", "0.1", &child.id().to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    // It has been seen alive before it ends.
+    let mut page = BufReader::new(reader.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains(" sleep") {
+        assert_ne!(page.read_line(&mut text).unwrap(), 0, "{text}");
+    }
+    child.kill().unwrap();
     child.wait().unwrap();
-    let ran = Ran::of(reader.wait_with_output().unwrap());
-    assert!(
-        ran.code == Some(0) && ran.out.contains(" 0 processes"),
-        "{ran:?}"
-    );
+    page.read_to_string(&mut text).unwrap();
+    assert_eq!(reader.wait().unwrap().code(), Some(0), "{text}");
+    assert!(text.contains(" 0 processes"), "{text}");
 }
 
 #[test]

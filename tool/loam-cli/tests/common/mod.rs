@@ -2,9 +2,8 @@
 #![allow(dead_code)] // each test program uses another part
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -39,8 +38,7 @@ impl Lab {
     /// Adds a workload: a shell script.
     pub fn workload(&self, name: &str, script: &str) -> &Lab {
         let path = self.path("workloads").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&path, &format!("#!/bin/sh\n{script}"));
         self
     }
 
@@ -84,6 +82,22 @@ impl Lab {
         compile(&["-shared", "-fPIC", "-fno-builtin"], &source, &library);
         library
     }
+}
+
+/// Writes a file that can be run. Another process writes it: whoever this one starts at that moment, for a test beside
+/// this one, would have the file open for writing for a while, and what is open for writing can not be run.
+pub fn executable(path: &Path, text: &str) {
+    use std::io::Write;
+    let mut writer = Command::new("install")
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = writer.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
 
 /// Compiles a C file; the project's own build needs the same compiler.
