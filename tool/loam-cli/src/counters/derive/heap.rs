@@ -51,7 +51,12 @@ fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
 }
 
 /// The default heap: what `malloc` serves.
-pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) -> HeapFigures {
+pub fn default_heap(
+    raw: &Raw,
+    constants: &Constants,
+    privates: &[HeapFigures],
+    all: &Large,
+) -> HeapFigures {
     let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
     let mixed = raw.row("mixed");
@@ -78,7 +83,6 @@ pub fn default_heap(raw: &Raw, constants: &Constants, privates: &[HeapFigures]) 
     // Only private heaps have these.
     heap.values.set("set_aside_bytes", 0);
     heap.values.set("private_records_bytes", 0);
-    let all = large_of_all(raw, constants);
     let others = |id: &str| {
         let parts = privates.iter().map(|heap| heap.values.whole(id));
         parts.fold(0, u64::saturating_add)

@@ -7,6 +7,7 @@ use super::super::directory::Field;
 use super::super::list::{Scope, LIST};
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
+use super::heap::Large;
 use super::{heap, sum, times, total, Constants};
 
 /// Fills in everything that is about the process as a whole.
@@ -14,12 +15,13 @@ pub fn fill(
     raw: &Raw,
     constants: &Constants,
     heaps: &[HeapFigures],
+    large: &Large,
     known: &mut KnownRuns,
     snapshot: &mut Snapshot,
 ) {
-    sums_of_heaps(raw, constants, heaps, &mut snapshot.process);
+    sums_of_heaps(heaps, large, &mut snapshot.process);
     let runs = known.of(raw);
-    pages(raw, constants, &mut snapshot.process);
+    pages(raw, constants, large, &mut snapshot.process);
     totals(&mut snapshot.process);
     if let Some(runs) = runs {
         free_runs(raw, constants, runs, snapshot);
@@ -30,7 +32,7 @@ pub fn fill(
 }
 
 /// A counter of heaps is the process's by adding up, but for the deepest cache.
-fn sums_of_heaps(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], values: &mut Values) {
+fn sums_of_heaps(heaps: &[HeapFigures], all: &Large, values: &mut Values) {
     for counter in LIST
         .counters
         .iter()
@@ -48,15 +50,14 @@ fn sums_of_heaps(raw: &Raw, constants: &Constants, heaps: &[HeapFigures], values
         values.set_known(&counter.id, value);
     }
     // Of private heaps it is not kept which large blocks have a mapping of their own; of all it is.
-    let all = heap::large_of_all(raw, constants);
     let used = values.get("used_bytes");
-    heap::large(values, &all);
+    heap::large(values, all);
     if let Some(Value::Whole(used)) = used {
         values.set("used_bytes", used);
     }
 }
 
-fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
+fn pages(raw: &Raw, constants: &Constants, large: &Large, values: &mut Values) {
     let pages = raw.row("page_heap");
     let huge = raw.row("huge");
     let get = |field: &str| pages.and_then(|row| row.get(field));
@@ -98,7 +99,7 @@ fn pages(raw: &Raw, constants: &Constants, values: &mut Values) {
     let from_caches = Some(heap::of_caches(raw, "runs_taken"));
     let allocs = sum([get("large_allocs"), from_caches, of_huge("allocs")]);
     values.set_known("large_allocs", allocs);
-    let live = heap::large_of_all(raw, constants).all_blocks;
+    let live = large.all_blocks;
     values.set_known(
         "large_frees",
         allocs
