@@ -64,12 +64,7 @@ class Text {
     return *this;
   }
   Text& operator<<(uint64_t number) {
-    char digits[20];
-    unsigned n = 0;
-    do digits[n++] = static_cast<char>('0' + number % 10);
-    while ((number /= 10) != 0);
-    while (n != 0) put(digits[--n]);
-    return *this;
+    return *this << text::Decimal(number).digits();
   }
   // Spaces up to `width` for a text of `length`.
   void pad(size_t length, size_t width) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace loam::text {
 
@@ -41,5 +42,21 @@ constexpr void copy(char* out, const char* text, size_t size) {
   for (; n + 1 < size && text[n] != '\0'; ++n) out[n] = text[n];
   out[n] = '\0';
 }
+
+/// A number in decimal digits, as a text.
+class Decimal {
+ public:
+  constexpr explicit Decimal(uint64_t number) {
+    do digits_[--first_] = static_cast<char>('0' + number % 10);
+    while ((number /= 10) != 0);
+  }
+  [[nodiscard]] constexpr const char* digits() const { return digits_ + first_; }
+  [[nodiscard]] constexpr size_t length() const { return kMost - first_; }
+
+ private:
+  static constexpr size_t kMost = 20;  // of 2^64 - 1
+  size_t first_ = kMost;
+  char digits_[kMost + 1] = {};
+};
 
 }  // namespace loam::text

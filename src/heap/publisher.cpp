@@ -101,17 +101,13 @@ void Publisher::enable(const char* where) {
 }
 
 void Publisher::name_file() {
-  char digits[24];
-  unsigned n = 0;
-  for (uint64_t number = os::process_number(); n == 0 || number != 0; number /= 10) {
-    digits[n++] = static_cast<char>('0' + number % 10);
-  }
+  const text::Decimal number(os::process_number());
   const size_t length = text::length(folder_);
   char* at = path_ + length;
   memcpy(path_, folder_, length);
   *at++ = '/';
-  while (n != 0) *at++ = digits[--n];
-  memcpy(at, ".image", sizeof ".image");
+  memcpy(at, number.digits(), number.length());
+  memcpy(at + number.length(), ".image", sizeof ".image");
 }
 
 void Publisher::start() {

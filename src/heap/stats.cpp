@@ -222,14 +222,10 @@ void put_lock(const char* name, const Mutex& mutex, LockFigures* out) {
 
 // "PREFIX" and a number in decimal. pre: it fits
 void name_with_number(char (&to)[32], const char* prefix, uint64_t number) {
-  char digits[20];
-  unsigned n = 0;
-  do digits[n++] = static_cast<char>('0' + number % 10);
-  while ((number /= 10) != 0);
-  size_t at = text::length(prefix);
-  memcpy(to, prefix, at);
-  while (n != 0) to[at++] = digits[--n];
-  to[at] = '\0';
+  const text::Decimal decimal(number);
+  const size_t length = text::length(prefix);
+  memcpy(to, prefix, length);
+  memcpy(to + length, decimal.digits(), decimal.length() + 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "os/os.h"
 
 namespace loam {
@@ -54,13 +55,8 @@ ReportLine& ReportLine::add_hex(uintptr_t value) {
 }
 
 ReportLine& ReportLine::add_number(uint64_t value) {
-  char digits[20];
-  size_t count = 0;
-  do {
-    digits[sizeof digits - ++count] = static_cast<char>('0' + value % 10);
-    value /= 10;
-  } while (value != 0);
-  return add(digits + sizeof digits - count, count);
+  const text::Decimal decimal(value);
+  return add(decimal.digits(), decimal.length());
 }
 
 void set_corruption_policy(CorruptionPolicy to) { policy.store(to, std::memory_order_relaxed); }

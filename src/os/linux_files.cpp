@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "os/os.h"
 
 namespace loam::os {
@@ -28,22 +29,16 @@ bool is_private_folder(const char* path) {
 
 // Two texts and, unless it is kNoNumber, a number behind each other; false when they do not fit.
 constexpr uint64_t kNoNumber = UINT64_MAX;
-bool print_path(char* out, size_t size, const char* text, const char* more, uint64_t number = kNoNumber) {
+bool print_path(char* out, size_t size, const char* first, const char* more, uint64_t number = kNoNumber) {
   size_t length = 0;
-  for (const char* part : {text, more}) {
+  for (const char* part : {first, more}) {
     for (; *part != '\0' && length < size; ++part) out[length++] = *part;
   }
-  char digits[24];
-  size_t count = 0;
-  if (number != kNoNumber) {
-    do {
-      digits[count++] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-  }
+  const text::Decimal decimal(number);
+  const size_t count = number != kNoNumber ? decimal.length() : 0;
   if (length + count >= size) return false;
-  while (count != 0) out[length++] = digits[--count];
-  out[length] = '\0';
+  memcpy(out + length, decimal.digits(), count);
+  out[length + count] = '\0';
   return true;
 }
 
