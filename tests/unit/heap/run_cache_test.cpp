@@ -40,7 +40,8 @@ void in_thread(const std::function<void()>& body) {
 // Frees a few large blocks, so that the cache gets room.
 void warm_up(size_t bytes) {
   for (int i = 0; i < 8; ++i) heap::free(heap::allocate(bytes));
-  ASSERT_GT(cache().held_runs(), 0u);
+  ASSERT_GT(cache().held_runs(), 0u) << "all threads have room for " << RunCache::process_room.held() << " bytes, this one "
+                                     << cache().room().bytes();
 }
 
 uint64_t value(stats::CounterId id) {
