@@ -2,9 +2,12 @@
 
 namespace loam {
 
-Pages PurgePolicy::recent_peak() const {
+Pages PurgePolicy::peak_of(unsigned slots) const {
   size_t peak = 0;
-  for (size_t p : peaks_) peak = p > peak ? p : peak;
+  for (unsigned back = 0; back < slots; ++back) {
+    const size_t p = peaks_[(slot_ + kSlots - back) % kSlots];
+    peak = p > peak ? p : peak;
+  }
   return Pages(peak);
 }
 
@@ -24,10 +27,13 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (spent_ < 0) spent_ = 0;
   last_ms_ = now_ms;
 
-  const Pages keep = recent_peak() - used + kFloor;
+  const auto beyond = [&](Pages peak) {
+    const Pages keep = peak - used + kFloor;
+    return dirty > keep ? dirty - keep : Pages(0);
+  };
   Decision decision;
-  decision.idle = dirty > keep ? dirty - keep : Pages(0);
-  decision.young = dirty > kFloor ? dirty - kFloor : Pages(0);
+  decision.idle = beyond(recent_peak());
+  decision.young = beyond(latest_peak());
   const Pages affordable(spent_ < kBudgetCap ? static_cast<size_t>(kBudgetCap - spent_) : 0);
   if (decision.young > affordable) decision.young = affordable;
   decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);

@@ -3,7 +3,8 @@
 //
 //   keep   = peak use of the last kHoldMs - use now + kFloor     what the near future may need again
 //   idle   = dirty - keep                                        may go once nobody wanted it for kIdleMs
-//   young  = dirty - kFloor                                      may go against the budget
+//   soon   = peak use of the last kSoonMs - use now + kFloor     what it needs again most likely
+//   young  = dirty - soon                                        may go against the budget
 //
 // A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second of faults
 // brings) of the running time goes into faults that we caused: the loss is bounded by design, and no cap on
@@ -21,6 +22,9 @@ class PurgePolicy {
   /// Chosen: long enough to bridge the rounds of a batch program, short enough that a service is small
   /// again soon after its peak. Longer keeps more, shorter refaults more.
   static constexpr uint64_t kHoldMs = 4000;
+  /// Chosen: what a program used within the last half second it is about to use again more often than not, and
+  /// then a purge costs a fault and saves nothing. Counted by slots: half a second at least, one at most.
+  static constexpr uint64_t kSoonMs = 1000;
   /// Chosen: a page that nobody wanted for this long will not be missed much (a fault is 2 us a second).
   static constexpr uint64_t kIdleMs = 1000;
   /// Kept always: 1 MiB, so that small programs never pay.
@@ -47,11 +51,16 @@ class PurgePolicy {
     if (used.count > peaks_[slot_]) peaks_[slot_] = used.count;
   }
 
-  [[nodiscard]] Pages recent_peak() const;
+  /// Of the last kHoldMs.
+  [[nodiscard]] Pages recent_peak() const { return peak_of(kSlots); }
+  /// Of the last kSoonMs.
+  [[nodiscard]] Pages latest_peak() const { return peak_of(kSoonMs / kSlotMs); }
 
  private:
   static constexpr unsigned kSlots = 8;
   static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
+
+  [[nodiscard]] Pages peak_of(unsigned slots) const;
 
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;

@@ -44,6 +44,23 @@ TEST(PurgePolicy, WhatTheRecentPeakUsedIsKeptAndThenForgotten) {
   EXPECT_EQ(idle(policy, t, 100, 9'900).count, 9'900 - PurgePolicy::kFloor.count);
 }
 
+TEST(PurgePolicy, WhatWasInUseAMomentAgoIsNotYetYoung) {
+  PurgePolicy policy;
+  ASSERT_EQ(policy.decide(kStart, Pages(10'000), Pages(0)).young.count, 0u);
+  constexpr uint64_t kSurely = PurgePolicy::kSoonMs - PurgePolicy::kHoldMs / 8;
+  uint64_t t = kStart;
+  for (; t <= kStart + kSurely; t += 50) {
+    ASSERT_EQ(policy.decide(t, Pages(100), Pages(9'900)).young.count, 0u) << t - kStart << " ms after the peak";
+    // What was backed beside the peak has no such reason to stay.
+    ASSERT_GT(policy.decide(t, Pages(100), Pages(10'200)).young.count, 0u) << t - kStart << " ms after the peak";
+  }
+  const auto decision = policy.decide(kStart + PurgePolicy::kSoonMs + 1, Pages(100), Pages(9'900));
+  EXPECT_EQ(decision.young.count, kCap);
+  EXPECT_EQ(decision.idle.count, 0u) << "idle pages stay for longer";
+  EXPECT_EQ(policy.latest_peak().count, 100u);
+  EXPECT_EQ(policy.recent_peak().count, 10'000u);
+}
+
 TEST(PurgePolicy, APeakBetweenTwoDecisionsCounts) {
   PurgePolicy policy;
   ASSERT_EQ(idle(policy, kStart, 10, 0).count, 0u);
