@@ -98,16 +98,9 @@ void* Sampler::allocate(unsigned size_class, size_t bytes) {
     count_allocation(size_class);
     return block;
   }
-  CallCounts& calls = cache->calls();
-  if (began != 0) {
-    const uint64_t ns = elapsed(began);
-    count_up(calls.timed_allocs[!hit]);
-    count_up(calls.timed_alloc_ns[!hit], ns);
-    count_up(calls.alloc_log2_ns[CallCounts::time_bin(ns)]);
-    follow(block, block_bytes, bytes);
-  }
-  count_up(calls.allocs[CallCounts::band_of(block_bytes)]);
-  if (hit) count_up(calls.alloc_hits);
+  end_allocation(began, hit);
+  if (began != 0) follow(block, block_bytes, bytes);
+  count_up(cache->calls().allocs[CallCounts::band_of(block_bytes)]);
   return block;
 }
 
@@ -126,15 +119,8 @@ void Sampler::free(unsigned size_class, void* block) {
     return;
   }
   const bool hit = cache == before && cache->flushes() == flushes;
-  CallCounts& calls = cache->calls();
-  if (began != 0) {
-    const uint64_t ns = elapsed(began);
-    count_up(calls.timed_frees[!hit]);
-    count_up(calls.timed_free_ns[!hit], ns);
-    count_up(calls.free_log2_ns[CallCounts::time_bin(ns)]);
-  }
-  count_up(calls.frees[band]);
-  if (hit) count_up(calls.free_hits);
+  end_free(began, hit);
+  count_up(cache->calls().frees[band]);
 }
 
 void Sampler::count_allocation(unsigned size_class) {
