@@ -13,11 +13,20 @@
 //   realloc_large          grows and shrinks a run in place, by pages
 //   calloc_256             zeroed, from the cache
 //   aligned_4096           posix_memalign of a page
+//   heap_pair_64, heap_batch_SIZE   the same of a private heap with a cache; malloc's where there are none
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+
+// Loam's, found when the program starts.
+struct loam_heap;
+extern "C" {
+[[gnu::weak]] loam_heap* loam_heap_create(const void* options);
+[[gnu::weak]] void* loam_alloc(loam_heap* heap, size_t bytes);
+[[gnu::weak]] int loam_free(loam_heap* heap, void* block);
+}
 
 namespace {
 
@@ -42,6 +51,31 @@ inline void batches(unsigned count, size_t bytes) {
   for (unsigned b = 0; b < count; ++b) {
     for (void*& block : blocks) block = std::malloc(bytes);
     for (void* block : blocks) std::free(block);
+  }
+}
+
+loam_heap* private_heap;
+
+inline void make_heap() {
+  if (loam_heap_create != nullptr) private_heap = loam_heap_create(nullptr);
+}
+
+inline void heap_pairs(unsigned count, size_t bytes) {
+  loam_heap* const on = private_heap;
+  if (on == nullptr) return pairs(count, bytes);
+  for (unsigned i = 0; i < count; ++i) {
+    void* block = loam_alloc(on, bytes);
+    keep(block);
+    loam_free(on, block);
+  }
+}
+
+inline void heap_batches(unsigned count, size_t bytes) {
+  loam_heap* const on = private_heap;
+  if (on == nullptr) return batches(count, bytes);
+  for (unsigned b = 0; b < count; ++b) {
+    for (void*& block : blocks) block = loam_alloc(on, bytes);
+    for (void* block : blocks) loam_free(on, block);
   }
 }
 
@@ -98,6 +132,10 @@ GOLDEN_CASE(realloc_small, resize(kWarm, 250, 256), resize(kPairs, 250, 256))
 GOLDEN_CASE(realloc_large, resize(kWarm, 98304, 131072), resize(kPairs, 98304, 131072))
 GOLDEN_CASE(calloc_256, zeroed(kWarm, 256), zeroed(kPairs, 256))
 GOLDEN_CASE(aligned_4096, aligned(kWarm, 4096), aligned(kPairs, 4096))
+// Twice as often: a thread gets a cache after some dozens of calls.
+GOLDEN_CASE(heap_pair_64, (make_heap(), heap_pairs(2 * kWarm, 64)), heap_pairs(kPairs, 64))
+GOLDEN_CASE(heap_batch_64, (make_heap(), heap_batches(kBatches, 64)), heap_batches(kBatches, 64))
+GOLDEN_CASE(heap_batch_1024, (make_heap(), heap_batches(kBatches, 1024)), heap_batches(kBatches, 1024))
 
 #define GOLDEN_ENTRY(kind, name) {#kind, #name, warm_##name, measure_##name}
 
@@ -109,6 +147,8 @@ int main(int argc, char** argv) {
   } kCases[] = {
       GOLDEN_ENTRY(exact, pair_16),       GOLDEN_ENTRY(exact, pair_64),
       GOLDEN_ENTRY(exact, pair_1024),     GOLDEN_ENTRY(exact, new_64),
+      GOLDEN_ENTRY(exact, heap_pair_64),  GOLDEN_ENTRY(bound, heap_batch_64),
+      GOLDEN_ENTRY(bound, heap_batch_1024),
       GOLDEN_ENTRY(bound, batch_64),      GOLDEN_ENTRY(bound, batch_1024),
       GOLDEN_ENTRY(bound, run_65536),     GOLDEN_ENTRY(bound, run_1048576),
       GOLDEN_ENTRY(bound, realloc_small), GOLDEN_ENTRY(bound, realloc_large),

@@ -279,7 +279,7 @@ LOAM_EXPORT loam_status loam_try_resize(loam_heap* heap, void* block, size_t byt
 }
 
 LOAM_EXPORT loam_status loam_free(loam_heap* heap, void* block) LOAM_NOEXCEPT {
-  const Span* span = private_span_at(block);
+  const Span* span = span_named_at(block);
   if (LOAM_LIKELY(span != nullptr && PrivateHeap::push(private_heap(heap), span, block))) return LOAM_OK;
   return free_slow(heap, block);
 }

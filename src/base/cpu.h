@@ -43,6 +43,30 @@ template <class T>
 #endif
 }
 
+/// Whether the word, loaded with acquire order, is `value`. x86-64 compares with memory in one instruction, of which
+/// compilers make two.
+template <class T>
+[[nodiscard]] LOAM_INLINE bool equals_acquire(T* const* word, T* value) {
+#if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
+  bool equal;
+  asm volatile("cmpq %2, %1" : "=@ccz"(equal) : "m"(*word), "r"(value) : "memory");
+  return equal;
+#else
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value;
+#endif
+}
+
+/// The same of a byte, in no order.
+[[nodiscard]] LOAM_INLINE bool equals_relaxed(const uint8_t* byte, uint8_t value) {
+#if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
+  bool equal;
+  asm volatile("cmpb %2, %1" : "=@ccz"(equal) : "m"(*byte), "ri"(value));
+  return equal;
+#else
+  return __atomic_load_n(byte, __ATOMIC_RELAXED) == value;
+#endif
+}
+
 LOAM_INLINE void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
 LOAM_INLINE void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0, 3); }
 

@@ -12,15 +12,6 @@ namespace loam {
 
 namespace {
 
-// Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
-constexpr unsigned kInitialSlots = 8;
-// A class's magazine holds at most this many bytes of blocks (but two blocks always).
-constexpr size_t kClassBytes = size_t{128} << 10;
-constexpr unsigned kMaxCapacity = ThreadCache::kMaxCapacity;
-// What a magazine grows to while its thread only takes, or only gives: more would not serve it, and would hold more.
-constexpr unsigned kOneWayCapacity = 512;
-// Blocks that one refill asks for at most: the bin's lock is held for so long.
-constexpr unsigned kMaxRefill = 256;
 // Blocks from this size on count from the first slot; there are many such classes, and each block is large.
 constexpr size_t kDueBytes = 1024;
 // What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
@@ -51,23 +42,14 @@ size_t block_bytes(unsigned size_class) {
   return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
 }
 
-// Chosen: 4 KiB of blocks, but two to eight of them. Never more than max_capacity().
-constexpr size_t kInitialBytes = 4096;
-static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
-unsigned initial_capacity(unsigned size_class) {
-  const size_t by_bytes = kInitialBytes / block_bytes(size_class);
-  return by_bytes < 2 ? 2 : by_bytes > kInitialSlots ? kInitialSlots : static_cast<unsigned>(by_bytes);
-}
+unsigned initial_capacity(unsigned size_class) { return magazine_policy::initial_capacity(block_bytes(size_class)); }
 
 // What the first slots count against kThreadBytes: nothing for blocks too small to matter.
 size_t initial_bytes(unsigned size_class, unsigned capacity) {
   return block_bytes(size_class) < kDueBytes ? 0 : capacity * block_bytes(size_class);
 }
 
-unsigned max_capacity(unsigned size_class) {
-  const size_t by_bytes = kClassBytes / block_bytes(size_class);
-  return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
-}
+unsigned max_capacity(unsigned size_class) { return magazine_policy::max_capacity(block_bytes(size_class)); }
 
 // An array that has its full length from the start, and stays where it is until its thread ends. That of blocks of
 // mixed spans because other threads read its pointers, to learn the blocks' sizes (count_mixed()).
@@ -116,14 +98,10 @@ void ThreadCache::forget_recent(void** begin, void** end) {
 
 bool ThreadCache::grow(unsigned size_class, Way way) {
   Tuning& t = tuning_[size_class];
-  unsigned limit = max_capacity(size_class);
-  // Where it turned, what went home is taken again, or what was taken comes back: a longer magazine keeps it here.
-  const bool turned = t.last_way != way && t.last_way != Way::kNone;
+  const bool turned = magazine_policy::has_turned(t.last_way, way);
   t.last_way = way;
-  if (!turned && limit > kOneWayCapacity) limit = kOneWayCapacity;
   const bool first = t.capacity == 0;
-  unsigned capacity = first ? initial_capacity(size_class) : 2u * t.capacity;
-  if (capacity > limit) capacity = limit;
+  const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned);
   if (capacity <= t.capacity) return false;
   // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
@@ -282,10 +260,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
     if (++slow_operations_ >= kCollectEvery) collect();
     return take_one(size_class);
   }
-  // The first visit of a class takes a few only: a class that is used once should strand nothing.
-  unsigned wanted = first ? t.capacity / 4u : t.capacity / 2u;
-  if (wanted == 0) wanted = 1;
-  if (wanted > kMaxRefill) wanted = kMaxRefill;
+  const unsigned wanted = magazine_policy::refill_count(t.capacity, first);
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
@@ -435,7 +410,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
     }
     count_up(flushes_);
     // The cold half goes: what was freed longest ago, at the bottom.
-    overflow(size_class, (t.capacity + 1u) / 2u);
+    overflow(size_class, magazine_policy::overflow_count(t.capacity));
   }
   const bool pushed = push(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");

@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "base/shared_room.h"
 #include "cache/call_counts.h"
+#include "cache/magazine_policy.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
 #include "small/size_classes.h"
@@ -55,7 +56,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
   /// Pointers in a magazine at most.
-  static constexpr unsigned kMaxCapacity = 2048;
+  static constexpr unsigned kMaxCapacity = magazine_policy::kMaxCapacity;
 
   /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
   constexpr ThreadCache() : repeats_(0) {}
@@ -171,8 +172,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   /// What a class did since the last collection, which armed its magazine: the first call after it is a slow one.
   enum class Use : uint8_t { kNone, kHit, kMissed };
-  /// What a magazine was too short for.
-  enum class Way : uint8_t { kNone, kTake, kGive };
+  using Way = magazine_policy::Way;
   struct [[gnu::packed]] Tuning {
     uint16_t capacity;  ///< slots in the array
     Use use : 4;

@@ -280,7 +280,7 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
   os::ErrnoGuard guard;
   // A private heap's block: its class is 0 in the map.
   if (span != nullptr && span->heap == kPrivateHeap) {
-    const PrivateHeap* heap = __atomic_load_n(&span->owned.heap, __ATOMIC_RELAXED);
+    const PrivateHeap* heap = span->owner();
     if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block)) return;
   }
   LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, caller) : free_large(span, block);

@@ -5,6 +5,7 @@
 #include "map/metadata.h"
 #include "pages/page_heap.h"
 #include "small/mixed_heap.h"
+#include "small/pointer_run.h"
 
 namespace loam {
 
@@ -30,6 +31,52 @@ void remove_partial(HeapRun*& head, HeapRun* run) {
   (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
   if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
   run->Link::next = run->Link::previous = nullptr;
+}
+
+// Writes `count` neighbouring slots below `end`, the last one lowest. Returns where that stands.
+LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, size_t step, uint8_t* state,
+                                            unsigned state_step, unsigned count) {
+  for (; count >= 4; count -= 4, first += 4 * step, state += 4 * state_step) {
+    end -= 4;
+    end[3] = CacheSlot{reinterpret_cast<void*>(first), state};
+    end[2] = CacheSlot{reinterpret_cast<void*>(first + step), state + state_step};
+    end[1] = CacheSlot{reinterpret_cast<void*>(first + 2 * step), state + 2 * state_step};
+    end[0] = CacheSlot{reinterpret_cast<void*>(first + 3 * step), state + 3 * state_step};
+  }
+  for (; count != 0; --count, first += step, state += state_step) {
+    *--end = CacheSlot{reinterpret_cast<void*>(first), state};
+  }
+  return end;
+}
+
+// From one block of the batch to the next; 0 at its end.
+LOAM_INLINE ptrdiff_t step_from(const CacheSlot* slots, const CacheSlot* end) {
+  if (LOAM_UNLIKELY(slots + 1 == end)) return 0;
+  return reinterpret_cast<intptr_t>(slots[1].block) - reinterpret_cast<intptr_t>(slots[0].block);
+}
+
+// Gives the slots that follow each other in the batch by `step` as they do in the span, blocks and states, as far as one
+// word of free bits goes. `slot` is the first one's number. Returns how many that were; 0 where something is wrong with
+// them, which giving them one by one will tell. Apart: few need its registers.
+LOAM_NOINLINE unsigned give_neighbours(HeapRun* run, const CacheSlot* slots, const CacheSlot* end, ptrdiff_t step,
+                                       unsigned slot) {
+  const bool exact = run->exact;
+  if (LOAM_UNLIKELY(slot >= run->slots) || LOAM_UNLIKELY(run->state_of(slot) != slots->state)) return 0;
+  const bool upwards = step > 0;
+  const unsigned bit = slot % 64, left = run->slots - slot;
+  unsigned most = !upwards ? bit + 1 : left < 64 - bit ? left : 64 - bit;
+  if (most > end - slots) most = static_cast<unsigned>(end - slots);
+  const unsigned blocks =
+      run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].block); }, most, step);
+  const unsigned count = run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].state); },
+                                       blocks, upwards ? 1 + exact : -1 - exact);
+  const unsigned lowest = upwards ? slot : slot + 1 - count;
+  const uint64_t bits = bit_range(lowest % 64, count);
+  uint64_t& word = run->free_bits()[lowest / 64];
+  if (LOAM_UNLIKELY((word & bits) != 0)) return 0;
+  word |= bits;
+  store_states(run->state_of(lowest), exact, count, kSlotFree);
+  return count;
 }
 
 }  // namespace
@@ -92,9 +139,9 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   span->unbacked_pages = 0;
   span->owned.base = run->base;
   span->owned.reciprocal = info.reciprocal;
-  // release: pairs with the acquires in private_run_at() and push()
-  __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);
-  __atomic_store_n(&span->owned.heap, this, __ATOMIC_RELEASE);
+  span->owned.magazine = HeapCache::offset_of(size_class);
+  __atomic_store_n(&span->owned.run, run, __ATOMIC_RELEASE);  // pairs with the acquire in private_run_at()
+  span->own(this);
   add_run(run);
   ++bin->spans;
   bin->free_slots += info.slots;
@@ -124,8 +171,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     HeapRun* run = nullptr;
     for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
     if (run == nullptr) {
-      // What is asked for beyond the first slot is a convenience, and no reason to grow.
-      if (got != 0 || (run = add_span(bin, size_class, why)) == nullptr) break;
+      // What is asked for beyond the first slot is a convenience, and no reason to come closer to a maximum.
+      if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
     }
     if (run == bin->kept_empty) bin->kept_empty = nullptr;
     unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
@@ -145,12 +192,9 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
         const unsigned count = stretch < some ? stretch : some;
         const unsigned first = word * 64 + shift;
         if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) note_backed(run, first, count);
-        uintptr_t address = run->base + first * slot_bytes;
-        uint8_t* state = run->state_of(first);
-        for (unsigned i = 0; i < count; ++i, address += slot_bytes, state += 1 + exact) {
-          *--next = CacheSlot{reinterpret_cast<void*>(address), state};
-          store_state(state, exact, kSlotCached);
-        }
+        uint8_t* const state = run->state_of(first);
+        next = fill_slots_downwards(next, run->base + first * slot_bytes, slot_bytes, state, 1u + exact, count);
+        store_states(state, exact, count, kSlotCached);
         bits &= ~bit_range(shift, count);
         some -= count;
       }
@@ -163,7 +207,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
   return got;
 }
 
-// Neighbours in `slots` that are of one span are counted, and the span moved, once.
+// Neighbours in `slots` that are of one span are counted, and the span moved, once; of those that are neighbours in the
+// span too, a word's bits are set at once.
 void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
   for (const CacheSlot* const end = slots + count; slots != end;) {
     HeapRun* run = private_run_at(slots->block);
@@ -178,11 +223,20 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
     const bool exact = run->exact;
     uint8_t* const states = run->states();
     uint64_t* const free_bits = run->free_bits();
+    const ptrdiff_t slot_bytes = run->slot_bytes;
     unsigned given = 0;
     do {
       const size_t offset = reinterpret_cast<uintptr_t>(slots->block) - base;
       if (offset >= bytes) break;
       const size_t slot = (offset * reciprocal) >> 32;
+      const ptrdiff_t step = step_from(slots, end);
+      if (step == slot_bytes || step == -slot_bytes) {
+        if (const unsigned count = give_neighbours(run, slots, end, step, unsigned(slot)); LOAM_LIKELY(count != 0)) {
+          given += count;
+          slots += count - 1;
+          continue;
+        }
+      }
       const uint64_t bit = uint64_t{1} << (slot % 64);
       uint8_t* const state = states + (slot << unsigned(exact));
       if (LOAM_UNLIKELY((free_bits[slot / 64] & bit) != 0 || state != slots->state)) {

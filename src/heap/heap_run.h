@@ -104,22 +104,43 @@ LOAM_INLINE void store_state(uint8_t* state, bool exact, unsigned value) {
     __atomic_store_n(state, static_cast<uint8_t>(value), __ATOMIC_RELAXED);
   }
 }
+/// The same of so many slots. Where a state is a byte, by memset(): it stores no byte in parts.
+LOAM_INLINE void store_states(uint8_t* states, bool exact, unsigned count, unsigned value) {
+  if (LOAM_LIKELY(!exact && !LOAM_THREAD_SANITIZER)) {
+    __builtin_memset(states, static_cast<int>(value), count);
+    return;
+  }
+  for (unsigned i = 0; i < count; ++i) store_state(states + (i << unsigned(exact)), exact, value);
+}
 /// The state of a live block of `bytes` bytes.
 [[nodiscard]] LOAM_INLINE unsigned live_state(bool exact, size_t bytes) {
   return exact ? static_cast<unsigned>(bytes) + kSlotLive : kSlotLive;
 }
 static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
 
-/// The span that covers the page of `address` if it is a private heap's, or null.
-[[nodiscard]] LOAM_INLINE const Span* private_span_at(const void* block) {
+/// The span's record that the page of `block` names, whoever's it is: record 0, which is never used, where it names
+/// none. Null outside all regions.
+[[nodiscard]] LOAM_INLINE const Span* span_named_at(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   const Region* region = region_at(address);
   if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
-  const uint32_t number = __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
-  // Number 0 means none, and record 0 is never used: nobody's. A parked run's is nobody's either.
-  const Span* span = &region->spans[number & (kPagesPerRegion - 1)];
+  size_t place = (address >> kPageShift) % kPagesPerRegion * sizeof(uint32_t);  // one shift and one mask
+  asm("" : "+r"(place));  // or the array's own place is added to it, in an instruction of its own
+  const uint32_t* const number =
+      reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(region->page_span) + place);
+  // Records' places fit 32 bits, and a parked run's tag falls off at their end: its record is nobody's.
+  static_assert(kPagesPerRegion * sizeof(Span) <= kFreeRunTag);
+  const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
+  const Span* span = reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset);
   asm("" : "+r"(span));  // one address, not one computation a field
-  return span->heap == kPrivateHeap ? span : nullptr;
+  if (span == nullptr) __builtin_unreachable();  // saves callers their test
+  return span;
+}
+
+/// The span that covers the page of `address` if it is a private heap's, or null.
+[[nodiscard]] LOAM_INLINE const Span* private_span_at(const void* block) {
+  const Span* span = span_named_at(block);
+  return span != nullptr && span->heap == kPrivateHeap ? span : nullptr;
 }
 
 /// Its run; null between its publication and the run's. pre: a private heap's

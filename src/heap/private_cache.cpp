@@ -6,6 +6,7 @@
 #include "heap/heap_registry.h"
 #include "map/metadata.h"
 #include "os/os.h"
+#include "pages/page_heap.h"
 
 namespace loam {
 
@@ -15,22 +16,18 @@ namespace {
 // cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which there may be
 // thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
-// As in ThreadCache: what is used once costs little, what is busy doubles, what is held is bounded in bytes.
-constexpr unsigned kFirstSlots = 8;
-constexpr unsigned kMostSlots = 512;
-constexpr size_t kMagazineBytes = size_t{128} << 10;
-constexpr size_t kCacheBytes = size_t{512} << 10;
+// What a cache may grow by beyond its first slots, in bytes of blocks: whatever others hold, and in all.
+constexpr size_t kCacheDue = size_t{512} << 10;
+constexpr size_t kCacheBytes = size_t{2} << 20;
+size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
 // Of a heap with a maximum a cache holds no more than this share: many threads would starve each other.
 constexpr size_t kShareOfMaximum = 64;
 // How often who stops a heap looks before it lets others run.
 constexpr unsigned kLooks = 64;
 
-unsigned most_slots(unsigned size_class) {
-  const size_t by_bytes = kMagazineBytes / kSizeClasses[size_class].bytes;
-  return by_bytes < 2 ? 2 : by_bytes > kMostSlots ? kMostSlots : static_cast<unsigned>(by_bytes);
-}
-
 }  // namespace
+
+constinit decltype(HeapCache::process_room) HeapCache::process_room;
 
 void* PrivateHeap::pop_special(const PrivateHeap* heap, size_t bytes) { return pop_as<true>(heap, bytes); }
 
@@ -79,20 +76,31 @@ void PrivateHeap::close_doors() {
   }
 }
 
-bool PrivateHeap::grow(HeapCache* cache, unsigned size_class) {
+// What a magazine of so many slots counts. The first are free of charge, unless the heap has a maximum.
+size_t PrivateHeap::granted_for(unsigned size_class, unsigned capacity) const {
+  const size_t slot_bytes = kSizeClasses[size_class].bytes;
+  const unsigned first = maximum_ != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
+  return capacity <= first ? 0 : (capacity - first) * slot_bytes;
+}
+
+bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   HeapMagazine& m = cache->magazines[size_class];
   const unsigned old_capacity = m.capacity();
-  const size_t slot_bytes = kSizeClasses[size_class].bytes;
-  unsigned capacity = old_capacity == 0 ? kFirstSlots : 2 * old_capacity;
-  if (capacity > most_slots(size_class)) capacity = most_slots(size_class);
+  const bool turned = magazine_policy::has_turned(cache->last_ways[size_class], way);
+  cache->last_ways[size_class] = way;
+  const unsigned capacity = magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
   if (capacity <= old_capacity) return false;
   size_t limit = kCacheBytes;
   if (maximum_ != 0 && maximum_ / kShareOfMaximum < limit) limit = maximum_ / kShareOfMaximum;
-  const size_t more = (capacity - old_capacity) * slot_bytes;
-  // The first slots are free of charge, unless the heap is small.
-  if ((old_capacity != 0 || maximum_ != 0) && cache->granted_bytes + more > limit) return false;
+  const size_t more = granted_for(size_class, capacity) - granted_for(size_class, old_capacity);
+  if (more != 0 && cache->granted_bytes + more > limit) return false;
+  const size_t shared = beyond_cache_due(cache->granted_bytes + more) - beyond_cache_due(cache->granted_bytes);
+  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.used_bytes_hint())) return false;
   CacheSlot* slots = static_cast<CacheSlot*>(metadata.allocate(capacity * sizeof(CacheSlot)));
-  if (slots == nullptr) return false;
+  if (slots == nullptr) {
+    HeapCache::process_room.give(shared);
+    return false;
+  }
   const unsigned held = m.held();
   if (held != 0) memcpy(slots, m.base, held * sizeof(CacheSlot));
   CacheSlot* old = m.base;
@@ -104,14 +112,25 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class) {
   return true;
 }
 
+// Brings a magazine's slots home, gives its array and its share back.
+void PrivateHeap::retire_magazine(HeapCache* cache, unsigned size_class) {
+  HeapMagazine& m = cache->magazines[size_class];
+  if (m.base == nullptr) return;
+  flush(m, m.held());
+  const size_t less = granted_for(size_class, m.capacity());
+  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes) - beyond_cache_due(cache->granted_bytes - less));
+  cache->granted_bytes -= less;
+  metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
+  m = HeapMagazine{};
+}
+
 bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why) {
   HeapMagazine& m = cache->magazines[size_class];
   const bool first = m.base == nullptr;
-  grow(cache, size_class);
+  grow(cache, size_class, Way::kTake);
   if (m.base == nullptr) return false;
   ++cache->refills;
-  const unsigned wanted = first ? m.capacity() / 4 : m.capacity() / 2;
-  m.head = m.base + take(size_class, m.base, wanted == 0 ? 1 : wanted, why);
+  m.head = m.base + take(size_class, m.base, magazine_policy::refill_count(m.capacity(), first), why);
   return m.head != m.base;
 }
 
@@ -128,6 +147,7 @@ void PrivateHeap::flush_all(HeapCache* cache) {
 }
 
 void PrivateHeap::free_cache(HeapCache* cache) {
+  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes));
   ended_refills_ += cache->refills;
   ended_flushes_ += cache->flushes;
   for (HeapMagazine& m : cache->magazines) {

@@ -24,6 +24,8 @@
 // alone, under the registry's lock.
 #pragma once
 
+#include "base/cpu.h"
+#include "base/shared_room.h"
 #include "cache/thread_cache.h"
 #include "heap/heap_run.h"
 #include "os/mutex.h"
@@ -48,13 +50,32 @@ struct ThreadHeaps;
 
 struct HeapCache : ListLink<HeapCache> {
   ThreadHeaps* owner = nullptr;  ///< null: the heap's own, of an unsynchronised heap
-  size_t granted_bytes = 0;      ///< of blocks, beyond the initial capacities
+  size_t granted_bytes = 0;      ///< of blocks, beyond the first slots; in a heap with a maximum those too
   bool exact = false;
   bool zero_on_free = false;
   uint64_t refills = 0;
   uint64_t flushes = 0;
   HeapMagazine magazines[kSizeClassCount];
+  magazine_policy::Way last_ways[kSizeClassCount] = {};
+
+  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room: a cache of a heap that nobody uses
+  /// for a while keeps what it has, and must not keep malloc()'s caches from growing.
+  static SharedRoom<ThreadCache::kProcessBytes, ThreadCache::kProcessShare> process_room;
+
+  /// Of a class's magazine in a cache, in bytes. A span of the class has it at hand.
+  [[nodiscard]] static LOAM_INLINE size_t offset_of(size_t size_class);
+  [[nodiscard]] LOAM_INLINE HeapMagazine* magazine_at(size_t offset) {
+    return reinterpret_cast<HeapMagazine*>(reinterpret_cast<char*>(this) + offset);
+  }
 };
+static_assert(sizeof(HeapCache) <= kPageBytes, "as docs/heaps.md says");
+
+size_t HeapCache::offset_of(size_t size_class) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  return __builtin_offsetof(HeapCache, magazines) + size_class * sizeof(HeapMagazine);
+#pragma GCC diagnostic pop
+}
 
 struct ThreadHeaps : ListLink<ThreadHeaps> {
   static constexpr unsigned kHeapShift = 9;  // records of heaps are 512 bytes apart
@@ -69,8 +90,10 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
   }
   struct Door {
-    std::atomic<const PrivateHeap*> heap{nobody(2)};
+    const PrivateHeap* heap = nobody(2);  // by atomic operations only
     HeapCache* cache = nullptr;
+    /// acquire: pairs with the release in open()
+    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const { return equals_acquire(&heap, to); }
   };
   struct Place {
     const PrivateHeap* heap = nullptr;
@@ -97,12 +120,12 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   /// pre: the heap's cache stands behind its door, or its thread is about to take it away
   void open(const PrivateHeap* heap, const HeapCache* cache) {
     const bool plain = !cache->exact && !cache->zero_on_free;
-    // release: what was done to the cache comes first; pairs with the acquire in PrivateHeap::pop() and push()
-    door_of(heap).heap.store(plain ? heap : special(heap), std::memory_order_release);
+    // release: what was done to the cache comes first; pairs with the acquire in Door::leads_to()
+    __atomic_store_n(&door_of(heap).heap, plain ? heap : special(heap), __ATOMIC_RELEASE);
   }
   void close(const PrivateHeap* heap) {
     // relaxed: who needs to know that nobody is behind it makes all threads pass a barrier
-    door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
+    __atomic_store_n(&door_of(heap).heap, nobody(index_of(heap)), __ATOMIC_RELAXED);
   }
 
   /// Between these two, nobody who stops a heap goes on. The owner calls them.

@@ -204,7 +204,7 @@ void PrivateHeap::release_run(HeapRun* run) {
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
     if (run->use == RunUse::kSpan) {
-      __atomic_store_n(&run->span->owned.heap, static_cast<const PrivateHeap*>(nullptr), __ATOMIC_RELEASE);
+      run->span->own(nullptr);
     }
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
@@ -389,13 +389,13 @@ loam_status PrivateHeap::free(void* block) {
     return LOAM_OK;
   }
   HeapMagazine& m = cache->magazines[size_class];
-  if (m.head == m.end && !grow(cache, size_class)) {
+  if (m.head == m.end && !grow(cache, size_class, Way::kGive)) {
     if (m.base == nullptr) {
       give(&slot, 1);
       return LOAM_OK;
     }
     ++cache->flushes;
-    flush(m, (m.capacity() + 1) / 2);
+    flush(m, magazine_policy::overflow_count(m.capacity()));
   }
   *m.head = slot;
   ++m.head;
@@ -474,11 +474,7 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
   cached_classes_.store(classes, std::memory_order_relaxed);
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
-      HeapMagazine& m = cache->magazines[c];
-      if (m.base == nullptr) continue;
-      flush(m, m.held());
-      metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
-      m = HeapMagazine{};
+      retire_magazine(cache, c);
     }
   }
   resume_caches();

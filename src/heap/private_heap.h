@@ -79,8 +79,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   /// A block from the calling thread's cache, or null: then allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise free(). pre: span ==
-  /// private_span_at(block)
+  /// True when the block went to the calling thread's cache; otherwise free(). Any heap is answered. pre: span ==
+  /// span_named_at(block), not null
   [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span, void* block);
   /// The same for heaps of exact sizes and heaps that clear what is freed.
   [[nodiscard]] LOAM_NOINLINE static void* pop_special(const PrivateHeap* heap, size_t bytes);
@@ -217,7 +217,10 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] HeapCache* cache_for_thread();
   [[nodiscard]] HeapCache* make_cache(ThreadHeaps* thread);
   void close_doors();
-  bool grow(HeapCache* cache, unsigned size_class);
+  using Way = magazine_policy::Way;
+  bool grow(HeapCache* cache, unsigned size_class, Way way);
+  void retire_magazine(HeapCache* cache, unsigned size_class);
+  [[nodiscard]] size_t granted_for(unsigned size_class, unsigned capacity) const;
   bool refill(HeapCache* cache, unsigned size_class, loam_status* why);
   void flush(HeapMagazine& magazine, unsigned count);
   void flush_all(HeapCache* cache);
@@ -323,15 +326,13 @@ LOAM_INLINE void* PrivateHeap::pop_as(const PrivateHeap* heap, size_t bytes) {
   }
   ThreadHeaps::Door& door = thread->door_of(heap);
   thread->enter();
-  // Before `heap` is followed: it may be no heap at all. acquire: pairs with the release in open()
-  const PrivateHeap* behind = door.heap.load(std::memory_order_acquire);
-  if (LOAM_UNLIKELY(behind != (kSpecial ? ThreadHeaps::special(heap) : heap))) {
+  // Before `heap` is followed: it may be no heap at all.
+  if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return nullptr;
   }
   HeapCache* cache = door.cache;
-  HeapMagazine* m = &cache->magazines[size_class];
-  asm("" : "+r"(m));  // one address, not one computation a field
+  HeapMagazine* m = cache->magazine_at(HeapCache::offset_of(size_class));
   CacheSlot* head = m->head;
   if (LOAM_UNLIKELY(head == m->base)) {
     thread->leave();
@@ -353,8 +354,7 @@ template <bool kSpecial>
 LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span, void* block) {
   ThreadHeaps* thread = thread_heaps();
   if (LOAM_UNLIKELY(thread == nullptr)) return false;
-  // acquire: pairs with the release in add_span(), before which the span's other words became this heap's
-  if (LOAM_UNLIKELY(__atomic_load_n(&span->owned.heap, __ATOMIC_ACQUIRE) != heap)) return false;
+  if (LOAM_UNLIKELY(!span->is_owned_by(heap))) return false;
   // Offset / bytes of a slot as a number of 32 + 32 bits. It has no fraction, up to the reciprocal's error, where a
   // slot begins; a unit test tries every offset of every class.
   const uint32_t reciprocal = span->owned.reciprocal;
@@ -362,19 +362,19 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   ThreadHeaps::Door& door = thread->door_of(heap);
   thread->enter();
-  const PrivateHeap* behind = door.heap.load(std::memory_order_acquire);
-  if (LOAM_UNLIKELY(behind != (kSpecial ? ThreadHeaps::special(heap) : heap))) {
+  // From here on the span is known to be a private heap's: no null, and no span, stands behind a door.
+  if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return false;
   }
   HeapCache* cache = door.cache;
-  HeapMagazine* m = &cache->magazines[index_of(span->size_class)];
+  HeapMagazine* m = cache->magazine_at(span->owned.magazine);
   asm("" : "+r"(m));  // one address, not one computation a field
   CacheSlot* head = m->head;
   constexpr bool exact = kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
   uint8_t* state = span->owned.run->states() + ((quotient >> 32) << unsigned(exact));
-  const bool full = head == m->end;
-  if (LOAM_UNLIKELY(full || (kSpecial && cache->zero_on_free) || load_state(state, exact) < kSlotLive)) {
+  if (LOAM_UNLIKELY(head == m->end || (kSpecial && cache->zero_on_free)) ||
+      LOAM_UNLIKELY(exact ? load_state(state, exact) < kSlotLive : !equals_relaxed(state, kSlotLive))) {
     thread->leave();
     return false;
   }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/bitmap.h"
+#include "base/cpu.h"
 #include "base/list.h"
 #include "base/units.h"
 
@@ -50,12 +51,12 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t unused[3];
     } mixed;
     struct {
-      uintptr_t base;           ///< the first slot's address; of a large run `pages` lies here
-      const PrivateHeap* heap;  ///< whose slots these are; of a large run `requested` lies here
-      HeapRun* run;             ///< the private heap's own record, of a large run too
-      uint32_t reciprocal;      ///< slot of an offset = (offset * reciprocal) >> 32; 0 = not cut into slots of one class
+      uintptr_t base;       ///< the first slot's address; of a large run `pages` lies here
+      uint64_t magazine;    ///< where a cache has the class's magazine, in bytes; of a large run `requested` lies here
+      HeapRun* run;         ///< the private heap's own record, of a large run too
+      uint32_t reciprocal;  ///< slot of an offset = (offset * reciprocal) >> 32; 0 = not cut into slots of one class
       uint32_t unused;
-    } owned;  ///< heap != 0
+    } owned;  ///< heap != 0; whose slots of one class these are says owner()
   };
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system
@@ -65,6 +66,26 @@ struct alignas(64) Span : ListLink<Span> {
   uint8_t page_count;       ///< kSmall, kMixed
   uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: its RunKind
   SpanKind kind;
+
+  /// The private heap whose slots of one class these are. Its spans stand in no list, so their links are free to name
+  /// it; and what any other span's link names is a span, or null. So one comparison tells whose a span is.
+  /// acquire: pairs with the release in own(), before which the span's other words became the heap's
+  [[nodiscard]] const PrivateHeap* owner() const {
+    return reinterpret_cast<const PrivateHeap*>(__atomic_load_n(&next, __ATOMIC_ACQUIRE));
+  }
+  [[nodiscard]] LOAM_INLINE bool is_owned_by(const PrivateHeap* which) const {
+    // Other spans' links change under other locks, by plain stores: what is seen of them is compared and dropped, but
+    // it is a race to who looks for races.
+    if (LOAM_THREAD_SANITIZER && heap != kPrivateHeap) return false;
+    return equals_acquire(&next, as_link(which));
+  }
+  /// null: nobody's any more
+  void own(const PrivateHeap* which) { __atomic_store_n(&next, as_link(which), __ATOMIC_RELEASE); }
+
+ private:
+  [[nodiscard]] static LOAM_INLINE Span* as_link(const PrivateHeap* which) {
+    return reinterpret_cast<Span*>(const_cast<PrivateHeap*>(which));
+  }
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");
 

@@ -6,9 +6,10 @@
 
 namespace loam {
 
-/// How many of the pointers, from the first on, stand `step` bytes behind the one before. At least 1. pre: count >= 1
-[[nodiscard]] LOAM_INLINE unsigned run_length(void* const* pointers, unsigned count, ptrdiff_t step) {
-  const auto at = [pointers](unsigned i) { return reinterpret_cast<uintptr_t>(pointers[i]); };
+/// How many of the addresses at(0), at(1), .. stand `step` bytes behind the one before, the first counted. At least 1.
+/// pre: count >= 1
+template <class At>
+[[nodiscard]] LOAM_INLINE unsigned run_length_of(At at, unsigned count, ptrdiff_t step) {
   const uintptr_t distance = static_cast<uintptr_t>(step);
   uintptr_t next = at(0) + distance;
   unsigned n = 1;
@@ -21,6 +22,11 @@ namespace loam {
   }
   for (; n != count && at(n) == next; ++n) next += distance;
   return n;
+}
+
+/// The same of pointers that stand one after another.
+[[nodiscard]] LOAM_INLINE unsigned run_length(void* const* pointers, unsigned count, ptrdiff_t step) {
+  return run_length_of([pointers](unsigned i) { return reinterpret_cast<uintptr_t>(pointers[i]); }, count, step);
 }
 
 /// Writes `count` addresses from `first` on, `step` bytes apart, below `end`: the last one lowest. Returns where that

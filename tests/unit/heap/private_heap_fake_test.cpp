@@ -1,6 +1,8 @@
 // Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up. Blocks lie at
 // pretend addresses, so nothing here writes to one.
+#include <algorithm>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,7 +20,7 @@ namespace fake = os::fake;
 using fake::Call;
 
 class PretendPrivateHeap : public testing::Test {
- protected:
+ public:
   static PrivateHeap* make(unsigned flags = 0, size_t maximum = 0, size_t initial = 0) {
     loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
     options.flags = flags;
@@ -221,6 +223,143 @@ TEST_F(PretendPrivateHeap, TenThousandHeapsTakeLittle) {
   EXPECT_LE(page_heap.stats().used.count, 10'000u);  // a page each
   EXPECT_LE(metadata.used_bytes() - before, 10'000u * 4096);
   for (PrivateHeap* heap : heaps) ASSERT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+// A batch is allocated, then freed in the same order, over and over.
+class Batch {
+ public:
+  Batch(PrivateHeap* heap, size_t bytes, size_t count) : heap_(heap), bytes_(bytes), blocks_(count) {}
+  void once() {
+    for (void*& block : blocks_) block = PretendPrivateHeap::allocate(heap_, bytes_);
+    for (void* block : blocks_) ASSERT_EQ(PretendPrivateHeap::free(heap_, block), LOAM_OK);
+  }
+
+ private:
+  PrivateHeap* heap_;
+  size_t bytes_;
+  std::vector<void*> blocks_;
+};
+
+TEST_F(PretendPrivateHeap, ABatchThatGoesRoundStaysInTheThreadsCache) {
+  // As malloc()'s magazines (decision 17): 2,048 slots within 128 KiB.
+  PrivateHeap* heap = make(LOAM_HEAP_EAGER);
+  for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 250}}) {
+    Batch batch(heap, bytes, count);
+    for (int round = 0; round < 8; ++round) batch.once();
+    const HeapFigures before = heap->figures();
+    for (int round = 0; round < 4; ++round) batch.once();
+    const HeapFigures after = heap->figures();
+    EXPECT_EQ(after.refills, before.refills) << bytes;
+    EXPECT_EQ(after.flushes, before.flushes) << bytes;
+  }
+  EXPECT_TRUE(heap->is_valid());
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, WhoOnlyTakesOrOnlyGivesHasShorterMagazines) {
+  PrivateHeap* heap = make(LOAM_HEAP_EAGER);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20'000; ++i) blocks.push_back(allocate(heap, 64));
+  EXPECT_LE(summary(heap).cached, 512u * 64);
+  std::thread([&] {
+    for (void* block : blocks) ASSERT_EQ(free(heap, block), LOAM_OK);
+    EXPECT_LE(summary(heap).cached, 2 * 512u * 64);  // this thread's and the other's
+  }).join();
+  EXPECT_TRUE(heap->is_valid());
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
+  // Twelve classes of 128 KiB each would be 1.5 MiB a heap, 30 MiB in all.
+  constexpr size_t kDue = size_t{512} << 10;
+  ASSERT_EQ(HeapCache::process_room.held(), 0u);
+  std::vector<PrivateHeap*> heaps;
+  size_t cached = 0, most = 0;
+  for (int h = 0; h < 20; ++h) {
+    PrivateHeap* heap = make(LOAM_HEAP_EAGER);
+    heaps.push_back(heap);
+    for (int round = 0; round < 10; ++round) {
+      for (size_t bytes = 256; bytes < 256 + 12 * 16; bytes += 16) {
+        Batch(heap, bytes, (size_t{128} << 10) / bytes).once();
+      }
+    }
+    cached += summary(heap).cached;
+    most = std::max(most, summary(heap).cached);
+    EXPECT_LE(HeapCache::process_room.held(), ThreadCache::kProcessBytes);
+  }
+  EXPECT_GT(most, kDue + kDue / 2);  // who comes early has more than its due
+  EXPECT_GT(HeapCache::process_room.held(), ThreadCache::kProcessBytes / 2);
+  constexpr size_t kFirstSlots = 12 * 8 * 448;
+  EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + ThreadCache::kProcessBytes);
+  // Nothing of it is lost: a threshold that turns the front end off, a thread's end, the heap's own end.
+  for (PrivateHeap* heap : heaps) {
+    if (heap == heaps.front()) heap->set_small_threshold(0);
+    EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  }
+  EXPECT_EQ(HeapCache::process_room.held(), 0u);
+}
+
+TEST_F(PretendPrivateHeap, BatchesComeHomeInAnyOrder) {
+  for (const unsigned flags : {unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
+    PrivateHeap* heap = make(flags);
+    for (const size_t bytes : {16, 48, 64, 112, 1000, 5000}) {
+      const size_t count = 6000;
+      for (const size_t stride : {size_t{1}, count - 1, size_t{7}, size_t{2399}, count / 2 + 1}) {  // none divides it
+        std::vector<void*> blocks(count);
+        for (void*& block : blocks) ASSERT_NE(block = allocate(heap, bytes), nullptr);
+        ASSERT_TRUE(heap->is_valid());
+        for (size_t i = 0, at = 0; i < count; ++i, at = (at + stride) % count) {
+          ASSERT_EQ(free(heap, blocks[at]), LOAM_OK);
+          ASSERT_EQ(free(heap, blocks[at]), LOAM_INVALID_BLOCK);
+        }
+        ASSERT_TRUE(heap->is_valid()) << bytes << " by " << stride;
+        ASSERT_EQ(summary(heap).blocks, 0u);
+      }
+    }
+    size_t largest = 0;
+    static_cast<void>(heap->compact(&largest));
+    EXPECT_EQ(summary(heap).spans, 0u);
+    EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  }
+}
+
+TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
+  PrivateHeap* heap = make(LOAM_HEAP_EAGER);
+  void* own = allocate(heap, 64);
+  ASSERT_EQ(free(heap, own), LOAM_OK);  // a cache, and an open door
+  own = allocate(heap, 64);
+  PrivateHeap* other = make(LOAM_HEAP_EAGER);
+  void* foreign = allocate(other, 64);
+  std::vector<void*> blocks = {own, foreign, heap::allocate(64), heap::allocate(100'000), allocate(heap, 100'000)};
+  // A page that was a private heap's span a moment ago, and one of a run that waits parked.
+  PrivateHeap* gone = make(LOAM_HEAP_EAGER);
+  void* stale = allocate(gone, 64);
+  ASSERT_EQ(heap_registry.destroy(gone), LOAM_OK);
+  blocks.push_back(stale);
+  for (void* block : blocks) {
+    const Span* span = span_named_at(block);
+    ASSERT_NE(span, nullptr);
+    // No heap, a destroyed one, a span's record, what its links may name.
+    for (const void* handle : {static_cast<const void*>(nullptr), static_cast<const void*>(gone),
+                               static_cast<const void*>(span), static_cast<const void*>(span->next)}) {
+      const PrivateHeap* as_heap = static_cast<const PrivateHeap*>(handle);
+      if (as_heap == heap || as_heap == other) continue;  // a private span's link names its heap
+      EXPECT_FALSE(PrivateHeap::push(as_heap, span, block));
+      EXPECT_FALSE(PrivateHeap::push_special(as_heap, span, block));
+    }
+    if (block != own) {
+      EXPECT_FALSE(PrivateHeap::push(heap, span, block));
+    }
+  }
+  EXPECT_EQ(span_named_at(own)->owner(), heap);
+  EXPECT_EQ(span_named_at(foreign)->owner(), other);
+  heap::free(blocks[2]);
+  heap::free(blocks[3]);
+  EXPECT_EQ(free(heap, own), LOAM_OK);
+  EXPECT_EQ(free(heap, blocks[4]), LOAM_OK);
+  EXPECT_EQ(free(other, foreign), LOAM_OK);
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+  EXPECT_EQ(heap_registry.destroy(other), LOAM_OK);
 }
 
 TEST_F(PretendPrivateHeap, AlignedBlocksAreAlignedInEveryKindOfMemory) {

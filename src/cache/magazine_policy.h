@@ -1,0 +1,60 @@
+// How long a magazine is: of a thread's cache of the default heap (thread_cache.h), and of its caches of private heaps
+// (heap/private_cache.h). Numbers only; who holds what is theirs to count.
+//
+// A magazine starts with few slots, doubles where it was too short, and ends at so many bytes of blocks. Beyond
+// kOneWayCapacity it grows only where it was too short in both directions in turn (decision 17).
+#pragma once
+
+#include "base/config.h"
+
+namespace loam::magazine_policy {
+
+// Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
+inline constexpr unsigned kInitialSlots = 8;
+// Chosen: 4 KiB of blocks, but two to eight of them. Never more than max_capacity().
+inline constexpr size_t kInitialBytes = 4096;
+// A class's magazine holds at most this many bytes of blocks (but two blocks always).
+inline constexpr size_t kClassBytes = size_t{128} << 10;
+/// Pointers in a magazine at most.
+inline constexpr unsigned kMaxCapacity = 2048;
+// What a magazine grows to while its thread only takes, or only gives: more would not serve it, and would hold more.
+inline constexpr unsigned kOneWayCapacity = 512;
+// Blocks that one refill asks for at most: the bin's lock is held for so long.
+inline constexpr unsigned kMaxRefill = 256;
+static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
+
+/// What a magazine was too short for.
+enum class Way : uint8_t { kNone, kTake, kGive };
+
+[[nodiscard]] constexpr unsigned initial_capacity(size_t block_bytes) {
+  const size_t by_bytes = kInitialBytes / block_bytes;
+  return by_bytes < 2 ? 2 : by_bytes > kInitialSlots ? kInitialSlots : static_cast<unsigned>(by_bytes);
+}
+
+[[nodiscard]] constexpr unsigned max_capacity(size_t block_bytes) {
+  const size_t by_bytes = kClassBytes / block_bytes;
+  return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
+}
+
+/// Where it turned, what went home is taken again, or what was taken comes back: a longer magazine keeps it.
+[[nodiscard]] constexpr bool has_turned(Way last, Way now) { return last != now && last != Way::kNone; }
+
+/// What a magazine that was too short should grow to; not more than `capacity` where it should not grow.
+[[nodiscard]] constexpr unsigned next_capacity(size_t block_bytes, unsigned capacity, bool turned) {
+  unsigned limit = max_capacity(block_bytes);
+  if (!turned && limit > kOneWayCapacity) limit = kOneWayCapacity;
+  const unsigned next = capacity == 0 ? initial_capacity(block_bytes) : 2u * capacity;
+  return next < limit ? next : limit;
+}
+
+/// Blocks that a refill asks for. The first visit of a class takes a few only: a class that is used once should strand
+/// nothing.
+[[nodiscard]] constexpr unsigned refill_count(unsigned capacity, bool first) {
+  const unsigned wanted = first ? capacity / 4u : capacity / 2u;
+  return wanted == 0 ? 1 : wanted > kMaxRefill ? kMaxRefill : wanted;
+}
+
+/// Blocks that go home when the magazine overflows: the cold half.
+[[nodiscard]] constexpr unsigned overflow_count(unsigned capacity) { return (capacity + 1u) / 2u; }
+
+}  // namespace loam::magazine_policy
