@@ -36,8 +36,7 @@ static_assert(sizeof(RunCounts) == 6 * sizeof(uint64_t), "add_counts() goes over
 
 class RunCache {
  public:
-  /// Chosen: longer runs are worth a lock. 1 MiB
-  static constexpr Pages kLongest{256};
+  static constexpr Pages kLongest = kLongestKept;
 
   constexpr RunCache() = default;
 

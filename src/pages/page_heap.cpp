@@ -295,7 +295,7 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
   Lock lock(mutex_);
   if (alignment.count == 1) {
-    if (Span* span = unpark(pages, RunKind::kLarge, heap == 0 ? static_cast<unsigned>(pages.count / kSlackShare) : 0)) {
+    if (Span* span = unpark(pages, RunKind::kLarge, heap == 0 ? slack_of(pages) : 0)) {
       span->kind = SpanKind::kLarge;
       span->large.requested = requested;
       span->heap = heap;

@@ -39,6 +39,19 @@ inline constexpr size_t kNobodysBlock = 0;
 /// it on average. A smaller part finds fewer runs, a larger one rounds more.
 inline constexpr unsigned kSlackShare = 16;
 
+/// Runs up to this many pages are kept by the threads that free them (cache/run_cache.h). Chosen: longer ones are worth
+/// a lock; 1 MiB.
+inline constexpr Pages kLongestKept{256};
+
+/// Pages that a parked run may be longer than a request that gets it whole. A request of a length that threads keep gets
+/// no run that they do not: that one would come back here, and be found here, every time.
+[[nodiscard]] constexpr unsigned slack_of(Pages pages) {
+  const size_t slack = pages.count / kSlackShare;
+  const bool is_kept = pages <= kLongestKept;
+  const size_t most = is_kept ? (kLongestKept - pages).count : slack;
+  return static_cast<unsigned>(slack < most ? slack : most);
+}
+
 struct PageStats {
   size_t reserved_bytes;
   size_t committed_bytes;  ///< blocks that may be used

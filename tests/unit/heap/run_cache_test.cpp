@@ -66,6 +66,25 @@ TEST(RunCacheTest, ALoopTakesNoLockOnceItRepeats) {
   }
 }
 
+TEST(RunCacheTest, ALoopIsGivenNoRunThatItCanNotKeep) {
+  // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what threads keep.
+  for (const size_t pages : {255, 256}) {
+    in_thread([pages] {
+      have_no_run_wait();
+      void* fence = heap::allocate(40 * kPageBytes);
+      void* longer = heap::allocate(RunCache::kLongest.bytes() + 10 * kPageBytes);
+      void* behind = heap::allocate(40 * kPageBytes);
+      heap::free(longer);
+      warm_up(pages * kPageBytes);
+      const uint64_t before = page_heap.mutex().acquisitions();
+      for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(pages * kPageBytes));
+      EXPECT_LE(page_heap.mutex().acquisitions(), before + 1000 / 32 + 1) << pages;
+      heap::free(fence);
+      heap::free(behind);
+    });
+  }
+}
+
 TEST(RunCacheTest, AThreadThatFreesAFewKeepsNone) {
   in_thread([] {
     for (int i = 0; i < 3; ++i) heap::free(heap::allocate(100 * kKiB));
