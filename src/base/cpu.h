@@ -1,6 +1,8 @@
 // The processor, where a portable spelling does not exist: a pause in a spin loop, a prefetch.
 #pragma once
 
+#include <atomic>
+
 #include "base/config.h"
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -53,6 +55,16 @@ template <class T>
   return equal;
 #else
   return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value;
+#endif
+}
+
+template <class T>
+[[nodiscard]] LOAM_INLINE bool equals_acquire(const std::atomic<T*>& word, T* value) {
+  static_assert(sizeof word == sizeof value && std::atomic<T*>::is_always_lock_free);
+#if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
+  return equals_acquire(reinterpret_cast<T* const*>(&word), value);
+#else
+  return word.load(std::memory_order_acquire) == value;
 #endif
 }
 

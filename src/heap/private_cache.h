@@ -90,10 +90,10 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
   }
   struct Door {
-    const PrivateHeap* heap = nobody(2);  // by atomic operations only
+    std::atomic<const PrivateHeap*> heap{nobody(2)};
     HeapCache* cache = nullptr;
     /// acquire: pairs with the release in open()
-    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const { return equals_acquire(&heap, to); }
+    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const { return equals_acquire(heap, to); }
   };
   struct Place {
     const PrivateHeap* heap = nullptr;
@@ -121,11 +121,11 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   void open(const PrivateHeap* heap, const HeapCache* cache) {
     const bool plain = !cache->exact && !cache->zero_on_free;
     // release: what was done to the cache comes first; pairs with the acquire in Door::leads_to()
-    __atomic_store_n(&door_of(heap).heap, plain ? heap : special(heap), __ATOMIC_RELEASE);
+    door_of(heap).heap.store(plain ? heap : special(heap), std::memory_order_release);
   }
   void close(const PrivateHeap* heap) {
     // relaxed: who needs to know that nobody is behind it makes all threads pass a barrier
-    __atomic_store_n(&door_of(heap).heap, nobody(index_of(heap)), __ATOMIC_RELAXED);
+    door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
   }
 
   /// Between these two, nobody who stops a heap goes on. The owner calls them.

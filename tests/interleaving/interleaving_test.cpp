@@ -30,6 +30,11 @@
 #define cpu_pause model_pause
 namespace loam {
 inline void model_pause() { interleaving::Checker::current().pause(); }
+// What the processor does in one instruction (base/cpu.h).
+template <class T>
+bool equals_acquire(const std::model_atomic<T*>& word, T* value) {
+  return word.load(std::memory_order_acquire) == value;
+}
 }  // namespace loam
 #include "heap/private_cache.h"
 #include "os/mutex.h"
@@ -195,7 +200,7 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
     const auto use = [=] {
       ThreadHeaps& mine = shared->thread;
       mine.enter();
-      if (mine.door_of(heap).heap.load(std::memory_order_acquire) == heap) {
+      if (mine.door_of(heap).leads_to(heap)) {
         shared->magazine.write(shared->magazine.read() + 1);
       }
       mine.leave();
