@@ -61,11 +61,7 @@ template <class T>
 template <class T>
 [[nodiscard]] LOAM_INLINE bool equals_acquire(const std::atomic<T*>& word, T* value) {
   static_assert(sizeof word == sizeof value && std::atomic<T*>::is_always_lock_free);
-#if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
   return equals_acquire(reinterpret_cast<T* const*>(&word), value);
-#else
-  return word.load(std::memory_order_acquire) == value;
-#endif
 }
 
 /// The same of a byte, in no order.

@@ -231,9 +231,9 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
       const size_t slot = (offset * reciprocal) >> 32;
       const ptrdiff_t step = step_from(slots, end);
       if (step == slot_bytes || step == -slot_bytes) {
-        if (const unsigned count = give_neighbours(run, slots, end, step, unsigned(slot)); LOAM_LIKELY(count != 0)) {
-          given += count;
-          slots += count - 1;
+        if (const unsigned several = give_neighbours(run, slots, end, step, unsigned(slot)); LOAM_LIKELY(several != 0)) {
+          given += several;
+          slots += several - 1;
           continue;
         }
       }

@@ -20,8 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/units.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "os/os.h"
 
 #ifndef MADV_POPULATE_WRITE

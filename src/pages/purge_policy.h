@@ -59,6 +59,7 @@ class PurgePolicy {
  private:
   static constexpr unsigned kSlots = 8;
   static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
+  static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
 
   [[nodiscard]] Pages peak_of(unsigned slots) const;
 
