@@ -126,6 +126,22 @@ void MixedHeap::place(Span* span, unsigned longest) {
   occupied_.store(occupied_.load(std::memory_order_relaxed) | uint64_t{1} << list, std::memory_order_relaxed);
 }
 
+// A mixed span without a block, in the list of those without a free range.
+void MixedHeap::open(Span* span, uint64_t* tables) {
+  span->mixed.tables = tables;
+  const Tables t(span);
+  t.set_free(0, t.granules());
+  span->free_slots = static_cast<uint16_t>(t.granules());
+  span->kind = SpanKind::kMixed;
+  span->list = kFullList;
+  full_.push_front(span);
+  ++spans_;
+  ++converted_;
+  span_pages_ += span->page_count;
+  free_granules_ += t.granules();
+  unbacked_pages_ += count_bits(span->unbacked_pages);
+}
+
 bool MixedHeap::convert(Span* span) {
   const unsigned pages = span->page_count;
   uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(table_bytes(pages)));
@@ -137,9 +153,8 @@ bool MixedHeap::convert(Span* span) {
   const unsigned granules = info.bytes >> kGranuleShift;
 
   Lock lock(mutex_);
-  span->mixed.tables = tables;
+  open(span, tables);
   const Tables t(span);
-  t.set_free(0, t.granules());
   unsigned used = 0;
   for (unsigned slot = 0; slot < info.slots; ++slot) {
     if ((free_slots[slot >> 6] >> (slot & 63)) & 1) continue;
@@ -148,20 +163,31 @@ bool MixedHeap::convert(Span* span) {
     ++used;
   }
   span->free_slots = static_cast<uint16_t>(t.granules() - used * granules);
-  span->kind = SpanKind::kMixed;
-  span->list = kFullList;
-  full_.push_front(span);
+  free_granules_ -= used * granules;
   // Blocks that were handed out under the old class byte may be freed under it until this is seen: their
   // bin sends them on.
   publish_span(region_of(span), span, Pages(pages), SizeClass(kMixedClass));
-  ++spans_;
-  ++converted_;
-  span_pages_ += pages;
-  free_granules_ += span->free_slots;
   blocks_[size_class] += used;
-  unbacked_pages_ += count_bits(span->unbacked_pages);
   place(span, kLists);
   return true;
+}
+
+// Halves of a span's length: longer pieces leave less behind their last block, a page serves every class that comes here.
+bool MixedHeap::add_backed(unsigned size_class) {
+  if (!pages().wants_ticks()) return false;  // little is free: not worth a search
+  for (unsigned count = kSizeClasses[size_class].pages / 2u; count != 0; count /= 2) {
+    Span* span = pages().allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0, PageHeap::Source::kBacked);
+    if (span == nullptr) continue;
+    uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(table_bytes(count)));
+    if (tables == nullptr) {
+      pages().free(span);
+      return false;
+    }
+    open(span, tables);
+    place(span, kLists);
+    return true;
+  }
+  return false;
 }
 
 // Cuts blocks from the free ranges of one span, lowest address first, and learns its longest range on the way.
@@ -207,15 +233,18 @@ unsigned MixedHeap::carve(Span* span, unsigned granules, void** next, unsigned w
   return got;
 }
 
-unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted) {
+unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from) {
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
-  if (granules > kLists || !may_serve(size_class)) return 0;
+  if (granules > kLists || (from == From::kSpans && !may_serve(size_class))) return 0;
   Lock lock(mutex_);
   unsigned got = 0;
   void** next = out + wanted;
   while (got < wanted) {
     const uint64_t fitting = occupied_.load(std::memory_order_relaxed) & (~uint64_t{0} << (granules - 1));
-    if (fitting == 0) break;
+    if (fitting == 0) {
+      if (from == From::kSpans || !add_backed(size_class)) break;
+      continue;
+    }
     const unsigned here = carve(lists_[lowest_bit(fitting)].front(), granules, next, wanted - got);
     got += here;
     next -= here;

@@ -1,8 +1,9 @@
 // Mixed spans: sparse spans of one size class whose free slots were opened to blocks of every class.
 //
 // A program that frees nine blocks in ten and goes on with another size would otherwise keep both: the free
-// slots of a span serve their own class only. When a bin needs memory and no backed page is free, sparse spans
-// of other bins become mixed: neighbouring free slots are one range of bytes, and any class cuts blocks from it.
+// slots of a span serve their own class only. When a bin needs memory and no backed run of its spans' length is free,
+// sparse spans of other bins become mixed: neighbouring free slots are one range of bytes, and any class cuts blocks
+// from it. Before that, backed free pages in shorter runs become mixed spans without a block.
 //
 //   granules (16 bytes):   0   1   2   3   4   5   6   7   8   9
 //   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
@@ -55,8 +56,12 @@ class MixedHeap {
   /// slots have few, and empty soon.
   static constexpr size_t kLargestBlock = 1024;
 
+  enum class From : uint8_t {
+    kSpans,   ///< mixed spans as they are
+    kBacked,  ///< and backed free pages in runs too short for a span of the class: they become mixed spans
+  };
   /// Up to `wanted` blocks of the class; may be none. They stand in `out` last first, as from a bin.
-  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted);
+  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, From from = From::kSpans);
 
   /// Takes blocks back. What is no block of a mixed span is a misuse: reported, then dropped.
   void give(void* const* pointers, unsigned count);
@@ -88,6 +93,8 @@ class MixedHeap {
   static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
   static_assert(kLists == 64, "one bit a list");
 
+  void open(Span* span, uint64_t* tables);
+  bool add_backed(unsigned size_class);
   void place(Span* span, unsigned longest);
   void unlink(Span* span);
   unsigned carve(Span* span, unsigned granules, void** next, unsigned wanted);

@@ -75,7 +75,8 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
 }
 
 unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted) {
-  if (const unsigned got = mixed_.take(size_class, out, wanted)) return got;
+  const MixedHeap::From from = pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked;
+  if (const unsigned got = mixed_.take(size_class, out, wanted, from)) return got;
   const unsigned skipped = growths_skipped_.load(std::memory_order_relaxed);
   if (skipped < kGrowthsBetweenDonations) {
     growths_skipped_.store(skipped + 1, std::memory_order_relaxed);

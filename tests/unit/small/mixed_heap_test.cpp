@@ -488,6 +488,92 @@ TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
   EXPECT_TRUE(bin.is_valid_locked(c));
 }
 
+/// So long that the purge leaves alone what is freed next.
+void use_for_a_while(PageHeap& pages) {
+  for (int i = 0; i < 10; ++i) {
+    fake::advance_ms(100);
+    pages.tick();
+  }
+}
+
+/// Every second page of some blocks is free and backed, so that no two of them are a run; more than the page heap keeps
+/// for every program.
+class FragmentedPages : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake::reset();
+    std::vector<Span*> spans;
+    for (unsigned i = 0; i < 3 * kPagesPerBlock; ++i) {
+      spans.push_back(pages->allocate_span(Pages(1), SizeClass(1), kNoClass, 0));
+      ASSERT_NE(spans.back(), nullptr);
+    }
+    use_for_a_while(*pages);
+    for (unsigned i = 0; i < spans.size(); i += 2) pages->free(spans[i]);
+    fragments = pages->stats().dirty.count;
+    ASSERT_EQ(fragments, 3 * kPagesPerBlock / 2);
+  }
+  std::vector<void*> take(size_t bytes, unsigned wanted, MixedHeap::From from) {
+    std::vector<void*> out(wanted);
+    out.resize(mixed.take(class_for(bytes), out.data(), wanted, from));
+    return out;
+  }
+
+  std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
+  MixedHeap mixed{*pages};
+  size_t fragments = 0;
+};
+
+TEST_F(FragmentedPages, ServeAClassWhoseSpansAreLonger) {
+  const size_t bytes = 432;
+  ASSERT_GT(kSizeClasses[class_for(bytes)].pages, 1);
+  const uint64_t fresh = pages->stats().fresh_pages;
+  EXPECT_TRUE(take(bytes, 1, MixedHeap::From::kSpans).empty()) << "spans as they are: there is none";
+  const unsigned a_page = unsigned(kPageBytes / bytes);
+  std::vector<void*> blocks = take(bytes, unsigned(fragments) * a_page, MixedHeap::From::kBacked);
+  const size_t used = mixed.stats().spans;
+  EXPECT_EQ(blocks.size(), used * a_page);
+  EXPECT_EQ(pages->stats().dirty.count, fragments - used);
+  EXPECT_LE(pages->stats().dirty, PurgePolicy::kFloor) << "so little is not worth a search";
+  EXPECT_EQ(pages->stats().fresh_pages, fresh) << "no page that was not backed";
+  EXPECT_TRUE(mixed.is_valid());
+  for (void* block : blocks) {
+    ASSERT_EQ(class_at(block), kMixedClass);
+    ASSERT_EQ(mixed.block_bytes(number(block)), bytes);
+  }
+  // What is left in each page serves smaller ones.
+  std::vector<void*> small = take(16, unsigned(used), MixedHeap::From::kSpans);
+  EXPECT_EQ(small.size(), used);
+
+  mixed.give(small.data(), unsigned(small.size()));
+  mixed.give(blocks.data(), unsigned(blocks.size()));
+  EXPECT_EQ(mixed.stats().spans, 0u);
+  EXPECT_EQ(pages->stats().dirty.count, fragments);
+  EXPECT_TRUE(pages->is_valid());
+}
+
+TEST_F(FragmentedPages, TakeNoMoreOfThemThanIsAskedFor) {
+  const std::vector<void*> blocks = take(432, 10, MixedHeap::From::kBacked);
+  EXPECT_EQ(blocks.size(), 10u);
+  EXPECT_EQ(mixed.stats().spans, 2u);
+  EXPECT_EQ(pages->stats().dirty.count, fragments - 2);
+  EXPECT_TRUE(mixed.is_valid());
+}
+
+TEST_F(FragmentedPages, StayWhereMemoryForTheTablesIsRefused) {
+  std::vector<void*> pieces;
+  fake::fail(fake::Call::kCommitMetadata);
+  fake::fail(fake::Call::kReserveMetadata);
+  while (void* piece = metadata.allocate(MetadataArena::kSmallestPiece)) pieces.push_back(piece);
+  EXPECT_TRUE(take(432, 10, MixedHeap::From::kBacked).empty());
+  EXPECT_EQ(mixed.stats().spans, 0u);
+  EXPECT_EQ(pages->stats().dirty.count, fragments);
+  EXPECT_TRUE(mixed.is_valid());
+  EXPECT_TRUE(pages->is_valid());
+  fake::clear_failures();
+  for (void* piece : pieces) metadata.free(piece, MetadataArena::kSmallestPiece);
+  EXPECT_EQ(take(432, 10, MixedHeap::From::kBacked).size(), 10u);
+}
+
 TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   fake::reset();
   auto pages = std::make_unique<PageHeap>();

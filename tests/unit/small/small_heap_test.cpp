@@ -63,6 +63,47 @@ TEST_F(SmallHeapTest, EveryClassTakesAndGives) {
   expect_empty();
 }
 
+TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
+  for (const bool pure : {false, true}) {
+    heap->keep_spans_pure(pure);
+    // Spans of one page, every second one free.
+    const unsigned short_class = class_for(64), long_class = class_for(432);
+    const unsigned slots = kSizeClasses[short_class].slots;
+    ASSERT_EQ(kSizeClasses[short_class].pages, 1);
+    ASSERT_GT(kSizeClasses[long_class].pages, 1);
+    std::vector<void*> kept, freed;
+    for (void* block : take(short_class, slots * 3 * kPagesPerBlock)) {
+      ((reinterpret_cast<uintptr_t>(block) / kPageBytes) % 2 == 0 ? freed : kept).push_back(block);
+    }
+    // So long that the purge leaves alone what is freed next.
+    for (int i = 0; i < 10; ++i) {
+      fake::advance_ms(100);
+      pages->tick();
+    }
+    give(short_class, freed);
+    const PageStats before = pages->stats();
+    ASSERT_GE(before.dirty.count, kPagesPerBlock);
+    const std::vector<void*> blocks = take(long_class, 1000);
+    ASSERT_EQ(blocks.size(), 1000u);
+    const uint64_t fresh = pages->stats().fresh_pages - before.fresh_pages;
+    if (pure) {
+      EXPECT_GE(fresh, 1000 * 432 / kPageBytes) << "spans that are checked slot by slot stay their class's";
+    } else {
+      EXPECT_EQ(fresh, 0u);
+    }
+    for (void* block : blocks) {
+      if (class_at(block) == kMixedClass) {
+        heap->mixed().give(&block, 1);
+      } else {
+        give(long_class, {block});
+      }
+    }
+    give(short_class, kept);
+    expect_empty();
+    pages->purge_all();
+  }
+}
+
 TEST_F(SmallHeapTest, BlocksOfAPrivateHeapHaveNoClassInTheMapButTheirSpan) {
   heap = std::make_unique<SmallHeap>(*pages, uint16_t{7}, false);
   const std::vector<void*> blocks = take(5, 10);
