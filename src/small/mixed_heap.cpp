@@ -172,7 +172,8 @@ bool MixedHeap::convert(Span* span) {
   return true;
 }
 
-// Halves of a span's length: longer pieces leave less behind their last block, a page serves every class that comes here.
+// Halves of a span's length: longer pieces leave less behind their last block, and a page serves every class that comes
+// here.
 bool MixedHeap::add_backed(unsigned size_class) {
   if (!pages().wants_ticks()) return false;  // little is free: not worth a search
   for (unsigned count = kSizeClasses[size_class].pages / 2u; count != 0; count /= 2) {
