@@ -154,7 +154,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void release_slots();
 
   /// What all magazines hold beyond their threads' dues: at most this, or the heap's size divided by kProcessShare.
-  static constexpr size_t kProcessBytes = size_t{4} << 20;
+  static constexpr size_t kProcessBytes = size_t{8} << 20;
   static constexpr size_t kProcessShare = 32;
   static SharedRoom<kProcessBytes, kProcessShare> process_room;
   /// In the child of a fork(), where this is the only cache. pre: all others were released

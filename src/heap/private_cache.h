@@ -58,9 +58,10 @@ struct HeapCache : ListLink<HeapCache> {
   HeapMagazine magazines[kSizeClassCount];
   magazine_policy::Way last_ways[kSizeClassCount] = {};
 
-  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room: a cache of a heap that nobody uses
-  /// for a while keeps what it has, and must not keep malloc()'s caches from growing.
-  static SharedRoom<ThreadCache::kProcessBytes, ThreadCache::kProcessShare> process_room;
+  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room, and less: a cache of a heap that
+  /// nobody uses for a while keeps what it has, and must not keep malloc()'s caches from growing.
+  static constexpr size_t kProcessBytes = size_t{4} << 20;
+  static SharedRoom<kProcessBytes, ThreadCache::kProcessShare> process_room;
 
   /// Of a class's magazine in a cache, in bytes. A span of the class has it at hand.
   [[nodiscard]] static LOAM_INLINE size_t offset_of(size_t size_class);

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-enum { kBlocks = 300000, kFew = 6 * 1024 /* KiB */, kThreads = 8, kIdleThreadKib = 2048 };
+enum { kBlocks = 300000, kFew = 6 * 1024 /* KiB */, kThreads = 8, kIdleThreadKib = 2560 };
 static void* blocks[kBlocks];
 
 static long lazy_free_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nLazyFree:"); }

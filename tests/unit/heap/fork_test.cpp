@@ -62,9 +62,8 @@ TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
 TEST_F(ForkTest, TheChildForgetsRoomThatNobodyHolds) {
   // As a thread that fork() caught between the count of all and its own.
   constexpr size_t kMuch = size_t{64} << 20;
-  for (auto* room : {&ThreadCache::process_room, &RunCache::process_room}) {
-    ASSERT_TRUE(room->take(kMuch, SIZE_MAX));
-  }
+  ASSERT_TRUE(ThreadCache::process_room.take(kMuch, SIZE_MAX));
+  ASSERT_TRUE(RunCache::process_room.take(kMuch, SIZE_MAX));
   std::atomic<bool> stop{false};
   std::thread other([&] {
     while (!stop) std::this_thread::yield();

@@ -285,12 +285,12 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
     }
     cached += summary(heap).cached;
     most = std::max(most, summary(heap).cached);
-    EXPECT_LE(HeapCache::process_room.held(), ThreadCache::kProcessBytes);
+    EXPECT_LE(HeapCache::process_room.held(), HeapCache::kProcessBytes);
   }
   EXPECT_GT(most, kDue + kDue / 2);  // who comes early has more than its due
-  EXPECT_GT(HeapCache::process_room.held(), ThreadCache::kProcessBytes / 2);
+  EXPECT_GT(HeapCache::process_room.held(), HeapCache::kProcessBytes / 2);
   constexpr size_t kFirstSlots = 12 * 8 * 448;
-  EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + ThreadCache::kProcessBytes);
+  EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kProcessBytes);
   // Nothing of it is lost: a threshold that turns the front end off, a thread's end, the heap's own end.
   for (PrivateHeap* heap : heaps) {
     if (heap == heaps.front()) heap->set_small_threshold(0);
