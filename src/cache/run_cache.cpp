@@ -11,6 +11,11 @@ constexpr uint32_t kRefusedFirst = 4;
 constexpr uint64_t kFirstRoom = 64;
 constexpr uint64_t kMostRoom = 512;
 static_assert(RunCache::kLongest.count <= kMostRoom);
+// A cache that was full and had served fewer than this part of what it was given is passed by for so many frees. Chosen:
+// serving one block from here saves the shard's two locks, which is worth about one run that is kept in vain; looking
+// again costs some 30 runs kept in vain.
+constexpr uint32_t kUsefulShare = 2;
+constexpr uint32_t kBypassed = 1024;
 
 }  // namespace
 
@@ -54,7 +59,7 @@ Span* RunCache::take(Pages pages, size_t requested) {
 
 bool RunCache::give(Span* span) {
   const uint64_t pages = span->large.pages;
-  if (LOAM_UNLIKELY(held_pages_ + pages > room_ || held_runs_ == kMostRuns ||
+  if (LOAM_UNLIKELY(held_pages_ + pages > limit() || held_runs_ == kMostRuns ||
                     pages > kLongest.count))
     return false;
   unpublish_large(span);
@@ -73,6 +78,35 @@ bool RunCache::give(Span* span) {
   return true;
 }
 
+unsigned RunCache::shard() {
+  if (LOAM_UNLIKELY(shard_ == 0)) shard_ = static_cast<uint8_t>(page_heap.join_shard() + 1);
+  return shard_ - 1u;
+}
+
+Span* RunCache::take_parked(Pages pages, size_t requested) {
+  if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
+  Span* span = page_heap.take_run(pages, requested, true, shard_ - 1u);
+  if (span == nullptr) return nullptr;
+  count_up(counts_.taken);
+  count_up(counts_.taken_pages, span->large.pages);
+  count_up(counts_.taken_requested, requested);
+  publish_large(span);
+  return span;
+}
+
+bool RunCache::park(Span* span) {
+  const uint64_t pages = span->large.pages;
+  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0) return false;
+  if (bypassed_ != 0) --bypassed_;
+  ++parked_;
+  used_ = true;
+  count_up(counts_.given);
+  count_up(counts_.given_pages, pages);
+  count_up(counts_.given_requested, span->large.requested);
+  page_heap.give_run(span);
+  return true;
+}
+
 bool RunCache::make_room(Pages pages) {
   if (pages > kLongest) return false;
   used_ = true;
@@ -81,8 +115,16 @@ bool RunCache::make_room(Pages pages) {
     // More room only where the last was of use: who frees what others allocate needs none.
     if (room_ == 0 || hits_ != 0 || held_pages_ == 0)
       static_cast<void>(grow(held_pages_ + pages.count));
+    const bool useful = hits_ * kUsefulShare >= clock_ - filled_at_;
+    const bool first = filled_at_ == 0;
     hits_ = 0;
+    filled_at_ = clock_;
     if (pages.count > room_) return false;
+    if (!useful && !first) {
+      flush();
+      bypassed_ = kBypassed;
+      return false;
+    }
     if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return true;
   }
   send_home(room_ / 2 < pages.count ? 0 : room_ / 2 - pages.count, kMostRuns / 2);
@@ -144,12 +186,14 @@ void RunCache::close() {
   const Pages given_up(room_);
   room_ = 0;
   process_room.give(given_up.bytes());
-  refused_ = hits_ = 0;
+  refused_ = hits_ = filled_at_ = bypassed_ = 0;
   used_ = false;
+  if (shard_ != 0) page_heap.leave_shard(shard_ - 1u);
+  shard_ = 0;
 }
 
 void RunCache::collect() {
-  if (room_ != 0 && !used_) close();
+  if ((room_ != 0 || shard_ != 0) && !used_) close();
   if (room_ == 0) refused_ = 0;
   used_ = false;
 }

@@ -49,6 +49,16 @@ class RunCache {
   [[nodiscard]] bool give(Span* span);
   /// For a run of so many pages, which give() refused; false when it must go home. May purge.
   [[nodiscard]] bool make_room(Pages pages);
+
+  /// A block of the default heap out of the page heap's shards, counted as take() does; null when there is none.
+  [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
+  /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is too long, or this
+  /// cache would rather keep it (make_room()). pre: as give(), which refused it
+  [[nodiscard]] bool park(Span* span);
+  /// The shard of the cache's thread. pre: the cache is a thread's
+  [[nodiscard]] unsigned shard();
+  /// Calls of park() that did.
+  [[nodiscard]] uint32_t parked() const { return parked_; }
   /// Calls of give() that kept the run.
   [[nodiscard]] uint32_t calls() const { return clock_; }
 
@@ -90,6 +100,8 @@ class RunCache {
     const unsigned doubling = highest_bit(pages);
     return kExact + (doubling - 5) * 16 + ((pages >> (doubling - 4)) & 15);
   }
+  /// What give() may fill.
+  [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
   void set_held(uint64_t pages, uint64_t runs);
   [[nodiscard]] bool grow(uint64_t pages);
   void send_home(uint64_t keep, uint64_t runs);
@@ -102,6 +114,10 @@ class RunCache {
   uint32_t clock_ = 0;
   uint32_t refused_ = 0;  ///< runs that came while there was no room at all
   uint32_t hits_ = 0;     ///< blocks taken since room last ran out
+  uint32_t filled_at_ = 0;  ///< clock_ when room last ran out
+  uint32_t bypassed_ = 0;   ///< frees to go until it is tried again
+  uint32_t parked_ = 0;
+  uint8_t shard_ = 0;  ///< the thread's, plus 1; 0 = none yet
   bool used_ = false;     ///< since the last collection
   RunCounts counts_ = {};
 };

@@ -330,12 +330,24 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
 }
 
 bool ThreadCache::free_run(Span* span) {
-  if (LOAM_UNLIKELY(!runs_.give(span))) return false;
-  if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0) && page_heap.wants_ticks()) {
+  if (LOAM_LIKELY(runs_.give(span))) {
+    if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0) && page_heap.wants_ticks()) {
+      os::ErrnoGuard guard;
+      attend();
+    }
+    return true;
+  }
+  if (!runs_.park(span)) return false;
+  if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) {
     os::ErrnoGuard guard;
-    attend();
+    page_heap.tick_unless_busy();
   }
   return true;
+}
+
+Span* ThreadCache::take_run(Pages pages, size_t requested) {
+  Span* span = runs_.take(pages, requested);
+  return span != nullptr ? span : runs_.take_parked(pages, requested);
 }
 
 void ThreadCache::free_run_slow(Span* span) {
@@ -343,8 +355,10 @@ void ThreadCache::free_run_slow(Span* span) {
     ThreadCache* live = state() == State::kUnused ? cache_registry.start_thread() : nullptr;
     return live != nullptr ? live->free_run_slow(span) : page_heap.free(span);
   }
+  static_cast<void>(runs_.shard());
   if (page_heap.wants_ticks()) attend();
-  if (!runs_.make_room(Pages(span->large.pages)) || !runs_.give(span)) page_heap.free(span);
+  if (runs_.make_room(Pages(span->large.pages)) && runs_.give(span)) return;
+  if (!runs_.park(span)) page_heap.free(span);
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {

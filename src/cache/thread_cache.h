@@ -105,7 +105,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
 
   /// A block above the largest class whose run this thread kept; null when the page heap must give one. pre: pages != 0
-  [[nodiscard]] Span* take_run(Pages pages, size_t requested) { return runs_.take(pages, requested); }
+  [[nodiscard]] Span* take_run(Pages pages, size_t requested);
+  /// The page heap's shard that the thread uses.
+  [[nodiscard]] unsigned page_shard() { return state() == State::kLive ? runs_.shard() : 0; }
   /// Keeps such a block's run; false where free_run_slow() must do it. Leaves errno alone. pre: it is live and of the
   /// default heap
   [[nodiscard]] bool free_run(Span* span);

@@ -27,6 +27,7 @@ enum Table : uint32_t {
   kRegions,
   kExtents,
   kBlocks,
+  kShards,
   kHuge,
   kHugeBlocks,
   kMetadata,
@@ -220,6 +221,8 @@ struct CounterFields {
     next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
         LOAM_FIELD("block_count", Extent, block_count)
         LOAM_FIELD("committed_blocks", Extent, committed_blocks).next;
+    next = Writer{next, kShards}.lock(__builtin_offsetof(PageShard, mutex))
+        LOAM_FIELD("parked_pages", PageShard, parked_pages).next;
     return Writer{next, kBlocks}("free", __builtin_offsetof(Block, free), 8, kPagesPerBlock / 64)
         ("backed", __builtin_offsetof(Block, backed), 8, kPagesPerBlock / 64)
         LOAM_FIELD("free_pages", Block, free_pages)
@@ -341,6 +344,8 @@ constexpr CounterFields::Directory CounterFields::make() {
                             kMaxExtents);
   t[kBlocks] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, blocks), sizeof(Block),
                            kBlocksPerRegion);
+  t[kShards] = table("page_shard", kArray, page_heap.shards_, sizeof(PageShard), kPageShards,
+                          lock_of(__builtin_offsetof(PageShard, mutex)));
   t[kHuge] = table("huge", kRecord, &huge_map, sizeof huge_map, 1, lock_of(__builtin_offsetof(HugeMap, mutex_)));
   t[kHugeBlocks] = inner_table("huge_block", kPointed, kHuge, __builtin_offsetof(HugeMap, table_),
                                sizeof(HugeMap::Entry), kMaxListed, __builtin_offsetof(HugeMap, bits_));

@@ -48,8 +48,8 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
 
 // A block whose run the thread kept.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
-  // What is too long for the cache finds nothing there, and so does no byte at all.
-  if (alignment > kPageBytes || bytes - 1 >= RunCache::kLongest.bytes()) return nullptr;
+  // What is too long for a block finds nothing there, and so does no byte at all.
+  if (alignment > kPageBytes || bytes - 1 >= Pages(kPagesPerBlock).bytes()) return nullptr;
   Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
   if (span == nullptr) return nullptr;
   *zero = false;
@@ -72,7 +72,7 @@ void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
   const Pages pages = Pages::covering(bytes + extra);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
-    Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
+    Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
     if (span != nullptr) return reinterpret_cast<void*>(span_base(span));
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
@@ -451,13 +451,13 @@ bool is_valid() {
          current_cache->is_valid();
 }
 
-// Lock order: private heaps, caches' registry, bins by class, page heap, huge map, remote pool, metadata.
+// Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map, remote pool, metadata.
 void lock_everything() {
   hardening.lock();
   heap_registry.lock_all();
   cache_registry.lock();
   default_small_heap.lock_all();
-  page_heap.mutex().lock();
+  page_heap.lock_all();
   huge_map.mutex().lock();
   remote_pool.mutex().lock();
   metadata.mutex().lock();
@@ -467,7 +467,7 @@ void unlock_everything() {
   metadata.mutex().unlock();
   remote_pool.mutex().unlock();
   huge_map.mutex().unlock();
-  page_heap.mutex().unlock();
+  page_heap.unlock_all();
   default_small_heap.unlock_all();
   cache_registry.unlock();
   heap_registry.unlock_all();
@@ -480,7 +480,7 @@ void after_fork_in_child() {
   metadata.mutex().reset_after_fork();
   remote_pool.mutex().reset_after_fork();
   huge_map.mutex().reset_after_fork();
-  page_heap.mutex().reset_after_fork();
+  page_heap.reset_locks_after_fork();
   default_small_heap.reset_locks_after_fork();
   heap_registry.reset_locks_after_fork();
   default_heap::reset_after_fork();

@@ -137,6 +137,7 @@ void add_default(const Snapshot& snapshot, HeapSums* s) {
                              static_cast<const Mutex*>(&heap_registry.mutex())}) {
     add_lock(*mutex, s);
   }
+  for (unsigned i = 0; i < kPageShards; ++i) add_lock(page_heap.shard_mutex(i), s);
 }
 
 struct PrivateSums {
@@ -357,7 +358,14 @@ bool read_lock(unsigned index, LockFigures* out) {
     put_lock(shared[index].name, shared[index].mutex, out);
     return true;
   }
-  return heap_registry.at(index - kShared, [&](PrivateHeap* heap) {
+  index -= kShared;
+  if (index < kPageShards) {
+    char name[32];
+    name_with_number(name, "page-shard-", index);
+    put_lock(name, page_heap.shard_mutex(index), out);
+    return true;
+  }
+  return heap_registry.at(index - kPageShards, [&](PrivateHeap* heap) {
     char number[32];
     name_with_number(number, "heap-", heap->generation());
     put_lock(heap->name()[0] != '\0' ? heap->name() : number, heap->mutex(), out);

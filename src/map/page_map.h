@@ -34,6 +34,11 @@ struct Region {
   /// Record number; 0 = none. A large run sets its first page only. With kFreeRunTag it is no run's that is in use:
   /// the first and the last page of a parked run (pages/parked_runs.h) say so to what is freed beside them.
   uint32_t page_span[kPagesPerRegion];
+  /// Free records that a shard of the page heap keeps for its cuts, so that these need no other lock than the shard's.
+  struct alignas(64) Spares {
+    uint32_t first;  ///< linked through first_page; 0 = none
+    uint32_t count;
+  } spares[kPageShards];
   Block blocks[kBlocksPerRegion];
   Bitmap<kBlocksPerRegion> whole;  ///< blocks in state kWhole
   Extent extents[kMaxExtents];
@@ -65,6 +70,10 @@ extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
 
 /// Set in Region::page_span where a parked run begins or ends.
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
+/// Above the record's number: ParkedRuns::number() of who keeps the run. Only who holds the lock of that may follow the
+/// number to the record.
+inline constexpr unsigned kFreeRunListShift = 20;
+static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 255, "tag, list and record fit 32 bits");
 
 /// Region of a record that lives in one.
 [[nodiscard]] LOAM_INLINE Region* region_of(const Span* span) {
@@ -113,11 +122,12 @@ inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
   return number - 1 < kPagesPerRegion - 1 ? &region->spans[number] : nullptr;
 }
 
-/// The parked run that begins or ends at the page; null for everything else.
-/// pre: the page heap's lock is held
-[[nodiscard]] LOAM_INLINE Span* free_run_at(Region* region, uint32_t page) {
-  const uint32_t number = __atomic_load_n(&region->page_span[page], __ATOMIC_RELAXED);
-  return (number & kFreeRunTag) == 0 ? nullptr : &region->spans[number & ~kFreeRunTag];
+/// The parked run of that list that begins or ends at the page; null for everything else.
+/// pre: the list's lock is held. Other lists' tags may change meanwhile, but never into one of this list's
+[[nodiscard]] LOAM_INLINE Span* free_run_at(Region* region, uint32_t page, unsigned list) {
+  const uint32_t tag = __atomic_load_n(&region->page_span[page], __ATOMIC_RELAXED);
+  constexpr uint32_t kNumbers = (uint32_t{1} << kFreeRunListShift) - 1;
+  return (tag & ~kNumbers) == (kFreeRunTag | list << kFreeRunListShift) ? &region->spans[tag & kNumbers] : nullptr;
 }
 
 [[nodiscard]] LOAM_INLINE uintptr_t span_base(const Span* span) {
@@ -134,6 +144,25 @@ inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
 
 /// pre: as take_span_record; no page names the record any more
 void return_span_record(Region* region, Span* span);
+
+/// A record that a shard kept, as it was when it was kept; null when there is none. pre: the shard's lock is held
+[[nodiscard]] LOAM_INLINE Span* take_spare_record(Region* region, unsigned shard) {
+  Region::Spares& spares = region->spares[shard];
+  if (LOAM_UNLIKELY(spares.first == 0)) return nullptr;
+  Span* span = &region->spans[spares.first];
+  spares.first = span->first_page;
+  --spares.count;
+  return span;
+}
+
+/// pre: the shard's lock is held; no page names the record any more
+LOAM_INLINE void keep_spare_record(Region* region, unsigned shard, Span* span) {
+  Region::Spares& spares = region->spares[shard];
+  span->kind = SpanKind::kNone;
+  span->first_page = spares.first;
+  spares.first = static_cast<uint32_t>(span - region->spans);
+  ++spares.count;
+}
 
 /// Names `span` (with class byte `size_class`) as the owner of `pages` pages from its first.
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);

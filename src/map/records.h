@@ -28,7 +28,7 @@ enum class SpanKind : uint8_t {
   kLarge,     ///< one block of whole pages
   kMixed,     ///< was small and sparse; now blocks of any small class
   kCached,    ///< a freed run that a thread keeps (cache/run_cache.h)
-  kParked,    ///< a freed run that waits, unmerged, for the next request of its kind and length
+  kParked,    ///< a freed run that waits for the next request of its kind (pages/parked_runs.h)
 };
 
 struct HeapRun;     // heap/heap_run.h
@@ -64,7 +64,7 @@ struct alignas(64) Span : ListLink<Span> {
   uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
   SizeClass size_class;     ///< kSmall
   uint8_t page_count;       ///< kSmall, kMixed
-  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: its RunKind
+  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: ParkedRuns::number()
   SpanKind kind;
 
   /// The private heap whose slots of one class these are. Its spans stand in no list, so their links are free to name
@@ -103,6 +103,10 @@ enum class BlockState : uint8_t {
 enum class RunKind : uint8_t { kSpan = 0, kLarge = 1 };
 inline constexpr unsigned kRunKinds = 2;
 
+/// Large runs are parked in one of so many places, each with a lock of its own. Chosen: threads beyond it share; more
+/// cost some address space, and a look at each before the heap grows.
+inline constexpr unsigned kPageShards = 16;
+
 /// 2 MiB of pages.  dirty = free & backed;  dirty_pages = |dirty|;  free_pages = |free|
 struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<Block, AgeList> {
   Bitmap<kPagesPerBlock> free;    ///< bit set = page in no run
@@ -114,8 +118,9 @@ struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<B
   uint32_t last_free_ms;
   BlockState state;
   RunKind kind;
-  bool aged;  ///< in the age list
-  bool no_huge;
+  uint8_t shard;  ///< whose lock guards the large runs that are parked in it; set while all of its pages are free
+  bool aged : 1;  ///< in the age list
+  bool no_huge : 1;
 };
 
 }  // namespace loam

@@ -4,7 +4,7 @@
 // a block stands is an upper bound of its longest run: taking pages may leave it too high, and the next
 // search that the block disappoints puts it right. So taking never rescans.
 //
-// Lock: the page heap's.
+// Lock: the page heap's. promises_less() needs none.
 #pragma once
 
 #include "map/records.h"
@@ -20,12 +20,12 @@ class BlockIndex {
     if (old == longest) return;
     if (old != 0) {
       lists_[old].remove(block);
-      if (lists_[old].empty()) occupied_.clear(old);
+      if (lists_[old].empty()) mark(old, false);
     }
     block->*Bin = static_cast<uint16_t>(longest);
     if (longest != 0) {
       lists_[longest].push_front(block);
-      occupied_.set(longest);
+      mark(longest, true);
     }
   }
 
@@ -33,6 +33,17 @@ class BlockIndex {
   [[nodiscard]] Block* smallest(unsigned length) const {
     const unsigned bin = occupied_.find_set(length);
     return bin == kBins ? nullptr : lists_[bin].front();
+  }
+
+  /// Whether some block's bound is at least `from` and less than `below`, at some moment. Needs no lock.
+  [[nodiscard]] LOAM_INLINE bool promises_less(unsigned from, unsigned below) const {
+    uint64_t mask = ~uint64_t{0} << (from % 64);
+    for (unsigned w = from / 64;; ++w, mask = ~uint64_t{0}) {
+      // relaxed: a hint, nothing is reached by it
+      const uint64_t found = __atomic_load_n(&occupied_.words[w], __ATOMIC_RELAXED) & mask;
+      if (w == below / 64) return (found & ((uint64_t{1} << (below % 64)) - 1)) != 0;
+      if (found != 0) return true;
+    }
   }
 
   /// The longest bound in the index, 0 when it is empty.
@@ -54,6 +65,12 @@ class BlockIndex {
   }
 
  private:
+  void mark(unsigned bin, bool occupied) {
+    uint64_t& word = occupied_.words[bin / 64];
+    const uint64_t bit = uint64_t{1} << (bin % 64);
+    __atomic_store_n(&word, occupied ? word | bit : word & ~bit, __ATOMIC_RELAXED);
+  }
+
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
   // The longest last, beside the bitmap: a small heap has one block, nearly all of it free, and so one page here.
   List<Block, Tag> lists_[kPagesPerBlock + 1];

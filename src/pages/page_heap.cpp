@@ -50,7 +50,7 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
   }
 }
 
-void PageHeap::activate(Block* block, RunKind kind) {
+void PageHeap::activate(Block* block, Taker taker) {
   if (block->state == BlockState::kActive) return;
   Region* region = region_of(block);
   const unsigned dirty_bin = block->dirty_bin;
@@ -58,27 +58,36 @@ void PageHeap::activate(Block* block, RunKind kind) {
   region->whole.clear(static_cast<unsigned>(block - region->blocks));
   --whole_blocks_;
   block->state = BlockState::kActive;
-  block->kind = kind;
-  dirty_[unsigned(kind)].place(block, dirty_bin);
-  free_index(unsigned(kind)).place(block, kPagesPerBlock);
+  block->kind = taker.kind;
+  block->shard = taker.shard;
+  dirty_[unsigned(taker.kind)].place(block, dirty_bin);
+  free_index(unsigned(taker.kind)).place(block, kPagesPerBlock);
 }
 
-PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunKind kind, Source source) {
-  const unsigned own = unsigned(kind);
+PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Taker taker, Source source) {
+  const unsigned own = unsigned(taker.kind);
   const unsigned other = own ^ 1u;
   Block* block = nullptr;
   Fit fit;
   if (search(From::kDirty, own, count, alignment, &block, &fit) ||
       search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
-      search_parked(count, alignment, kind, &block, &fit)) {
-    activate(block, kind);
+      search_parked(count, alignment, taker, &block, &fit)) {
+    activate(block, taker);
   } else if (source == Source::kBacked) {
     return {};
   } else if (search(From::kFree, own, count, alignment, &block, &fit) ||
              search(From::kDirty, other, count, alignment, &block, &fit)) {
-    activate(block, kind);
+    activate(block, taker);
   } else {
-    block = take_whole(kind);
+    block = take_whole(taker);
+    // Rather what is reserved than nothing.
+    if (block == nullptr && pages_in_shards() != Pages(0)) {
+      release_parked();
+      if (search(From::kDirty, own, count, alignment, &block, &fit) ||
+          search(From::kDirty, kRunKinds, count, alignment, &block, &fit)) {
+        activate(block, taker);
+      }
+    }
     if (block == nullptr && !search(From::kFree, other, count, alignment, &block, &fit)) return {};
     if (!fit.found) fit.first = 0;
   }
@@ -89,19 +98,19 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, RunK
   return place;
 }
 
-Block* PageHeap::take_whole(RunKind kind) {
+Block* PageHeap::take_whole(Taker taker) {
   if (whole_blocks_ == 0 && !grow(1)) return nullptr;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     const unsigned i = region->whole.find_set(0);
     if (i < kBlocksPerRegion) {
-      activate(&region->blocks[i], kind);
+      activate(&region->blocks[i], taker);
       return &region->blocks[i];
     }
   }
   fatal("page heap: the count of whole blocks and the regions disagree");
 }
 
-PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind) {
+PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, Taker taker) {
   const unsigned count = static_cast<unsigned>((pages.count + kPagesPerBlock - 1) / kPagesPerBlock);
   release_parked();
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -125,7 +134,7 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, Ru
       size_t left = pages.count;
       for (unsigned i = best_first; left != 0; ++i) {
         const unsigned here = left < kPagesPerBlock ? static_cast<unsigned>(left) : kPagesPerBlock;
-        activate(&best_region->blocks[i], kind);
+        activate(&best_region->blocks[i], taker);
         place.fresh &= mark_used(&best_region->blocks[i], 0, here) == 0;
         left -= here;
       }
@@ -136,20 +145,27 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, Ru
   return {};
 }
 
-PageHeap::Place PageHeap::take(Pages pages, Pages alignment, RunKind kind, Source source) {
+PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
   Place place = pages.count <= kPagesPerBlock && alignment.count <= kPagesPerBlock
                     ? take_in_block(static_cast<unsigned>(pages.count),
-                                    static_cast<unsigned>(alignment.count), kind, source)
+                                    static_cast<unsigned>(alignment.count), taker, source)
                     : take_blocks(pages,
                                   alignment.count <= kPagesPerBlock
                                       ? 1u
                                       : static_cast<unsigned>(alignment.count / kPagesPerBlock),
-                                  kind);
+                                  taker);
   if (place.region == nullptr) return place;
   used_ += pages;
-  if (used_ > peak_used_) peak_used_ = used_;
-  policy_.observe(used_);
+  note_peak();
   return place;
+}
+
+// Returns what is used. What shards hand out meanwhile is seen at the next look.
+Pages PageHeap::note_peak() {
+  const Pages used = really_used();
+  if (used > peak_used_) peak_used_ = used;
+  policy_.observe(used);
+  return used;
 }
 
 unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
@@ -228,9 +244,10 @@ void PageHeap::note_age(Block* block, uint64_t since_ms) {
   age_.insert_after(after, block);
 }
 
-void PageHeap::note_dirty() {
-  // At once, not at the next tick: a program may free a few large runs and then never come here again.
-  if (dirty_pages_ + parked_pages_ > PurgePolicy::kFloor && !wants_ticks()) {
+// Exact but for what other threads park at this moment, which they note themselves. Only a program that keeps less than
+// the floor pays for the sum.
+void PageHeap::note_waiting() {
+  if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count > PurgePolicy::kFloor.count) {
     wants_ticks_.store(true, std::memory_order_relaxed);
   }
 }
@@ -266,14 +283,14 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
                               Source source) {
   Lock lock(mutex_);
   Region* region;
-  Span* span = unpark(pages, RunKind::kSpan);
+  Span* span = unpark_span(pages);
   if (span != nullptr) {
     region = region_of(span);
     const uint32_t first_page = span->first_page;
     *span = Span{};
     span->first_page = first_page;
   } else {
-    const Place place = take(pages, Pages(1), RunKind::kSpan, source);
+    const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
     region = place.region;
     if (region == nullptr) return nullptr;
     span = take_span_record(region);
@@ -292,20 +309,21 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
   return span;
 }
 
-Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero) {
+Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero,
+                               unsigned shard) {
+  Span* parked = alignment.count == 1 ? take_run(pages, requested, heap == 0, shard) : nullptr;
   Lock lock(mutex_);
-  if (alignment.count == 1) {
-    if (Span* span = unpark(pages, RunKind::kLarge, heap == 0 ? slack_of(pages) : 0)) {
-      span->kind = SpanKind::kLarge;
-      span->large.requested = requested;
-      span->heap = heap;
-      publish_large(span);
-      *zero = false;
-      count_large(span);
-      return span;
-    }
+  if (parked != nullptr) {
+    parked->heap = heap;
+    publish_large(parked);
+    *zero = false;
+    count_large(parked);
+    count_operation();
+    return parked;
   }
-  const Place place = take(pages, alignment, RunKind::kLarge, Source::kAny);
+  use_shard(shard);  // that of a thread without a cache too
+  const Taker taker{RunKind::kLarge, static_cast<uint8_t>(shard)};
+  const Place place = take(pages, alignment, taker, Source::kAny);
   if (place.region == nullptr) return nullptr;
   Span* span = take_span_record(place.region);
   if (span == nullptr) {
@@ -343,7 +361,11 @@ void PageHeap::free(Span* span) {
     }
     unpublish_large(span);
     if (span->large.pages <= kPagesPerBlock) {
-      park(span, Pages(span->large.pages), RunKind::kLarge);
+      {
+        Lock its(shards_[shard_of(span)].mutex);
+        park_large(span, now_ms_);
+      }
+      note_parked();
     } else {
       release_large(span, now_ms_);
     }
@@ -353,22 +375,11 @@ void PageHeap::free(Span* span) {
     const Pages pages(span->page_count);
     unpublish_span(region, span, pages);
     if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
-      park(span, pages, RunKind::kSpan);
+      park_span(span, pages);
     } else {
       return_span_record(region, span);
       release_pages(region, first, pages, unbacked, now_ms_);
     }
-  }
-  count_operation();
-}
-
-void PageHeap::give_home(Span* first) {
-  Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ns() / 1'000'000;
-  for (Span* next; first != nullptr; first = next) {
-    next = List<Span>::next(first);
-    first->large.cached_at = 0;  // is owned.run in a private heap's
-    park(first, Pages(first->large.pages), RunKind::kLarge);
   }
   count_operation();
 }
@@ -381,68 +392,83 @@ void PageHeap::release_large(Span* span, uint64_t since_ms) {
   release_pages(region, first, pages, 0, since_ms);
 }
 
-void PageHeap::park(Span* span, Pages pages, RunKind kind) {
+void PageHeap::park_span(Span* span, Pages pages) {
   span->large.pages = pages.count;
-  parked_[unsigned(kind)].push(span, kind, now_ms_);
+  parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, now_ms_);
   used_ -= pages;
   parked_pages_ += pages;
   note_dirty();
 }
 
-// A parked run for a request of its kind: one that is at most `more` pages longer as it stands, or else the first pages
-// of the shortest that holds it.
-Span* PageHeap::unpark(Pages pages, RunKind kind, unsigned more) {
-  if (pages.count > kPagesPerBlock || parked_pages_ == Pages(0)) return nullptr;
-  ParkedRuns& parked = parked_[unsigned(kind)];
+// A parked run for a span: the first pages of the shortest that holds it.
+Span* PageHeap::unpark_span(Pages pages) {
+  if (parked_pages_ == Pages(0)) return nullptr;
+  ParkedRuns& parked = this->parked(ParkedRuns::kSpansRuns);
   const unsigned count = static_cast<unsigned>(pages.count);
   const unsigned length = parked.shortest(count);
   if (length > kPagesPerBlock) return nullptr;
   Span* span;
-  if (length <= count + more) {
+  if (length == count) {
     span = parked.pop(length);
   } else {
     // Shorter than what any block of bitmaps promises, or it is left for a longer request.
-    if (const Block* other = dirty_[unsigned(kind)].smallest(count); other != nullptr && other->dirty_bin < length) {
-      return nullptr;
-    }
-    Span* rest = parked.pop(length);
-    span = take_span_record(region_of(rest));
-    if (span == nullptr) {
-      parked.put_rest(rest, 0);
-      return nullptr;
-    }
-    span->first_page = rest->first_page;
-    span->large.pages = count;
-    parked.put_rest(rest, count);
+    if (dirty_[unsigned(RunKind::kSpan)].promises_less(count, length)) return nullptr;
+    span = take_span_record(region_of(parked.first(length)));
+    if (span == nullptr) return nullptr;
+    parked.cut(length, count, span);
   }
-  span->large.parked_ms = 0;  // is owned.reciprocal in a private heap's
-  parked_pages_ -= Pages(span->large.pages);
-  used_ += Pages(span->large.pages);
-  if (used_ > peak_used_) peak_used_ = used_;
+  parked_pages_ -= pages;
+  used_ += pages;
+  if (used_ > peak_used_) note_peak();
   return span;
 }
 
+template <class Visit>
+bool PageHeap::for_each_parked(RunKind kind, unsigned own, Visit visit) {
+  const unsigned places = shards_in_use() + 1;
+  for (unsigned i = 0; i < places; ++i) {
+    const unsigned number = kind == RunKind::kSpan ? i : (i + 1) % places;
+    ParkedRuns& parked = this->parked(number);
+    if (number == ParkedRuns::kSpansRuns) {
+      // Also keeps a small program off the pages of lists that are empty.
+      if (parked_pages_ != Pages(0) && visit(parked, number)) return true;
+      continue;
+    }
+    PageShard& shard = shards_[number - 1];
+    // relaxed: what is parked a moment later is missed
+    if (__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) == 0) continue;
+    if (own != kNoShard && own != number - 1 && is_reserved(shard)) continue;
+    Lock lock(shard.mutex);
+    if (visit(parked, number)) return true;
+  }
+  return false;
+}
+
+// pre: the lock of the place where it was parked is held
 void PageHeap::release_parked(Span* span) {
   const Pages pages(span->large.pages);
-  parked_pages_ -= pages;
-  used_ += pages;
+  if (span->list == ParkedRuns::kSpansRuns) {
+    parked_pages_ -= pages;
+    used_ += pages;
+  } else {
+    PageShard& shard = shards_[span->list - 1];
+    set_parked(shard, shard.parked_pages - pages.count);
+  }
   release_large(span, span->large.parked_ms);
 }
 
-bool PageHeap::release_parked() {
-  const bool some = parked_pages_.count != 0;
-  for (ParkedRuns& parked : parked_) {
+void PageHeap::release_parked() {
+  for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned) {
     while (Span* span = parked.pop_longest()) release_parked(span);
-  }
-  return some;
+    return false;
+  });
 }
 
 // A backed run where one appears once parked runs are joined with their neighbours: as few as will do, and those
 // of the same kind first.
-bool PageHeap::search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit) {
-  if (parked_pages_ == Pages(0)) return false;
-  for (const unsigned k : {unsigned(kind), unsigned(kind) ^ 1u}) {
-    ParkedRuns& parked = parked_[k];
+bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit) {
+  const RunKind kind = taker.kind;
+  return for_each_parked(kind, taker.shard, [&](ParkedRuns& parked, unsigned) {
     while (!parked.empty()) {
       unsigned joined = 0;
       if (Span* span = parked.pop_fitting(count)) {
@@ -459,22 +485,24 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, RunKind kind, B
         return true;
       }
     }
-  }
-  return false;
+    return false;
+  });
 }
 
 // One look at what waits: what has waited for long is joined, a bounded part of it.
 void PageHeap::release_old_parked() {
-  if (parked_pages_.count == 0 || now_ms_ == looked_at_parked_ms_ || now_ms_ < kParkedMs) return;
+  if (now_ms_ == looked_at_parked_ms_ || now_ms_ < kParkedMs) return;
   looked_at_parked_ms_ = now_ms_;
-  for (ParkedRuns& parked : parked_) {
+  for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
     unsigned length = 1;
     for (size_t left = 64 + parked.count() / 32; left != 0; --left) {
       Span* span = parked.pop_older(now_ms_ - kParkedMs, &length);
       if (span == nullptr) break;
       release_parked(span);
     }
-  }
+    if (number != ParkedRuns::kSpansRuns) return_spares(number - 1);
+    return false;
+  });
 }
 
 bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
@@ -492,19 +520,27 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
     if (offset == 0 || offset + more.count > kPagesPerBlock) return false;
     Block* block = &region->blocks[end.index / kPagesPerBlock];
     const unsigned count = static_cast<unsigned>(more.count);
-    for (;;) {
-      const unsigned taken = block->free.find_clear(offset);
-      if (taken >= offset + count) break;
-      // What follows may be a parked run.
-      Span* parked = free_run_at(region, first_page_of(block).index + taken);
-      if (parked == nullptr) return false;
-      parked_[parked->list].take_out(parked);
-      release_parked(parked);
+    {
+      Lock its(shards_[block->shard].mutex);
+      for (;;) {
+        const unsigned taken = block->free.find_clear(offset);
+        if (taken >= offset + count) break;
+        // What follows may be a parked run.
+        const uint32_t page = first_page_of(block).index + taken;
+        Span* parked = nullptr;
+        for (const unsigned number : {ParkedRuns::kSpansRuns, 1u + block->shard}) {
+          parked = free_run_at(region, page, number);
+          if (parked == nullptr) continue;
+          this->parked(number).take_out(parked);
+          release_parked(parked);
+          break;
+        }
+        if (parked == nullptr) return false;
+      }
     }
     mark_used(block, offset, count);  // the bins' bounds stay upper bounds
     used_ += more;
-    if (used_ > peak_used_) peak_used_ = used_;
-    policy_.observe(used_);
+    note_peak();
   }
   if (LOAM_LIKELY(requested != kNobodysBlock)) {
     large_pages_ = large_pages_ + pages - old;
@@ -521,9 +557,10 @@ PageStats PageHeap::stats() {
   PageStats s{};
   s.reserved_bytes = reserved_blocks_ << kBlockShift;
   s.committed_bytes = committed_blocks_ << kBlockShift;
-  s.used = used_;
-  s.dirty = dirty_pages_ + parked_pages_;
-  s.parked = parked_pages_;
+  s.used = note_peak();
+  const Pages in_shards = used_ - s.used;
+  s.parked = parked_pages_ + in_shards;
+  s.dirty = dirty_pages_ + s.parked;
   s.peak_used = peak_used_;
   s.purge_calls = purge_calls_;
   s.purged_pages = purged_pages_;
@@ -532,6 +569,10 @@ PageStats PageHeap::stats() {
   s.fresh_pages = fresh_pages_;
   s.lock_acquisitions = mutex_.acquisitions();
   s.lock_contentions = mutex_.contentions();
+  for (const PageShard& shard : shards_) {
+    s.lock_acquisitions += shard.mutex.acquisitions();
+    s.lock_contentions += shard.mutex.contentions();
+  }
   s.large_blocks = large_blocks_;
   s.large_pages = large_pages_;
   s.large_requested = large_requested_;
@@ -605,13 +646,35 @@ bool PageHeap::is_valid() {
   for (const DirtyIndex& index : dirty_) {
     if (!index.is_valid()) return false;
   }
-  Pages parked{};
-  for (unsigned kind = 0; kind < kRunKinds; ++kind) {
-    if (!parked_[kind].is_valid(RunKind(kind))) return false;
-    parked += parked_[kind].pages();
+  if (!parked(ParkedRuns::kSpansRuns).is_valid(ParkedRuns::kSpansRuns)) return false;
+  if (parked(ParkedRuns::kSpansRuns).pages() != parked_pages_) return false;
+  for (unsigned i = 0; i < kPageShards; ++i) {
+    Lock its(shards_[i].mutex);
+    const ParkedRuns& parked = this->parked(1 + i);
+    if (!parked.is_valid(1 + i) || parked.pages() != Pages(shards_[i].parked_pages)) return false;
+    for (Region* region = regions_; region != nullptr; region = region->next) {
+      uint32_t spares = 0;
+      for (uint32_t n = region->spares[i].first; n != 0; n = region->spans[n].first_page) ++spares;
+      if (spares != region->spares[i].count) return false;
+    }
   }
-  return age_.is_valid() && parked == parked_pages_ && dirty == dirty_pages_.count && whole == whole_blocks_ &&
+  return age_.is_valid() && dirty == dirty_pages_.count && whole == whole_blocks_ &&
          free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
+}
+
+void PageHeap::lock_all() {
+  mutex_.lock();
+  for (PageShard& shard : shards_) shard.mutex.lock();
+}
+
+void PageHeap::unlock_all() {
+  for (PageShard& shard : shards_) shard.mutex.unlock();
+  mutex_.unlock();
+}
+
+void PageHeap::reset_locks_after_fork() {
+  mutex_.reset_after_fork();
+  for (PageShard& shard : shards_) shard.mutex.reset_after_fork();
 }
 
 }  // namespace loam

@@ -11,16 +11,17 @@
 // other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
 //
 // A freed run is parked for a while, joined with parked neighbours: the next requests of its kind take it, or are cut
-// out of it. Parked runs join what the bitmaps hold before anything that is not backed is taken, and when they have
-// waited for kParkedMs.
+// out of it. Large runs are parked in shards (page_shard.h), each with a lock. Parked runs join what the bitmaps hold
+// before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
 // Runs of more than one block take whole blocks in address order, and share the last one's tail.
-// All public functions take the lock themselves.
+// All public functions take the locks themselves. What is parked in shards counts as used in used_.
 #pragma once
 
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
+#include "pages/page_shard.h"
 #include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
 #include "pages/run_search.h"
@@ -51,6 +52,13 @@ inline constexpr Pages kLongestKept{256};
   const size_t most = is_kept ? (kLongestKept - pages).count : slack;
   return static_cast<unsigned>(slack < most ? slack : most);
 }
+
+/// What is parked in a shard is left to its threads while it is no more than this, and while all shards together hold
+/// no more than kReserves bytes, or the heap's size divided by kReserveShare: threads that take from each other's shards
+/// meet there again at every free. As much as a thread's cache of whole runs may keep (decision 14). 2 MiB
+inline constexpr Pages kReserve{512};
+inline constexpr size_t kReserves = size_t{4} << 20;
+inline constexpr size_t kReserveShare = 32;
 
 struct PageStats {
   size_t reserved_bytes;
@@ -88,15 +96,27 @@ class PageHeap {
                                     Source source = Source::kAny);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
-  /// alignment is a power of two
+  /// alignment is a power of two. `shard`: the thread's, if it has one
   [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap,
-                                     bool* zero);
+                                     bool* zero, unsigned shard = 0);
+
+  /// A parked large run for one block, which no page names yet, or null: the calling thread's own shard first. Counts as
+  /// no block, and takes the shards' locks alone. `slack`: it may be longer by kSlackShare. Its memory is not zero.
+  [[nodiscard]] Span* take_run(Pages pages, size_t requested, bool slack, unsigned shard);
+
+  /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes the lock of its shard
+  /// alone. pre: at most kPagesPerBlock pages
+  void give_run(Span* span);
+
+  /// The shard of a thread from here on, until it leaves it.
+  [[nodiscard]] unsigned join_shard();
+  void leave_shard(unsigned shard);
 
   /// Gives a run back. pre: no live block in it
   void free(Span* span);
 
   /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap that no page names, and
-  /// that count as no block any more. One lock for all
+  /// that count as no block any more. pre: as give_run(). One lock for all of a shard
   void give_home(Span* first);
 
   /// Grows or shrinks a large run where it stands; false when what follows is taken.
@@ -111,6 +131,8 @@ class PageHeap {
 
   /// One step of the purge policy; cheap when there is nothing to do.
   void tick();
+  /// The same, unless somebody holds the lock. For who comes here often.
+  void tick_unless_busy();
 
   /// True while more is backed than is worth keeping: somebody should call tick() now and then.
   [[nodiscard]] bool wants_ticks() const { return wants_ticks_.load(std::memory_order_relaxed); }
@@ -130,6 +152,11 @@ class PageHeap {
   /// O(blocks), some 100 ns each that is not full.
   void count_runs(RunCounts* out);
   [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] Mutex& shard_mutex(unsigned shard) { return shards_[shard].mutex; }
+  /// For fork(): the page heap's lock and those of its shards.
+  void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void reset_locks_after_fork();
   [[nodiscard]] bool is_valid();
 
  private:
@@ -140,18 +167,24 @@ class PageHeap {
     bool fresh = false;
   };
   enum class From { kDirty, kFree };
+  enum class Cut { kDone, kNothing, kCloserElsewhere, kNoRecord };
+  /// Who takes: its blocks are of that kind, and what is freed in them is parked in that shard.
+  struct Taker {
+    RunKind kind;
+    uint8_t shard;
+  };
 
-  Place take(Pages pages, Pages alignment, RunKind kind, Source source);
-  Place take_in_block(unsigned count, unsigned alignment, RunKind kind, Source source);
-  Place take_blocks(Pages pages, unsigned alignment_blocks, RunKind kind);
+  Place take(Pages pages, Pages alignment, Taker taker, Source source);
+  Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
+  Place take_blocks(Pages pages, unsigned alignment_blocks, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
-  Block* take_whole(RunKind kind);
+  Block* take_whole(Taker taker);
   bool grow(unsigned blocks);
   bool add_extent(unsigned blocks);
   void append_region(Region* region);
   void forget_block(Block* block);
   void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
-  void activate(Block* block, RunKind kind);
+  void activate(Block* block, Taker taker);
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms);
@@ -159,12 +192,37 @@ class PageHeap {
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms);
   void refresh_dirty(Block* block);
   void note_dirty();
-  void park(Span* span, Pages pages, RunKind kind);
+  LOAM_NOINLINE void note_waiting();
+  void park_span(Span* span, Pages pages);
+  /// pre: the lock of its shard is held
+  void park_large(Span* span, uint64_t since_ms);
+  void park_in(unsigned shard, Span* span, uint64_t since_ms);
+  [[nodiscard]] bool is_reserved(const PageShard& shard) const;
+  Span* take_run_anywhere(unsigned count, size_t requested, unsigned more, unsigned own, bool once_more);
+  static Span* unparked(Span* span, size_t requested);
+  Cut cut_parked(unsigned shard, unsigned count, unsigned more, Span** out);
+  void stock_records(unsigned shard);
+  void return_spares(unsigned shard);
+  void note_parked();
+  static void set_parked(PageShard& shard, uint64_t pages);
+  [[nodiscard]] unsigned shards_in_use() const { return shards_in_use_.load(std::memory_order_relaxed); }
+  void use_shard(unsigned shard);
+  [[nodiscard]] Pages pages_in_shards() const;
+  [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
+  [[nodiscard]] static unsigned shard_of(const Span* span) {
+    return region_of(span)->blocks[span->first_page / kPagesPerBlock].shard;
+  }
+  Pages note_peak();
   void count_large(const Span* span);
-  Span* unpark(Pages pages, RunKind kind, unsigned more = 0);
+  Span* unpark_span(Pages pages);
+  static constexpr unsigned kNoShard = kPageShards;
+  /// Visits every place where runs are parked, with its lock held: those of that kind first, until one says true. Not
+  /// what is reserved for threads of other shards than `own`, if that is one.
+  template <class Visit>
+  bool for_each_parked(RunKind kind, unsigned own, Visit visit);
   void release_parked(Span* span);
-  bool release_parked();
-  bool search_parked(unsigned count, unsigned alignment, RunKind kind, Block** block, Fit* fit);
+  void release_parked();
+  bool search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit);
   void release_old_parked();
   void release_large(Span* span, uint64_t since_ms);
   Pages purge_block(Block* block, Pages limit);
@@ -175,6 +233,8 @@ class PageHeap {
   static PageId first_page_of(const Block* block) {
     return PageId(static_cast<uint32_t>(block - region_of(block)->blocks) * kPagesPerBlock);
   }
+  /// By ParkedRuns::number().
+  ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
   FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
   DirtyIndex& dirty_index(const Block* block) {
     return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
@@ -182,11 +242,14 @@ class PageHeap {
 
   // All zero at first, and what a program's first block needs comes last, behind the long tables: a page that is
   // touched costs every program's start (decision 18).
-  ParkedRuns parked_[kRunKinds];
+  PageShard shards_[kPageShards];
+  ParkedRuns parked_[1 + kPageShards];  // large runs' of each shard, and spans' last: see parked()
   DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
   FreeIndex free_[kRunKinds];        // that of spans last: see free_index()
   Mutex mutex_;
   std::atomic<bool> wants_ticks_{false};
+  std::atomic<size_t> waiting_hint_{0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
+  std::atomic<unsigned> shards_in_use_{0};  // the first so many: a thread had them, or a block is theirs
   std::atomic<size_t> used_hint_{0};
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
@@ -197,7 +260,7 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages parked_pages_{};
+  Pages parked_pages_{};  // of spans
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t purge_calls_ = 0;
@@ -212,6 +275,17 @@ class PageHeap {
   PurgePolicy policy_;
   List<Block, AgeList> age_;
 };
+
+// At once, not at the next tick: a program may free a few large runs and then never come here again.
+LOAM_INLINE void PageHeap::note_parked() {
+  if (LOAM_UNLIKELY(!wants_ticks())) note_waiting();
+}
+
+LOAM_INLINE void PageHeap::note_dirty() {
+  if (wants_ticks()) return;
+  waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
+  note_waiting();
+}
 
 /// The page heap that every heap of the process shares.
 extern PageHeap page_heap;

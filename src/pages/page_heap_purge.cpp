@@ -61,10 +61,13 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ns() / 1'000'000;
   release_old_parked();
-  const Pages waiting = dirty_pages_ + parked_pages_;
-  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used_, waiting);
+  const Pages used = note_peak();
+  const Pages elsewhere = dirty_pages_ + parked_pages_;
+  const Pages waiting = elsewhere + (used_ - used);
+  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting);
+  waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
   wants_ticks_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);
-  used_hint_.store(used_.bytes(), std::memory_order_relaxed);
+  used_hint_.store(used.bytes(), std::memory_order_relaxed);
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
   size_t bound = kPagesPerTick + idle / 64;
@@ -88,6 +91,12 @@ void PageHeap::tick() {
   tick_locked();
 }
 
+void PageHeap::tick_unless_busy() {
+  if (!mutex_.try_lock()) return;
+  tick_locked();
+  mutex_.unlock();
+}
+
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
@@ -99,6 +108,7 @@ Pages PageHeap::purge_all() {
     more = block != last;
     total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
   }
+  waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
   wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   return Pages(total);
 }

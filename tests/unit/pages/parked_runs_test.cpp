@@ -196,5 +196,93 @@ TEST_F(ParkedRunsTest, TrimAndResizeSeeThroughWhatWaits) {
   model.check();
 }
 
+// One heap, and as many threads' shards as there are, each with a block of its own.
+class ShardsTest : public ParkedRunsTest {
+ protected:
+  void SetUp() override {
+    ParkedRunsTest::SetUp();
+    for (unsigned s = 0; s < kPageShards; ++s) {
+      ASSERT_EQ(heap().join_shard(), s) << "the first that no thread has";
+      most_of_block[s] = large(kPagesPerBlock - kPart, s);
+      part_of_block[s] = large(kPart, s);
+      ASSERT_EQ(part_of_block[s]->first_page, most_of_block[s]->first_page + kPagesPerBlock - kPart);
+    }
+    ASSERT_FALSE(heap().wants_ticks());
+  }
+
+  PageHeap& heap() { return model.heap(); }
+  Span* large(size_t pages, unsigned shard) {
+    bool zero;
+    return heap().allocate_large(Pages(pages), Pages(1), Pages(pages).bytes(), 0, &zero, shard);
+  }
+
+  // Parks a shard's part so often that the shard is left to its threads.
+  Span* busy_shard(unsigned shard) {
+    Span* part = part_of_block[shard];
+    for (int i = 0; i < 1024; ++i) {
+      heap().give_run(part);
+      part = heap().take_run(Pages(kPart), 1, false, shard);
+      publish_large(part);
+    }
+    return part;
+  }
+
+  static constexpr size_t kPart = 20;
+  Span* most_of_block[kPageShards];
+  Span* part_of_block[kPageShards];
+};
+
+TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnderItsLockAlone) {
+  EXPECT_EQ(busy_shard(5), part_of_block[5]);
+  uint64_t before[kPageShards];
+  for (unsigned s = 0; s < kPageShards; ++s) before[s] = heap().shard_mutex(s).acquisitions();
+  const uint64_t central = heap().mutex().acquisitions();
+  heap().give_run(part_of_block[5]);
+  EXPECT_EQ(heap().shard_mutex(5).acquisitions(), before[5] + 1);
+  EXPECT_EQ(heap().take_run(Pages(kPart), 1, false, 4), nullptr) << "it is left to the threads of its shard";
+  Span* again = heap().take_run(Pages(kPart), 1, false, 5);
+  EXPECT_EQ(again, part_of_block[5]);
+  EXPECT_EQ(heap().mutex().acquisitions(), central);
+  for (unsigned s = 0; s < kPageShards; ++s) {
+    EXPECT_EQ(heap().shard_mutex(s).acquisitions(), before[s] + (s == 5 ? 2 : 0)) << s;
+  }
+  publish_large(again);
+  heap().give_run(again);
+  heap().leave_shard(5);
+  EXPECT_EQ(heap().take_run(Pages(kPart), 1, false, 4), again) << "nobody has that shard any more";
+  publish_large(again);
+  heap().free(again);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(ShardsTest, WhatWaitsInAllShardsTogetherIsPurgedOnceItPassesTheFloor) {
+  constexpr unsigned kMost = PurgePolicy::kFloor.count / kPart;
+  static_assert(kMost < kPageShards, "all parts together are more than the floor");
+  for (unsigned s = 0; s < kPageShards; ++s) {
+    EXPECT_EQ(heap().wants_ticks(), s > kMost) << s << " parts of " << kPart << " pages";
+    heap().give_run(part_of_block[s]);
+  }
+  EXPECT_EQ(stats().parked, Pages(kPart * kPageShards));
+  EXPECT_EQ(stats().used, Pages((kPagesPerBlock - kPart) * kPageShards));
+  EXPECT_TRUE(heap().is_valid());
+  fake::advance_ms(1000);
+  heap().tick();
+  EXPECT_EQ(stats().parked, Pages(0)) << "what waited for long joins the bitmaps, from every shard";
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
+  for (unsigned s = 0; s < kPageShards; ++s) heap().give_run(part_of_block[s]);
+  for (unsigned s = 1; s < kPageShards; ++s) heap().give_run(most_of_block[s]);
+  EXPECT_EQ(heap().purge_all(), Pages(kPageShards * kPagesPerBlock - (kPagesPerBlock - kPart)));
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_TRUE(heap().is_valid());
+  const size_t committed = stats().committed_bytes;
+  Span* long_run = large((kPageShards - 1) * kPagesPerBlock, 0);
+  ASSERT_NE(long_run, nullptr);
+  EXPECT_EQ(stats().committed_bytes, committed);
+  EXPECT_TRUE(heap().is_valid());
+}
+
 }  // namespace
 }  // namespace loam

@@ -155,6 +155,7 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
             let name = match class {
                 Some(bytes) if is_bin => format!("class-{bytes}"),
                 _ if table.name == "private_heap" => heap_lock(&row),
+                _ if table.name == "page_shard" => format!("page-shard-{}", row.record.number),
                 _ => table.name.clone(),
             };
             let heap = match table.name.as_str() {

@@ -104,6 +104,7 @@ pub fn default_heap(
         "bin",
         "mixed",
         "page_heap",
+        "page_shard",
         "registry",
         "huge",
         "metadata",

@@ -63,17 +63,19 @@ fn pages(raw: &Raw, constants: &Constants, large: &Large, values: &mut Values) {
     let get = |field: &str| pages.and_then(|row| row.get(field));
     let of_huge = |field: &str| huge.and_then(|row| row.get(field));
     let in_bytes = |field: &str| times(get(field), constants.page);
-    values.set_known(
-        "used_bytes",
-        sum([in_bytes("used_pages"), of_huge("mapped")]),
-    );
-    values.set_known(
-        "dirty_bytes",
-        sum([in_bytes("dirty_pages"), in_bytes("parked_pages")]),
-    );
-    values.set_known("parked_bytes", in_bytes("parked_pages"));
+    // Large runs that wait in shards count as used there; older libraries have no shards.
+    let in_shards: u64 = (raw.rows("page_shard").into_iter().flatten())
+        .filter_map(|row| row.get("parked_pages"))
+        .sum();
+    let used = get("used_pages").map(|pages| pages.saturating_sub(in_shards));
+    let used = times(used, constants.page);
+    let parked = get("parked_pages").map(|pages| pages.saturating_add(in_shards));
+    let parked = times(parked, constants.page);
+    values.set_known("used_bytes", sum([used, of_huge("mapped")]));
+    values.set_known("dirty_bytes", sum([in_bytes("dirty_pages"), parked]));
+    values.set_known("parked_bytes", parked);
     let committed = times(get("committed_blocks"), constants.block);
-    let free = committed.zip(in_bytes("used_pages"));
+    let free = committed.zip(used);
     values.set_known(
         "free_run_bytes",
         free.map(|(committed, used)| committed.saturating_sub(used)),

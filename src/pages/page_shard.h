@@ -1,0 +1,26 @@
+// One of the places where freed large runs are parked (parked_runs.h), with a lock of its own: threads of different
+// shards free and allocate runs of pages without meeting.
+//
+// A block of pages belongs to the shard of the thread that first took from it while it was whole (Block::shard), until it
+// is whole again: what is freed in it is parked there, whoever frees it, so that neighbours meet under one lock. The
+// bitmaps of blocks stay the page heap's, and count what is parked in a shard as used.
+//
+// Lock: `mutex`, after the page heap's. Who holds it takes no other.
+#pragma once
+
+#include <atomic>
+
+#include "os/mutex.h"
+
+namespace loam {
+
+/// Two cache lines, since processors fetch lines in pairs: what one thread writes is in no line of another's.
+struct alignas(128) PageShard {
+  Mutex mutex;
+  uint32_t pushes = 0;               ///< runs parked; written under the lock, read by anybody
+  uint64_t parked_pages = 0;         ///< written under the lock, read by anybody
+  uint64_t now_ms = 0;               ///< at the last look at the clock
+  std::atomic<uint32_t> threads{0};  ///< that have it as their own
+};
+
+}  // namespace loam
