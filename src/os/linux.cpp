@@ -305,10 +305,17 @@ const char* option(const char* name) {
   return variable(name);
 }
 
+namespace {
+
+// Not among the other texts: src/api/layout.ld puts it beside what else a start reads.
+constexpr char kOptionPrefix[] = "LOAM_";
+
+}  // namespace
+
 bool has_options() {
   if (environ == nullptr) return false;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (text::begins_with(*entry, "LOAM_", 5)) return true;
+    if (text::begins_with(*entry, kOptionPrefix, sizeof kOptionPrefix - 1)) return true;
   }
   return false;
 }

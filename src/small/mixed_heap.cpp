@@ -250,9 +250,10 @@ unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From 
     got += here;
     next -= here;
   }
+  if (got == 0) return 0;  // adding nothing would touch a page
   blocks_[size_class] += got;
   taken_ += got;
-  if (got != 0 && got != wanted) __builtin_memmove(out, next, got * sizeof(void*));
+  if (got != wanted) __builtin_memmove(out, next, got * sizeof(void*));
   return got;
 }
 

@@ -102,7 +102,6 @@ class MixedHeap {
 
   [[nodiscard]] PageHeap& pages() const { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
 
-  PageHeap* other_pages_ = nullptr;
   List<Span> lists_[kLists];           // [k]: the longest free range has at most k + 1 granules; the last: or more
   List<Span> full_;
   size_t spans_ = 0;
@@ -113,7 +112,8 @@ class MixedHeap {
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
   size_t blocks_[kSizeClassCount] = {};
-  // Last, beside what SmallHeap looks at next.
+  // Last, beside what SmallHeap looks at next: all that a heap without mixed spans looks at.
+  PageHeap* other_pages_ = nullptr;
   Mutex mutex_;
   std::atomic<uint64_t> occupied_{0};  // bit k: lists_[k] is not empty
 };
