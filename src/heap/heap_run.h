@@ -128,7 +128,7 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   asm("" : "+r"(place));  // or the array's own place is added to it, in an instruction of its own
   const uint32_t* const number =
       reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(region->page_span) + place);
-  // Records' places fit 32 bits, and a parked run's tag falls off at their end: its record is nobody's.
+  // Records' places fit 32 bits, and a parked run's tag and list fall off at their end: its record is nobody's.
   static_assert(kPagesPerRegion * sizeof(Span) <= kFreeRunTag);
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
   const Span* span = reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset);
