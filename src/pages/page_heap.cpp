@@ -403,20 +403,9 @@ void PageHeap::park_span(Span* span, Pages pages) {
 // A parked run for a span: the first pages of the shortest that holds it.
 Span* PageHeap::unpark_span(Pages pages) {
   if (parked_pages_ == Pages(0)) return nullptr;
-  ParkedRuns& parked = this->parked(ParkedRuns::kSpansRuns);
+  Span* span = nullptr;
   const unsigned count = static_cast<unsigned>(pages.count);
-  const unsigned length = parked.shortest(count);
-  if (length > kPagesPerBlock) return nullptr;
-  Span* span;
-  if (length == count) {
-    span = parked.pop(length);
-  } else {
-    // Shorter than what any block of bitmaps promises, or it is left for a longer request.
-    if (dirty_[unsigned(RunKind::kSpan)].promises_less(count, length)) return nullptr;
-    span = take_span_record(region_of(parked.first(length)));
-    if (span == nullptr) return nullptr;
-    parked.cut(length, count, span);
-  }
+  if (cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
   parked_pages_ -= pages;
   used_ += pages;
   if (used_ > peak_used_) note_peak();

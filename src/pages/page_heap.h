@@ -200,7 +200,11 @@ class PageHeap {
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
   Span* take_run_anywhere(unsigned count, size_t requested, unsigned more, unsigned own, bool once_more);
   static Span* unparked(Span* span, size_t requested);
-  Cut cut_parked(unsigned shard, unsigned count, unsigned more, Span** out);
+  /// The first `count` pages of the shortest run that is parked there and holds them; or all of it, if it is longer by
+  /// at most `more`. By ParkedRuns::number(). pre: that place's lock is held
+  Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
+  /// The same in a shard, whose count of parked pages follows.
+  Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
   void stock_records(unsigned shard);
   void return_spares(unsigned shard);
   void note_parked();
@@ -279,6 +283,28 @@ class PageHeap {
 // At once, not at the next tick: a program may free a few large runs and then never come here again.
 LOAM_INLINE void PageHeap::note_parked() {
   if (LOAM_UNLIKELY(!wants_ticks())) note_waiting();
+}
+
+LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more, Span** out) {
+  const bool is_spans = number == ParkedRuns::kSpansRuns;
+  const RunKind kind = is_spans ? RunKind::kSpan : RunKind::kLarge;
+  ParkedRuns& parked = this->parked(number);
+  const unsigned length = parked.shortest(count);
+  if (LOAM_UNLIKELY(length > kPagesPerBlock)) return Cut::kNothing;
+  Span* span;
+  if (length <= count + more) {
+    span = parked.pop(length);
+  } else {
+    // Shorter than what any block of bitmaps promises, or it is left for a longer request.
+    if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
+    // A shard's lock leads to the records that the shard keeps, and to no others.
+    Region* region = region_of(parked.first(length));
+    span = is_spans ? take_span_record(region) : take_spare_record(region, number - 1);
+    if (LOAM_UNLIKELY(span == nullptr)) return Cut::kNoRecord;
+    parked.cut(length, count, span);
+  }
+  *out = span;
+  return Cut::kDone;
 }
 
 LOAM_INLINE void PageHeap::note_dirty() {

@@ -60,23 +60,13 @@ void PageHeap::set_parked(PageShard& shard, uint64_t pages) {
   __atomic_store_n(&shard.parked_pages, pages, __ATOMIC_RELAXED);
 }
 
-LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned shard, unsigned count, unsigned more, Span** out) {
-  ParkedRuns& parked = this->parked(1 + shard);
-  const unsigned length = parked.shortest(count);
-  if (LOAM_UNLIKELY(length > kPagesPerBlock)) return Cut::kNothing;
-  Span* span;
-  if (length <= count + more) {
-    span = parked.pop(length);
-  } else {
-    // Shorter than what any block of bitmaps promises, or it is left for a longer request.
-    if (dirty_[unsigned(RunKind::kLarge)].promises_less(count, length)) return Cut::kCloserElsewhere;
-    span = take_spare_record(region_of(parked.first(length)), shard);
-    if (LOAM_UNLIKELY(span == nullptr)) return Cut::kNoRecord;
-    parked.cut(length, count, span);
+LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more, Span** out) {
+  if (shard >= kPageShards) __builtin_unreachable();  // so its runs are no spans': one question less
+  const Cut result = cut_parked(1 + shard, count, more, out);
+  if (LOAM_LIKELY(result == Cut::kDone)) {
+    set_parked(shards_[shard], shards_[shard].parked_pages - (*out)->large.pages);
   }
-  set_parked(shards_[shard], shards_[shard].parked_pages - span->large.pages);
-  *out = span;
-  return Cut::kDone;
+  return result;
 }
 
 // A run in so far nobody's name.
@@ -97,7 +87,7 @@ Span* PageHeap::take_run(Pages pages, size_t requested, bool slack, unsigned own
   if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
     Span* span = nullptr;
     shard.mutex.lock();
-    result = cut_parked(own, count, more, &span);
+    result = take_from(own, count, more, &span);
     shard.mutex.unlock();
     if (LOAM_LIKELY(result == Cut::kDone)) return unparked(span, requested);
     if (result == Cut::kCloserElsewhere) return nullptr;
@@ -119,7 +109,7 @@ Span* PageHeap::take_run_anywhere(unsigned count, size_t requested, unsigned mor
     for (int attempt = 0; attempt < 2 && result == Cut::kNoRecord; ++attempt) {
       if (attempt == 1) stock_records(s);
       Lock lock(shard.mutex);
-      result = cut_parked(s, count, more, &span);
+      result = take_from(s, count, more, &span);
     }
     if (result == Cut::kDone) return unparked(span, requested);
     if (result == Cut::kCloserElsewhere) return nullptr;
