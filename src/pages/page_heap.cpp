@@ -69,9 +69,11 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   const unsigned other = own ^ 1u;
   Block* block = nullptr;
   Fit fit;
-  if (search(From::kDirty, own, count, alignment, &block, &fit) ||
-      search(From::kDirty, kRunKinds, count, alignment, &block, &fit) ||
-      search_parked(count, alignment, taker, &block, &fit)) {
+  const auto search_backed = [&] {
+    return search(From::kDirty, own, count, alignment, &block, &fit) ||
+           search(From::kDirty, kRunKinds, count, alignment, &block, &fit);
+  };
+  if (search_backed() || search_parked(count, alignment, taker, &block, &fit)) {
     activate(block, taker);
   } else if (source == Source::kBacked) {
     return {};
@@ -83,10 +85,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
     // Rather what is reserved than nothing.
     if (block == nullptr && pages_in_shards() != Pages(0)) {
       release_parked();
-      if (search(From::kDirty, own, count, alignment, &block, &fit) ||
-          search(From::kDirty, kRunKinds, count, alignment, &block, &fit)) {
-        activate(block, taker);
-      }
+      if (search_backed()) activate(block, taker);
     }
     if (block == nullptr && !search(From::kFree, other, count, alignment, &block, &fit)) return {};
     if (!fit.found) fit.first = 0;
