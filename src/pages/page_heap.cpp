@@ -513,17 +513,13 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
       for (;;) {
         const unsigned taken = block->free.find_clear(offset);
         if (taken >= offset + count) break;
-        // What follows may be a parked run.
+        // What follows may be parked as spans' or in the block's shard: both locks are held.
         const uint32_t page = first_page_of(block).index + taken;
-        Span* parked = nullptr;
-        for (const unsigned number : {ParkedRuns::kSpansRuns, 1u + block->shard}) {
-          parked = free_run_at(region, page, number);
-          if (parked == nullptr) continue;
-          this->parked(number).take_out(parked);
-          release_parked(parked);
-          break;
-        }
-        if (parked == nullptr) return false;
+        Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
+        if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
+        if (behind == nullptr) return false;
+        parked(behind->list).take_out(behind);
+        release_parked(behind);
       }
     }
     mark_used(block, offset, count);  // the bins' bounds stay upper bounds
