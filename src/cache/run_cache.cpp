@@ -26,6 +26,18 @@ LOAM_INLINE void RunCache::set_held(uint64_t pages, uint64_t runs) {
   __atomic_store_n(&held_runs_, runs, __ATOMIC_RELAXED);
 }
 
+LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
+  count_up(counts_.taken);
+  count_up(counts_.taken_pages, pages);
+  count_up(counts_.taken_requested, requested);
+}
+
+LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
+  count_up(counts_.given);
+  count_up(counts_.given_pages, pages);
+  count_up(counts_.given_requested, requested);
+}
+
 Span* RunCache::take(Pages pages, size_t requested) {
   if (pages.count > held_pages_) return nullptr;
   const unsigned wanted = static_cast<unsigned>(pages.count);
@@ -50,9 +62,7 @@ Span* RunCache::take(Pages pages, size_t requested) {
   span->large.requested = requested;
   span->large.cached_at = 0;
   span->next = nullptr;
-  count_up(counts_.taken);
-  count_up(counts_.taken_pages, length);
-  count_up(counts_.taken_requested, requested);
+  count_taken(length, requested);
   publish_large(span);
   return span;
 }
@@ -63,9 +73,7 @@ bool RunCache::give(Span* span) {
                     pages > kLongest.count))
     return false;
   unpublish_large(span);
-  count_up(counts_.given);
-  count_up(counts_.given_pages, pages);
-  count_up(counts_.given_requested, span->large.requested);
+  count_given(pages, span->large.requested);
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
   span->kind = SpanKind::kCached;
   span->large.cached_at = ++clock_;
@@ -87,9 +95,7 @@ Span* RunCache::take_parked(Pages pages, size_t requested) {
   if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
   Span* span = page_heap.take_run(pages, requested, true, shard_ - 1u);
   if (span == nullptr) return nullptr;
-  count_up(counts_.taken);
-  count_up(counts_.taken_pages, span->large.pages);
-  count_up(counts_.taken_requested, requested);
+  count_taken(span->large.pages, requested);
   publish_large(span);
   return span;
 }
@@ -100,9 +106,7 @@ bool RunCache::park(Span* span) {
   if (bypassed_ != 0) --bypassed_;
   ++parked_;
   used_ = true;
-  count_up(counts_.given);
-  count_up(counts_.given_pages, pages);
-  count_up(counts_.given_requested, span->large.requested);
+  count_given(pages, span->large.requested);
   page_heap.give_run(span);
   return true;
 }

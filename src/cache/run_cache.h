@@ -103,6 +103,8 @@ class RunCache {
   /// What give() may fill.
   [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
   void set_held(uint64_t pages, uint64_t runs);
+  void count_taken(uint64_t pages, size_t requested);
+  void count_given(uint64_t pages, size_t requested);
   [[nodiscard]] bool grow(uint64_t pages);
   void send_home(uint64_t keep, uint64_t runs);
 
