@@ -130,6 +130,7 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
       reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(region->page_span) + place);
   // Records' places fit 32 bits, and a parked run's tag and list fall off at their end: its record is nobody's.
   static_assert(kPagesPerRegion * sizeof(Span) <= kFreeRunTag);
+  static_assert(uint32_t{sizeof(Span)} << kFreeRunListShift == 0);
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
   const Span* span = reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset);
   asm("" : "+r"(span));  // one address, not one computation a field

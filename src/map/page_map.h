@@ -72,11 +72,10 @@ extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
 /// Above the record's number: ParkedRuns::number() of who keeps the run. Only who holds the lock of that may follow the
 /// number to the record. So far up that it falls off, as the tag does, where a record's number becomes its place
-/// (span_named_at() in heap/heap_run.h).
+/// (span_named_at() in heap/heap_run.h asserts it).
 inline constexpr unsigned kFreeRunListShift = 26;
 static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << (31 - kFreeRunListShift),
               "tag, list and record fit 32 bits");
-static_assert(uint64_t{sizeof(Span)} << kFreeRunListShift >= uint64_t{1} << 32, "the list falls off");
 
 /// Region of a record that lives in one.
 [[nodiscard]] LOAM_INLINE Region* region_of(const Span* span) {
