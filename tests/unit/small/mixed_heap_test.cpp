@@ -15,6 +15,7 @@
 #include "os/fatal.h"
 #include "random.h"
 #include "small/bin.h"
+#include "small/steady_use.h"
 
 namespace loam {
 namespace {
@@ -488,14 +489,6 @@ TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
   EXPECT_TRUE(bin.is_valid_locked(c));
 }
 
-/// So long that the purge leaves alone what is freed next.
-void use_for_a_while(PageHeap& pages) {
-  for (int i = 0; i < 10; ++i) {
-    fake::advance_ms(100);
-    pages.tick();
-  }
-}
-
 /// Every second page of some blocks is free and backed, so that no two of them are a run; more than the page heap keeps
 /// for every program.
 class FragmentedPages : public testing::Test {
@@ -507,7 +500,7 @@ class FragmentedPages : public testing::Test {
       spans.push_back(pages->allocate_span(Pages(1), SizeClass(1), kNoClass, 0));
       ASSERT_NE(spans.back(), nullptr);
     }
-    use_for_a_while(*pages);
+    test::use_for_a_while(*pages);
     for (unsigned i = 0; i < spans.size(); i += 2) pages->free(spans[i]);
     fragments = pages->stats().dirty.count;
     ASSERT_EQ(fragments, 3 * kPagesPerBlock / 2);

@@ -11,6 +11,7 @@
 
 #include "os/fake.h"
 #include "random.h"
+#include "small/steady_use.h"
 
 namespace loam {
 namespace {
@@ -75,11 +76,7 @@ TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
     for (void* block : take(short_class, slots * 3 * kPagesPerBlock)) {
       ((reinterpret_cast<uintptr_t>(block) / kPageBytes) % 2 == 0 ? freed : kept).push_back(block);
     }
-    // So long that the purge leaves alone what is freed next.
-    for (int i = 0; i < 10; ++i) {
-      fake::advance_ms(100);
-      pages->tick();
-    }
+    test::use_for_a_while(*pages);
     give(short_class, freed);
     const PageStats before = pages->stats();
     ASSERT_GE(before.dirty.count, kPagesPerBlock);

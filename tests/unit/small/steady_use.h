@@ -1,0 +1,17 @@
+// A program in steady use, on the pretend system.
+#pragma once
+
+#include "os/fake.h"
+#include "pages/page_heap.h"
+
+namespace loam::test {
+
+/// So long that the purge leaves alone what is freed next.
+inline void use_for_a_while(PageHeap& pages) {
+  for (int i = 0; i < 10; ++i) {
+    os::fake::advance_ms(100);
+    pages.tick();
+  }
+}
+
+}  // namespace loam::test
