@@ -158,13 +158,10 @@ fn process() -> Process {
         &[("bytes", 0), ("pages", 8), ("slots", 16)],
     );
     process.words(0x21000, &[0, 0, 0, 100, 1, 40, 2000, 2, 4]);
-    let bins = Shape {
-        lock: 0,
-        ..array(0x22000, 64, 3)
-    };
+    let locked = |shape| Shape { lock: 0, ..shape };
     process.table(
         "bin",
-        bins,
+        locked(array(0x22000, 64, 3)),
         &[
             ("lock_acquisitions", 8),
             ("lock_contentions", 16),
@@ -226,13 +223,9 @@ fn process() -> Process {
         ],
     );
     process.words(0x26000, &[2, 90, 9, 0]);
-    let locked = Shape {
-        lock: 0,
-        ..at(0x27000)
-    };
     process.table(
         "page_heap",
-        locked,
+        locked(at(0x27000)),
         &[
             ("lock_acquisitions", 8),
             ("reserved_blocks", 16),
@@ -247,13 +240,9 @@ fn process() -> Process {
         ],
     );
     process.words(0x27000, &[0, 70, 512, 1, 17 + 3, 0, 5, 1, 10, 40000, 1]);
-    let shards = Shape {
-        lock: 0,
-        ..array(0x27800, 32, 2)
-    };
     process.table(
         "page_shard",
-        shards,
+        locked(array(0x27800, 32, 2)),
         &[
             ("lock_acquisitions", 8),
             ("lock_contentions", 16),
