@@ -1,21 +1,12 @@
 #include "heap/free_log.h"
 
-#include "base/units.h"
-#include "os/os.h"
+#include "map/own_table.h"
 
 namespace loam {
 
 bool FreeLog::start() {
-  const size_t bytes = round_up(kEntries * sizeof(Entry), os::granularity());
-  const size_t guard = os::granularity();
-  char* memory = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
-  if (memory == nullptr) return false;
-  if (!os::commit(memory + guard, bytes)) {
-    os::release(memory, bytes + 2 * guard);
-    return false;
-  }
-  ring_ = reinterpret_cast<Entry*>(memory + guard);
-  return true;
+  ring_ = static_cast<Entry*>(map_own_table(kEntries * sizeof(Entry)));
+  return on();
 }
 
 void FreeLog::add(const void* block, const void* caller, uint32_t thread) {

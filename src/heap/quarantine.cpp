@@ -3,24 +3,16 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/units.h"
+#include "map/own_table.h"
 #include "os/fatal.h"
-#include "os/os.h"
 
 namespace loam {
 
 bool Quarantine::start(size_t limit_bytes) {
   // A place for every 32 bytes: smaller blocks run out of places before they run out of bytes.
   const size_t places = limit_bytes / 32 < 64 ? 64 : limit_bytes / 32;
-  const size_t bytes = round_up(places * sizeof(Entry), os::granularity());
-  const size_t guard = os::granularity();
-  char* memory = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
-  if (memory == nullptr) return false;
-  if (!os::commit(memory + guard, bytes)) {
-    os::release(memory, bytes + 2 * guard);
-    return false;
-  }
-  ring_ = reinterpret_cast<Entry*>(memory + guard);
+  ring_ = static_cast<Entry*>(map_own_table(places * sizeof(Entry)));
+  if (ring_ == nullptr) return false;
   capacity_ = places;
   limit_ = limit_bytes;
   return true;

@@ -1,5 +1,6 @@
 #include "heap/shadow.h"
 
+#include "map/own_table.h"
 #include "os/os.h"
 
 namespace loam {
@@ -32,17 +33,10 @@ std::atomic<Shadow::State>* Shadow::make(uintptr_t address) {
   Lock lock(mutex_);
   std::atomic<std::atomic<State>*>& table = tables_[address >> kRegionShift];
   if (table.load(std::memory_order_relaxed) == nullptr) {
-    const size_t bytes = kEntries * sizeof(State);
-    // Between guards: nothing else may write here.
-    const size_t guard = os::granularity();
-    char* memory = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
+    void* memory = map_own_table(kEntries * sizeof(State));
     if (memory == nullptr) return nullptr;
-    if (!os::commit(memory + guard, bytes)) {
-      os::release(memory, bytes + 2 * guard);
-      return nullptr;
-    }
     // release publishes the zeros of a fresh mapping; pairs with the acquire in find()
-    table.store(reinterpret_cast<std::atomic<State>*>(memory + guard), std::memory_order_release);
+    table.store(static_cast<std::atomic<State>*>(memory), std::memory_order_release);
   }
   return find(address);
 }

@@ -1,6 +1,7 @@
 #include "pages/huge_map.h"
 
 #include "base/check.h"
+#include "map/own_table.h"
 #include "os/os.h"
 
 namespace loam {
@@ -18,18 +19,11 @@ HugeMap::Entry* HugeMap::locate(uintptr_t address) {
 
 bool HugeMap::grow_table() {
   const unsigned bits = table_ == nullptr ? 9 : bits_ + 1;
-  const size_t guard = os::granularity();
-  const size_t bytes = round_up(sizeof(Entry) << bits, guard);
-  char* reserved = static_cast<char*>(os::reserve_metadata(bytes + 2 * guard, guard));
-  if (reserved == nullptr) return false;
-  char* const memory = reserved + guard;
-  if (!os::commit(memory, bytes)) {
-    os::release(reserved, bytes + 2 * guard);
-    return false;
-  }
+  Entry* const fresh = static_cast<Entry*>(map_own_table(sizeof(Entry) << bits));
+  if (fresh == nullptr) return false;
   Entry* old = table_;
   const size_t old_size = old == nullptr ? 0 : size_t{1} << bits_;
-  table_ = reinterpret_cast<Entry*>(memory);
+  table_ = fresh;
   bits_ = bits;
   const size_t mask = (size_t{1} << bits) - 1;
   for (size_t i = 0; i < old_size; ++i) {
@@ -38,9 +32,7 @@ bool HugeMap::grow_table() {
     while (table_[to].address != 0) to = (to + 1) & mask;
     table_[to] = old[i];
   }
-  if (old != nullptr) {
-    os::release(reinterpret_cast<char*>(old) - guard, round_up(old_size * sizeof(Entry), guard) + 2 * guard);
-  }
+  if (old != nullptr) unmap_own_table(old, old_size * sizeof(Entry));
   return true;
 }
 

@@ -1,0 +1,16 @@
+// A table of Loam's own that is a mapping of its own, between inaccessible pages: nothing else may write there.
+//
+//   | guard | table | guard |
+#pragma once
+
+#include <cstddef>
+
+namespace loam {
+
+/// Zeroed memory for a table of so many bytes. Null when the system refuses.
+[[nodiscard]] void* map_own_table(size_t bytes);
+
+/// pre: map_own_table(bytes) returned `table`
+void unmap_own_table(void* table, size_t bytes);
+
+}  // namespace loam
