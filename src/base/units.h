@@ -11,6 +11,9 @@
 
 namespace loam {
 
+/// What two cores cannot write to at once without waiting for each other: of x86-64 and of most others.
+inline constexpr size_t kCacheLine = 64;
+
 inline constexpr unsigned kPageShift = 12;
 inline constexpr size_t kPageBytes = size_t{1} << kPageShift;
 inline constexpr unsigned kBlockShift = 21;  // a 2 MiB block: one huge page on x86-64 and aarch64

@@ -5,7 +5,7 @@
 // kOneWayCapacity it grows only where it was too short in both directions in turn (decision 17).
 #pragma once
 
-#include "base/config.h"
+#include "base/units.h"
 
 namespace loam::magazine_policy {
 
@@ -13,8 +13,10 @@ namespace loam::magazine_policy {
 inline constexpr unsigned kInitialSlots = 8;
 // Chosen: 4 KiB of blocks, but two to eight of them. Never more than max_capacity().
 inline constexpr size_t kInitialBytes = 4096;
-// A class's magazine holds at most this many bytes of blocks (but two blocks always).
+// A class's magazine holds at most this many bytes of blocks, but kFewSlots always.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
+// Chosen: half of them is two spans of the largest classes, which so come and go whole (decision 24).
+inline constexpr unsigned kFewSlots = 16;
 /// Pointers in a magazine at most.
 inline constexpr unsigned kMaxCapacity = 2048;
 // What a magazine grows to while its thread only takes, or only gives: more would not serve it, and would hold more.
@@ -33,7 +35,7 @@ enum class Way : uint8_t { kNone, kTake, kGive };
 
 [[nodiscard]] constexpr unsigned max_capacity(size_t block_bytes) {
   const size_t by_bytes = kClassBytes / block_bytes;
-  return by_bytes < 2 ? 2 : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
+  return by_bytes < kFewSlots ? kFewSlots : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
 /// Where it turned, what went home is taken again, or what was taken comes back: a longer magazine keeps it.
@@ -47,12 +49,21 @@ enum class Way : uint8_t { kNone, kTake, kGive };
   return next < limit ? next : limit;
 }
 
-/// Blocks that a refill asks for. The first visit of a class takes a few only: a class that is used once should strand
-/// nothing.
-[[nodiscard]] constexpr unsigned refill_count(unsigned capacity, bool first) {
-  const unsigned wanted = first ? capacity / 4u : capacity / 2u;
-  return wanted == 0 ? 1 : wanted > kMaxRefill ? kMaxRefill : wanted;
+/// So many blocks end where a cache line does, if the first one begins one. pre: a multiple of 16
+[[nodiscard]] constexpr unsigned line_blocks(size_t block_bytes) {
+  const size_t power = block_bytes & -block_bytes;
+  return block_bytes >= kCacheLine || power >= kCacheLine ? 1 : static_cast<unsigned>(kCacheLine / power);
 }
+
+/// Blocks that a refill asks for. The first visit of a class takes a few only: a class that is used once should strand
+/// nothing. Blocks smaller than a cache line come by whole lines, so that two threads' fresh blocks share none.
+[[nodiscard]] constexpr unsigned refill_count(size_t block_bytes, unsigned capacity, bool first) {
+  const unsigned by_capacity = first ? capacity / 4u : capacity / 2u;
+  const unsigned line = line_blocks(block_bytes);
+  const unsigned wanted = by_capacity < line ? line : by_capacity - by_capacity % line;
+  return wanted > kMaxRefill ? kMaxRefill : wanted;
+}
+static_assert(line_blocks(16) == 4 && line_blocks(32) == 2 && line_blocks(48) == 4 && line_blocks(80) == 1);
 
 /// Blocks that go home when the magazine overflows: the cold half.
 [[nodiscard]] constexpr unsigned overflow_count(unsigned capacity) { return (capacity + 1u) / 2u; }

@@ -25,6 +25,8 @@ constexpr size_t kFixedBytes = 2048;
 // 700 instructions, and a thread that lives for some hundred calls would do that for every class that it uses. Chosen:
 // two doublings; an array that nobody fills then is four cache lines and not one.
 constexpr unsigned kFirstArray = 32;
+// An array that is too short becomes so many times as long, while its magazine doubles: every other growth stays in place.
+constexpr unsigned kArrayGrowth = 4;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
 // How often a thread looks after the page heap while that wants it, and how many slow calls in one such
@@ -42,7 +44,7 @@ constinit void* no_block = nullptr;  // what an unused place of the table of rec
 // Blocks of mixed spans have any size up to 1 KiB: counted at this.
 constexpr size_t kMixedBytes = 256;
 
-size_t block_bytes(unsigned size_class) {
+constexpr size_t block_bytes(unsigned size_class) {
   return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
 }
 
@@ -53,7 +55,20 @@ size_t initial_bytes(unsigned size_class, unsigned capacity) {
   return block_bytes(size_class) < kDueBytes ? 0 : capacity * block_bytes(size_class);
 }
 
-unsigned max_capacity(unsigned size_class) { return magazine_policy::max_capacity(block_bytes(size_class)); }
+// By class, for a division costs as much as the rest of a miss that finds its magazine as long as it may be.
+struct MaxCapacities {
+  uint16_t slots[kMagazineCount];
+};
+constexpr MaxCapacities make_max_capacities() {
+  MaxCapacities table{};
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
+    table.slots[c] = static_cast<uint16_t>(magazine_policy::max_capacity(block_bytes(c)));
+  }
+  return table;
+}
+constexpr MaxCapacities kMaxCapacities = make_max_capacities();
+
+unsigned max_capacity(unsigned size_class) { return kMaxCapacities.slots[size_class]; }
 
 // An array that has its full length from the start, and stays where it is until its thread ends. That of blocks of
 // mixed spans because other threads read its pointers, to learn the blocks' sizes (count_mixed()).
@@ -62,10 +77,11 @@ bool has_fixed_array(unsigned size_class) {
 }
 
 size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
-  const unsigned slots = has_fixed_array(size_class) ? max_capacity(size_class)
-                         : capacity < kFirstArray    ? kFirstArray
-                                                     : capacity;
-  return slots * sizeof(void*);
+  const unsigned most = max_capacity(size_class);
+  if (has_fixed_array(size_class)) return most * sizeof(void*);
+  unsigned slots = kFirstArray;
+  while (slots < capacity) slots *= kArrayGrowth;
+  return (slots < most ? slots : most) * sizeof(void*);
 }
 
 // The part of a thread's first slots that comes out of what all share.
@@ -107,6 +123,7 @@ bool ThreadCache::grow(unsigned size_class, Way way) {
   Tuning& t = tuning_[size_class];
   const bool turned = magazine_policy::has_turned(t.last_way, way);
   t.last_way = way;
+  if (t.capacity == max_capacity(size_class)) return false;
   const bool first = t.capacity == 0;
   const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned);
   if (capacity <= t.capacity) return false;
@@ -267,11 +284,12 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
     if (++slow_operations_ >= kCollectEvery) collect();
     return take_one(size_class);
   }
-  const unsigned wanted = magazine_policy::refill_count(t.capacity, first);
+  const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first);
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
+  note_taken(size_class, got);
   if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
   return block;
 }
@@ -295,6 +313,7 @@ LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsi
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
+  note_given(size_class, count);
 }
 
 void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wait) {
@@ -306,9 +325,9 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
 void ThreadCache::overflow(unsigned size_class, unsigned count) {
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
   // Whole batches, where there are some.
-  constexpr unsigned kBatch = SmallHeap::kMaxTransfer;
-  if (count > kBatch) count -= count % kBatch;
-  take_out(size_class, count, kBatch,
+  const unsigned batch = SmallHeap::max_transfer(size_class);
+  if (count > batch) count -= count % batch;
+  take_out(size_class, count, batch,
            [&](void** blocks, unsigned here) { default_small_heap.transfer(size_class, blocks, here, this); });
 }
 
@@ -325,7 +344,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
   note(size_class, Use::kHit);
   disarm(size_class);
-  if (!push(size_class, block)) make_room_and_push(size_class, block);
+  if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
 }
 
@@ -401,6 +420,46 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
   return false;
 }
 
+void ThreadCache::stop_at_own(unsigned size_class) {
+  Own& own = own_[size_class];
+  if (own.below == kMostBelow) return;
+  Magazine& m = magazines_[size_class];
+  const uint32_t held = static_cast<uint32_t>(m.head - m.base);
+  if (own.level < held) own.level = held;
+  if (m.base + own.level < m.high) m.high = m.base + own.level;
+}
+
+// A block that is surely another's. False, and nothing happened, where none is known to be, or there is no room.
+bool ThreadCache::put_below(unsigned size_class, void* block) {
+  if (LOAM_LIKELY(!shares_lines(size_class))) return false;
+  Magazine& m = magazines_[size_class];
+  Own& own = own_[size_class];
+  if (own.below == kMostBelow || m.head != m.base + own.level || own.level >= tuning_[size_class].capacity) return false;
+  if (own.level == 0) {
+    // So that the thread's next block is not this one. As who has no cache: it did not ask for them.
+    const unsigned got = default_small_heap.take(size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)));
+    own.level = got;
+    __atomic_store_n(&m.head, m.base + got, __ATOMIC_RELEASE);
+  }
+  void** const top = m.head;
+  void** const place = own.below < own.level ? m.base + own.below : top;
+  if (place != top) {
+    // What stands there goes up. A fork() before the head does loses it in the child, any other order would have it there
+    // twice.
+    void* const moved = *place;
+    void**& recent = recent_[recent_index(moved)];
+    if (recent == place) recent = top;
+    __atomic_store_n(top, moved, __ATOMIC_RELAXED);
+  }
+  recent_[recent_index(block)] = place;
+  __atomic_store_n(place, block, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.head, top + 1, __ATOMIC_RELEASE);
+  ++own.level;
+  ++own.below;
+  disarm(size_class);
+  return true;
+}
+
 void ThreadCache::mix(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   if (m.head == nullptr || m.head - m.base < 2) return;
@@ -433,7 +492,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
     // The cold half goes: what was freed longest ago, at the bottom.
     overflow(size_class, magazine_policy::overflow_count(t.capacity));
   }
-  const bool pushed = push(size_class, block);
+  const bool pushed = push(size_class, block) || put_below(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");
   if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
 }

@@ -14,6 +14,12 @@
 // stand for "not started" and "ended" threads: their every operation takes the slow path too, so the fast path
 // tests for neither.
 //
+// Blocks smaller than a cache line: if one was allocated by another thread beside a block that this thread still
+// writes to, and it is freed here and handed out again here, the line goes to and fro between two cores for as long as
+// both live. Who allocated a block is not known; but when more blocks lie in a magazine than its thread took, one of
+// them is another's. So its limit (high) is what the thread took, until a few frees beyond that: they are put at the
+// bottom, to be handed out last and to go home first.
+//
 // Double frees are caught by a small table that remembers, by a hash of the pointer, where this thread's last
 // frees stand; a pointer that still stands there was freed already. Exact, never wrong, a few instructions; what
 // it has forgotten (older than kRecent frees, or freed by another thread) is found when the block goes home,
@@ -186,6 +192,30 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     Magazine& m = magazines_[size_class];
     m.low = m.base;
     m.high = m.base + tuning_[size_class].capacity;
+    if (LOAM_UNLIKELY(shares_lines(size_class))) stop_at_own(size_class);
+  }
+  // Blocks of these classes lie on one cache line with others; class 0 has none.
+  static constexpr unsigned kLineClasses = 3;
+  static_assert(kSizeClasses[kLineClasses].bytes < kCacheLine && kSizeClasses[kLineClasses + 1].bytes >= kCacheLine);
+  [[nodiscard]] static bool shares_lines(unsigned size_class) { return size_class <= kLineClasses; }
+  struct Own {
+    uint32_t level;  ///< blocks that the thread took less those it gave home: when so many lie here, the next is another's
+    uint32_t below;  ///< others' blocks that were put below its own since it last took some
+  };
+  void stop_at_own(unsigned size_class);
+  /// Others' blocks that are put below at most: a thread that goes on freeing what it never allocates is a consumer.
+  static constexpr uint32_t kMostBelow = 16;
+  [[nodiscard]] bool put_below(unsigned size_class, void* block);
+  void note_taken(unsigned size_class, unsigned count) {
+    if (LOAM_LIKELY(!shares_lines(size_class))) return;
+    own_[size_class].level += count;
+    own_[size_class].below = 0;
+    disarm(size_class);
+  }
+  void note_given(unsigned size_class, unsigned count) {
+    if (LOAM_LIKELY(!shares_lines(size_class))) return;
+    uint32_t& level = own_[size_class].level;
+    level -= count < level ? count : level;
   }
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
@@ -212,6 +242,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};
+  Own own_[kLineClasses + 1] = {};
   static constexpr uint32_t kRepeats = 256;
   uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;

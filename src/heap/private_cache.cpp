@@ -130,7 +130,8 @@ bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why
   grow(cache, size_class, Way::kTake);
   if (m.base == nullptr) return false;
   ++cache->refills;
-  m.head = m.base + take(size_class, m.base, magazine_policy::refill_count(m.capacity(), first), why);
+  const unsigned wanted = magazine_policy::refill_count(kSizeClasses[size_class].bytes, m.capacity(), first);
+  m.head = m.base + take(size_class, m.base, wanted, why);
   return m.head != m.base;
 }
 

@@ -75,20 +75,34 @@ void return_span_record(Region* region, Span* span) {
   region->free_spans = static_cast<uint32_t>(span - region->spans);
 }
 
-void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class) {
-  const uint32_t number = static_cast<uint32_t>(span - region->spans);
-  for (uint32_t i = 0; i < pages.count; ++i) {
-    __atomic_store_n(&region->page_span[span->first_page + i], number, __ATOMIC_RELAXED);
-    __atomic_store_n(&region->page_class[span->first_page + i],
-                     static_cast<uint8_t>(size_class), __ATOMIC_RELAXED);
+namespace {
+
+// Every page's entry gets the value: by words, in which no entry is split, so who reads one meanwhile sees it whole.
+template <class Entry>
+LOAM_INLINE void fill(Entry* entry, Pages pages, Entry value) {
+  using Word [[gnu::may_alias]] = uint64_t;
+  constexpr size_t kHere = sizeof(Word) / sizeof(Entry);
+  const Word word = ~uint64_t{0} / static_cast<Entry>(~Entry{0}) * value;  // the value, repeated
+  Entry* const end = entry + pages.count;
+  for (; entry != end && reinterpret_cast<uintptr_t>(entry) % sizeof(Word) != 0; ++entry) {
+    __atomic_store_n(entry, value, __ATOMIC_RELAXED);
   }
+  for (; static_cast<size_t>(end - entry) >= kHere; entry += kHere) {
+    __atomic_store_n(reinterpret_cast<Word*>(entry), word, __ATOMIC_RELAXED);
+  }
+  for (; entry != end; ++entry) __atomic_store_n(entry, value, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class) {
+  fill(&region->page_span[span->first_page], pages, static_cast<uint32_t>(span - region->spans));
+  fill(&region->page_class[span->first_page], pages, static_cast<uint8_t>(size_class));
 }
 
 void unpublish_span(Region* region, Span* span, Pages pages) {
-  for (uint32_t i = 0; i < pages.count; ++i) {
-    __atomic_store_n(&region->page_class[span->first_page + i], uint8_t{0}, __ATOMIC_RELAXED);
-    __atomic_store_n(&region->page_span[span->first_page + i], 0u, __ATOMIC_RELAXED);
-  }
+  fill(&region->page_class[span->first_page], pages, uint8_t{0});
+  fill(&region->page_span[span->first_page], pages, uint32_t{0});
 }
 
 size_t metadata_bytes(const Region* region) {

@@ -35,9 +35,11 @@ class SmallHeap {
   static constexpr unsigned kMaxGive = 512;
 
   /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that is likely to
-  /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= kMaxTransfer
+  /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
   void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
-  static constexpr unsigned kMaxTransfer = TransferStash::kMostPointers;
+  [[nodiscard]] static constexpr unsigned max_transfer(unsigned size_class) {
+    return TransferStash::batch_slots(size_class);
+  }
 
   /// Brings home what waits in stashes and nobody has wanted since the last look; no more often than every kStashMs.
   void tick();

@@ -34,6 +34,7 @@ TransferStash::Batch* TransferStash::pop() {
 }
 
 bool TransferStash::put(unsigned size_class, void* const* pointers, unsigned count) {
+  LOAM_ASSERT(1 <= count && count <= batch_slots(size_class));
   Batch* batch;
   {
     Lock lock(mutex_);

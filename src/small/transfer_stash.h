@@ -37,10 +37,11 @@ class alignas(64) TransferStash {
   static constexpr uint32_t kMostBatches = 16;
   /// Chosen: of a class. Four batches of the classes from 256 B on.
   static constexpr size_t kMostBytes = size_t{256} << 10;
-  /// What one batch of a class holds.
+  /// What one batch of a class holds, but kFewPointers always.
+  static constexpr unsigned kFewPointers = 4;
   [[nodiscard]] static constexpr unsigned batch_slots(unsigned size_class) {
-    const size_t by_bytes = kMostBytes / 4 / kSizeClasses[size_class].bytes;
-    return by_bytes + 1 < kMostPointers ? static_cast<unsigned>(by_bytes) + 1 : kMostPointers;
+    const size_t by_bytes = kMostBytes / 4 / kSizeClasses[size_class].bytes + 1;
+    return by_bytes < kFewPointers ? kFewPointers : by_bytes < kMostPointers ? static_cast<unsigned>(by_bytes) : kMostPointers;
   }
 
   /// True where blocks of this giver are more likely to be taken by somebody else.

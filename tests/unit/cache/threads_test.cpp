@@ -3,7 +3,9 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -127,6 +129,31 @@ TEST(Threads, BlocksFreedByOthersComeHome) {
     for (auto& place : ring.places) {
       if (void* block = place.exchange(nullptr)) release(block);
     }
+  }
+  expect_everything_home();
+}
+
+TEST(Threads, LargeBlocksThatOneThreadFreesAnotherTakes) {
+  constexpr unsigned kBlocks = 40;
+  std::barrier sync(2);
+  for (unsigned c = class_for(4096); c < kSizeClassCount; c += 8) {
+    void* blocks[kBlocks] = {};
+    std::thread taker([&] {
+      for (int round = 0; round < 4; ++round) {
+        for (void*& block : blocks) block = allocate(c);
+        std::set<void*> distinct(blocks, blocks + kBlocks);
+        EXPECT_EQ(distinct.size(), kBlocks);
+        sync.arrive_and_wait();
+        sync.arrive_and_wait();
+      }
+    });
+    for (int round = 0; round < 4; ++round) {
+      sync.arrive_and_wait();
+      for (void* block : blocks) release(block);
+      EXPECT_TRUE(default_small_heap.is_valid()) << kSizeClasses[c].bytes;
+      sync.arrive_and_wait();
+    }
+    taker.join();
   }
   expect_everything_home();
 }
