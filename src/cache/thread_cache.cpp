@@ -570,6 +570,7 @@ void ThreadCache::release_slots() {
     m = Magazine{};
     tuning_[c] = Tuning{};
   }
+  for (Own& own : own_) own = Own{};
   for (void**& recent : recent_) recent = &no_block;
   give_room_back(granted_bytes_);
   give_due_back(due_bytes_);
