@@ -51,11 +51,25 @@ Span* RunCache::take(Pages pages, size_t requested) {
     if (bin == Occupied::kWords * 64) return nullptr;
     span = bins_[bin];
   }
+  if ((span->large.pages - wanted) * kSlackShare > wanted) return nullptr;
+  return take_out(&bins_[bin], bin, requested);
+}
+
+Span* RunCache::take_aligned(Pages pages, Pages alignment, size_t requested) {
+  if (pages > kLongest || alignment.count > kPagesPerRegion) return nullptr;  // a region lies at a multiple of its length
+  const unsigned bin = bin_of(static_cast<unsigned>(pages.count));
+  // All of a bin's runs are short enough to be handed out whole.
+  for (Span** link = &bins_[bin]; Span* span = *link; link = &span->next) {
+    if (span->large.pages >= pages.count && span->first_page % alignment.count == 0) return take_out(link, bin, requested);
+  }
+  return nullptr;
+}
+
+LOAM_INLINE Span* RunCache::take_out(Span** link, unsigned bin, size_t requested) {
+  Span* span = *link;
   const uint64_t length = span->large.pages;
-  if ((length - wanted) * kSlackShare > wanted) return nullptr;
-  Span* next = List<Span>::next(span);
-  __atomic_store_n(&bins_[bin], next, __ATOMIC_RELEASE);
-  if (next == nullptr) occupied_.clear(bin);
+  __atomic_store_n(link, List<Span>::next(span), __ATOMIC_RELEASE);
+  if (bins_[bin] == nullptr) occupied_.clear(bin);
   set_held(held_pages_ - length, held_runs_ - 1);
   ++hits_;
   span->kind = SpanKind::kLarge;

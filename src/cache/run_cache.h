@@ -43,6 +43,8 @@ class RunCache {
   /// A block of the default heap, at a page's start; null when there is none. Its memory is not
   /// zero. pre: 0 < pages <= kLongest
   [[nodiscard]] Span* take(Pages pages, size_t requested);
+  /// The same, at a multiple of `alignment`, a power of two.
+  [[nodiscard]] Span* take_aligned(Pages pages, Pages alignment, size_t requested);
 
   /// Keeps a block's run; false, and nothing happened, where there is no room. pre: a live block of
   /// the default heap
@@ -102,6 +104,7 @@ class RunCache {
   }
   /// What give() may fill.
   [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
+  Span* take_out(Span** link, unsigned bin, size_t requested);
   void set_held(uint64_t pages, uint64_t runs);
   void count_taken(uint64_t pages, size_t requested);
   void count_given(uint64_t pages, size_t requested);

@@ -112,6 +112,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// A block above the largest class whose run this thread kept; null when the page heap must give one. pre: pages != 0
   [[nodiscard]] Span* take_run(Pages pages, size_t requested);
+  /// The same, at a multiple of `alignment`, a power of two.
+  [[nodiscard]] Span* take_aligned_run(Pages pages, Pages alignment, size_t requested) {
+    return runs_.take_aligned(pages, alignment, requested);
+  }
   /// The page heap's shard that the thread uses.
   [[nodiscard]] unsigned page_shard() { return state() == State::kLive ? runs_.shard() : 0; }
   /// Keeps such a block's run; false where free_run_slow() must do it. Leaves errno alone. pre: it is live and of the

@@ -49,8 +49,10 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
 // A block whose run the thread kept.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
   // What is too long for a block finds nothing there, and so does no byte at all.
-  if (alignment > kPageBytes || bytes - 1 >= Pages(kPagesPerBlock).bytes()) return nullptr;
-  Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
+  if (bytes - 1 >= Pages(kPagesPerBlock).bytes()) return nullptr;
+  const Pages pages = Pages::covering(bytes);
+  Span* span = alignment <= kPageBytes ? current_cache->take_run(pages, bytes)
+                                       : current_cache->take_aligned_run(pages, Pages(alignment >> kPageShift), bytes);
   if (span == nullptr) return nullptr;
   *zero = false;
   return reinterpret_cast<void*>(span_base(span));

@@ -66,6 +66,29 @@ TEST(RunCacheTest, ALoopTakesNoLockOnceItRepeats) {
   }
 }
 
+TEST(RunCacheTest, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
+  for (const size_t alignment : {2 * kPageBytes, 64 * kKiB, 2048 * kKiB}) {
+    for (const size_t bytes : {40 * kKiB, 96 * kKiB, 1024 * kKiB}) {
+      in_thread([=] {
+        have_no_run_wait();
+        warm_up(bytes);
+        void* unaligned = heap::allocate(bytes + kPageBytes);  // so that chance does not do it
+        const auto round = [=] {
+          void* block = heap::allocate_aligned(alignment, bytes);
+          EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
+          EXPECT_GE(heap::usable_size(block), bytes);
+          heap::free(block);
+        };
+        for (int i = 0; i < 8; ++i) round();
+        const uint64_t before = page_heap.mutex().acquisitions();
+        for (int i = 0; i < 1000; ++i) round();
+        EXPECT_LE(page_heap.mutex().acquisitions(), before + 1000 / 32 + 1) << alignment << " " << bytes;
+        heap::free(unaligned);
+      });
+    }
+  }
+}
+
 TEST(RunCacheTest, ALoopIsGivenNoRunThatItCanNotKeep) {
   // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what threads keep.
   for (const size_t pages : {255, 256}) {
