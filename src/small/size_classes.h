@@ -54,10 +54,9 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 /// pre: alignment is a power of two
 [[nodiscard]] inline unsigned class_for_aligned(size_t bytes, size_t alignment) {
   if (alignment > kPageBytes || bytes > kLargestSmall) return 0;
-  for (unsigned c = class_for(bytes < alignment ? alignment : bytes); c < kSizeClassCount; ++c) {
-    if ((kSizeClasses[c].bytes & (alignment - 1)) == 0) return c;
-  }
-  return 0;
+  // A multiple of the alignment is a class itself, or the classes around it are a larger power of two apart.
+  const size_t rounded = bytes == 0 ? alignment : round_up(bytes, alignment);
+  return rounded > kLargestSmall ? 0 : class_for(rounded);
 }
 
 static_assert(kMagazineCount <= 256, "the page map keeps one class byte a page");
