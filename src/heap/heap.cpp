@@ -141,8 +141,7 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
   }
   if (size_class == 0 && span->kind != SpanKind::kSmall) return found;
   const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
-  const size_t offset = address - span_base(span);
-  if (offset % info.bytes != 0 || offset / info.bytes >= info.slots) return found;
+  if (!begins_slot(info, address - span_base(span))) return found;
   found.kind = Found::kSmallBlock;
   found.span = span;
   found.bytes = info.bytes;

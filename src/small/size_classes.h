@@ -59,6 +59,13 @@ inline constexpr ClassTables kClassTables = make_class_tables();
   return rounded > kLargestSmall ? 0 : class_for(rounded);
 }
 
+/// True where a slot of a span of the class begins, `offset` bytes from the span's start. Without a division. pre: offset is
+/// inside of the span
+[[nodiscard]] LOAM_INLINE bool begins_slot(const SizeClassInfo& info, size_t offset) {
+  const size_t slot = (offset * info.reciprocal) >> 32;
+  return slot * info.bytes == offset && slot < info.slots;
+}
+
 static_assert(kMagazineCount <= 256, "the page map keeps one class byte a page");
 static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall, "the table ends at the limit");
 

@@ -38,6 +38,16 @@ TEST(SizeClasses, EverySizeGetsTheSmallestClassThatHoldsIt) {
   EXPECT_EQ(fine_class(0), 1u);
 }
 
+TEST(SizeClasses, WhereASlotBeginsIsFoundWithoutADivision) {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const SizeClassInfo& info = kSizeClasses[c];
+    for (size_t offset = 0; offset < info.pages * kPageBytes; ++offset) {
+      const bool begins = offset % info.bytes == 0 && offset / info.bytes < info.slots;
+      ASSERT_EQ(begins_slot(info, offset), begins) << info.bytes << " " << offset;
+    }
+  }
+}
+
 TEST(SizeClasses, AnAlignedRequestGetsTheSmallestClassWhoseSlotsAreAllAligned) {
   for (size_t alignment = 16; alignment <= 2 * kPageBytes; alignment *= 2) {
     for (size_t bytes = 0; bytes <= kLargestSmall + 64; bytes += bytes < 2048 ? 1 : 61) {
