@@ -1,12 +1,13 @@
 // Blocks by the length of a run: the smallest run that fits, in O(1).
 //
-// One list per length 0 < n <= 512 and one bitmap of the lists that are not empty. The length under which
+// One list per length 0 < n <= 512 and one set of the lists that are not empty. The length under which
 // a block stands is an upper bound of its longest run: taking pages may leave it too high, and the next
 // search that the block disappoints puts it right. So taking never rescans.
 //
 // Lock: the page heap's. promises_less() needs none.
 #pragma once
 
+#include "base/bin_set.h"
 #include "map/records.h"
 
 namespace loam {
@@ -20,12 +21,12 @@ class BlockIndex {
     if (old == longest) return;
     if (old != 0) {
       lists_[old].remove(block);
-      if (lists_[old].empty()) mark(old, false);
+      if (lists_[old].empty()) occupied_.clear(old);
     }
     block->*Bin = static_cast<uint16_t>(longest);
     if (longest != 0) {
       lists_[longest].push_front(block);
-      mark(longest, true);
+      occupied_.set(longest);
     }
   }
 
@@ -37,21 +38,13 @@ class BlockIndex {
 
   /// Whether some block's bound is at least `from` and less than `below`, at some moment. Needs no lock.
   [[nodiscard]] LOAM_INLINE bool promises_less(unsigned from, unsigned below) const {
-    uint64_t mask = ~uint64_t{0} << (from % 64);
-    for (unsigned w = from / 64;; ++w, mask = ~uint64_t{0}) {
-      // relaxed: a hint, nothing is reached by it
-      const uint64_t found = __atomic_load_n(&occupied_.words[w], __ATOMIC_RELAXED) & mask;
-      if (w == below / 64) return (found & ((uint64_t{1} << (below % 64)) - 1)) != 0;
-      if (found != 0) return true;
-    }
+    return occupied_.find_set(from) < below;
   }
 
   /// The longest bound in the index, 0 when it is empty.
   [[nodiscard]] unsigned longest() const {
-    for (unsigned w = decltype(occupied_)::kWords; w-- > 0;) {
-      if (occupied_.words[w] != 0) return w * 64 + highest_bit(occupied_.words[w]);
-    }
-    return 0;
+    const unsigned bin = occupied_.last();
+    return bin == kBins ? 0 : bin;
   }
 
   [[nodiscard]] bool is_valid() const {
@@ -61,20 +54,14 @@ class BlockIndex {
         if (b->*Bin != n) return false;
       }
     }
-    return true;
+    return occupied_.is_valid();
   }
 
  private:
-  void mark(unsigned bin, bool occupied) {
-    uint64_t& word = occupied_.words[bin / 64];
-    const uint64_t bit = uint64_t{1} << (bin % 64);
-    __atomic_store_n(&word, occupied ? word | bit : word & ~bit, __ATOMIC_RELAXED);
-  }
-
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
-  // The longest last, beside the bitmap: a small heap has one block, nearly all of it free, and so one page here.
+  // The longest last, beside the set: a small heap has one block, nearly all of it free, and so one page here.
   List<Block, Tag> lists_[kPagesPerBlock + 1];
-  Bitmap<kBins> occupied_{};
+  BinSet<kBins> occupied_;
 };
 
 using FreeIndex = BlockIndex<FreeList, &Block::free_bin>;
