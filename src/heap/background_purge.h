@@ -32,9 +32,12 @@ class BackgroundPurge {
   /// and not there. `worth`: something may soon want purging.
   LOAM_INLINE void poke(bool worth) {
     // relaxed: start() decides again with an exchange
-    if (LOAM_LIKELY(state_.load(std::memory_order_relaxed) != State::kIdle || !worth)) return;
+    if (LOAM_LIKELY(!is_idle() || !worth)) return;
     start();
   }
+
+  /// Whether a poke() that is worth it starts the thread.
+  [[nodiscard]] LOAM_INLINE bool is_idle() const { return state_.load(std::memory_order_relaxed) == State::kIdle; }
 
   /// In the child of fork(), which has no such thread.
   void reset_after_fork() {

@@ -46,10 +46,12 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
   return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
-// A block whose run the thread kept.
+// What is too long for a block of pages finds nothing there, and so does no byte at all.
+LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
+
+// A block whose run the thread kept, or its shard.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
-  // What is too long for a block finds nothing there, and so does no byte at all.
-  if (bytes - 1 >= Pages(kPagesPerBlock).bytes()) return nullptr;
+  if (!may_be_cached(bytes)) return nullptr;
   const Pages pages = Pages::covering(bytes);
   Span* span = alignment <= kPageBytes ? current_cache->take_run(pages, bytes)
                                        : current_cache->take_aligned_run(pages, Pages(alignment >> kPageShift), bytes);
@@ -182,19 +184,27 @@ bool resize_in_place(void* block, const Found& found, size_t bytes) {
   return false;
 }
 
+// Without a look at what the thread keeps, unless there is a detour.
+LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
+  bool zero;
+  void* block = LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
+                                            : allocate_large(bytes, kPageBytes, 0, &zero);
+  if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
+  return block;
+}
+
 }  // namespace
 
 void* allocate_slow(size_t bytes) {
-  void* block;
-  if (LOAM_LIKELY(bytes <= kLargestSmall)) {
-    const unsigned size_class = class_for(bytes);
-    ThreadCache* cache = current_cache;
-    block = cache->pop(size_class);
-    if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
-  } else {
-    bool zero;
-    block = allocate_pages(bytes, kPageBytes, &zero);
+  if (bytes > kLargestSmall) {
+    if (LOAM_UNLIKELY(detours != 0 || !may_be_cached(bytes))) return allocate_unkept(bytes);
+    Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
+    return LOAM_LIKELY(span != nullptr) ? reinterpret_cast<void*>(span_base(span)) : allocate_unkept(bytes);
   }
+  const unsigned size_class = class_for(bytes);
+  ThreadCache* cache = current_cache;
+  void* block = cache->pop(size_class);
+  if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
 }
@@ -267,13 +277,18 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
 }
 
-// A run of pages that the thread's cache takes, without a system call. pre: span == span_at(block)
-LOAM_INLINE bool keep_run(Span* span, const void* block) {
+// Whether it is a run of pages that the thread's cache may take, and nobody else wants to know. pre: span == span_at(block)
+LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   if (span == nullptr || span->kind != SpanKind::kLarge || span->heap != kDefaultHeap || detours != 0) return false;
-  if (span_base(span) != reinterpret_cast<uintptr_t>(block) || !current_cache->free_run(span)) return false;
-  background_purge.poke(true);
+  if (background_purge.is_idle() || publisher.is_idle()) return false;
+  return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
+}
+
+LOAM_NOINLINE void free_small(unsigned size_class, void* block, const void* caller) {
+  os::ErrnoGuard guard;
+  LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, caller) : current_cache->free_slow(size_class, block);
+  background_purge.poke(page_heap.wants_ticks());
   publisher.poke();
-  return true;
 }
 
 // What is no small block of the default heap, and no run that the thread's cache took. pre: span == span_at(block)
@@ -293,19 +308,19 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
 
 void free_slow(void* block) {
   if (block == nullptr) return;
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class != 0)) {
-    os::ErrnoGuard guard;
-    // The caller of free(), which ends in a jump to here.
-    LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, __builtin_return_address(0))
-                                : current_cache->free_slow(size_class, block);
-    background_purge.poke(page_heap.wants_ticks());
-    publisher.poke();
-    return;
+  // The caller of free(), which ends in a jump to here. What else there is to do stands apart: a run that is kept pays
+  // for no more registers than it needs.
+  const void* const caller = __builtin_return_address(0);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  if (Region* region = region_at(address); LOAM_LIKELY(region != nullptr)) {
+    const PageId page = Region::page_of(address);
+    const unsigned size_class = class_in(region, page);
+    if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) return free_small(size_class, block, caller);
+    Span* span = span_in(region, page);
+    if (LOAM_UNLIKELY(!is_plain_run(span, block))) return free_unkept(span, block, caller);
+    if (LOAM_LIKELY(current_cache->free_run(span))) return;
   }
-  Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-  // Apart: a run that is kept pays for no more registers than it needs.
-  if (!keep_run(span, block)) free_unkept(span, block, __builtin_return_address(0));
+  free_unkept(span_at(address), block, caller);
 }
 
 void free_sized_slow(void* block, size_t bytes) {

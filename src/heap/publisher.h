@@ -26,9 +26,12 @@ class Publisher {
   /// From slow paths that hold no lock: starts the thread in the child of a fork().
   LOAM_INLINE void poke() {
     // relaxed: start() decides again with an exchange
-    if (LOAM_LIKELY(state_.load(std::memory_order_relaxed) != State::kIdle)) return;
+    if (LOAM_LIKELY(!is_idle())) return;
     start();
   }
+
+  /// Whether poke() starts the thread.
+  [[nodiscard]] LOAM_INLINE bool is_idle() const { return state_.load(std::memory_order_relaxed) == State::kIdle; }
 
   /// In the child of fork(): it has another number, and no such thread.
   void reset_after_fork() {

@@ -114,14 +114,20 @@ static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << 
   return __atomic_load_n(reinterpret_cast<const uint8_t*>(table) + page, __ATOMIC_RELAXED);
 }
 
+/// class_at() of an aligned address in that page, and span_at().
+[[nodiscard]] LOAM_INLINE unsigned class_in(const Region* region, PageId page) {
+  return __atomic_load_n(&region->page_class[page.index], __ATOMIC_RELAXED);
+}
+[[nodiscard]] LOAM_INLINE Span* span_in(Region* region, PageId page) {
+  const uint32_t number = __atomic_load_n(&region->page_span[page.index], __ATOMIC_RELAXED);
+  return number - 1 < kPagesPerRegion - 1 ? &region->spans[number] : nullptr;
+}
+
 /// Record of the span that covers the page of `address`, or null. For a large run only its first
 /// page answers.
 [[nodiscard]] LOAM_INLINE Span* span_at(uintptr_t address) {
   Region* region = region_at(address);
-  if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
-  const uint32_t number =
-      __atomic_load_n(&region->page_span[Region::page_of(address).index], __ATOMIC_RELAXED);
-  return number - 1 < kPagesPerRegion - 1 ? &region->spans[number] : nullptr;
+  return LOAM_LIKELY(region != nullptr) ? span_in(region, Region::page_of(address)) : nullptr;
 }
 
 /// The parked run of that list that begins or ends at the page; null for everything else.
