@@ -39,4 +39,12 @@ namespace loam {
   return std::rotr(word, static_cast<int>(by));
 }
 
+/// The same address, of which the compiler knows no more than that: it reaches each field from there, and not from where
+/// the address was computed, over again. For places in tables of long records.
+template <class T>
+[[nodiscard]] LOAM_INLINE T* one_address(T* address) {
+  asm("" : "+r"(address));
+  return address;
+}
+
 }  // namespace loam

@@ -58,6 +58,9 @@ class List {
     node->next = node->previous = nullptr;
   }
 
+  /// Whether an item of a list is the only one there.
+  [[nodiscard]] static bool is_alone(const T* item) { return next(item) == nullptr && previous(item) == nullptr; }
+
   /// Ends agree, links agree in both directions, and no cycle shorter than `limit` items.
   [[nodiscard]] bool is_valid(size_t limit = SIZE_MAX) const {
     const T* before = nullptr;

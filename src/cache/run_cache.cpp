@@ -32,26 +32,30 @@ LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
   count_up(counts_.taken_requested, requested);
 }
 
-LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
-  count_up(counts_.given);
-  count_up(counts_.given_pages, pages);
-  count_up(counts_.given_requested, requested);
+Span* RunCache::take_parked(Pages pages, size_t requested) {
+  if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
+  Span* span = page_heap.take_run(pages, slack_of(pages), shard_ - 1u);
+  if (span == nullptr) return nullptr;
+  span->large.requested = requested;
+  count_taken(span->large.pages, requested);
+  publish_large(span);
+  return span;
 }
 
 Span* RunCache::take(Pages pages, size_t requested) {
-  if (pages.count > held_pages_) return nullptr;
+  if (pages.count > held_pages_) return take_parked(pages, requested);
   const unsigned wanted = static_cast<unsigned>(pages.count);
   const unsigned first = bin_of(wanted);
   unsigned bin = occupied_.find_set(first);
-  if (bin == Occupied::kWords * 64) return nullptr;
+  if (bin == Occupied::kWords * 64) return take_parked(pages, requested);
   Span* span = bins_[bin];
   if (span->large.pages < wanted) {
     // A bin above kExact holds a few lengths. The next one's are all long enough.
     bin = occupied_.find_set(bin + 1);
-    if (bin == Occupied::kWords * 64) return nullptr;
+    if (bin == Occupied::kWords * 64) return take_parked(pages, requested);
     span = bins_[bin];
   }
-  if ((span->large.pages - wanted) * kSlackShare > wanted) return nullptr;
+  if ((span->large.pages - wanted) * kSlackShare > wanted) return take_parked(pages, requested);
   return take_out(&bins_[bin], bin, requested);
 }
 
@@ -74,7 +78,6 @@ LOAM_INLINE Span* RunCache::take_out(Span** link, unsigned bin, size_t requested
   ++hits_;
   span->kind = SpanKind::kLarge;
   span->large.requested = requested;
-  span->large.cached_at = 0;
   span->next = nullptr;
   count_taken(length, requested);
   publish_large(span);
@@ -105,31 +108,11 @@ unsigned RunCache::shard() {
   return shard_ - 1u;
 }
 
-Span* RunCache::take_parked(Pages pages, size_t requested) {
-  if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
-  Span* span = page_heap.take_run(pages, requested, true, shard_ - 1u);
-  if (span == nullptr) return nullptr;
-  count_taken(span->large.pages, requested);
-  publish_large(span);
-  return span;
-}
-
-bool RunCache::park(Span* span) {
-  const uint64_t pages = span->large.pages;
-  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0) return false;
-  if (bypassed_ != 0) --bypassed_;
-  ++parked_;
-  used_ = true;
-  count_given(pages, span->large.requested);
-  page_heap.give_run(span);
-  return true;
-}
-
-bool RunCache::make_room(Pages pages) {
-  if (pages > kLongest) return false;
+void RunCache::make_room(Pages pages) {
+  if (pages > kLongest) return;
   used_ = true;
   if (held_pages_ + pages.count > room_) {
-    if (room_ == 0 && ++refused_ < kRefusedFirst) return false;
+    if (room_ == 0 && ++refused_ < kRefusedFirst) return;
     // More room only where the last was of use: who frees what others allocate needs none.
     if (room_ == 0 || hits_ != 0 || held_pages_ == 0)
       static_cast<void>(grow(held_pages_ + pages.count));
@@ -137,16 +120,15 @@ bool RunCache::make_room(Pages pages) {
     const bool first = filled_at_ == 0;
     hits_ = 0;
     filled_at_ = clock_;
-    if (pages.count > room_) return false;
+    if (pages.count > room_) return;
     if (!useful && !first) {
       flush();
       bypassed_ = kBypassed;
-      return false;
+      return;
     }
-    if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return true;
+    if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return;
   }
   send_home(room_ / 2 < pages.count ? 0 : room_ / 2 - pages.count, kMostRuns / 2);
-  return true;
 }
 
 bool RunCache::grow(uint64_t pages) {

@@ -19,7 +19,7 @@
 
 #include "base/owned_counter.h"
 #include "base/shared_room.h"
-#include "pages/page_heap.h"
+#include "pages/shard_runs.h"
 
 namespace loam {
 
@@ -40,23 +40,23 @@ class RunCache {
 
   constexpr RunCache() = default;
 
-  /// A block of the default heap, at a page's start; null when there is none. Its memory is not
-  /// zero. pre: 0 < pages <= kLongest
+  /// A block of the default heap, at a page's start, kept here or parked in a shard of the page heap; null when there is
+  /// none. Its memory is not zero. pre: 0 < pages
   [[nodiscard]] Span* take(Pages pages, size_t requested);
-  /// The same, at a multiple of `alignment`, a power of two.
+  /// One that is kept here, at a multiple of `alignment`, a power of two.
   [[nodiscard]] Span* take_aligned(Pages pages, Pages alignment, size_t requested);
 
   /// Keeps a block's run; false, and nothing happened, where there is no room. pre: a live block of
   /// the default heap
   [[nodiscard]] bool give(Span* span);
-  /// For a run of so many pages, which give() refused; false when it must go home. May purge.
-  [[nodiscard]] bool make_room(Pages pages);
+  /// For a run of so many pages, which give() refused, if it should not rather go to its shard. May purge.
+  void make_room(Pages pages);
 
-  /// A block of the default heap out of the page heap's shards, counted as take() does; null when there is none.
-  [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
   /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is too long, or this
   /// cache would rather keep it (make_room()). pre: as give(), which refused it
   [[nodiscard]] bool park(Span* span);
+  /// True while give() refuses everything.
+  [[nodiscard]] bool is_bypassed() const { return bypassed_ != 0; }
   /// The shard of the cache's thread. pre: the cache is a thread's
   [[nodiscard]] unsigned shard();
   /// Calls of park() that did.
@@ -105,6 +105,7 @@ class RunCache {
   /// What give() may fill.
   [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
   Span* take_out(Span** link, unsigned bin, size_t requested);
+  [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
   void set_held(uint64_t pages, uint64_t runs);
   void count_taken(uint64_t pages, size_t requested);
   void count_given(uint64_t pages, size_t requested);
@@ -126,5 +127,22 @@ class RunCache {
   bool used_ = false;     ///< since the last collection
   RunCounts counts_ = {};
 };
+
+LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
+  count_up(counts_.given);
+  count_up(counts_.given_pages, pages);
+  count_up(counts_.given_requested, requested);
+}
+
+LOAM_INLINE bool RunCache::park(Span* span) {
+  const uint64_t pages = span->large.pages;
+  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0) return false;
+  if (bypassed_ != 0) --bypassed_;
+  ++parked_;
+  used_ = true;
+  count_given(pages, span->large.requested);
+  page_heap.give_run(span);
+  return true;
+}
 
 }  // namespace loam

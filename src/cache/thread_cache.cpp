@@ -349,24 +349,24 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
 }
 
 bool ThreadCache::free_run(Span* span) {
-  if (LOAM_LIKELY(runs_.give(span))) {
-    if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0) && page_heap.wants_ticks()) {
-      os::ErrnoGuard guard;
-      attend();
-    }
+  if (!runs_.is_bypassed() && LOAM_LIKELY(runs_.give(span))) {
+    if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0)) attend_kept();
     return true;
   }
-  if (!runs_.park(span)) return false;
-  if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) {
-    os::ErrnoGuard guard;
-    page_heap.tick_unless_busy();
-  }
+  if (LOAM_UNLIKELY(!runs_.park(span))) return false;
+  if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) attend_parked();
   return true;
 }
 
-Span* ThreadCache::take_run(Pages pages, size_t requested) {
-  Span* span = runs_.take(pages, requested);
-  return span != nullptr ? span : runs_.take_parked(pages, requested);
+void ThreadCache::attend_kept() {
+  if (!page_heap.wants_ticks()) return;
+  os::ErrnoGuard guard;
+  attend();
+}
+
+void ThreadCache::attend_parked() {
+  os::ErrnoGuard guard;
+  page_heap.tick_unless_busy();
 }
 
 void ThreadCache::free_run_slow(Span* span) {
@@ -376,8 +376,8 @@ void ThreadCache::free_run_slow(Span* span) {
   }
   static_cast<void>(runs_.shard());
   if (page_heap.wants_ticks()) attend();
-  if (runs_.make_room(Pages(span->large.pages)) && runs_.give(span)) return;
-  if (!runs_.park(span)) page_heap.free(span);
+  runs_.make_room(Pages(span->large.pages));
+  if (!free_run(span)) page_heap.free(span);
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {

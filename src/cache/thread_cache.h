@@ -110,9 +110,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] LOAM_NOINLINE void* allocate_slow(unsigned size_class);
   LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
 
-  /// A block above the largest class whose run this thread kept; null when the page heap must give one. pre: pages != 0
-  [[nodiscard]] Span* take_run(Pages pages, size_t requested);
-  /// The same, at a multiple of `alignment`, a power of two.
+  /// A block above the largest class whose run this thread kept, or its shard; null when the page heap must give one.
+  /// pre: pages != 0
+  [[nodiscard]] LOAM_INLINE Span* take_run(Pages pages, size_t requested) { return runs_.take(pages, requested); }
+  /// One that this thread kept, at a multiple of `alignment`, a power of two.
   [[nodiscard]] Span* take_aligned_run(Pages pages, Pages alignment, size_t requested) {
     return runs_.take_aligned(pages, alignment, requested);
   }
@@ -243,6 +244,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void collect();
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();
+  /// The same for a thread that frees runs, now and then.
+  LOAM_COLD void attend_kept();
+  LOAM_COLD void attend_parked();
 
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};

@@ -310,10 +310,17 @@ Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class
 
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero,
                                unsigned shard) {
-  Span* parked = alignment.count == 1 ? take_run(pages, requested, heap == 0, shard) : nullptr;
+  Span* parked = nullptr;
+  if (alignment.count == 1 && pages.count <= kPagesPerBlock) {
+    const unsigned more = heap == 0 ? slack_of(pages) : 0;
+    parked = take_run_anywhere(static_cast<unsigned>(pages.count), more, shard, true);
+  }
   Lock lock(mutex_);
   if (parked != nullptr) {
     parked->heap = heap;
+    parked->large.requested = requested;
+    parked->large.cached_at = 0;  // these two are owned.run and owned.reciprocal in a private heap's
+    parked->large.parked_ms = 0;
     publish_large(parked);
     *zero = false;
     count_large(parked);
@@ -359,6 +366,7 @@ void PageHeap::free(Span* span) {
       large_requested_ -= span->large.requested;
     }
     unpublish_large(span);
+    span->heap = 0;
     if (span->large.pages <= kPagesPerBlock) {
       {
         Lock its(shards_[shard_of(span)].mutex);
@@ -393,6 +401,7 @@ void PageHeap::release_large(Span* span, uint64_t since_ms) {
 
 void PageHeap::park_span(Span* span, Pages pages) {
   span->large.pages = pages.count;
+  span->heap = 0;
   parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, now_ms_);
   used_ -= pages;
   parked_pages_ += pages;

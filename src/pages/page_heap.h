@@ -100,13 +100,14 @@ class PageHeap {
   [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap,
                                      bool* zero, unsigned shard = 0);
 
-  /// A parked large run for one block, which no page names yet, or null: the calling thread's own shard first. Counts as
-  /// no block, and takes the shards' locks alone. `slack`: it may be longer by kSlackShare. Its memory is not zero.
-  [[nodiscard]] Span* take_run(Pages pages, size_t requested, bool slack, unsigned shard);
+  /// A parked large run for one block of the default heap, or null: the calling thread's own shard first. It may be longer
+  /// by `more` pages. No page names it yet, its record lacks the requested size, and it counts as no block; takes the
+  /// shards' locks alone. Its memory is not zero.
+  [[nodiscard]] Span* take_run(Pages pages, unsigned more, unsigned shard);  // shard_runs.h
 
   /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes the lock of its shard
   /// alone. pre: at most kPagesPerBlock pages
-  void give_run(Span* span);
+  void give_run(Span* span);  // shard_runs.h
 
   /// The shard of a thread from here on, until it leaves it.
   [[nodiscard]] unsigned join_shard();
@@ -198,8 +199,7 @@ class PageHeap {
   void park_large(Span* span, uint64_t since_ms);
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
-  Span* take_run_anywhere(unsigned count, size_t requested, unsigned more, unsigned own, bool once_more);
-  static Span* unparked(Span* span, size_t requested);
+  Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
   /// The first `count` pages of the shortest run that is parked there and holds them; or all of it, if it is longer by
   /// at most `more`. By ParkedRuns::number(). pre: that place's lock is held
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
@@ -208,7 +208,10 @@ class PageHeap {
   void stock_records(unsigned shard);
   void return_spares(unsigned shard);
   void note_parked();
-  static void set_parked(PageShard& shard, uint64_t pages);
+  LOAM_NOINLINE static void look_at_clock(PageShard& shard);
+  static void set_parked(PageShard& shard, uint64_t pages) {
+    __atomic_store_n(&shard.parked_pages, pages, __ATOMIC_RELAXED);
+  }
   [[nodiscard]] unsigned shards_in_use() const { return shards_in_use_.load(std::memory_order_relaxed); }
   void use_shard(unsigned shard);
   [[nodiscard]] Pages pages_in_shards() const;
@@ -288,7 +291,7 @@ LOAM_INLINE void PageHeap::note_parked() {
 LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more, Span** out) {
   const bool is_spans = number == ParkedRuns::kSpansRuns;
   const RunKind kind = is_spans ? RunKind::kSpan : RunKind::kLarge;
-  ParkedRuns& parked = this->parked(number);
+  ParkedRuns& parked = *one_address(&this->parked(number));
   const unsigned length = parked.shortest(count);
   if (LOAM_UNLIKELY(length > kPagesPerBlock)) return Cut::kNothing;
   Span* span;

@@ -1,6 +1,6 @@
 // The page heap's shards: freed large runs, taken and given without the page heap's own lock.
 #include "os/os.h"
-#include "pages/page_heap.h"
+#include "pages/shard_runs.h"
 
 namespace loam {
 
@@ -11,15 +11,9 @@ namespace {
 constexpr uint32_t kSparesAtOnce = 16;
 constexpr uint32_t kMostSpares = 64;
 
-// How many runs are parked in a shard between two looks at the clock: a look costs as much as a fifth of parking. What is
-// parked meanwhile may seem older than it is, and for long only in a program that frees so few that nothing is lost.
-constexpr uint32_t kParkedPerLook = 8;
-
 // Runs that are parked in a shard before it is worth keeping others away. Chosen: whoever frees a thousand large blocks is
 // likely to go on; less would keep memory from others for nothing.
 constexpr uint32_t kParkedWhenBusy = 1024;
-
-uint64_t now_ms() { return os::now_coarse_ns() / 1'000'000; }
 
 }  // namespace
 
@@ -56,50 +50,10 @@ Pages PageHeap::pages_in_shards() const {
   return sum;
 }
 
-void PageHeap::set_parked(PageShard& shard, uint64_t pages) {
-  __atomic_store_n(&shard.parked_pages, pages, __ATOMIC_RELAXED);
-}
-
-LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more, Span** out) {
-  if (shard >= kPageShards) __builtin_unreachable();  // so its runs are no spans': one question less
-  const Cut result = cut_parked(1 + shard, count, more, out);
-  if (LOAM_LIKELY(result == Cut::kDone)) {
-    set_parked(shards_[shard], shards_[shard].parked_pages - (*out)->large.pages);
-  }
-  return result;
-}
-
-// A run in so far nobody's name.
-LOAM_INLINE Span* PageHeap::unparked(Span* span, size_t requested) {
-  span->kind = SpanKind::kLarge;
-  span->large.requested = requested;
-  span->large.cached_at = 0;  // these two are owned.run and owned.reciprocal in a private heap's
-  span->large.parked_ms = 0;
-  return span;
-}
-
-Span* PageHeap::take_run(Pages pages, size_t requested, bool slack, unsigned own) {
-  const unsigned count = static_cast<unsigned>(pages.count);
-  const unsigned more = slack ? slack_of(pages) : 0;
-  PageShard& shard = shards_[own];
-  Cut result = Cut::kNothing;
-  // relaxed: what comes a moment later is missed
-  if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
-    Span* span = nullptr;
-    shard.mutex.lock();
-    result = take_from(own, count, more, &span);
-    shard.mutex.unlock();
-    if (LOAM_LIKELY(result == Cut::kDone)) return unparked(span, requested);
-    if (result == Cut::kCloserElsewhere) return nullptr;
-  }
-  if (pages.count > kPagesPerBlock) return nullptr;
-  return take_run_anywhere(count, requested, more, own, result == Cut::kNoRecord);
-}
-
-// Those of others, rather than memory that is not backed; its own first, if it had but no record.
-Span* PageHeap::take_run_anywhere(unsigned count, size_t requested, unsigned more, unsigned own, bool once_more) {
+// Those of others, rather than memory that is not backed; its own first, if nobody looked or it had but no record.
+Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too) {
   const unsigned shards = shards_in_use();
-  for (unsigned i = once_more ? 0 : 1; i < shards; ++i) {
+  for (unsigned i = own_too ? 0 : 1; i < shards; ++i) {
     const unsigned s = (own + i) % shards;
     PageShard& shard = shards_[s];
     if (__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) < count) continue;
@@ -111,7 +65,7 @@ Span* PageHeap::take_run_anywhere(unsigned count, size_t requested, unsigned mor
       Lock lock(shard.mutex);
       result = take_from(s, count, more, &span);
     }
-    if (result == Cut::kDone) return unparked(span, requested);
+    if (result == Cut::kDone) return span;
     if (result == Cut::kCloserElsewhere) return nullptr;
   }
   return nullptr;
@@ -143,29 +97,12 @@ void PageHeap::return_spares(unsigned shard) {
   }
 }
 
-LOAM_INLINE void PageHeap::park_in(unsigned s, Span* span, uint64_t since_ms) {
-  const uint64_t pages = span->large.pages;
-  parked(1 + s).push(span, 1 + s, since_ms);
-  set_parked(shards_[s], shards_[s].parked_pages + pages);
-}
+void PageHeap::look_at_clock(PageShard& shard) { shard.now_ms = os::now_coarse_ns() / 1'000'000; }
 
 void PageHeap::park_large(Span* span, uint64_t since_ms) { park_in(shard_of(span), span, since_ms); }
 
-void PageHeap::give_run(Span* span) {
-  const unsigned s = shard_of(span);
-  PageShard& shard = shards_[s];
-  unpublish_large(span);
-  shard.mutex.lock();
-  const uint32_t pushes = shard.pushes;
-  __atomic_store_n(&shard.pushes, pushes + 1, __ATOMIC_RELAXED);
-  if (LOAM_UNLIKELY(pushes % kParkedPerLook == 0)) shard.now_ms = now_ms();
-  park_in(s, span, shard.now_ms);
-  shard.mutex.unlock();
-  note_parked();
-}
-
 void PageHeap::give_home(Span* first) {
-  const uint64_t now = now_ms();
+  const uint64_t now = os::now_coarse_ns() / 1'000'000;
   while (first != nullptr) {
     const unsigned s = shard_of(first);
     {

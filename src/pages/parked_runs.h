@@ -28,49 +28,64 @@ class ParkedRuns {
   /// Joins what is freed with the parked runs of the same kind before and behind it, in its block. The longer part's
   /// time is the whole's: a long run that is cut and mended all the time must still get old.
   /// `number` is this place's. pre: span->large.pages <= kPagesPerBlock, the run lies in one block, and no page names
-  /// the record
+  /// the record, whose `heap` is 0
   LOAM_INLINE void push(Span* span, unsigned number, uint64_t now_ms) {
-    Region* region = region_of(span);
+    Region* const region = one_address(region_of(span));
     const uint32_t begin = span->first_page;
-    uint64_t longest = span->large.pages;
-    const uint32_t end = begin + static_cast<uint32_t>(longest);
-    LOAM_ASSERT(begin / kPagesPerBlock == (end - 1) / kPagesPerBlock);
-    span->kind = SpanKind::kParked;
-    span->list = static_cast<uint8_t>(number);
-    span->heap = 0;
-    span->large.parked_ms = now_ms;
-    if (begin % kPagesPerBlock != 0) {
-      if (Span* before = free_run_at(region, begin - 1, number)) {
-        put_tag(region, begin - 1, 0);
-        span->first_page = before->first_page;
-        join(region, span, before, &longest);
-      }
+    uint64_t pages = span->large.pages, longest = pages, since_ms = now_ms;
+    const uint32_t end = begin + static_cast<uint32_t>(pages);
+    LOAM_ASSERT(begin / kPagesPerBlock == (end - 1) / kPagesPerBlock && span->heap == 0);
+    const auto join = [&](Span* neighbour) {
+      const uint64_t its = neighbour->large.pages;
+      unlink(neighbour, static_cast<unsigned>(its));
+      pages += its;
+      if (its <= longest) return;
+      longest = its;
+      since_ms = neighbour->large.parked_ms;
+    };
+    Span* whole = span;
+    uint32_t first = begin;
+    if (Span* before = begin % kPagesPerBlock != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
+      // It grows, and keeps its record: of what is freed one after the other only the end moves.
+      put_tag(region, begin - 1, 0);
+      join(before);
+      drop(region, span, number);
+      whole = before;
+      first = before->first_page;
+    } else {
+      span->kind = SpanKind::kParked;
+      span->list = static_cast<uint8_t>(number);
+      ++count_;
     }
-    if (end % kPagesPerBlock != 0) {
-      if (Span* behind = free_run_at(region, end, number)) {
-        put_tag(region, end, 0);
-        join(region, span, behind, &longest);
-      }
+    if (Span* behind = end % kPagesPerBlock != 0 ? free_run_at(region, end, number) : nullptr) {
+      put_tag(region, end, 0);
+      join(behind);
+      drop(region, behind, number);
+      --count_;
     }
-    const uint32_t tag = tag_of(region, span);
-    put_tag(region, span->first_page, tag);
-    put_tag(region, last_page(span), tag);
-    link(span);
+    whole->large.pages = pages;
+    whole->large.parked_ms = since_ms;
+    const uint32_t tag = kFreeRunTag | number << kFreeRunListShift | static_cast<uint32_t>(whole - region->spans);
+    put_tag(region, first, tag);
+    put_tag(region, first + static_cast<uint32_t>(pages) - 1, tag);
+    link(whole, static_cast<unsigned>(pages));
   }
 
   /// The first `pages` pages of the last one of exactly this length, with `record` for their record; the rest waits on,
   /// with its time. pre: shortest(length) == length > pages; nobody uses the record
   LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) {
-    Span* rest = lists_[length].front();
-    Region* region = region_of(rest);
+    Span* const rest = lists_[length].front();
+    Region* const region = one_address(region_of(rest));
     unlink(rest, length);
-    record->first_page = rest->first_page;
+    const uint32_t first = rest->first_page;
+    record->first_page = first;
     record->large.pages = pages;
-    put_tag(region, rest->first_page, 0);
-    rest->first_page += pages;
+    rest->first_page = first + pages;
     rest->large.pages = length - pages;
-    put_tag(region, rest->first_page, tag_of(region, rest));  // the last page's stays
-    link(rest);
+    const uint32_t tag = tag_at(region, first);
+    put_tag(region, first, 0);
+    put_tag(region, first + pages, tag);  // the last page's stays
+    link(rest, length - pages);
   }
 
   /// The last one of exactly this length, which waits on. pre: shortest(length) == length
@@ -115,11 +130,12 @@ class ParkedRuns {
   }
 
   /// This one goes. pre: it waits here
-  void take_out(Span* span) {
-    Region* region = region_of(span);
+  LOAM_INLINE void take_out(Span* span) {
+    Region* const region = one_address(region_of(span));
     put_tag(region, span->first_page, 0);
     put_tag(region, last_page(span), 0);
     unlink(span, static_cast<unsigned>(span->large.pages));
+    --count_;
   }
 
   /// All that wait here. O(runs)
@@ -157,35 +173,29 @@ class ParkedRuns {
   static LOAM_INLINE void put_tag(Region* region, uint32_t page, uint32_t value) {
     __atomic_store_n(&region->page_span[page], value, __ATOMIC_RELAXED);
   }
-  static LOAM_INLINE uint32_t tag_of(const Region* region, const Span* span) {
-    return kFreeRunTag | uint32_t{span->list} << kFreeRunListShift | static_cast<uint32_t>(span - region->spans);
+  static LOAM_INLINE uint32_t tag_at(const Region* region, uint32_t page) {
+    return __atomic_load_n(&region->page_span[page], __ATOMIC_RELAXED);
   }
 
-  LOAM_INLINE void link(Span* span) {
-    const unsigned length = static_cast<unsigned>(span->large.pages);
+  LOAM_INLINE void link(Span* span, unsigned length) {
     lists_[length].push_front(span);
     occupied_.set(length);
-    ++count_;
   }
   LOAM_INLINE void unlink(Span* span, unsigned length) {
-    lists_[length].remove(span);
-    if (lists_[length].empty()) occupied_.clear(length);
-    --count_;
+    if (LOAM_LIKELY(List<Span>::is_alone(span))) {
+      lists_[length] = List<Span>();
+      occupied_.clear(length);
+    } else {
+      lists_[length].remove(span);
+    }
   }
 
-  // `other` is `span`'s neighbour, and becomes a part of it. Its tag at the far end will be written over.
-  LOAM_INLINE void join(Region* region, Span* span, Span* other, uint64_t* longest) {
-    const uint64_t its = other->large.pages;
-    unlink(other, static_cast<unsigned>(its));
-    if (its > *longest) {
-      *longest = its;
-      span->large.parked_ms = other->large.parked_ms;
-    }
-    span->large.pages += its;
-    if (span->list == kSpansRuns) {
-      return_span_record(region, other);
+  // The record of a run that has become a part of its neighbour.
+  static LOAM_INLINE void drop(Region* region, Span* span, unsigned number) {
+    if (number == kSpansRuns) {
+      return_span_record(region, span);
     } else {
-      keep_spare_record(region, span->list - 1u, other);
+      keep_spare_record(region, number - 1, span);
     }
   }
 

@@ -58,6 +58,9 @@ TEST(List, RandomPushesAndRemovalsKeepTheOrderOfADeque) {
     ASSERT_EQ(list.front(), model.empty() ? nullptr : model.front());
     ASSERT_EQ(list.back(), model.empty() ? nullptr : model.back());
     ASSERT_TRUE(list.is_valid());
+    if (!model.empty()) {
+      ASSERT_EQ(FirstList::is_alone(list.back()), model.size() == 1);
+    }
     ASSERT_EQ(items_of(list), std::vector<const Item*>(model.begin(), model.end())) << step;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "os/fake.h"
 #include "pages/page_heap_model.h"
+#include "pages/shard_runs.h"
 
 namespace loam {
 namespace {
@@ -221,7 +222,7 @@ class ShardsTest : public ParkedRunsTest {
     Span* part = part_of_block[shard];
     for (int i = 0; i < 1024; ++i) {
       heap().give_run(part);
-      part = heap().take_run(Pages(kPart), 1, false, shard);
+      part = heap().take_run(Pages(kPart), 0, shard);
       publish_large(part);
     }
     return part;
@@ -239,8 +240,8 @@ TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnder
   const uint64_t central = heap().mutex().acquisitions();
   heap().give_run(part_of_block[5]);
   EXPECT_EQ(heap().shard_mutex(5).acquisitions(), before[5] + 1);
-  EXPECT_EQ(heap().take_run(Pages(kPart), 1, false, 4), nullptr) << "it is left to the threads of its shard";
-  Span* again = heap().take_run(Pages(kPart), 1, false, 5);
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4), nullptr) << "it is left to the threads of its shard";
+  Span* again = heap().take_run(Pages(kPart), 0, 5);
   EXPECT_EQ(again, part_of_block[5]);
   EXPECT_EQ(heap().mutex().acquisitions(), central);
   for (unsigned s = 0; s < kPageShards; ++s) {
@@ -249,7 +250,7 @@ TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnder
   publish_large(again);
   heap().give_run(again);
   heap().leave_shard(5);
-  EXPECT_EQ(heap().take_run(Pages(kPart), 1, false, 4), again) << "nobody has that shard any more";
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4), again) << "nobody has that shard any more";
   publish_large(again);
   heap().free(again);
   EXPECT_TRUE(heap().is_valid());

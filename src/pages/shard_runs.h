@@ -1,0 +1,62 @@
+// A large run out of a shard of the page heap (page_shard.h), and back into one: PageHeap::take_run() and give_run(),
+// inline in the cache of runs, since a pair of malloc and free of a large block is little else.
+//
+// Lock: each takes its shard's.
+#pragma once
+
+#include "pages/page_heap.h"
+
+namespace loam {
+
+// How many runs are parked in a shard between two looks at the clock: a look costs as much as a fifth of parking. What is
+// parked meanwhile may seem older than it is, and for long only in a program that frees so few that nothing is lost.
+inline constexpr uint32_t kParkedPerLook = 8;
+
+LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more, Span** out) {
+  if (shard >= kPageShards) __builtin_unreachable();  // so its runs are no spans': one question less
+  const Cut result = cut_parked(1 + shard, count, more, out);
+  if (LOAM_LIKELY(result == Cut::kDone)) {
+    PageShard& from = *one_address(&shards_[shard]);
+    (*out)->kind = SpanKind::kLarge;
+    set_parked(from, from.parked_pages - (*out)->large.pages);
+  }
+  return result;
+}
+
+LOAM_INLINE Span* PageHeap::take_run(Pages pages, unsigned more, unsigned own) {
+  if (LOAM_UNLIKELY(pages.count > kPagesPerBlock)) return nullptr;
+  const unsigned count = static_cast<unsigned>(pages.count);
+  PageShard& shard = *one_address(&shards_[own]);
+  Cut result = Cut::kNothing;
+  // relaxed: what comes a moment later is missed
+  if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
+    Span* span = nullptr;
+    shard.mutex.lock();
+    result = take_from(own, count, more, &span);
+    shard.mutex.unlock();
+    if (LOAM_LIKELY(result == Cut::kDone)) return span;
+    if (result == Cut::kCloserElsewhere) return nullptr;
+  }
+  return take_run_anywhere(count, more, own, result == Cut::kNoRecord);
+}
+
+LOAM_INLINE void PageHeap::park_in(unsigned s, Span* span, uint64_t since_ms) {
+  PageShard& shard = *one_address(&shards_[s]);
+  set_parked(shard, shard.parked_pages + span->large.pages);
+  one_address(&parked(1 + s))->push(span, 1 + s, since_ms);
+}
+
+LOAM_INLINE void PageHeap::give_run(Span* span) {
+  const unsigned s = shard_of(span);
+  PageShard& shard = *one_address(&shards_[s]);
+  unpublish_large(span);
+  shard.mutex.lock();
+  const uint32_t pushes = shard.pushes;
+  __atomic_store_n(&shard.pushes, pushes + 1, __ATOMIC_RELAXED);
+  if (LOAM_UNLIKELY(pushes % kParkedPerLook == 0)) look_at_clock(shard);
+  park_in(s, span, shard.now_ms);
+  shard.mutex.unlock();
+  note_parked();
+}
+
+}  // namespace loam
