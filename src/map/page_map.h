@@ -138,6 +138,25 @@ static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << 
   return (tag & ~kNumbers) == (kFreeRunTag | list << kFreeRunListShift) ? &region->spans[tag & kNumbers] : nullptr;
 }
 
+/// span_at() for many addresses that mostly lie in the region of the one before: the directory is looked at once.
+class SpanFinder {
+ public:
+  [[nodiscard]] LOAM_INLINE Span* at(uintptr_t address) {
+    const uintptr_t entry = address >> kRegionShift;
+    if (LOAM_UNLIKELY(entry != entry_)) {
+      Region* const region = region_at(address);
+      if (region == nullptr) return nullptr;
+      region_ = region;
+      entry_ = entry;
+    }
+    return span_in(region_, Region::page_of(address));
+  }
+
+ private:
+  Region* region_ = nullptr;
+  uintptr_t entry_ = UINTPTR_MAX;  // of no address
+};
+
 [[nodiscard]] LOAM_INLINE uintptr_t span_base(const Span* span) {
   return region_of(span)->base + (static_cast<uintptr_t>(span->first_page) << kPageShift);
 }

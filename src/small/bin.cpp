@@ -202,19 +202,31 @@ struct Bin::Open {
   unsigned freed = 0;  // slots marked that free_slots does not count yet
 };
 
-// Marks the pointer's slot as free.
-LOAM_INLINE void Bin::mark_one(Open& open, const SizeClassInfo& info, const void* pointer) {
-  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - open.base;
-  const size_t slot = (offset * info.reciprocal) >> 32;
-  uint64_t* const word = &open.span->free_bits[slot >> 6];
-  const uint64_t bit = uint64_t{1} << (slot & 63);
-  // In this order: the span's tail is no slot and has no bit.
-  if (LOAM_UNLIKELY(slot * info.bytes != offset) || LOAM_UNLIKELY(slot >= info.slots) ||
-      LOAM_UNLIKELY((*word & bit) != 0)) {
-    return report_bad_free(info, offset, pointer);
+// Marks the slots of the pointers before `end` up to the first one that lies in no slot of the span. Returns where that
+// stands, behind pointers[0] in any case. pre: pointers[0] lies in the span's pages, pointers != end
+LOAM_INLINE void* const* Bin::mark(Open& open, const SizeClassInfo& info, void* const* pointers, void* const* end) {
+  const size_t extent = size_t{info.slots} * info.bytes;
+  size_t offset = reinterpret_cast<uintptr_t>(*pointers) - open.base;
+  if (LOAM_UNLIKELY(offset >= extent)) {  // the span's tail is no slot and has no bit
+    report_bad_free(info, offset, *pointers);
+    return pointers + 1;
   }
-  store_word(word, *word | bit);
-  ++open.freed;
+  do {
+    const uint64_t quotient = offset * info.reciprocal;
+    const uint64_t slot = quotient >> 32;
+    uint64_t* const word = &open.span->free_bits[slot >> 6];
+    // A slot's beginning leaves no fraction, up to the reciprocal's error.
+    if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= info.reciprocal) ||
+        LOAM_UNLIKELY((*word >> (slot & 63) & 1) != 0)) {
+      report_bad_free(info, offset, *pointers);
+    } else {
+      store_word(word, *word | uint64_t{1} << (slot & 63));
+      ++open.freed;
+    }
+    if (++pointers == end) break;
+    offset = reinterpret_cast<uintptr_t>(*pointers) - open.base;
+  } while (offset < extent);
+  return pointers;
 }
 
 // Marks the slots of pointers that stand one slot apart, in either direction, as far as one word of free bits goes.
@@ -235,7 +247,7 @@ LOAM_INLINE unsigned Bin::mark_run(Open& open, const SizeClassInfo& info, void* 
       return run;
     }
   }
-  mark_one(open, info, pointers[0]);
+  mark(open, info, pointers, pointers + 1);
   return 1;
 }
 
@@ -285,32 +297,40 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   };
 
   void* const* const end = pointers + count;
+  SpanFinder spans;
   while (pointers != end) {
-    // Scattered ones up to the next run of neighbours; all their records first: their misses overlap.
-    constexpr unsigned kPiece = 64;
+    // Scattered ones up to the next run of neighbours; all their records first: their misses overlap. A run is looked
+    // for now and then only: its first pointers, and a run of a few, cost no more alone.
+    constexpr unsigned kPiece = 64, kStride = 8, kShortestRun = 4;
+    static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece];
     void* const* const scattered = pointers;
     Span** last = found;
     unsigned run = 0;
     do {
-      if (end - pointers > 1) {
+      const size_t left = static_cast<size_t>(end - pointers);
+      if (left >= kShortestRun) {
         const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
-        if (step == bytes || step == -bytes) {
-          run = run_length(pointers, static_cast<unsigned>(end - pointers), step);
+        const ptrdiff_t reach = static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]);
+        if ((step == bytes || step == -bytes) && reach == step * ptrdiff_t{kShortestRun - 1}) {
+          run = run_length(pointers, static_cast<unsigned>(left), step);
           break;
         }
       }
-      Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
-      prefetch_for_write(span);
-      *last++ = span;
-    } while (++pointers != end && last != found + kPiece);
+      void* const* const stop = left < kStride ? end : pointers + kStride;
+      do {
+        Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers));
+        prefetch_for_write(span);
+        *last++ = span;
+      } while (++pointers != stop);
+    } while (pointers != end && last != found + kPiece);
 
-    void* const* pointer = scattered;
-    for (Span** span = found; span != last; ++span, ++pointer) {
-      if (LOAM_LIKELY(open_at(*span, pointer))) mark_one(open, info, *pointer);
+    for (void* const* pointer = scattered; pointer != pointers;) {
+      const bool ours = open_at(found[pointer - scattered], pointer);
+      pointer = LOAM_LIKELY(ours) ? mark(open, info, pointer, pointers) : pointer + 1;
     }
     while (run != 0) {
-      Span* const span = span_at(reinterpret_cast<uintptr_t>(*pointers));
+      Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers));
       const unsigned done = LOAM_LIKELY(open_at(span, pointers)) ? mark_run(open, info, pointers, run) : 1;
       pointers += done;
       run -= done;

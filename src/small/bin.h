@@ -84,7 +84,7 @@ class Bin {
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
   void release_span(PageHeap& pages, Span* span, unsigned slots);
   struct Open;
-  static void mark_one(Open& open, const SizeClassInfo& info, const void* pointer);
+  static void* const* mark(Open& open, const SizeClassInfo& info, void* const* pointers, void* const* end);
   static unsigned mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run);
   void settle(PageHeap& pages, const SizeClassInfo& info, uint32_t scale, const Open& open);
 

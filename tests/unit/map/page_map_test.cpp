@@ -154,6 +154,25 @@ TEST_F(PageMap, RegionsDoNotMix) {
   EXPECT_EQ(region_at(other_base), other);
 }
 
+TEST_F(PageMap, AFinderAnswersAsTheMapWhateverItWasAskedBefore) {
+  const uintptr_t other_base = reinterpret_cast<uintptr_t>(os::reserve(kRegionBytes, kRegionBytes));
+  ASSERT_NE(add_region(other_base), nullptr);
+  ASSERT_NE(publish(100, 4, 9), nullptr);
+  ASSERT_NE(publish(kPagesPerRegion - 1, 1, 2), nullptr);
+  const uintptr_t some[] = {base_ + 100 * kPageBytes, base_ + 103 * kPageBytes + 16, base_ + 104 * kPageBytes,
+                            base_ + kRegionBytes - 1, base_ + kRegionBytes, base_, base_ - 1,
+                            other_base, other_base + 100 * kPageBytes, 0, uintptr_t{1} << 63, UINTPTR_MAX,
+                            (base_ + 100 * kPageBytes) | uintptr_t{1} << 63};
+  for (const uintptr_t first : some) {
+    for (const uintptr_t second : some) {
+      SpanFinder spans;
+      EXPECT_EQ(spans.at(first), span_at(first)) << std::hex << first;
+      EXPECT_EQ(spans.at(second), span_at(second)) << std::hex << first << ' ' << second;
+      EXPECT_EQ(spans.at(first), span_at(first)) << std::hex << first << ' ' << second;
+    }
+  }
+}
+
 TEST_F(PageMap, RecordsAreDistinctZeroedAndReused) {
   std::set<Span*> taken;
   std::vector<Span*> order;

@@ -260,6 +260,41 @@ TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
   }
 }
 
+TEST_F(BinMisuse, AmongScatteredPointersOnlyTheBadOnesAreDropped) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  for (const bool downwards : {false, true}) {
+    BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
+    tailed.take(2 * 85);
+    std::vector<void*> live = tailed.live();
+    std::sort(live.begin(), live.end());
+    char* const one = static_cast<char*>(live.front());
+    char* const other = static_cast<char*>(live.back()) - 84 * 48;
+    ASSERT_NE(span_at(reinterpret_cast<uintptr_t>(one)), span_at(reinterpret_cast<uintptr_t>(other)));
+    int local = 0;
+    // Several of one span in turn, several of the other, then one each; the bad ones between them and at the ends.
+    std::vector<void*> batch = {one + 85 * 48, one + 3 * 48,   one + 70 * 48,    one + 3 * 48,    one + 85 * 48,
+                                one + 9 * 48,  one + 8,        one + 84 * 48,    other + 85 * 48, other + 2 * 48,
+                                &local,        other + 8 * 48, other + 8 * 48,   other + 4 * 48,  one + 5 * 48,
+                                other,         one + 7 * 48,   other + 64 * 48,  one + 9 * 48,    other + 50 * 48 + 16,
+                                nullptr,       one + 64 * 48,  other + 85 * 48};
+    if (downwards) std::reverse(batch.begin(), batch.end());
+    fake::take_errors();
+    tailed.give(batch);
+    const std::string errors = fake::take_errors();
+    const auto reports_of = [&errors](const std::string& what) {
+      size_t n = 0;
+      for (size_t at = errors.find(what); at != std::string::npos; at = errors.find(what, at + 1)) ++n;
+      return n;
+    };
+    EXPECT_EQ(reports_of("double free"), 3u) << errors;
+    EXPECT_EQ(reports_of("into the middle"), 6u) << errors;
+    EXPECT_EQ(reports_of("no block"), 2u) << errors;
+    EXPECT_EQ(tailed.stats().free_slots, 12u);
+    Lock lock(tailed.bin().mutex());
+    EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
+  }
+}
+
 TEST_F(BinMisuse, InteriorForeignAndNullSpansAreReportedAndDropped) {
   int local = 0;
   expect_report({slot + 16}, "into the middle");
