@@ -407,7 +407,7 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
     const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
     const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
     const size_t slot = offset / info.bytes;
-    if (span == nullptr || offset % info.bytes != 0 || slot >= info.slots) {
+    if (span == nullptr || !begins_slot(info, offset)) {
       report_misuse("free of a pointer into the middle of a block", block);
       return false;
     }
@@ -536,7 +536,7 @@ bool ThreadCache::sample_is_due(uint64_t mean) {
 }
 
 bool ThreadCache::attend() {
-  const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  const uint64_t now = os::now_coarse_ms();
   if (LOAM_UNLIKELY(full_checks)) {
     page_heap.tick();
     return true;

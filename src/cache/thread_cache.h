@@ -71,8 +71,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// A block of the class, or null when the slow path must run.
   [[nodiscard]] LOAM_INLINE void* pop(size_t size_class) {
-    Magazine* m = &magazines_[size_class];
-    asm("" : "+r"(m));  // one address, not one computation a field
+    Magazine* const m = one_address(&magazines_[size_class]);
     void** head = m->head;
     if (LOAM_UNLIKELY(head == m->low)) return nullptr;
     void* block = head[-1];
@@ -84,8 +83,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// False when the slow path must run; class 0 always needs it.
   [[nodiscard]] LOAM_INLINE bool push(size_t size_class, void* block) {
-    Magazine* m = &magazines_[size_class];
-    asm("" : "+r"(m));  // one address, not one computation a field
+    Magazine* const m = one_address(&magazines_[size_class]);
     void** head = m->head;
     if (LOAM_UNLIKELY(head == m->high)) return false;
     void** const next = head + 1;

@@ -132,8 +132,8 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   static_assert(kPagesPerRegion * sizeof(Span) <= kFreeRunTag);
   static_assert(uint32_t{sizeof(Span)} << kFreeRunListShift == 0);
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
-  const Span* span = reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset);
-  asm("" : "+r"(span));  // one address, not one computation a field
+  const Span* const span =
+      one_address(reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset));
   if (span == nullptr) __builtin_unreachable();  // saves callers their test
   return span;
 }

@@ -368,8 +368,7 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
     return false;
   }
   HeapCache* cache = door.cache;
-  HeapMagazine* m = cache->magazine_at(span->owned.magazine);
-  asm("" : "+r"(m));  // one address, not one computation a field
+  HeapMagazine* const m = one_address(cache->magazine_at(span->owned.magazine));
   CacheSlot* head = m->head;
   constexpr bool exact = kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
   uint8_t* state = span->owned.run->states() + ((quotient >> 32) << unsigned(exact));

@@ -46,6 +46,7 @@ void release(void* address, size_t bytes);
 
 /// Nanoseconds of a clock that never goes back; coarse (some milliseconds) and cheap.
 [[nodiscard]] uint64_t now_coarse_ns();
+[[nodiscard]] inline uint64_t now_coarse_ms() { return now_coarse_ns() / 1'000'000; }
 
 /// The same clock, fine.
 [[nodiscard]] uint64_t now_ns();

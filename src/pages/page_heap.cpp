@@ -358,7 +358,7 @@ void PageHeap::count_large(const Span* span) {
 
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ns() / 1'000'000;  // the stamp of what this frees
+  now_ms_ = os::now_coarse_ms();  // the stamp of what this frees
   if (span->kind == SpanKind::kLarge) {
     if (LOAM_LIKELY(span->large.requested != kNobodysBlock)) {
       --large_blocks_;
@@ -508,7 +508,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const Pages old(span->large.pages);
   const PageId end = PageId(span->first_page) + old;
   if (pages < old) {
-    now_ms_ = os::now_coarse_ns() / 1'000'000;
+    now_ms_ = os::now_coarse_ms();
     release_pages(region, PageId(span->first_page) + pages, old - pages, 0, now_ms_);
   } else if (pages > old) {
     // In place only inside the block where the run ends; a longer stretch is rare enough to move.

@@ -59,7 +59,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 }
 
 void PageHeap::tick_locked() {
-  now_ms_ = os::now_coarse_ns() / 1'000'000;
+  now_ms_ = os::now_coarse_ms();
   release_old_parked();
   const Pages used = note_peak();
   const Pages elsewhere = dirty_pages_ + parked_pages_;

@@ -97,12 +97,12 @@ void PageHeap::return_spares(unsigned shard) {
   }
 }
 
-void PageHeap::look_at_clock(PageShard& shard) { shard.now_ms = os::now_coarse_ns() / 1'000'000; }
+void PageHeap::look_at_clock(PageShard& shard) { shard.now_ms = os::now_coarse_ms(); }
 
 void PageHeap::park_large(Span* span, uint64_t since_ms) { park_in(shard_of(span), span, since_ms); }
 
 void PageHeap::give_home(Span* first) {
-  const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  const uint64_t now = os::now_coarse_ms();
   while (first != nullptr) {
     const unsigned s = shard_of(first);
     {

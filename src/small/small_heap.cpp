@@ -135,7 +135,7 @@ void SmallHeap::empty_stash(unsigned size_class, bool all) {
 
 void SmallHeap::tick() {
   if (LOAM_LIKELY(stash_room_.held() == 0)) return;
-  const uint64_t now = os::now_coarse_ns() / 1'000'000;
+  const uint64_t now = os::now_coarse_ms();
   uint64_t last = stashes_looked_at_ms_.load(std::memory_order_relaxed);
   if (now - last < kStashMs) return;
   // relaxed: one of those who come looks, whichever
