@@ -36,6 +36,7 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   decision.young = beyond(latest_peak());
   const Pages affordable(spent_ < kBudgetCap ? static_cast<size_t>(kBudgetCap - spent_) : 0);
   if (decision.young > affordable) decision.young = affordable;
+  if (decision.young < kBatch) decision.young = Pages(0);
   decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
   return decision;
 }
