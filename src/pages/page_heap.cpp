@@ -109,50 +109,11 @@ Block* PageHeap::take_whole(Taker taker) {
   fatal("page heap: the count of whole blocks and the regions disagree");
 }
 
-PageHeap::Place PageHeap::take_blocks(Pages pages, unsigned alignment_blocks, Taker taker) {
-  const unsigned count = static_cast<unsigned>((pages.count + kPagesPerBlock - 1) / kPagesPerBlock);
-  release_parked();
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    Region* best_region = nullptr;
-    unsigned best_first = 0, best_length = ~0u;
-    for (Region* region = regions_; region != nullptr; region = region->next) {
-      region->whole.for_each_run([&](unsigned first, unsigned length) {
-        const unsigned start = (first + alignment_blocks - 1) & ~(alignment_blocks - 1);
-        if (start + count <= first + length && length < best_length) {
-          best_region = region;
-          best_first = start;
-          best_length = length;
-        }
-      });
-    }
-    if (best_region != nullptr) {
-      Place place;
-      place.region = best_region;
-      place.page = PageId(best_first * kPagesPerBlock);
-      place.fresh = true;
-      size_t left = pages.count;
-      for (unsigned i = best_first; left != 0; ++i) {
-        const unsigned here = left < kPagesPerBlock ? static_cast<unsigned>(left) : kPagesPerBlock;
-        activate(&best_region->blocks[i], taker);
-        place.fresh &= mark_used(&best_region->blocks[i], 0, here) == 0;
-        left -= here;
-      }
-      return place;
-    }
-    if (!grow(count + alignment_blocks - 1)) return {};
-  }
-  return {};
-}
-
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
   Place place = pages.count <= kPagesPerBlock && alignment.count <= kPagesPerBlock
                     ? take_in_block(static_cast<unsigned>(pages.count),
                                     static_cast<unsigned>(alignment.count), taker, source)
-                    : take_blocks(pages,
-                                  alignment.count <= kPagesPerBlock
-                                      ? 1u
-                                      : static_cast<unsigned>(alignment.count / kPagesPerBlock),
-                                  taker);
+                    : take_blocks(pages, alignment, taker);
   if (place.region == nullptr) return place;
   used_ += pages;
   note_peak();

@@ -14,7 +14,7 @@
 // out of it. Large runs are parked in shards (page_shard.h), each with a lock. Parked runs join what the bitmaps hold
 // before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
-// Runs of more than one block take whole blocks in address order, and share the last one's tail.
+// Runs of more than one block begin where a block does, where the fewest pages must be backed anew, and share the last one.
 // All public functions take the locks themselves. What is parked in shards counts as used in used_.
 #pragma once
 
@@ -177,7 +177,7 @@ class PageHeap {
 
   Place take(Pages pages, Pages alignment, Taker taker, Source source);
   Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
-  Place take_blocks(Pages pages, unsigned alignment_blocks, Taker taker);
+  Place take_blocks(Pages pages, Pages alignment, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
   Block* take_whole(Taker taker);
   bool grow(unsigned blocks);

@@ -199,7 +199,7 @@ TEST_F(PurgeTest, APauseOfDaysDoesNotConfuseTheClock) {
     model.free_all();
     fake::advance_ms(days * 24 * 3600 * 1000);
     pass(10'000);
-    EXPECT_LE(dirty(), PurgePolicy::kFloor) << days << " days";
+    EXPECT_LT(dirty(), PurgePolicy::kFloor + PurgePolicy::kBatch) << days << " days";
     model.check();
   }
 }

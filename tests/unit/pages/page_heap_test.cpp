@@ -112,6 +112,53 @@ TEST_P(PageHeapTest, RunsOfManyBlocksShareTheTailOfTheLastOne) {
   EXPECT_EQ(model.heap().stats().committed_bytes, 3 * kBlockBytes);
 }
 
+TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
+  PageHeapModel model;
+  const uintptr_t a = model.large(2 * kPagesPerBlock), b = model.large(kPagesPerBlock);
+  const uintptr_t wall = model.large(kPagesPerBlock);
+  ASSERT_EQ(b, a + 2 * kBlockBytes);
+  ASSERT_EQ(wall, b + kBlockBytes);
+  model.free(b);
+  // The block behind `a`: its second half is used, its first half free.
+  const uintptr_t half = model.large(kPagesPerBlock / 2), other = model.large(kPagesPerBlock / 2);
+  ASSERT_EQ(half, b);
+  model.free(half);
+  model.free(a);
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  EXPECT_EQ(model.large(2 * kPagesPerBlock + kPagesPerBlock / 2), a);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+  model.check();
+  // Shrunk to less than a block it is one block's run.
+  EXPECT_TRUE(model.resize(a, kPagesPerBlock - 1));
+  model.free(a);
+  model.check();
+  model.free(other);
+  model.free_all();
+  model.check();
+}
+
+TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
+  PageHeapModel model;
+  const size_t pages = 3 * kPagesPerBlock;
+  const uintptr_t low = model.large(pages), wall1 = model.large(64);
+  const uintptr_t high = model.large(pages), wall2 = model.large(64);
+  ASSERT_LT(low, high);
+  model.free(low);
+  ASSERT_GE(model.heap().purge_all().count, pages);
+  model.free(high);
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  bool zero = true;
+  EXPECT_EQ(model.large(pages, 1, 0, &zero), high);
+  EXPECT_FALSE(zero);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+  EXPECT_EQ(model.large(pages, 1, 0, &zero), low);
+  EXPECT_TRUE(zero);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh + pages);
+  model.free(wall1);
+  model.free(wall2);
+  model.check();
+}
+
 TEST_P(PageHeapTest, EveryAlignmentUpToHalfARegionIsKept) {
   for (const size_t pages : {size_t{1}, size_t{7}, size_t{511}, size_t{513}, kMaxRun.count}) {
     PageHeapModel model;
