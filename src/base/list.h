@@ -58,6 +58,13 @@ class List {
     node->next = node->previous = nullptr;
   }
 
+  /// All up to `last`, which stay linked through `next`, the last one to nothing.
+  void remove_front(T* last) {
+    head_ = link(last)->next;
+    (head_ != nullptr ? link(head_)->previous : tail_) = nullptr;
+    link(last)->next = nullptr;
+  }
+
   /// Whether an item of a list is the only one there.
   [[nodiscard]] static bool is_alone(const T* item) { return next(item) == nullptr && previous(item) == nullptr; }
 

@@ -119,11 +119,15 @@ void ThreadCache::forget_recent(void** begin, void** end) {
   }
 }
 
-bool ThreadCache::grow(unsigned size_class, Way way) {
+LOAM_INLINE bool ThreadCache::grow(unsigned size_class, Way way) {
   Tuning& t = tuning_[size_class];
   const bool turned = magazine_policy::has_turned(t.last_way, way);
   t.last_way = way;
-  if (t.capacity == max_capacity(size_class)) return false;
+  return LOAM_UNLIKELY(t.capacity != max_capacity(size_class)) && grow_to_next(size_class, turned);
+}
+
+bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
+  Tuning& t = tuning_[size_class];
   const bool first = t.capacity == 0;
   const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned);
   if (capacity <= t.capacity) return false;
@@ -285,7 +289,9 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
     return take_one(size_class);
   }
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first);
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this);
+  // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
+  const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -321,9 +327,32 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
            [&](void** blocks, unsigned here) { give_home(size_class, blocks, here, wait); });
 }
 
+// So many of the magazine's first blocks, or a few less, that no span of few slots is left in the middle: its blocks were
+// most likely allocated together, are freed together and go home together.
+unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  if (info.slots > count) return count;
+  void** const kept = magazines_[size_class].base + count;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(*kept);
+  const auto is_near = [&](const void* block) {
+    const size_t extent = size_t{info.slots} * info.bytes;
+    return reinterpret_cast<uintptr_t>(block) - address + extent < 2 * extent;
+  };
+  if (!is_near(kept[-1])) return count;
+  const Span* const span = span_at(address);
+  for (unsigned less = 0; less < info.slots; ++less) {
+    const void* const block = *(kept - less - 1);
+    if (!is_near(block) || span_at(reinterpret_cast<uintptr_t>(block)) != span) return count - less;
+  }
+  return count;
+}
+
 // What a class in use has too much of: perhaps another thread has too little.
 void ThreadCache::overflow(unsigned size_class, unsigned count) {
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
+  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this))) {
+    return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
+  }
   // Whole batches, where there are some.
   const unsigned batch = SmallHeap::max_transfer(size_class);
   if (count > batch) count -= count % batch;

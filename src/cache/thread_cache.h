@@ -226,6 +226,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (tuning_[size_class].use < use) tuning_[size_class].use = use;
   }
   bool grow(unsigned size_class, Way way);
+  LOAM_NOINLINE bool grow_to_next(unsigned size_class, bool turned);
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
@@ -239,6 +240,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void overflow(unsigned size_class, unsigned count);
+  [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();

@@ -124,6 +124,7 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
     }
     return found;
   }
+  if (span->kind == SpanKind::kEmpty) return found;
   // A block of the default heap by its class byte, read once: the kind may change below our eyes when another
   // thread makes the span of this small block mixed. Either answer is right then, for the block stays as it was.
   const size_t size_class = class_at(block);

@@ -29,6 +29,7 @@ enum class SpanKind : uint8_t {
   kMixed,     ///< was small and sparse; now blocks of any small class
   kCached,    ///< a freed run that a thread keeps (cache/run_cache.h)
   kParked,    ///< a freed run that waits for the next request of its kind (pages/parked_runs.h)
+  kEmpty,     ///< was small; waits as it stands, named by its pages, for the next request of its length (page_heap.h)
 };
 
 struct HeapRun;     // heap/heap_run.h
@@ -59,7 +60,7 @@ struct alignas(64) Span : ListLink<Span> {
     } owned;  ///< heap != 0; whose slots of one class these are says owner()
   };
   uint32_t first_page;      ///< number of the first page in the region
-  uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system
+  uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system; kEmpty: since when
   uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: free granules
   uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
   SizeClass size_class;     ///< kSmall

@@ -239,36 +239,6 @@ void PageHeap::count_operation() {
 
 // ---- the public calls -------------------------------------------------------------------------
 
-Span* PageHeap::allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
-                              Source source) {
-  Lock lock(mutex_);
-  Region* region;
-  Span* span = unpark_span(pages);
-  if (span != nullptr) {
-    region = region_of(span);
-    const uint32_t first_page = span->first_page;
-    *span = Span{};
-    span->first_page = first_page;
-  } else {
-    const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
-    region = place.region;
-    if (region == nullptr) return nullptr;
-    span = take_span_record(region);
-    if (span == nullptr) {
-      release_pages(region, place.page, pages, 0, now_ms_);
-      return nullptr;
-    }
-    span->first_page = place.page.index;
-  }
-  span->page_count = static_cast<uint8_t>(pages.count);
-  span->size_class = size_class;
-  span->heap = heap;
-  span->kind = SpanKind::kSmall;
-  publish_span(region, span, pages, class_byte);
-  count_operation();
-  return span;
-}
-
 Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero,
                                unsigned shard) {
   Span* parked = nullptr;
@@ -338,16 +308,7 @@ void PageHeap::free(Span* span) {
       release_large(span, now_ms_);
     }
   } else {
-    Region* region = region_of(span);
-    const PageId first(span->first_page);
-    const Pages pages(span->page_count);
-    unpublish_span(region, span, pages);
-    if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
-      park_span(span, pages);
-    } else {
-      return_span_record(region, span);
-      release_pages(region, first, pages, unbacked, now_ms_);
-    }
+    free_span(span);
   }
   count_operation();
 }
@@ -358,27 +319,6 @@ void PageHeap::release_large(Span* span, uint64_t since_ms) {
   const Pages pages(span->large.pages);
   return_span_record(region, span);
   release_pages(region, first, pages, 0, since_ms);
-}
-
-void PageHeap::park_span(Span* span, Pages pages) {
-  span->large.pages = pages.count;
-  span->heap = 0;
-  parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, now_ms_);
-  used_ -= pages;
-  parked_pages_ += pages;
-  note_dirty();
-}
-
-// A parked run for a span: the first pages of the shortest that holds it.
-Span* PageHeap::unpark_span(Pages pages) {
-  if (parked_pages_ == Pages(0)) return nullptr;
-  Span* span = nullptr;
-  const unsigned count = static_cast<unsigned>(pages.count);
-  if (cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
-  parked_pages_ -= pages;
-  used_ += pages;
-  if (used_ > peak_used_) note_peak();
-  return span;
 }
 
 template <class Visit>
@@ -416,6 +356,7 @@ void PageHeap::release_parked(Span* span) {
 }
 
 void PageHeap::release_parked() {
+  static_cast<void>(join_whole(~0u));
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned) {
     while (Span* span = parked.pop_longest()) release_parked(span);
     return false;
@@ -426,7 +367,7 @@ void PageHeap::release_parked() {
 // of the same kind first.
 bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit) {
   const RunKind kind = taker.kind;
-  return for_each_parked(kind, taker.shard, [&](ParkedRuns& parked, unsigned) {
+  const auto search_in = [&](ParkedRuns& parked, unsigned) {
     while (!parked.empty()) {
       unsigned joined = 0;
       if (Span* span = parked.pop_fitting(count)) {
@@ -444,13 +385,22 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
       }
     }
     return false;
-  });
+  };
+  do {
+    if (for_each_parked(kind, taker.shard, search_in)) return true;
+  } while (join_whole(kJoinedPerSearch));
+  return false;
 }
 
 // One look at what waits: what has waited for long is joined, a bounded part of it.
 void PageHeap::release_old_parked() {
   if (now_ms_ == looked_at_parked_ms_ || now_ms_ < kParkedMs) return;
   looked_at_parked_ms_ = now_ms_;
+  for (size_t left = 64 + parked_pages_.count / 512; left != 0; --left) {
+    Span* span = whole_spans_.back();
+    if (span == nullptr || static_cast<uint32_t>(now_ms_) - span->unbacked_pages <= kParkedMs) break;
+    join_whole(span);
+  }
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
     unsigned length = 1;
     for (size_t left = 64 + parked.count() / 32; left != 0; --left) {
@@ -601,7 +551,17 @@ bool PageHeap::is_valid() {
     if (!index.is_valid()) return false;
   }
   if (!parked(ParkedRuns::kSpansRuns).is_valid(ParkedRuns::kSpansRuns)) return false;
-  if (parked(ParkedRuns::kSpansRuns).pages() != parked_pages_) return false;
+  if (!whole_spans_.is_valid()) return false;
+  Pages whole_spans{};
+  for (const Span* span = whole_spans_.front(); span != nullptr; span = List<Span>::next(span)) {
+    const Region* of = region_of(span);
+    if (span->kind != SpanKind::kEmpty || span->page_count != whole_spans_.front()->page_count) return false;
+    for (uint32_t page = span->first_page; page < span->first_page + span->page_count; ++page) {
+      if (&of->spans[of->page_span[page]] != span || of->page_class[page] != index_of(span->size_class)) return false;
+    }
+    whole_spans += Pages(span->page_count);
+  }
+  if (parked(ParkedRuns::kSpansRuns).pages() + whole_spans != parked_pages_) return false;
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
     const ParkedRuns& parked = this->parked(1 + i);

@@ -14,6 +14,10 @@
 // out of it. Large runs are parked in shards (page_shard.h), each with a lock. Parked runs join what the bitmaps hold
 // before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
+// An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map still names it, so who
+// takes and gives spans of one length in turn pays for no cut, no join and no entry of the map. A request of another
+// length joins some of them to the parked runs, and nothing that is not backed is taken before all of them.
+//
 // Runs of more than one block begin where a block does, where the fewest pages must be backed anew, and share the last one.
 // All public functions take the locks themselves. What is parked in shards counts as used in used_.
 #pragma once
@@ -93,7 +97,12 @@ class PageHeap {
   /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
   /// heaps). The record's slots are not filled in. Null when memory is refused.
   [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
-                                    Source source = Source::kAny);
+                                    Source source = Source::kAny) {
+    return allocate_spans(1, pages, size_class, class_byte, heap, source);
+  }
+  /// The same, and up to `most` in all, linked through `next`, where more of them wait whole.
+  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
+                                     Source source);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
   /// alignment is a power of two. `shard`: the thread's, if it has one
@@ -115,6 +124,9 @@ class PageHeap {
 
   /// Gives a run back. pre: no live block in it
   void free(Span* span);
+
+  /// The same with spans that are linked through `next`.
+  void free_spans(Span* first);
 
   /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap that no page names, and
   /// that count as no block any more. pre: as give_run(). One lock for all of a shard
@@ -194,7 +206,14 @@ class PageHeap {
   void refresh_dirty(Block* block);
   void note_dirty();
   LOAM_NOINLINE void note_waiting();
-  void park_span(Span* span, Pages pages);
+  void free_span(Span* span);
+  void park_span(Span* span, uint64_t since_ms);
+  [[nodiscard]] bool should_stay_whole(const Span* span) const;
+  void keep_whole(Span* span);
+  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap);
+  void join_whole(Span* span);
+  /// Joins that many of them at most, the longest kept first; false when there was none.
+  bool join_whole(unsigned most);
   /// pre: the lock of its shard is held
   void park_large(Span* span, uint64_t since_ms);
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
@@ -267,7 +286,9 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages parked_pages_{};  // of spans
+  Pages parked_pages_{};  // of spans, those that wait whole too
+  List<Span> whole_spans_;  // kEmpty, all of one length, the last freed first
+  Pages span_length_{};     // that was asked for last
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t purge_calls_ = 0;

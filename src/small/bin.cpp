@@ -120,7 +120,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
 }
 
 unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap, void** out,
-                          unsigned wanted, PageHeap::Source source) {
+                          unsigned wanted, PageHeap::Source source, unsigned enough) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   const size_t bytes = info.bytes;
   unsigned got = 0;
@@ -130,6 +130,26 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     if (LOAM_LIKELY(occupied_ != 0)) {
       span = lists_[highest_bit(occupied_)].front();
     } else {
+      const unsigned left = wanted - got;
+      if (left < info.slots) {
+        if (got >= enough) break;
+      } else if (LOAM_LIKELY(!random_slots)) {
+        // left / slots, or one less: the loop comes back.
+        const unsigned most = left * kListScale.scale[size_class] / (kLists << 16);
+        span = pages.allocate_spans(most == 0 ? 1 : most, Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
+        if (span == nullptr) break;
+        for (Span* after; span != nullptr; span = after) {
+          after = List<Span>::next(span);
+          span->next = nullptr;
+          for (unsigned slot = 0; slot < info.slots; slot += 64) store_word(&span->free_bits[slot / 64], 0);
+          span->free_slots = 0;
+          span->list = kNoList;
+          next = fill_run_downwards(next, span_base(span), bytes, info.slots);
+          spans_ += 1;
+          got += info.slots;
+        }
+        continue;
+      }
       span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
       if (span == nullptr) break;
       for (unsigned slot = 0; slot < info.slots; slot += 64) {
@@ -179,12 +199,14 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
   return got;
 }
 
-void Bin::release_span(PageHeap& pages, Span* span, unsigned slots) {
-  unlink(span);
+// The span is out of the bin, and first of those that are `gone`.
+void Bin::release_span(Span* span, unsigned slots, Span** gone) {
+  if (span->list != kNoList) unlink(span);
   spans_ -= 1;
   free_slots_ -= slots;
   if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
-  pages.free(span);
+  span->next = *gone;
+  *gone = span;
 }
 
 // Says what is wrong with a free that the loop below refused.
@@ -252,24 +274,64 @@ LOAM_INLINE unsigned Bin::mark_run(Open& open, const SizeClassInfo& info, void* 
 }
 
 // Counts what was marked in the span, which moves between lists, or goes back when it is empty.
-LOAM_INLINE void Bin::settle(PageHeap& pages, const SizeClassInfo& info, uint32_t scale, const Open& open) {
+LOAM_INLINE void Bin::settle(const SizeClassInfo& info, uint32_t scale, const Open& open, Span** gone) {
   Span* const span = open.span;
   const unsigned free_slots = span->free_slots + open.freed;
   free_slots_ += open.freed;
   given_ += open.freed;
   span->free_slots = static_cast<uint16_t>(free_slots);
+  if (free_slots == info.slots && kept_empty_ != nullptr && span != kept_empty_) {
+    release_span(span, info.slots, gone);
+    return;
+  }
   // As place(), which most frees do not need.
   if (scaled_list(info.slots - free_slots, scale) != span->list) place(span);
-  if (LOAM_LIKELY(free_slots != info.slots)) return;
-  if (kept_empty_ == nullptr) {
-    kept_empty_ = span;
-  } else if (span != kept_empty_) {
-    release_span(pages, span, info.slots);
+  if (LOAM_UNLIKELY(free_slots == info.slots)) kept_empty_ = span;
+}
+
+// Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many
+// pointers that were. Less than what marking and unmarking costs, and most of what a program does that frees in order.
+LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  const unsigned slots = info.slots;
+  const ptrdiff_t bytes = info.bytes;
+  SpanFinder spans;
+  unsigned done = 0;
+  for (; count - done >= slots && kept_empty_ != nullptr; done += slots) {
+    void* const* const here = pointers + done;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(here[0]);
+    const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
+    if (step != bytes && step != -bytes) break;
+    Span* const span = spans.at(first);
+    if (span == nullptr || span->free_slots != 0 || span->kind != SpanKind::kSmall) break;
+    if (index_of(span->size_class) != size_class) break;
+    if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
+    if (run_length(here, slots, step) != slots) break;
+    // A pointer that comes twice is still found.
+    for (unsigned slot = 0; slot < slots; slot += 64) store_word(&span->free_bits[slot / 64], ~uint64_t{0});
+    if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
+    span->free_slots = static_cast<uint16_t>(slots);
+    span->next = *gone;
+    *gone = span;
+    spans_ -= 1;
   }
+  given_ += done;
+  return done;
 }
 
 void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                       unsigned count) {
+  Span* gone = nullptr;
+  if (const unsigned whole = give_whole_spans(size_class, pointers, count, &gone)) {
+    if (LOAM_LIKELY(whole == count)) return pages.free_spans(gone);
+    pointers += whole;
+    count -= whole;
+  }
+  give_some_locked(pages, mixed, size_class, pointers, count, gone);
+}
+
+void Bin::give_some_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers, unsigned count,
+                           Span* gone) {
   const SizeClassInfo info = kSizeClasses[size_class];
   const uint32_t scale = kListScale.scale[size_class];  // read once: a look a span costs a hundredth of a flush
   const ptrdiff_t bytes = info.bytes;
@@ -277,7 +339,7 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   // True when slots of `span`, at the page of `pointer`, may be marked; otherwise the pointer was dealt with.
   const auto open_at = [&](Span* span, void* const* pointer) __attribute__((always_inline)) {
     if (span == open.span && span != nullptr) return true;
-    if (open.freed != 0) settle(pages, info, scale, open);
+    if (open.freed != 0) settle(info, scale, open, &gone);
     open = {};
     // A span that went back, above or long ago, is nobody's or another class's.
     if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class)) {
@@ -336,7 +398,8 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
       run -= done;
     }
   }
-  if (open.freed != 0) settle(pages, info, scale, open);
+  if (open.freed != 0) settle(info, scale, open, &gone);
+  if (gone != nullptr) pages.free_spans(gone);
 }
 
 RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {
@@ -397,13 +460,14 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
 Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   Pages purged;
+  Span* gone = nullptr;
   kept_empty_ = nullptr;
   for (unsigned k = 0; k < kLists; ++k) {
     Span* next = nullptr;
     for (Span* span = lists_[k].front(); span != nullptr; span = next) {
       next = List<Span>::next(span);
       if (span->free_slots == info.slots) {
-        release_span(pages, span, info.slots);
+        release_span(span, info.slots, &gone);
         continue;
       }
       uint32_t used_pages = 0;
@@ -415,6 +479,7 @@ Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
       purged += here;
     }
   }
+  if (gone != nullptr) pages.free_spans(gone);
   return purged;
 }
 

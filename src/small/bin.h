@@ -45,10 +45,11 @@ class Bin {
   constexpr Bin() = default;
 
   /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or `source` has
-  /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses.
+  /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses. Once there
+  /// are `enough`, no fresh span is taken of which a part would be left.
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap,
                                      void** out, unsigned wanted,
-                                     PageHeap::Source source = PageHeap::Source::kAny);
+                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u);
 
   /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
   /// nothing is a misuse: reported, then dropped. Slots of a span that became mixed go to `mixed`.
@@ -76,17 +77,21 @@ class Bin {
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] RemoteQueue& remote() { return remote_; }
   [[nodiscard]] TransferStash& stash() { return stash_; }
+  [[nodiscard]] const TransferStash& stash() const { return stash_; }
 
  private:
   friend struct CounterFields;
   void place(Span* span);
   void unlink(Span* span);
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
-  void release_span(PageHeap& pages, Span* span, unsigned slots);
+  void release_span(Span* span, unsigned slots, Span** gone);
+  [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone);
+  LOAM_NOINLINE void give_some_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
+                                      unsigned count, Span* gone);
   struct Open;
   static void* const* mark(Open& open, const SizeClassInfo& info, void* const* pointers, void* const* end);
   static unsigned mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run);
-  void settle(PageHeap& pages, const SizeClassInfo& info, uint32_t scale, const Open& open);
+  void settle(const SizeClassInfo& info, uint32_t scale, const Open& open, Span** gone);
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty

@@ -26,13 +26,13 @@ constexpr uint64_t kStashMs = 50;
 }  // namespace
 
 unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                              PageHeap::Source source) {
+                              PageHeap::Source source, unsigned enough) {
   RemoteBatch* emptied;
   unsigned got;
   {
     Lock lock(bin.mutex());
     emptied = bin.drain_locked(pages(), mixed_, size_class);
-    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source);
+    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough);
   }
   remote_pool.give(emptied);
   return got;
@@ -53,7 +53,7 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
   return got;
 }
 
-unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker) {
+unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker, unsigned enough) {
   Bin& bin = bins_[size_class];
   if (taker != nullptr) {
     bin.stash().note_taker(taker);
@@ -62,16 +62,16 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     }
   }
   if (LOAM_LIKELY(!unmapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
-    const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked);
+    const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
     if (const unsigned mixed = take_mixed(size_class, out, wanted)) return mixed;
-    if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny)) return fresh;
+    if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
     growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
     return take_mixed(size_class, out, wanted);
   }
-  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny);
+  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
 }
 
 unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted) {

@@ -197,6 +197,112 @@ TEST_F(ParkedRunsTest, TrimAndResizeSeeThroughWhatWaits) {
   model.check();
 }
 
+class WholeSpansTest : public ParkedRunsTest {
+ protected:
+  static constexpr size_t kSpan = 16;
+
+  // So many spans, one behind the other, all freed.
+  std::vector<uintptr_t> batch(int count, size_t pages = kSpan) {
+    std::vector<uintptr_t> spans;
+    for (int i = 0; i < count; ++i) spans.push_back(model.span(pages, 112, pages * kPageBytes));
+    for (const uintptr_t span : spans) model.free(span);
+    return spans;
+  }
+};
+
+TEST_F(WholeSpansTest, SpansOfOneLengthGoRoundAsTheyStand) {
+  const std::vector<uintptr_t> spans = batch(1000);
+  EXPECT_EQ(stats().parked, Pages(1000 * kSpan));
+  EXPECT_EQ(stats().used, Pages(0));
+  const uint64_t fresh = stats().fresh_pages;
+  for (const uintptr_t span : spans) EXPECT_TRUE(model.waits_whole(span));
+  model.check();
+  for (size_t i = spans.size(); i-- > 0;) EXPECT_EQ(model.span(kSpan, 112), spans[i]);
+  EXPECT_EQ(stats().fresh_pages, fresh);
+  EXPECT_EQ(stats().parked, Pages(0));
+  model.check();
+}
+
+TEST_F(WholeSpansTest, SeveralAreTakenAndGivenAtOnce) {
+  const std::vector<uintptr_t> spans = batch(5);
+  const auto take = [&](unsigned most) {
+    return model.heap().allocate_spans(most, Pages(kSpan), SizeClass(112), SizeClass(112), 0, PageHeap::Source::kAny);
+  };
+  Span* const three = take(3);
+  unsigned count = 0;
+  for (const Span* span = three; span != nullptr; span = List<Span>::next(span)) {
+    EXPECT_EQ(span->kind, SpanKind::kSmall);
+    EXPECT_EQ(span->unbacked_pages, 0u);
+    EXPECT_EQ(span_base(span), spans[4 - count++]);
+  }
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(stats().used, Pages(3 * kSpan));
+  Span* const two = take(9);
+  ASSERT_NE(List<Span>::next(two), nullptr);
+  EXPECT_EQ(List<Span>::next(List<Span>::next(two)), nullptr) << "no more wait";
+  EXPECT_TRUE(model.heap().is_valid());
+  model.heap().free_spans(three);
+  model.heap().free_spans(two);
+  EXPECT_EQ(stats().parked, Pages(5 * kSpan));
+  model.check();
+}
+
+TEST_F(WholeSpansTest, AnotherClassOfTheLengthTakesOneAndNamesItsPages) {
+  const std::vector<uintptr_t> spans = batch(2);
+  EXPECT_EQ(model.span(kSpan, 101), spans[1]);
+  EXPECT_TRUE(model.waits_whole(spans[0]));
+  for (uint64_t word : span_at(spans[1])->free_bits) EXPECT_EQ(word, 0u);
+  model.check();
+}
+
+TEST_F(WholeSpansTest, AnotherLengthGetsThemJoinedBeforeFreshMemory) {
+  batch(600);
+  const uint64_t fresh = stats().fresh_pages;
+  for (int i = 0; i < 100; ++i) model.span(24, 1, 24 * kPageBytes);
+  model.check();
+  batch(100, kSpan);
+  for (int i = 0; i < 9; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
+  EXPECT_EQ(stats().fresh_pages, fresh);
+  model.check();
+}
+
+TEST_F(WholeSpansTest, NoneWaitsWholeWhoseLengthWasNotTheLastToBeAskedFor) {
+  const uintptr_t span = model.span(kSpan, 112), other = model.span(kSpan + 1, 113);
+  model.free(span);
+  EXPECT_FALSE(model.waits_whole(span));
+  model.free(other);
+  EXPECT_TRUE(model.waits_whole(other));
+  const uintptr_t one = model.span(1, 1);
+  model.free(one);
+  EXPECT_FALSE(model.waits_whole(one)) << "a short one is rather joined";
+  EXPECT_FALSE(model.waits_whole(other)) << "another length was asked for";
+  model.check();
+}
+
+TEST_F(WholeSpansTest, WhatWaitsWholeForLongIsPurgedByTheTimeOfItsFree) {
+  batch(2000);
+  for (int ms = 0; ms < 3000; ms += 10) {
+    fake::advance_ms(10);
+    model.heap().tick();
+  }
+  EXPECT_EQ(stats().parked, Pages(0));
+  fake::advance_ms(PurgePolicy::kHoldMs);
+  for (int ms = 0; ms < 2000; ms += 10) {
+    fake::advance_ms(10);
+    model.heap().tick();
+  }
+  EXPECT_LE(stats().dirty, PurgePolicy::kFloor);
+  model.check();
+}
+
+TEST_F(WholeSpansTest, TrimGivesThemBack) {
+  batch(100);
+  model.heap().purge_all();
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_EQ(stats().dirty, Pages(0));
+  model.check();
+}
+
 // One heap, and as many threads' shards as there are, each with a block of its own.
 class ShardsTest : public ParkedRunsTest {
  protected:

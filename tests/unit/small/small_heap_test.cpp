@@ -1,6 +1,8 @@
 #include "small/small_heap.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <tuple>
@@ -61,6 +63,44 @@ TEST_F(SmallHeapTest, EveryClassTakesAndGives) {
     give(c, blocks);
     ASSERT_TRUE(heap->is_valid());
   }
+  expect_empty();
+}
+
+TEST_F(SmallHeapTest, WhoHasEnoughTakesNoPartOfAFreshSpan) {
+  const unsigned c = class_for(16384), slots = kSizeClasses[c].slots;
+  void* blocks[16];
+  ASSERT_GE(std::size(blocks), 2 * slots);
+  unsigned got = heap->take(c, blocks, 1);
+  ASSERT_EQ(got, 1u);
+  got += heap->take(c, blocks + got, 2 * slots, nullptr, slots);
+  EXPECT_EQ(got, 2 * slots) << "what was left of the first, and one more";
+  EXPECT_EQ(heap->stats(c).free_slots, 0u);
+  const unsigned all = heap->take(c, blocks + got, 2 * slots, nullptr, 2 * slots);
+  EXPECT_EQ(all, 2 * slots) << "enough is never less than what was asked for, unless it is said";
+  heap->give(c, blocks, got + all, Wait::kYes);
+  expect_empty();
+}
+
+// Spans of which all slots come and go at once, upwards, downwards and with a span between that is not whole.
+TEST_F(SmallHeapTest, WholeSpansComeAndGoWithoutAList) {
+  const unsigned c = class_for(16384), slots = kSizeClasses[c].slots;
+  std::vector<void*> blocks = take(c, 8 * slots);
+  ASSERT_EQ(blocks.size(), 8 * slots);
+  EXPECT_EQ(heap->stats(c).free_slots, 0u);
+  void* const stays = blocks[5 * slots];
+  blocks.erase(blocks.begin() + 5 * slots);
+  for (int round = 0; round < 4; ++round) {
+    give(c, blocks);
+    EXPECT_TRUE(heap->is_valid());
+    EXPECT_TRUE(pages->is_valid());
+    EXPECT_EQ(heap->stats(c).spans, 2u) << "one that the bin keeps, and one that is in use";
+    blocks = take(c, 8 * slots - 1);
+    ASSERT_EQ(blocks.size(), 8 * slots - 1);
+    EXPECT_TRUE(heap->is_valid());
+    if (round % 2 == 0) std::reverse(blocks.begin(), blocks.end());
+  }
+  blocks.push_back(stays);
+  give(c, blocks);
   expect_empty();
 }
 
