@@ -10,6 +10,8 @@ constinit uintptr_t directory[kDirectoryEntries] = {};
 // Never written, so its pages stay the system's shared zero page; not const, since 256 KiB of zeros
 // would then stand in the file.
 constinit uint8_t no_region[kPagesPerRegion] = {};
+constinit const Span no_span = {};
+
 namespace {
 
 // Records are made accessible in steps: one mprotect() for 4,096 spans, and overcommit_memory=2 is

@@ -138,22 +138,30 @@ static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << 
   return (tag & ~kNumbers) == (kFreeRunTag | list << kFreeRunListShift) ? &region->spans[tag & kNumbers] : nullptr;
 }
 
-/// span_at() for many addresses that mostly lie in the region of the one before: the directory is looked at once.
+/// No span's record: what there is to read where no record is named.
+extern const Span no_span;
+
+/// span_at() for many addresses that mostly lie in the region of the one before: the directory is looked at once. An
+/// address in no span's pages gets `no_span`, so that who looks at the record's kind anyway needs no other test.
 class SpanFinder {
  public:
   [[nodiscard]] LOAM_INLINE Span* at(uintptr_t address) {
     const uintptr_t entry = address >> kRegionShift;
     if (LOAM_UNLIKELY(entry != entry_)) {
       Region* const region = region_at(address);
-      if (region == nullptr) return nullptr;
-      region_ = region;
+      if (region == nullptr) return none();
+      page_span_ = region->page_span;
+      spans_ = region->spans;
       entry_ = entry;
     }
-    return span_in(region_, Region::page_of(address));
+    const uint32_t number = __atomic_load_n(&page_span_[Region::page_of(address).index], __ATOMIC_RELAXED);
+    return LOAM_LIKELY(number - 1 < kPagesPerRegion - 1) ? &spans_[number] : none();
   }
 
  private:
-  Region* region_ = nullptr;
+  [[nodiscard]] static Span* none() { return const_cast<Span*>(&no_span); }  // whose kind lets nobody write to it
+  const uint32_t* page_span_ = nullptr;
+  Span* spans_ = nullptr;
   uintptr_t entry_ = UINTPTR_MAX;  // of no address
 };
 

@@ -5,7 +5,7 @@
 //
 //    0        8       16       24       32      40       48      52       56     58     60  61  62  63
 //   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
-//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | heap | c | p | l | k |
+//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | heap | c | p | k | l |
 //   | pages and requested bytes (large) |       |        | page  | mask   | count|      |   |   |   |   |
 //   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
 //
@@ -65,8 +65,15 @@ struct alignas(64) Span : ListLink<Span> {
   uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
   SizeClass size_class;     ///< kSmall
   uint8_t page_count;       ///< kSmall, kMixed
-  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: ParkedRuns::number()
   SpanKind kind;
+  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: ParkedRuns::number()
+
+  /// The last four in one word, the list in its top byte.
+  [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t page_count, SpanKind kind,
+                                                               uint8_t list) {
+    return index_of(size_class) | uint32_t{page_count} << 8 | uint32_t(kind) << 16 | uint32_t{list} << 24;
+  }
+  [[nodiscard]] LOAM_INLINE uint32_t label() const { return label_of(size_class, page_count, kind, list); }
 
   /// The private heap whose slots of one class these are. Its spans stand in no list, so their links are free to name
   /// it; and what any other span's link names is a span, or null. So one comparison tells whose a span is.

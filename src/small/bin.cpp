@@ -11,21 +11,40 @@ namespace loam {
 
 namespace {
 
-constexpr uint8_t kNoList = 0xff;
+// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used slot, which so always
+// differs from where the span stands.
+constexpr uint8_t kNoList = 0xfe;
+constexpr uint8_t kLeaving = 0xfd;  // in none either: empty, and about to go back
 
-// used * kLists / slots by multiplication; rounding down keeps the result below kLists for used < slots.
+// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
+// taken off again, so that this is exact; and that a span without a used slot gets 0xff.
 struct ListScale {
   uint32_t scale[kSizeClassCount];
 };
+constexpr unsigned kListShift = 24;
 constexpr ListScale make_list_scale() {
   ListScale t{};
-  for (unsigned c = 1; c < kSizeClassCount; ++c) t.scale[c] = (Bin::kLists << 16) / kSizeClasses[c].slots;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) t.scale[c] = (Bin::kLists << kListShift) / kSizeClasses[c].slots + 1;
   return t;
 }
 constexpr ListScale kListScale = make_list_scale();
 
-LOAM_INLINE unsigned scaled_list(unsigned used, uint32_t scale) { return (used * scale) >> 16; }
-unsigned list_of(unsigned used, unsigned size_class) { return scaled_list(used, kListScale.scale[size_class]); }
+constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
+constexpr unsigned list_of(unsigned used, unsigned size_class) {
+  return used == 0 ? 0 : scaled_list(used, kListScale.scale[size_class]) >> kListShift;
+}
+
+constexpr bool lists_are_exact() {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const unsigned slots = kSizeClasses[c].slots;
+    if (scaled_list(0, kListScale.scale[c]) >> kListShift != 0xff) return false;
+    for (unsigned used = 0; used < slots; ++used) {
+      if (list_of(used, c) != used * Bin::kLists / slots) return false;
+    }
+  }
+  return true;
+}
+static_assert(lists_are_exact(), "a list is an eighth of the slots");
 
 // Pages of the span that slot `slot` touches, as a mask.
 uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
@@ -134,9 +153,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       if (left < info.slots) {
         if (got >= enough) break;
       } else if (LOAM_LIKELY(!random_slots)) {
-        // left / slots, or one less: the loop comes back.
-        const unsigned most = left * kListScale.scale[size_class] / (kLists << 16);
-        span = pages.allocate_spans(most == 0 ? 1 : most, Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
+        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
         if (span == nullptr) break;
         for (Span* after; span != nullptr; span = after) {
           after = List<Span>::next(span);
@@ -199,9 +216,8 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
   return got;
 }
 
-// The span is out of the bin, and first of those that are `gone`.
+// The span is out of the bin, and first of those that are `gone`. pre: it is in no list
 void Bin::release_span(Span* span, unsigned slots, Span** gone) {
-  if (span->list != kNoList) unlink(span);
   spans_ -= 1;
   free_slots_ -= slots;
   if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
@@ -217,76 +233,97 @@ static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, 
                 pointer);
 }
 
-// The span that a flush marks slots of.
-struct Bin::Open {
-  Span* span = nullptr;
-  uintptr_t base = 0;
-  unsigned freed = 0;  // slots marked that free_slots does not count yet
+// What a flush knows of its class.
+struct Bin::Giving {
+  PageHeap& pages;
+  MixedHeap& mixed;
+  const SizeClassInfo info;
+  const unsigned size_class;
+  Span* gone;  // spans that left the bin, linked through `next`
 };
 
-// Marks the slots of the pointers before `end` up to the first one that lies in no slot of the span. Returns where that
-// stands, behind pointers[0] in any case. pre: pointers[0] lies in the span's pages, pointers != end
-LOAM_INLINE void* const* Bin::mark(Open& open, const SizeClassInfo& info, void* const* pointers, void* const* end) {
-  const size_t extent = size_t{info.slots} * info.bytes;
-  size_t offset = reinterpret_cast<uintptr_t>(*pointers) - open.base;
-  if (LOAM_UNLIKELY(offset >= extent)) {  // the span's tail is no slot and has no bit
-    report_bad_free(info, offset, *pointers);
-    return pointers + 1;
-  }
-  do {
-    const uint64_t quotient = offset * info.reciprocal;
-    const uint64_t slot = quotient >> 32;
-    uint64_t* const word = &open.span->free_bits[slot >> 6];
-    // A slot's beginning leaves no fraction, up to the reciprocal's error.
-    if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= info.reciprocal) ||
-        LOAM_UNLIKELY((*word >> (slot & 63) & 1) != 0)) {
-      report_bad_free(info, offset, *pointers);
-    } else {
-      store_word(word, *word | uint64_t{1} << (slot & 63));
-      ++open.freed;
+// Moves spans with more free slots than before between lists; empty ones go back. A span may be named more than once.
+void Bin::move(Giving& giving, Span** spans, unsigned count) {
+  unsigned leaving = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    Span* const span = spans[i];
+    if (LOAM_LIKELY(span->free_slots != giving.info.slots)) {
+      place(span);
+    } else if (span->list != kLeaving && span != kept_empty_) {
+      if (LOAM_LIKELY(span->list != kNoList)) unlink(span);
+      span->list = kLeaving;
+      spans[leaving++] = span;
     }
-    if (++pointers == end) break;
-    offset = reinterpret_cast<uintptr_t>(*pointers) - open.base;
-  } while (offset < extent);
-  return pointers;
+  }
+  // Now that no name is left that would be looked at.
+  for (unsigned i = 0; i < leaving; ++i) {
+    if (kept_empty_ == nullptr) {
+      kept_empty_ = spans[i];
+      spans[i]->list = kNoList;
+      place(spans[i]);
+    } else {
+      release_span(spans[i], giving.info.slots, &giving.gone);
+    }
+  }
 }
 
-// Marks the slots of pointers that stand one slot apart, in either direction, as far as one word of free bits goes.
+LOAM_INLINE bool is_of_class(const Span* span, unsigned size_class) {
+  return span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class;
+}
+
+// The offset in the span of an address in its pages. The span is in that region: both count from its start.
+LOAM_INLINE uint32_t offset_in(const Span* span, const void* pointer) {
+  const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pointer));
+  return (in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1);
+}
+
+// Marks the slot at the offset as free. False where none begins there, or where it is free already.
+LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uint32_t slots) {
+  const uint64_t quotient = uint64_t{offset} * reciprocal;
+  // A slot's beginning leaves no fraction, up to the reciprocal's error; and the span's tail is no slot.
+  if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
+  const uint64_t slot = quotient >> 32;
+  if (LOAM_UNLIKELY(slot >= slots)) return false;
+  uint64_t* const word = &span->free_bits[slot >> 6];
+  const uint64_t bits = *word, bit = uint64_t{1} << (slot & 63);
+  if (LOAM_UNLIKELY((bits & bit) != 0)) return false;
+  store_word(word, bits | bit);
+  return true;
+}
+
+// A pointer that mark_slot() refused, or that lies in no span of the class.
+LOAM_COLD void Bin::give_other(Giving& giving, void* const* pointer, const Span* span) {
+  free_slots_ -= 1;
+  given_ -= 1;
+  if (is_of_class(span, giving.size_class)) return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
+  if (span->kind == SpanKind::kMixed) return giving.mixed.give(pointer, 1);
+  // Of a span that went back, above or long ago: nobody's, or another class's.
+  report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
+}
+
+// Gives pointers that stand one slot apart, in either direction, as far as one word of free bits goes, the first in `span`.
 // Returns how many that were. pre: 1 <= run
-LOAM_INLINE unsigned Bin::mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run) {
-  const size_t offset = reinterpret_cast<uintptr_t>(pointers[0]) - open.base;
-  const unsigned slot = static_cast<unsigned>((offset * info.reciprocal) >> 32);
-  if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(slot * size_t{info.bytes} == offset) && LOAM_LIKELY(slot < info.slots)) {
+LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span, unsigned run) {
+  if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(is_of_class(span, giving.size_class))) {
+    const SizeClassInfo& info = giving.info;
+    const uint32_t offset = offset_in(span, pointers[0]);
+    const unsigned slot = static_cast<unsigned>((uint64_t{offset} * info.reciprocal) >> 32);
     const bool upwards = pointers[1] > pointers[0];
     const unsigned bit = slot & 63, left = info.slots - slot;
     const unsigned room = !upwards ? bit + 1 : left < 64 - bit ? left : 64 - bit;
     if (run > room) run = room;
     const uint64_t bits = bit_range(upwards ? bit : bit + 1 - run, run);
-    uint64_t* const word = &open.span->free_bits[slot >> 6];
-    if (LOAM_LIKELY((*word & bits) == 0)) {
+    uint64_t* const word = &span->free_bits[slot >> 6];
+    if (LOAM_LIKELY(slot * info.bytes == offset) && LOAM_LIKELY(slot < info.slots) && LOAM_LIKELY((*word & bits) == 0)) {
       store_word(word, *word | bits);
-      open.freed += run;
+      span->free_slots = static_cast<uint16_t>(span->free_slots + run);
+      move(giving, &span, 1);
       return run;
     }
   }
-  mark(open, info, pointers, pointers + 1);
+  Span* found[] = {span, nullptr};
+  give_scattered(giving, pointers, found, 1);
   return 1;
-}
-
-// Counts what was marked in the span, which moves between lists, or goes back when it is empty.
-LOAM_INLINE void Bin::settle(const SizeClassInfo& info, uint32_t scale, const Open& open, Span** gone) {
-  Span* const span = open.span;
-  const unsigned free_slots = span->free_slots + open.freed;
-  free_slots_ += open.freed;
-  given_ += open.freed;
-  span->free_slots = static_cast<uint16_t>(free_slots);
-  if (free_slots == info.slots && kept_empty_ != nullptr && span != kept_empty_) {
-    release_span(span, info.slots, gone);
-    return;
-  }
-  // As place(), which most frees do not need.
-  if (scaled_list(info.slots - free_slots, scale) != span->list) place(span);
-  if (LOAM_UNLIKELY(free_slots == info.slots)) kept_empty_ = span;
 }
 
 // Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many
@@ -303,7 +340,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
     if (step != bytes && step != -bytes) break;
     Span* const span = spans.at(first);
-    if (span == nullptr || span->free_slots != 0 || span->kind != SpanKind::kSmall) break;
+    if (span->free_slots != 0 || span->kind != SpanKind::kSmall) break;
     if (index_of(span->size_class) != size_class) break;
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
@@ -311,6 +348,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     for (unsigned slot = 0; slot < slots; slot += 64) store_word(&span->free_bits[slot / 64], ~uint64_t{0});
     if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
     span->free_slots = static_cast<uint16_t>(slots);
+    span->list = kLeaving;
     span->next = *gone;
     *gone = span;
     spans_ -= 1;
@@ -319,56 +357,71 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
   return done;
 }
 
+// Gives pointers that lie in the spans that found[] names, which is written over and has room for one more. Not inline: all
+// registers are its loop's.
+LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count) {
+  const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
+  const uint32_t scale = kListScale.scale[giving.size_class], none_free = scaled_list(slots, scale);
+  const uint32_t label = Span::label_of(SizeClass(giving.size_class), giving.info.pages, SpanKind::kSmall, 0);
+  unsigned moving = 0;
+  found[count] = nullptr;
+  for (unsigned i = 0; i != count;) {
+    Span* const span = found[i];
+    const uint32_t difference = span->label() - label;
+    if (LOAM_UNLIKELY(difference << (32 - kListShift) != 0)) {
+      give_other(giving, pointers + i++, span);
+      continue;
+    }
+    uint32_t free_slots = span->free_slots;
+    do {
+      if (LOAM_LIKELY(mark_slot(span, offset_in(span, pointers[i]), reciprocal, slots))) {
+        ++free_slots;
+      } else {
+        give_other(giving, pointers + i, span);
+      }
+    } while (found[++i] == span);
+    span->free_slots = static_cast<uint16_t>(free_slots);
+    // No branch: when a span leaves its list no branch predictor learns.
+    found[moving] = span;
+    moving += (none_free - free_slots * scale) >> kListShift != difference >> kListShift;
+  }
+  move(giving, found, moving);
+}
+
 void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                       unsigned count) {
-  Span* gone = nullptr;
-  if (const unsigned whole = give_whole_spans(size_class, pointers, count, &gone)) {
-    if (LOAM_LIKELY(whole == count)) return pages.free_spans(gone);
+  Giving giving{pages, mixed, kSizeClasses[size_class], size_class, nullptr};
+  if (const unsigned whole = give_whole_spans(size_class, pointers, count, &giving.gone)) {
+    if (LOAM_LIKELY(whole == count)) return pages.free_spans(giving.gone);
     pointers += whole;
     count -= whole;
   }
-  give_some_locked(pages, mixed, size_class, pointers, count, gone);
+  give_some_locked(giving, pointers, count);
 }
 
-void Bin::give_some_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers, unsigned count,
-                           Span* gone) {
-  const SizeClassInfo info = kSizeClasses[size_class];
-  const uint32_t scale = kListScale.scale[size_class];  // read once: a look a span costs a hundredth of a flush
-  const ptrdiff_t bytes = info.bytes;
-  Open open;
-  // True when slots of `span`, at the page of `pointer`, may be marked; otherwise the pointer was dealt with.
-  const auto open_at = [&](Span* span, void* const* pointer) __attribute__((always_inline)) {
-    if (span == open.span && span != nullptr) return true;
-    if (open.freed != 0) settle(info, scale, open, &gone);
-    open = {};
-    // A span that went back, above or long ago, is nobody's or another class's.
-    if (LOAM_LIKELY(span != nullptr && span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class)) {
-      // The pointer lies in this span's pages, so its page tells where they begin: no look at the region.
-      const uintptr_t address = reinterpret_cast<uintptr_t>(*pointer);
-      const size_t page = Region::page_of(address).index - span->first_page;
-      open.span = span;
-      open.base = (address & ~(kPageBytes - 1)) - (page << kPageShift);
-      return true;
-    }
-    if (span != nullptr && span->kind == SpanKind::kMixed) {
-      mixed.give(pointer, 1);
-    } else {
-      report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
-    }
-    return false;
-  };
-
+void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count) {
+  const ptrdiff_t bytes = giving.info.bytes;
   void* const* const end = pointers + count;
+  // Counted first: a child that is forked in the middle knows of more free slots than there are, not of fewer than it will
+  // see leave.
+  free_slots_ += count;
+  given_ += count;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
     // Scattered ones up to the next run of neighbours; all their records first: their misses overlap. A run is looked
     // for now and then only: its first pointers, and a run of a few, cost no more alone.
     constexpr unsigned kPiece = 64, kStride = 8, kShortestRun = 4;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
-    Span* found[kPiece];
+    Span* found[kPiece + 1];
     void* const* const scattered = pointers;
     Span** last = found;
     unsigned run = 0;
+    const auto look_up = [&]() __attribute__((always_inline)) {
+      Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers++));
+      prefetch_for_write(span);
+      *last++ = span;
+    };
     do {
       const size_t left = static_cast<size_t>(end - pointers);
       if (left >= kShortestRun) {
@@ -379,27 +432,22 @@ void Bin::give_some_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_clas
           break;
         }
       }
-      void* const* const stop = left < kStride ? end : pointers + kStride;
-      do {
-        Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers));
-        prefetch_for_write(span);
-        *last++ = span;
-      } while (++pointers != stop);
+      if (LOAM_LIKELY(left >= kStride)) {
+        static_assert(kStride == 8, "as often as here");
+        look_up(), look_up(), look_up(), look_up();
+        look_up(), look_up(), look_up(), look_up();
+      } else {
+        while (pointers != end) look_up();
+      }
     } while (pointers != end && last != found + kPiece);
-
-    for (void* const* pointer = scattered; pointer != pointers;) {
-      const bool ours = open_at(found[pointer - scattered], pointer);
-      pointer = LOAM_LIKELY(ours) ? mark(open, info, pointer, pointers) : pointer + 1;
-    }
+    give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
     while (run != 0) {
-      Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers));
-      const unsigned done = LOAM_LIKELY(open_at(span, pointers)) ? mark_run(open, info, pointers, run) : 1;
+      const unsigned done = give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
       pointers += done;
       run -= done;
     }
   }
-  if (open.freed != 0) settle(info, scale, open, &gone);
-  if (gone != nullptr) pages.free_spans(gone);
+  if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);
 }
 
 RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {
@@ -467,6 +515,7 @@ Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
     for (Span* span = lists_[k].front(); span != nullptr; span = next) {
       next = List<Span>::next(span);
       if (span->free_slots == info.slots) {
+        unlink(span);
         release_span(span, info.slots, &gone);
         continue;
       }

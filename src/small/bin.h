@@ -86,12 +86,12 @@ class Bin {
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
   void release_span(Span* span, unsigned slots, Span** gone);
   [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone);
-  LOAM_NOINLINE void give_some_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
-                                      unsigned count, Span* gone);
-  struct Open;
-  static void* const* mark(Open& open, const SizeClassInfo& info, void* const* pointers, void* const* end);
-  static unsigned mark_run(Open& open, const SizeClassInfo& info, void* const* pointers, unsigned run);
-  void settle(const SizeClassInfo& info, uint32_t scale, const Open& open, Span** gone);
+  struct Giving;
+  LOAM_NOINLINE void give_some_locked(Giving& giving, void* const* pointers, unsigned count);
+  void move(Giving& giving, Span** spans, unsigned count);
+  void give_other(Giving& giving, void* const* pointer, const Span* span);
+  void give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count);
+  unsigned give_run(Giving& giving, void* const* pointers, Span* span, unsigned run);
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty

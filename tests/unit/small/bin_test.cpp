@@ -88,6 +88,30 @@ TEST_P(BinTest, NeighboursComeHomeInAnyOrder) {
   }
 }
 
+TEST_P(BinTest, AFlushThatEmptiesManySpansAtOnceGivesEachBackOnce) {
+  constexpr unsigned kSpans = 5;
+  for (const bool all : {false, true}) {
+    BinModel model(GetParam());
+    const unsigned slots = model.info().slots;
+    model.take(kSpans * slots);
+    std::vector<void*> blocks = model.live(), batch;
+    std::sort(blocks.begin(), blocks.end());
+    // Of each span in turn, so that each changes its list between two others' frees; a first one of each stays, or not.
+    for (unsigned slot = all ? 0 : 1; slot < slots; ++slot) {
+      for (unsigned span = 0; span < kSpans; ++span) batch.push_back(blocks[span * slots + slot]);
+    }
+    model.give_live(batch);
+    model.check();
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(model.stats().spans, all ? 1u : kSpans);
+    EXPECT_EQ(model.stats().given, batch.size());
+    if (all) continue;
+    model.give_live(model.live());
+    model.check();
+    EXPECT_EQ(model.stats().spans, 1u);
+  }
+}
+
 TEST_P(BinTest, OneBulkTakeOverManySpansFillsThemAll) {
   BinModel model(GetParam());
   const unsigned wanted = 3 * model.info().slots + 1;
