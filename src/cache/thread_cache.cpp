@@ -291,7 +291,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
   const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough);
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -331,7 +331,7 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
 // most likely allocated together, are freed together and go home together.
 unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   const SizeClassInfo& info = kSizeClasses[size_class];
-  if (info.slots > count) return count;
+  if (info.slots > count || count == held_blocks(size_class)) return count;
   void** const kept = magazines_[size_class].base + count;
   const uintptr_t address = reinterpret_cast<uintptr_t>(*kept);
   const auto is_near = [&](const void* block) {
@@ -511,6 +511,7 @@ void ThreadCache::mix(unsigned size_class) {
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   Tuning& t = tuning_[size_class];
   note(size_class, Use::kMissed);
+  const bool only_gives = t.last_way == Way::kGive;
   if (!grow(size_class, Way::kGive)) {
     if (LOAM_UNLIKELY(t.capacity == 0)) {
       if (++slow_operations_ >= kCollectEvery) collect();
@@ -518,8 +519,11 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
       return;
     }
     count_up(flushes_);
-    // The cold half goes: what was freed longest ago, at the bottom.
-    overflow(size_class, magazine_policy::overflow_count(t.capacity));
+    // The cold half goes: what was freed longest ago, at the bottom. Or all of it, where this thread only frees and
+    // another takes: fewer and longer batches, and no less for this one.
+    const Magazine& m = magazines_[size_class];
+    const bool all = only_gives && size_class != kMixedClass && default_small_heap.wants_transfer(size_class, this);
+    overflow(size_class, all ? static_cast<unsigned>(m.head - m.base) : magazine_policy::overflow_count(t.capacity));
   }
   const bool pushed = push(size_class, block) || put_below(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");

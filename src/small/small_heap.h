@@ -18,9 +18,10 @@ class SmallHeap {
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
   /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
-  /// then what others gave with transfer() serves first. `enough`: as Bin::take_locked(). pre: 1 <= wanted
+  /// then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
+  /// as Bin::take_locked(). pre: 1 <= wanted
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
-                              unsigned enough = ~0u);
+                              unsigned enough = ~0u, unsigned room = 0);
 
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
   [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted) {
@@ -38,7 +39,7 @@ class SmallHeap {
   /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that is likely to
   /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
   void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
-  /// False where transfer() would give all of it home. Recent.
+  /// True where transfer() would leave this giver's slots to others. A guess.
   [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver) const {
     return bins_[size_class].stash().wants(giver);
   }
@@ -79,7 +80,7 @@ class SmallHeap {
 
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
                                    PageHeap::Source source, unsigned enough);
-  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted);
+  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
   void empty_stash(unsigned size_class, bool all);
   [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
 

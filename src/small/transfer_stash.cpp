@@ -55,7 +55,7 @@ bool TransferStash::put(unsigned size_class, void* const* pointers, unsigned cou
   return true;
 }
 
-unsigned TransferStash::take(void** out, unsigned wanted) {
+unsigned TransferStash::take(void** out, unsigned wanted, unsigned room) {
   if (blocks() == 0) return 0;
   Batch* batch;
   {
@@ -63,7 +63,7 @@ unsigned TransferStash::take(void** out, unsigned wanted) {
     batch = pop();
   }
   if (batch == nullptr) return 0;
-  const unsigned got = wanted < batch->count ? wanted : static_cast<unsigned>(batch->count);
+  const unsigned got = batch->count <= room ? static_cast<unsigned>(batch->count) : wanted;
   batch->count -= got;
   memcpy(out, batch->pointers() + batch->count, got * sizeof(void*));
   Lock lock(mutex_);

@@ -59,8 +59,10 @@ class alignas(64) TransferStash {
   /// pre: 1 <= count <= batch_slots(size_class)
   [[nodiscard]] bool put(unsigned size_class, void* const* pointers, unsigned count);
 
-  /// Up to `wanted` pointers, the longest freed last, 0 when there are none. pre: 1 <= wanted
-  [[nodiscard]] unsigned take(void** out, unsigned wanted);
+  /// A batch, where `out` has room for all of it, or `wanted` pointers of one, the longest freed last; 0 when there are
+  /// none. pre: 1 <= wanted <= room
+  [[nodiscard]] unsigned take(void** out, unsigned wanted, unsigned room);
+  [[nodiscard]] unsigned take(void** out, unsigned wanted) { return take(out, wanted, wanted); }
 
   /// Takes the batches out that no take() since the last call would have missed; `all`: every one.
   [[nodiscard]] Batch* take_idle(bool all);

@@ -81,6 +81,22 @@ TEST_F(ThreadCacheTest, AThreadGetsItsCacheWithItsFirstBlock) {
   EXPECT_EQ(cache_registry.totals().threads, threads);
 }
 
+TEST_F(ThreadCacheTest, AThreadThatOnlyFreesGivesAllThatAnotherTakes) {
+  const unsigned c = class_for(64);
+  in_thread([&] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 3000; ++i) blocks.push_back(allocate(c));
+    in_thread([&] {
+      for (void* block : blocks) release(block);
+      const unsigned most = magazine_policy::kOneWayCapacity;
+      // A first magazineful, and then as many again each time, but for what fills no batch.
+      const unsigned each = most - most % SmallHeap::max_transfer(c);
+      EXPECT_LE(current_cache->flushes(), 1 + (3000 - most + each - 1) / each);
+      EXPECT_GT(default_small_heap.stats(c).queued, 2000u);
+    });
+  });
+}
+
 TEST_F(ThreadCacheTest, AThreadThatOnlyFreesGetsACacheToo) {
   std::vector<void*> blocks;
   in_thread([&] {

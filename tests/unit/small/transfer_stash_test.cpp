@@ -52,6 +52,18 @@ TEST(TransferStash, WhatWasFreedLastIsTakenFirst) {
   stash.release(c, nullptr);
 }
 
+TEST(TransferStash, ABatchIsTakenWholeWhereThereIsRoom) {
+  TransferStash stash;
+  const unsigned c = class_for(64);
+  ASSERT_TRUE(stash.put(c, pointers(100, 10).data(), 10));
+  void* out[16];
+  ASSERT_EQ(stash.take(out, 4, 9), 4u) << "no more than wanted, as it is longer";
+  ASSERT_EQ(stash.take(out, 4, 6), 6u);
+  for (unsigned i = 0; i < 6; ++i) EXPECT_EQ(out[i], pointer(100 + i));
+  EXPECT_EQ(stash.blocks(), 0u);
+  stash.release(c, nullptr);
+}
+
 TEST(TransferStash, ItIsBoundedInBatchesAndInBytes) {
   for (const size_t bytes : {size_t{16}, size_t{64}, size_t{1024}, size_t{32768}}) {
     TransferStash stash;
@@ -195,6 +207,18 @@ TEST_F(Transfer, WhatOneThreadTakesAndAnotherGivesComesBackWithoutASpan) {
   EXPECT_EQ(heap->stats(c).given, given) << "no span was touched";
   EXPECT_EQ(heap->stats(c).taken, taken);
   heap->give(c, again.data(), 100, SmallHeap::Wait::kYes);
+  expect_empty();
+}
+
+TEST_F(Transfer, ARefillGetsABatchThatItsMagazineHolds) {
+  const std::vector<void*> blocks = take(c, 100, &a);
+  transfer(c, blocks, &b);
+  std::vector<void*> again(100);
+  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 100), 100u);
+  EXPECT_EQ(again, blocks);
+  transfer(c, blocks, &b);
+  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 99), 50u);
+  heap->give(c, again.data(), 50, SmallHeap::Wait::kYes);
   expect_empty();
 }
 
