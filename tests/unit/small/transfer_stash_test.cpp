@@ -214,10 +214,10 @@ TEST_F(Transfer, ARefillGetsABatchThatItsMagazineHolds) {
   const std::vector<void*> blocks = take(c, 100, &a);
   transfer(c, blocks, &b);
   std::vector<void*> again(100);
-  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 100), 100u);
+  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 50, 100), 100u);
   EXPECT_EQ(again, blocks);
   transfer(c, blocks, &b);
-  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 99), 50u);
+  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 50, 99), 50u);
   heap->give(c, again.data(), 50, SmallHeap::Wait::kYes);
   expect_empty();
 }
