@@ -242,6 +242,7 @@ SHAPES = {
     "sh8": [[]],
     "mstress": [[]],
     "rptest": [[]],
+    "drift": [["--mode", "cache"], ["--mode", "vectors"], ["--mode", "buffers"]],
 }
 
 

@@ -1,0 +1,188 @@
+// drift: programs that run long and change what they ask for. Peak memory is the point.
+//
+// Three programs that fragmented heaps in practice, one thread each:
+//   cache     keeps --live bytes; a new block evicts the oldest ones, one time in ten a block at random and the oldest
+//             takes its place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in others.
+//   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one array of 32-byte
+//             records doubles to 8 MiB while each record gets a small block of its own; all is freed.
+//   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
+//
+// Parameters: --mode, --live (cache), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
+// one block allocated, resized or freed. Decisions 10 and 27 have figures.
+#include "shapes/shape.h"
+
+namespace {
+
+using namespace bench;
+
+struct Held {
+  void* memory;
+  uint64_t bytes;
+};
+
+// What all three keep: one thread's tally, and blocks under it.
+class Program {
+ public:
+  explicit Program(uint64_t seed) : random(stream(seed, 0)) {}
+
+  Held allocate(uint64_t bytes) {
+    void* block = must(std::malloc(bytes), bytes);
+    touch(block, bytes);
+    tally.checksum.add(bytes);
+    count(bytes);
+    return {block, bytes};
+  }
+  void free(Held& held) {
+    if (held.memory == nullptr) return;
+    std::free(held.memory);
+    count(-held.bytes);
+    held = {};
+  }
+  void resize(Held& held, uint64_t bytes) {
+    held.memory = must(std::realloc(held.memory, bytes), bytes);
+    touch(held.memory, bytes);
+    tally.checksum.add(bytes);
+    count(bytes - held.bytes);
+    held.bytes = bytes;
+  }
+  // As likely in one doubling as in another: 2^low to 2^high.
+  uint64_t size(uint32_t low, uint32_t high) {
+    const uint64_t least = uint64_t{1} << random.between(low, high - 1);
+    return least + random.below(static_cast<uint32_t>(least));
+  }
+
+  Random random;
+  Tally tally{};
+
+ private:
+  void count(uint64_t bytes) {
+    ++tally.operations;
+    tally.live_bytes += bytes;
+  }
+};
+
+class Cache {
+ public:
+  Cache(Program& program, uint64_t live) : program_(program), live_(live), ring_(live / 32) {}
+
+  void round(uint64_t index, uint64_t blocks) {
+    const auto low = static_cast<uint32_t>(5 + index % 4), high = static_cast<uint32_t>(11 + index * 7 % 5);
+    for (uint64_t i = 0; i < blocks; ++i) {
+      const uint64_t bytes = program_.size(low, high);
+      while (used_ == ring_.size() || program_.tally.live_bytes + bytes > live_) evict();
+      at(used_++) = program_.allocate(bytes);
+    }
+  }
+  void clear() {
+    while (used_ != 0) evict();
+  }
+
+ private:
+  Held& at(uint64_t i) { return ring_[(first_ + i) % ring_.size()]; }
+  void evict() {
+    if (used_ == 0) fail(kExitUsage, "drift: --live is less than one block");
+    if (program_.random.below(10) == 0) std::swap(at(0), at(program_.random.below(static_cast<uint32_t>(used_))));
+    program_.free(at(0));
+    ++first_;
+    --used_;
+  }
+
+  Program& program_;
+  uint64_t live_;
+  Table<Held> ring_;
+  uint64_t first_ = 0, used_ = 0;
+};
+
+class Vectors {
+ public:
+  explicit Vectors(Program& program) : program_(program), buffers_(2'000), lengths_(2'000), blocks_(kRecords) {}
+
+  void round(uint64_t appends) {
+    for (size_t i = 0; i < buffers_.size(); ++i) lengths_[i] = 0;
+    for (uint64_t i = 0; i < appends; ++i) {
+      const uint32_t k = program_.random.below(static_cast<uint32_t>(buffers_.size()));
+      lengths_[k] += program_.random.between(1, 40);
+      uint64_t room = buffers_[k].bytes;
+      if (lengths_[k] <= room) continue;
+      while (room < lengths_[k]) room += room / 2 + 16;
+      program_.resize(buffers_[k], room);
+    }
+    for (auto& buffer : buffers_) program_.free(buffer);
+    Held array{};
+    for (uint32_t i = 0; i < kRecords; ++i) {
+      if (i * kRecordBytes == array.bytes) {
+        Held longer = program_.allocate(array.bytes == 0 ? kRecordBytes : 2 * array.bytes);
+        program_.free(array);
+        array = longer;
+      }
+      blocks_[i] = program_.allocate(1 + program_.random.below(100));
+    }
+    for (auto& block : blocks_) program_.free(block);
+    program_.free(array);
+  }
+
+ private:
+  static constexpr uint32_t kRecords = 200'000;
+  static constexpr uint64_t kRecordBytes = 32;
+  Program& program_;
+  Table<Held> buffers_;
+  Table<uint64_t> lengths_;
+  Table<Held> blocks_;
+};
+
+class Buffers {
+ public:
+  explicit Buffers(Program& program) : program_(program), buffers_(20) {}
+
+  void round(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      Held& held = buffers_[program_.random.below(20)];
+      program_.free(held);
+      held = program_.allocate(program_.random.between(5 << 20, 25 << 20));
+    }
+  }
+  void clear() {
+    for (auto& held : buffers_) program_.free(held);
+  }
+
+ private:
+  Program& program_;
+  Table<Held> buffers_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers"}, "which program");
+  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "of a cache: bytes it keeps");
+  const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
+  const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
+  args.done();
+  const auto steps = [&](uint64_t usual) { return count != 0 ? count : usual; };
+
+  Program program(args.seed());
+  Cache cache(program, mode == "cache" ? live : 1 << 20);
+  Vectors vectors(program);
+  Buffers buffers(program);
+  Report report(args);
+  report.start();
+  for (uint64_t round = 0; round < rounds; ++round) {
+    report.begin();
+    if (mode == "cache") {
+      cache.round(round, steps(live / 450));
+    } else if (mode == "vectors") {
+      vectors.round(steps(1'500'000));
+    } else {
+      buffers.round(steps(60));
+    }
+    const uint64_t operations = program.tally.operations;
+    program.tally.operations = 0;
+    report.round(round, operations, program.tally.live_bytes);
+  }
+  report.begin();
+  cache.clear();
+  buffers.clear();
+  if (program.tally.live_bytes != 0) fail(kExitFailed, "drift: a block was lost or freed twice");
+  report.finish(program.tally.operations, program.tally.checksum.value());
+}
