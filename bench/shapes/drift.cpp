@@ -9,6 +9,8 @@
 //
 // Parameters: --mode, --live (cache), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
 // one block allocated, resized or freed. Decisions 10 and 27 have figures.
+#include <utility>
+
 #include "shapes/shape.h"
 
 namespace {

@@ -347,12 +347,17 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   return count;
 }
 
-// What a class in use has too much of: perhaps another thread has too little.
-void ThreadCache::overflow(unsigned size_class, unsigned count) {
+// What a class in use has too much of: perhaps another thread has too little. The cold half goes: what was freed longest
+// ago, at the bottom. Or all of it, where this thread only frees and another takes: fewer and longer batches, and no less
+// for this one.
+void ThreadCache::overflow(unsigned size_class, bool only_gives) {
+  unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
   if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
+  const Magazine& m = magazines_[size_class];
+  if (only_gives) count = static_cast<unsigned>(m.head - m.base);
   // Whole batches, where there are some.
   const unsigned batch = SmallHeap::max_transfer(size_class);
   if (count > batch) count -= count % batch;
@@ -519,11 +524,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
       return;
     }
     count_up(flushes_);
-    // The cold half goes: what was freed longest ago, at the bottom. Or all of it, where this thread only frees and
-    // another takes: fewer and longer batches, and no less for this one.
-    const Magazine& m = magazines_[size_class];
-    const bool all = only_gives && size_class != kMixedClass && default_small_heap.wants_transfer(size_class, this);
-    overflow(size_class, all ? static_cast<unsigned>(m.head - m.base) : magazine_policy::overflow_count(t.capacity));
+    overflow(size_class, only_gives);
   }
   const bool pushed = push(size_class, block) || put_below(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");

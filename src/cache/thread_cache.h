@@ -239,7 +239,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   template <class Give>
   void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
-  void overflow(unsigned size_class, unsigned count);
+  void overflow(unsigned size_class, bool only_gives);
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
   /// Looks after the page heap when it is time; true while magazines should stay armed.

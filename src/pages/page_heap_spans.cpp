@@ -14,6 +14,16 @@ constexpr unsigned kJoinedPerRequest = 32;
 // needed 2.5 % more memory, since single pages were taken where they lay and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
+// The record of a span of which no slot is free yet, whatever it was before.
+void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class, uint16_t heap) {
+  *span = Span{};
+  span->first_page = first_page;
+  span->page_count = static_cast<uint8_t>(pages.count);
+  span->size_class = size_class;
+  span->heap = heap;
+  span->kind = SpanKind::kSmall;
+}
+
 }  // namespace
 
 void PageHeap::park_span(Span* span, uint64_t since_ms) {
@@ -56,17 +66,14 @@ LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeCla
     last = rest;
     rest = List<Span>::next(rest);
     if (LOAM_UNLIKELY(last->size_class != size_class || class_byte != size_class)) {
-      const uint32_t first_page = last->first_page;
-      *last = Span{};
-      last->first_page = first_page;
-      last->page_count = static_cast<uint8_t>(pages.count);
-      last->size_class = size_class;
+      make_small(last, last->first_page, pages, size_class, heap);
       last->next = rest;
       publish_span(region_of(last), last, pages, class_byte);
+    } else {
+      last->unbacked_pages = 0;
+      last->heap = heap;
+      last->kind = SpanKind::kSmall;
     }
-    last->unbacked_pages = 0;
-    last->heap = heap;
-    last->kind = SpanKind::kSmall;
     taken += pages;
   } while (--most != 0 && rest != nullptr);
   whole_spans_.remove_front(last);
@@ -105,7 +112,6 @@ Span* PageHeap::unpark_span(Pages pages) {
 Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
                                Source source) {
   Lock lock(mutex_);
-  Region* region;
   Span* span = take_whole_spans(most, pages, size_class, class_byte, heap);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
@@ -115,27 +121,18 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
   do {
     span = unpark_span(pages);
   } while (span == nullptr && join_whole(kJoinedPerRequest));
-  if (span != nullptr) {
-    region = region_of(span);
-    const uint32_t first_page = span->first_page;
-    *span = Span{};
-    span->first_page = first_page;
-  } else {
+  if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
-    region = place.region;
-    if (region == nullptr) return nullptr;
-    span = take_span_record(region);
+    if (place.region == nullptr) return nullptr;
+    span = take_span_record(place.region);
     if (span == nullptr) {
-      release_pages(region, place.page, pages, 0, now_ms_);
+      release_pages(place.region, place.page, pages, 0, now_ms_);
       return nullptr;
     }
     span->first_page = place.page.index;
   }
-  span->page_count = static_cast<uint8_t>(pages.count);
-  span->size_class = size_class;
-  span->heap = heap;
-  span->kind = SpanKind::kSmall;
-  publish_span(region, span, pages, class_byte);
+  make_small(span, span->first_page, pages, size_class, heap);
+  publish_span(region_of(span), span, pages, class_byte);
   count_operation();
   return span;
 }

@@ -340,8 +340,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
     if (step != bytes && step != -bytes) break;
     Span* const span = spans.at(first);
-    if (span->free_slots != 0 || span->kind != SpanKind::kSmall) break;
-    if (index_of(span->size_class) != size_class) break;
+    if (span->free_slots != 0 || !is_of_class(span, size_class)) break;
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
     // A pointer that comes twice is still found.

@@ -18,6 +18,23 @@ class ParkedRunsTest : public testing::Test {
 
   [[nodiscard]] PageStats stats() { return model.heap().stats(); }
 
+  void pass(int ms) {
+    for (int passed = 0; passed < ms; passed += 10) {
+      fake::advance_ms(10);
+      model.heap().tick();
+    }
+  }
+
+  // What waits joins after a while, and is purged by the time of its free.
+  void expect_joined_and_purged() {
+    pass(3000);
+    EXPECT_EQ(stats().parked, Pages(0));
+    fake::advance_ms(PurgePolicy::kHoldMs);
+    pass(2000);
+    EXPECT_LE(stats().dirty, PurgePolicy::kFloor);
+    model.check();
+  }
+
   PageHeapModel model;
 };
 
@@ -166,18 +183,7 @@ TEST_F(ParkedRunsTest, WhatWaitsForLongJoinsAndIsPurgedByTheTimeOfItsFree) {
   std::vector<uintptr_t> runs;
   for (int i = 0; i < 2000; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
   for (const uintptr_t run : runs) model.free(run);
-  for (int ms = 0; ms < 3000; ms += 10) {
-    fake::advance_ms(10);
-    model.heap().tick();
-  }
-  EXPECT_EQ(stats().parked, Pages(0));
-  fake::advance_ms(PurgePolicy::kHoldMs);
-  for (int ms = 0; ms < 2000; ms += 10) {
-    fake::advance_ms(10);
-    model.heap().tick();
-  }
-  EXPECT_LE(stats().dirty, PurgePolicy::kFloor);
-  model.check();
+  expect_joined_and_purged();
 }
 
 TEST_F(ParkedRunsTest, TrimAndResizeSeeThroughWhatWaits) {
@@ -281,18 +287,7 @@ TEST_F(WholeSpansTest, NoneWaitsWholeWhoseLengthWasNotTheLastToBeAskedFor) {
 
 TEST_F(WholeSpansTest, WhatWaitsWholeForLongIsPurgedByTheTimeOfItsFree) {
   batch(2000);
-  for (int ms = 0; ms < 3000; ms += 10) {
-    fake::advance_ms(10);
-    model.heap().tick();
-  }
-  EXPECT_EQ(stats().parked, Pages(0));
-  fake::advance_ms(PurgePolicy::kHoldMs);
-  for (int ms = 0; ms < 2000; ms += 10) {
-    fake::advance_ms(10);
-    model.heap().tick();
-  }
-  EXPECT_LE(stats().dirty, PurgePolicy::kFloor);
-  model.check();
+  expect_joined_and_purged();
 }
 
 TEST_F(WholeSpansTest, TrimGivesThemBack) {
