@@ -16,6 +16,10 @@ static_assert(RunCache::kLongest.count <= kMostRoom);
 // again costs some 30 runs kept in vain.
 constexpr uint32_t kUsefulShare = 2;
 constexpr uint32_t kBypassed = 1024;
+// Runs of a batch that waits in a shard as it stands: this many or more, though it be all that is kept. Chosen: a batch costs
+// about what parking one run does, and its lock twice for two runs what the cut and the join of one did.
+constexpr unsigned kLeastBatch = 2;
+static_assert(kMostRoom / kLeastBatch <= RunCache::kLongest.count, "longer ones come in no batch");
 
 }  // namespace
 
@@ -34,12 +38,34 @@ LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
 
 Span* RunCache::take_parked(Pages pages, size_t requested) {
   if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
-  Span* span = page_heap.take_run(pages, slack_of(pages), shard_ - 1u);
+  // A batch is half of what is kept at most (pass_batch()), by a thread with as much room as this one or more.
+  const Pages room(limit() - held_pages_);
+  const unsigned most = kMostRuns - static_cast<unsigned>(held_runs_);
+  const PageHeap::Runs runs = page_heap.take_run(pages, slack_of(pages), shard_ - 1u, room, most);
+  Span* const span = runs.first;
   if (span == nullptr) return nullptr;
   span->large.requested = requested;
   count_taken(span->large.pages, requested);
-  publish_large(span);
+  if (LOAM_LIKELY(runs.rest != nullptr)) {
+    keep_rest(runs);
+  } else {
+    publish_large(span);
+  }
   return span;
+}
+
+// What came with a run.
+LOAM_INLINE void RunCache::keep_rest(const PageHeap::Runs& runs) {
+  const uint64_t pages = runs.first->large.pages;
+  runs.first->next = nullptr;
+  const unsigned bin = bin_of(static_cast<unsigned>(pages));
+  Span** link = &bins_[bin];
+  // Of a bin for several lengths, in which this one is missing.
+  while (LOAM_UNLIKELY(*link != nullptr)) link = &(*link)->next;
+  __atomic_store_n(link, runs.rest, __ATOMIC_RELEASE);
+  occupied_.set(bin);
+  set_held(held_pages_ + runs.rest_count * pages, held_runs_ + runs.rest_count);
+  used_ = true;
 }
 
 Span* RunCache::take(Pages pages, size_t requested) {
@@ -80,16 +106,12 @@ LOAM_INLINE Span* RunCache::take_out(Span** link, unsigned bin, size_t requested
   span->large.requested = requested;
   span->next = nullptr;
   count_taken(length, requested);
-  publish_large(span);
   return span;
 }
 
 bool RunCache::give(Span* span) {
   const uint64_t pages = span->large.pages;
-  if (LOAM_UNLIKELY(held_pages_ + pages > limit() || held_runs_ == kMostRuns ||
-                    pages > kLongest.count))
-    return false;
-  unpublish_large(span);
+  if (LOAM_UNLIKELY(!fits(pages) || pages > kLongest.count)) return false;
   count_given(pages, span->large.requested);
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
   span->kind = SpanKind::kCached;
@@ -108,27 +130,62 @@ unsigned RunCache::shard() {
   return shard_ - 1u;
 }
 
-void RunCache::make_room(Pages pages) {
+void RunCache::make_room(const Span* span) {
+  const Pages pages(span->large.pages);
   if (pages > kLongest) return;
   used_ = true;
   if (held_pages_ + pages.count > room_) {
     if (room_ == 0 && ++refused_ < kRefusedFirst) return;
     // More room only where the last was of use: who frees what others allocate needs none.
-    if (room_ == 0 || hits_ != 0 || held_pages_ == 0)
+    // What is kept, and this one, may well go as batches, and come back.
+    const bool batches = held_pages_ == held_runs_ * pages.count &&
+                         occupied_.find_set(0) == bin_of(static_cast<unsigned>(pages.count)) &&
+                         page_heap.length_asked(PageHeap::shard_of(span)) == pages.count;
+    if (room_ == 0 || hits_ != 0 || held_pages_ == 0 || batches)
       static_cast<void>(grow(held_pages_ + pages.count));
     const bool useful = hits_ * kUsefulShare >= clock_ - filled_at_;
     const bool first = filled_at_ == 0;
     hits_ = 0;
     filled_at_ = clock_;
     if (pages.count > room_) return;
-    if (!useful && !first) {
+    if (!useful && !first && !batches) {
       flush();
       bypassed_ = kBypassed;
       return;
     }
     if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return;
   }
+  if (send_batch(span)) return;
   send_home(room_ / 2 < pages.count ? 0 : room_ / 2 - pages.count, kMostRuns / 2);
+}
+
+bool RunCache::pass_batch(const Span* span) {
+  // Longer batches first, while there is more room to have.
+  return (room_ == kMostRoom || room_ >= kMostRuns * span->large.pages) && send_batch(span);
+}
+
+// The older half of what is kept, or more, if all of it has one length, that was asked for last.
+bool RunCache::send_batch(const Span* span) {
+  const uint64_t pages = span->large.pages;
+  const unsigned shard = PageHeap::shard_of(span);
+  if (pages * kLeastBatch > room_ || page_heap.length_asked(shard) != pages) return false;
+  const unsigned bin = bin_of(static_cast<unsigned>(pages));
+  const unsigned fitting = kMostRuns * pages > room_ ? static_cast<unsigned>(room_ / pages) : kMostRuns;
+  const unsigned batch = fitting / 2 < kLeastBatch ? kLeastBatch : fitting / 2;
+  Span** link = &bins_[bin];
+  unsigned count = 0;
+  for (; *link != nullptr && count < fitting - batch; link = &(*link)->next) ++count;
+  Span* const first = *link;
+  count = 0;
+  for (const Span* run = first; run != nullptr; run = List<Span>::next(run), ++count) {
+    if (run->large.pages != pages || PageHeap::shard_of(run) != shard) return false;
+  }
+  if (count < batch) return false;
+  __atomic_store_n(link, nullptr, __ATOMIC_RELEASE);
+  if (bins_[bin] == nullptr) occupied_.clear(bin);
+  set_held(held_pages_ - count * pages, held_runs_ - count);
+  page_heap.give_batch(first, count);
+  return true;
 }
 
 bool RunCache::grow(uint64_t pages) {
@@ -205,7 +262,7 @@ bool RunCache::is_valid() const {
     for (const Span* span = bins_[b]; span != nullptr; span = List<Span>::next(span)) {
       if (span->kind != SpanKind::kCached || bin_of(static_cast<unsigned>(span->large.pages)) != b)
         return false;
-      if (span_at(span_base(span)) == span || ++runs > kMostRuns) return false;
+      if (span_at(span_base(span)) != span || ++runs > kMostRuns) return false;
       pages += span->large.pages;
     }
   }

@@ -9,6 +9,11 @@
 // a better one. What finds no room sends half of the cache home, the longest unused first, under
 // one lock.
 //
+// Where all that is kept has one length, and that was asked for last in its shard, the half goes as a batch
+// that waits there as it stands (pages/page_shard.h), and comes back as one: who allocates many blocks of a
+// length and frees many takes two locks a batch. A kept run's first page goes on naming it: its kind says
+// that it is nobody's.
+//
 // The page heap counts cached runs as used. What it counts as live blocks changes only where it
 // takes part, so the cache counts what it took and gave itself: live = the page heap's + sum of
 // (taken - given) over caches.
@@ -49,8 +54,10 @@ class RunCache {
   /// Keeps a block's run; false, and nothing happened, where there is no room. pre: a live block of
   /// the default heap
   [[nodiscard]] bool give(Span* span);
-  /// For a run of so many pages, which give() refused, if it should not rather go to its shard. May purge.
-  void make_room(Pages pages);
+  /// For a run, which give() refused, if it should not rather go to its shard. May purge.
+  void make_room(const Span* span);
+  /// The same where a batch of it may wait in its shard as it stands; false, and nothing happened, where that is not so.
+  [[nodiscard]] bool pass_batch(const Span* span);
 
   /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is too long, or this
   /// cache would rather keep it (make_room()). pre: as give(), which refused it
@@ -106,6 +113,9 @@ class RunCache {
   [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
   Span* take_out(Span** link, unsigned bin, size_t requested);
   [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
+  bool send_batch(const Span* span);
+  void keep_rest(const PageHeap::Runs& runs);
+  [[nodiscard]] bool fits(uint64_t pages) const { return held_pages_ + pages <= limit() && held_runs_ != kMostRuns; }
   void set_held(uint64_t pages, uint64_t runs);
   void count_taken(uint64_t pages, size_t requested);
   void count_given(uint64_t pages, size_t requested);

@@ -383,7 +383,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
 }
 
 bool ThreadCache::free_run(Span* span) {
-  if (!runs_.is_bypassed() && LOAM_LIKELY(runs_.give(span))) {
+  if (!runs_.is_bypassed() && (LOAM_LIKELY(runs_.give(span)) || (runs_.pass_batch(span) && runs_.give(span)))) {
     if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0)) attend_kept();
     return true;
   }
@@ -410,7 +410,7 @@ void ThreadCache::free_run_slow(Span* span) {
   }
   static_cast<void>(runs_.shard());
   if (page_heap.wants_ticks()) attend();
-  runs_.make_room(Pages(span->large.pages));
+  runs_.make_room(span);
   if (!free_run(span)) page_heap.free(span);
 }
 

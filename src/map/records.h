@@ -27,7 +27,8 @@ enum class SpanKind : uint8_t {
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
   kMixed,     ///< was small and sparse; now blocks of any small class
-  kCached,    ///< a freed run that a thread keeps (cache/run_cache.h)
+  kCached,    ///< a freed run that waits as it stands, named by its first page: a thread keeps it (cache/run_cache.h), or
+              ///< it is one of a batch in a shard (pages/page_shard.h)
   kParked,    ///< a freed run that waits for the next request of its kind (pages/parked_runs.h)
   kEmpty,     ///< was small; waits as it stands, named by its pages, for the next request of its length (page_heap.h)
 };
@@ -47,6 +48,12 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t cached_at;  ///< kCached: since when, by its thread's count. Of a private heap's block: see owned
       uint64_t parked_ms;  ///< kParked: since when
     } large;
+    struct {
+      uint64_t pages;     ///< of each: large.pages
+      uint64_t runs;      ///< how many, this one too
+      Span* rest;         ///< the others, linked through `next`
+      uint64_t since_ms;  ///< when it came
+    } batch;  ///< kCached: the first of a batch that waits in a shard, whose list links it
     struct {
       uint64_t* tables;  ///< kMixed: which granules are free, and where blocks start
       uint64_t unused[3];

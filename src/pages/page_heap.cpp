@@ -357,7 +357,8 @@ void PageHeap::release_parked(Span* span) {
 
 void PageHeap::release_parked() {
   static_cast<void>(join_whole(~0u));
-  for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned) {
+  for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
+    if (number != ParkedRuns::kSpansRuns) static_cast<void>(join_batches(number - 1, ~0u));
     while (Span* span = parked.pop_longest()) release_parked(span);
     return false;
   });
@@ -367,8 +368,9 @@ void PageHeap::release_parked() {
 // of the same kind first.
 bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit) {
   const RunKind kind = taker.kind;
-  const auto search_in = [&](ParkedRuns& parked, unsigned) {
-    while (!parked.empty()) {
+  const auto search_in = [&](ParkedRuns& parked, unsigned number) {
+    const bool is_spans = number == ParkedRuns::kSpansRuns;
+    while (!parked.empty() || (!is_spans && join_batches(number - 1, kJoinedPerSearch))) {
       unsigned joined = 0;
       if (Span* span = parked.pop_fitting(count)) {
         release_parked(span);
@@ -402,6 +404,11 @@ void PageHeap::release_old_parked() {
     join_whole(span);
   }
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
+    for (size_t left = 64; number != ParkedRuns::kSpansRuns && left != 0; --left) {
+      Span* batch = shards_[number - 1].batches.back();
+      if (batch == nullptr || batch->batch.since_ms + kParkedMs >= now_ms_) break;
+      join_batch(number - 1, batch);
+    }
     unsigned length = 1;
     for (size_t left = 64 + parked.count() / 32; left != 0; --left) {
       Span* span = parked.pop_older(now_ms_ - kParkedMs, &length);
@@ -437,6 +444,11 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
         const uint32_t page = first_page_of(block).index + taken;
         Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
         if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
+        if (behind == nullptr) {
+          // It waits in a batch, perhaps: as a parked run it is found.
+          const Span* whole = span_in(region, PageId(page));
+          if (whole != nullptr && whole->kind == SpanKind::kCached && join_batches(block->shard, ~0u)) continue;
+        }
         if (behind == nullptr) return false;
         parked(behind->list).take_out(behind);
         release_parked(behind);
@@ -565,7 +577,18 @@ bool PageHeap::is_valid() {
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
     const ParkedRuns& parked = this->parked(1 + i);
-    if (!parked.is_valid(1 + i) || parked.pages() != Pages(shards_[i].parked_pages)) return false;
+    Pages waiting = parked.pages();
+    if (!parked.is_valid(1 + i) || !shards_[i].batches.is_valid()) return false;
+    for (const Span* batch = shards_[i].batches.front(); batch != nullptr; batch = List<Span>::next(batch)) {
+      uint64_t left = batch->batch.runs;
+      for (const Span* span = batch; span != nullptr; span = span == batch ? batch->batch.rest : List<Span>::next(span)) {
+        if (left-- == 0 || span->kind != SpanKind::kCached || span->large.pages != batch->batch.pages) return false;
+        if (shard_of(span) != i || span_at(span_base(span)) != span) return false;
+        waiting += Pages(span->large.pages);
+      }
+      if (left != 0) return false;
+    }
+    if (waiting != Pages(shards_[i].parked_pages)) return false;
     for (Region* region = regions_; region != nullptr; region = region->next) {
       uint32_t spares = 0;
       for (uint32_t n = region->spares[i].first; n != 0; n = region->spans[n].first_page) ++spares;

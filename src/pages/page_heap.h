@@ -11,7 +11,8 @@
 // other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
 //
 // A freed run is parked for a while, joined with parked neighbours: the next requests of its kind take it, or are cut
-// out of it. Large runs are parked in shards (page_shard.h), each with a lock. Parked runs join what the bitmaps hold
+// out of it. Large runs are parked in shards (page_shard.h), each with a lock; batches of one length wait there as they
+// stand (kind kCached), for a request of that length, and join the parked runs before one of another looks further. Parked runs join what the bitmaps hold
 // before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
 // An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map still names it, so who
@@ -109,10 +110,30 @@ class PageHeap {
   [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap,
                                      bool* zero, unsigned shard = 0);
 
+  /// A large run that is no block yet, or none, and more that came with it: of its length, kind kCached, named by their
+  /// first pages, linked through `next`.
+  struct Runs {
+    Span* first = nullptr;
+    Span* rest = nullptr;
+    unsigned rest_count = 0;
+  };
   /// A parked large run for one block of the default heap, or null: the calling thread's own shard first. It may be longer
-  /// by `more` pages. No page names it yet, its record lacks the requested size, and it counts as no block; takes the
-  /// shards' locks alone. Its memory is not zero.
-  [[nodiscard]] Span* take_run(Pages pages, unsigned more, unsigned shard);  // shard_runs.h
+  /// by `more` pages. Perhaps no page names it yet, its record lacks the requested size, and it counts as no block; takes
+  /// the shards' locks alone. Its memory is not zero. With it a batch, if one waits whose other runs are `most` or fewer
+  /// and have `room` pages or fewer.
+  [[nodiscard]] Runs take_run(Pages pages, unsigned more, unsigned shard, Pages room = Pages(0), unsigned most = 0);  // shard_runs.h
+
+  /// Has a batch of runs of the default heap wait as it stands: `count` large runs of one length and one shard, kind
+  /// kCached, linked through `next`, that count as no block. pre: as give_run()
+  void give_batch(Span* first, unsigned count);
+  /// Where a large run waits once it is freed.
+  [[nodiscard]] static unsigned shard_of(const Span* span) {
+    return region_of(span)->blocks[span->first_page / kPagesPerBlock].shard;
+  }
+  /// Pages that were asked for last in a shard.
+  [[nodiscard]] uint32_t length_asked(unsigned shard) const {
+    return __atomic_load_n(&shards_[shard].asked, __ATOMIC_RELAXED);  // a hint
+  }
 
   /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes the lock of its shard
   /// alone. pre: at most kPagesPerBlock pages
@@ -128,8 +149,8 @@ class PageHeap {
   /// The same with spans that are linked through `next`.
   void free_spans(Span* first);
 
-  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap that no page names, and
-  /// that count as no block any more. pre: as give_run(). One lock for all of a shard
+  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap, kind kCached, that count
+  /// as no block any more. pre: as give_run(). One lock for all of a shard
   void give_home(Span* first);
 
   /// Grows or shrinks a large run where it stands; false when what follows is taken.
@@ -224,6 +245,13 @@ class PageHeap {
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
   /// The same in a shard, whose count of parked pages follows.
   Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
+  /// The same where a batch waits: one of it, or of the parked runs once as much of it is joined as it takes.
+  LOAM_NOINLINE Cut take_beside_batches(unsigned shard, unsigned count, unsigned more, Span** out);
+  Span* take_one_of_batch(PageShard& shard);
+  /// Joins a batch with the runs that are parked there. pre: the lock of the shard is held
+  void join_batch(unsigned shard, Span* batch);
+  /// Joins that many runs or a few more, the longest kept first; false when there was none. pre: as join_batch()
+  bool join_batches(unsigned shard, unsigned most);
   void stock_records(unsigned shard);
   void return_spares(unsigned shard);
   void note_parked();
@@ -235,9 +263,6 @@ class PageHeap {
   void use_shard(unsigned shard);
   [[nodiscard]] Pages pages_in_shards() const;
   [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
-  [[nodiscard]] static unsigned shard_of(const Span* span) {
-    return region_of(span)->blocks[span->first_page / kPagesPerBlock].shard;
-  }
   Pages note_peak();
   void count_large(const Span* span);
   Span* unpark_span(Pages pages);

@@ -15,6 +15,10 @@ constexpr uint32_t kMostSpares = 64;
 // likely to go on; less would keep memory from others for nothing.
 constexpr uint32_t kParkedWhenBusy = 1024;
 
+// Runs of batches that are joined for one request of another length, before it looks, and as often as it finds nothing.
+// Chosen: as with spans (page_heap_spans.cpp).
+constexpr unsigned kRunsJoinedPerRequest = 32;
+
 }  // namespace
 
 unsigned PageHeap::join_shard() {
@@ -63,7 +67,8 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
     for (int attempt = 0; attempt < 2 && result == Cut::kNoRecord; ++attempt) {
       if (attempt == 1) stock_records(s);
       Lock lock(shard.mutex);
-      result = take_from(s, count, more, &span);
+      result = LOAM_UNLIKELY(!shard.batches.empty()) ? take_beside_batches(s, count, more, &span)
+                                                     : take_from(s, count, more, &span);
     }
     if (result == Cut::kDone) return span;
     if (result == Cut::kCloserElsewhere) return nullptr;
@@ -109,11 +114,87 @@ void PageHeap::give_home(Span* first) {
       Lock lock(shards_[s].mutex);
       for (Span* next; first != nullptr && shard_of(first) == s; first = next) {
         next = List<Span>::next(first);
+        unpublish_large(first);
         park_large(first, now);
       }
     }
     note_parked();
   }
+}
+
+void PageHeap::give_batch(Span* first, unsigned count) {
+  const unsigned s = shard_of(first);
+  PageShard& shard = shards_[s];
+  const uint64_t pages = first->large.pages;
+  Span* const rest = List<Span>::next(first);
+  {
+    Lock lock(shard.mutex);
+    const uint32_t pushes = shard.pushes;
+    // As give_run() would, one after the other.
+    if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook) look_at_clock(shard);
+    __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
+    first->batch.runs = count;
+    first->batch.rest = rest;
+    first->batch.since_ms = shard.now_ms;
+    shard.batches.push_front(first);
+    set_parked(shard, shard.parked_pages + count * pages);
+  }
+  note_parked();
+}
+
+// The first run goes, and the second one leads what is left.
+Span* PageHeap::take_one_of_batch(PageShard& shard) {
+  Span* const first = shard.batches.front();
+  Span* const second = first->batch.rest;
+  shard.batches.remove(first);
+  if (second != nullptr) {
+    Span* const rest = List<Span>::next(second);
+    second->batch.runs = first->batch.runs - 1;
+    second->batch.rest = rest;
+    second->batch.since_ms = first->batch.since_ms;
+    shard.batches.push_front(second);
+  }
+  first->kind = SpanKind::kLarge;
+  set_parked(shard, shard.parked_pages - first->large.pages);
+  return first;
+}
+
+PageHeap::Cut PageHeap::take_beside_batches(unsigned s, unsigned count, unsigned more, Span** out) {
+  PageShard& shard = shards_[s];
+  if (shard.batches.front()->batch.pages == count) {
+    *out = take_one_of_batch(shard);
+    return Cut::kDone;
+  }
+  // What waits as it stands may be what this request wants a part of, or more.
+  Cut result;
+  do {
+    static_cast<void>(join_batches(s, kRunsJoinedPerRequest));
+    result = take_from(s, count, more, out);
+  } while (result == Cut::kNothing && !shard.batches.empty());
+  return result;
+}
+
+void PageHeap::join_batch(unsigned s, Span* batch) {
+  shards_[s].batches.remove(batch);
+  const uint64_t since_ms = batch->batch.since_ms;
+  Span* rest = batch->batch.rest;
+  for (Span* span = batch; span != nullptr;) {
+    unpublish_large(span);
+    parked(1 + s).push(span, 1 + s, since_ms);
+    span = rest;
+    if (span != nullptr) rest = List<Span>::next(span);
+  }
+}
+
+bool PageHeap::join_batches(unsigned s, unsigned most) {
+  unsigned joined = 0;
+  Span* batch = shards_[s].batches.back();
+  const bool some = batch != nullptr;
+  for (; batch != nullptr && joined < most; batch = shards_[s].batches.back()) {
+    joined += static_cast<unsigned>(batch->batch.runs);
+    join_batch(s, batch);
+  }
+  return some;
 }
 
 }  // namespace loam

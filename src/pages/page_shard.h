@@ -5,11 +5,16 @@
 // is whole again: what is freed in it is parked there, whoever frees it, so that neighbours meet under one lock. The
 // bitmaps of blocks stay the page heap's, and count what is parked in a shard as used.
 //
+// A batch of runs that a thread's cache had too many of, all of the length that was asked for last, waits as it stands: the
+// next request of that length takes it whole, and only then looks at its runs. A request of another length joins some to
+// the parked runs first, and nothing that is not backed is taken before all of them.
+//
 // Lock: `mutex`, after the page heap's. Who holds it takes no other.
 #pragma once
 
 #include <atomic>
 
+#include "map/records.h"
 #include "os/mutex.h"
 
 namespace loam {
@@ -21,6 +26,8 @@ struct alignas(128) PageShard {
   uint64_t parked_pages = 0;         ///< written under the lock, read by anybody
   uint64_t now_ms = 0;               ///< at the last look at the clock
   std::atomic<uint32_t> threads{0};  ///< that have it as their own
+  uint32_t asked = 0;                ///< pages of the last request that came here; a hint, without the lock
+  List<Span> batches;                ///< the first runs of those that wait as they stand, the last come first
 };
 
 }  // namespace loam

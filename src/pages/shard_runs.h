@@ -23,21 +23,33 @@ LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, un
   return result;
 }
 
-LOAM_INLINE Span* PageHeap::take_run(Pages pages, unsigned more, unsigned own) {
-  if (LOAM_UNLIKELY(pages.count > kPagesPerBlock)) return nullptr;
+LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsigned own, Pages room, unsigned most) {
+  if (LOAM_UNLIKELY(pages.count > kPagesPerBlock)) return {};
   const unsigned count = static_cast<unsigned>(pages.count);
   PageShard& shard = *one_address(&shards_[own]);
+  // relaxed: a hint
+  if (__atomic_load_n(&shard.asked, __ATOMIC_RELAXED) != count) __atomic_store_n(&shard.asked, count, __ATOMIC_RELAXED);
   Cut result = Cut::kNothing;
   // relaxed: what comes a moment later is missed
   if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
     Span* span = nullptr;
     shard.mutex.lock();
-    result = take_from(own, count, more, &span);
+    Span* const batch = shard.batches.front();
+    if (const unsigned runs = batch != nullptr ? static_cast<unsigned>(batch->batch.runs) : ~0u;
+        runs - 1 <= most && batch->batch.pages == count && (runs - 1) * uint64_t{count} <= room.count) {
+      shard.batches.remove(batch);
+      set_parked(shard, shard.parked_pages - runs * uint64_t{count});
+      shard.mutex.unlock();
+      batch->kind = SpanKind::kLarge;
+      return {batch, batch->batch.rest, runs - 1};
+    }
+    result = LOAM_UNLIKELY(batch != nullptr) ? take_beside_batches(own, count, more, &span)
+                                             : take_from(own, count, more, &span);
     shard.mutex.unlock();
-    if (LOAM_LIKELY(result == Cut::kDone)) return span;
-    if (result == Cut::kCloserElsewhere) return nullptr;
+    if (LOAM_LIKELY(result == Cut::kDone)) return {span};
+    if (result == Cut::kCloserElsewhere) return {};
   }
-  return take_run_anywhere(count, more, own, result == Cut::kNoRecord);
+  return {take_run_anywhere(count, more, own, result == Cut::kNoRecord)};
 }
 
 LOAM_INLINE void PageHeap::park_in(unsigned s, Span* span, uint64_t since_ms) {

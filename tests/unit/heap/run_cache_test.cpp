@@ -89,6 +89,77 @@ TEST(RunCacheTest, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
   }
 }
 
+// Rounds of blocks of one length, first in, first out.
+class Rounds {
+ public:
+  Rounds(size_t blocks, size_t bytes) : bytes_(bytes), blocks_(blocks) {}
+  void run(int rounds) {
+    for (int r = 0; r < rounds; ++r) {
+      for (void*& block : blocks_) block = heap::allocate(bytes_);
+      for (void* block : blocks_) heap::free(block);
+    }
+  }
+  [[nodiscard]] void* block(size_t i) const { return blocks_[i]; }
+
+ private:
+  size_t bytes_;
+  std::vector<void*> blocks_;
+};
+
+TEST(RunCacheTest, ManyBlocksOfOneLengthTakeALockForSeveral) {
+  // How many of a length wait in a batch: half of what a thread keeps, and two at least.
+  const struct {
+    size_t bytes;
+    unsigned batch;
+  } cases[] = {{40 * kKiB, 16}, {64 * kKiB, 16}, {256 * kKiB, 4}, {512 * kKiB, 2}, {1024 * kKiB, 2}};
+  for (const auto [bytes, batch] : cases) {
+    in_thread([=] {
+      have_no_run_wait();
+      Rounds many(200, bytes);
+      many.run(12);  // a thread that was passed by is so for 1,024 frees
+      const unsigned shard = current_cache->page_shard();
+      const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
+      many.run(1);
+      // Twice a batch, and what a look at what waits takes.
+      EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 2 * 200 / batch + 200 / 8) << bytes;
+      EXPECT_LE(cache().held(), kMostRoom);
+    });
+    EXPECT_TRUE(page_heap.is_valid());
+  }
+}
+
+TEST(RunCacheTest, WhatWaitsInBatchesServesBlocksOfAnotherLength) {
+  in_thread([] {
+    have_no_run_wait();
+    Rounds(512, 64 * kKiB).run(3);
+    const uint64_t fresh = page_heap.stats().fresh_pages;
+    // All but what the cache keeps, and an eighth for runs that end where blocks do.
+    Rounds(26, 1024 * kKiB).run(1);
+    EXPECT_EQ(page_heap.stats().fresh_pages, fresh);
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
+TEST(RunCacheTest, ABlockThatWaitsInABatchIsNobodys) {
+  in_thread([] {
+    Rounds many(200, 64 * kKiB);
+    many.run(3);
+    set_corruption_policy(CorruptionPolicy::kReport);
+    testing::internal::CaptureStderr();
+    for (size_t i = 0; i < 200; i += 50) {
+      EXPECT_FALSE(heap::is_live(many.block(i)));
+      EXPECT_EQ(heap::usable_size(many.block(i)), 0u);
+      heap::free(many.block(i));
+    }
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    const std::string report = testing::internal::GetCapturedStderr();
+    size_t reports = 0;
+    for (size_t at = 0; (at = report.find("is no block", at)) != std::string::npos; ++at) ++reports;
+    EXPECT_EQ(reports, 4u) << report;
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
 TEST(RunCacheTest, ALoopIsGivenNoRunThatItCanNotKeep) {
   // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what threads keep.
   for (const size_t pages : {255, 256}) {

@@ -323,7 +323,7 @@ class ShardsTest : public ParkedRunsTest {
     Span* part = part_of_block[shard];
     for (int i = 0; i < 1024; ++i) {
       heap().give_run(part);
-      part = heap().take_run(Pages(kPart), 0, shard);
+      part = heap().take_run(Pages(kPart), 0, shard).first;
       publish_large(part);
     }
     return part;
@@ -341,8 +341,8 @@ TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnder
   const uint64_t central = heap().mutex().acquisitions();
   heap().give_run(part_of_block[5]);
   EXPECT_EQ(heap().shard_mutex(5).acquisitions(), before[5] + 1);
-  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4), nullptr) << "it is left to the threads of its shard";
-  Span* again = heap().take_run(Pages(kPart), 0, 5);
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4).first, nullptr) << "it is left to the threads of its shard";
+  Span* again = heap().take_run(Pages(kPart), 0, 5).first;
   EXPECT_EQ(again, part_of_block[5]);
   EXPECT_EQ(heap().mutex().acquisitions(), central);
   for (unsigned s = 0; s < kPageShards; ++s) {
@@ -351,7 +351,7 @@ TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnder
   publish_large(again);
   heap().give_run(again);
   heap().leave_shard(5);
-  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4), again) << "nobody has that shard any more";
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4).first, again) << "nobody has that shard any more";
   publish_large(again);
   heap().free(again);
   EXPECT_TRUE(heap().is_valid());
@@ -383,6 +383,111 @@ TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
   Span* long_run = large((kPageShards - 1) * kPagesPerBlock, 0);
   ASSERT_NE(long_run, nullptr);
   EXPECT_EQ(stats().committed_bytes, committed);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+// A batch of four runs, one behind the other in a block, as a thread's cache gives it.
+class BatchesTest : public ShardsTest {
+ protected:
+  void SetUp() override {
+    ShardsTest::SetUp();
+    for (Span*& run : runs) run = large(kPart, kOwn);
+    ASSERT_EQ(runs[3]->first_page, runs[0]->first_page + 3 * kPart);
+    fresh = stats().fresh_pages;
+  }
+  void give(unsigned first) {
+    for (unsigned i = first; i < 4; ++i) {
+      runs[i]->kind = SpanKind::kCached;
+      runs[i]->next = i < 3 ? runs[i + 1] : nullptr;
+    }
+    heap().give_batch(runs[first], 4 - first);
+    EXPECT_EQ(stats().parked, Pages((4 - first) * kPart));
+    EXPECT_TRUE(heap().is_valid());
+  }
+
+  static constexpr unsigned kOwn = 3, kOther = 9;
+  Span* runs[4];
+  uint64_t fresh = 0;
+};
+
+TEST_F(BatchesTest, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
+  give(0);
+  for (const Span* run : runs) EXPECT_EQ(span_at(span_base(run)), run) << "its page names it";
+  const uint64_t before = heap().shard_mutex(kOwn).acquisitions();
+  const PageHeap::Runs got = heap().take_run(Pages(kPart), 0, kOwn, Pages(3 * kPart), 3);
+  EXPECT_EQ(heap().shard_mutex(kOwn).acquisitions(), before + 1);
+  EXPECT_EQ(got.first, runs[0]);
+  EXPECT_EQ(got.first->kind, SpanKind::kLarge);
+  EXPECT_EQ(got.rest, runs[1]);
+  EXPECT_EQ(got.rest_count, 3u);
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, WhoHasNoRoomForItGetsOneOfItsRuns) {
+  give(0);
+  const PageHeap::Runs one = heap().take_run(Pages(kPart), 0, kOwn, Pages(3 * kPart - 1), 3);
+  EXPECT_EQ(one.first, runs[0]);
+  EXPECT_EQ(one.rest, nullptr);
+  EXPECT_EQ(stats().parked, Pages(3 * kPart));
+  EXPECT_TRUE(heap().is_valid());
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, kOwn, Pages(2 * kPart), 2).rest_count, 2u) << "what is left fits";
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, AnotherLengthGetsWhatItHoldsJoined) {
+  give(0);
+  const Span* longer = heap().take_run(Pages(4 * kPart), 0, kOwn).first;
+  ASSERT_NE(longer, nullptr);
+  EXPECT_EQ(longer->first_page, runs[0]->first_page);
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, AnotherShardsThreadGetsItBeforeTheHeapTakesFreshPages) {
+  give(0);
+  Span* const one = large(kPart, kOther);
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(stats().parked, Pages(3 * kPart)) << "one of the batch, and the others wait on";
+  EXPECT_TRUE(heap().is_valid());
+  EXPECT_NE(large(3 * kPart, kOther), nullptr);
+  EXPECT_EQ(stats().fresh_pages, fresh);
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, ABlockAtAnAlignmentGetsItBeforeTheHeapTakesFreshPages) {
+  give(0);
+  bool zero;
+  ASSERT_NE(heap().allocate_large(Pages(32), Pages(32), Pages(32).bytes(), 0, &zero, kOwn), nullptr);
+  EXPECT_EQ(stats().fresh_pages, fresh);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, ARunGrowsIntoTheBatchBehindIt) {
+  give(1);
+  EXPECT_TRUE(heap().resize_large(runs[0], Pages(2 * kPart), Pages(2 * kPart).bytes()));
+  EXPECT_EQ(stats().fresh_pages, fresh);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, ItJoinsTheBitmapsWhenItHasWaitedForLong) {
+  give(0);
+  const uintptr_t base = span_base(runs[2]);
+  fake::advance_ms(50);
+  heap().tick();
+  EXPECT_EQ(stats().parked, Pages(4 * kPart));
+  fake::advance_ms(1000);
+  heap().tick();
+  EXPECT_EQ(stats().parked, Pages(0));
+  EXPECT_EQ(span_at(base), nullptr);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(BatchesTest, TrimGivesItBack) {
+  give(0);
+  EXPECT_EQ(heap().purge_all(), Pages(4 * kPart));
+  EXPECT_EQ(stats().parked, Pages(0));
   EXPECT_TRUE(heap().is_valid());
 }
 
