@@ -130,6 +130,18 @@ unsigned RunCache::shard() {
   return shard_ - 1u;
 }
 
+// Whether this run's length was asked for last, and half of what is kept or more has it: the rest goes home, and what follows
+// goes as batches, and comes back.
+LOAM_NOINLINE bool RunCache::may_come_in_batches(const Span* span) const {
+  const uint64_t pages = span->large.pages;
+  if (page_heap.length_asked(PageHeap::shard_of(span)) != pages) return false;
+  uint64_t of_it = 0;
+  for (const Span* run = bins_[bin_of(static_cast<unsigned>(pages))]; run != nullptr; run = List<Span>::next(run)) {
+    if (run->large.pages == pages) of_it += pages;
+  }
+  return 2 * of_it >= held_pages_;
+}
+
 void RunCache::make_room(const Span* span) {
   const Pages pages(span->large.pages);
   if (pages > kLongest) return;
@@ -137,10 +149,7 @@ void RunCache::make_room(const Span* span) {
   if (held_pages_ + pages.count > room_) {
     if (room_ == 0 && ++refused_ < kRefusedFirst) return;
     // More room only where the last was of use: who frees what others allocate needs none.
-    // What is kept, and this one, may well go as batches, and come back.
-    const bool batches = held_pages_ == held_runs_ * pages.count &&
-                         occupied_.find_set(0) == bin_of(static_cast<unsigned>(pages.count)) &&
-                         page_heap.length_asked(PageHeap::shard_of(span)) == pages.count;
+    const bool batches = may_come_in_batches(span);
     if (room_ == 0 || hits_ != 0 || held_pages_ == 0 || batches)
       static_cast<void>(grow(held_pages_ + pages.count));
     const bool useful = hits_ * kUsefulShare >= clock_ - filled_at_;

@@ -113,6 +113,7 @@ class RunCache {
   [[nodiscard]] uint64_t limit() const { return bypassed_ != 0 ? 0 : room_; }
   Span* take_out(Span** link, unsigned bin, size_t requested);
   [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
+  [[nodiscard]] bool may_come_in_batches(const Span* span) const;
   bool send_batch(const Span* span);
   void keep_rest(const PageHeap::Runs& runs);
   [[nodiscard]] bool fits(uint64_t pages) const { return held_pages_ + pages <= limit() && held_runs_ != kMostRuns; }
