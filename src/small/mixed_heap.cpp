@@ -9,74 +9,120 @@ namespace loam {
 namespace {
 
 constexpr uint8_t kFullList = 0xff;
+constexpr uint8_t kGoing = 0xfe;  // in no list: empty, and about to go back
 
-// The two tables of a span, one after the other: `words` words each.
+// 64 granules of both tables. The words of a page are one line: a free looks at one.
+struct Word {
+  uint64_t free;
+  uint64_t start;
+
+  [[nodiscard]] uint64_t borders() const { return free | start; }  // where a block ends
+};
+constexpr unsigned kWordsPerPage = kGranulesPerPage / 64;
+static_assert(kWordsPerPage * sizeof(Word) == kCacheLine, "a page's words");
+
+// What is before and behind a span's words: nothing free, and no block goes on.
+constexpr Word kOutside = {0, ~uint64_t{0}};
+
+// 64 bits of two words one after the other, from that bit of the first on; and those up to that bit of the second.
+// pre: bit < 64
+LOAM_INLINE uint64_t bits_from(uint64_t word, uint64_t next, unsigned bit) {
+  return word >> bit | next << 1 << (63 - bit);
+}
+LOAM_INLINE uint64_t bits_before(uint64_t previous, uint64_t word, unsigned bit) {
+  return previous >> bit | word << 1 << (63 - bit);
+}
+static_assert(MixedHeap::kLargestBlock / kGranuleBytes <= 64, "a block's end is among the next 64 granules");
+
+// The tables of a span.
 struct Tables {
-  uint64_t* free;
-  uint64_t* start;
+  Word* word;
   unsigned words;
 
   explicit Tables(const Span* span)
-      : free(span->mixed.tables),
-        start(span->mixed.tables + span->page_count * (kGranulesPerPage / 64)),
-        words(span->page_count * (kGranulesPerPage / 64)) {}
+      : word(reinterpret_cast<Word*>(span->mixed.tables)), words(span->page_count * kWordsPerPage) {}
 
   [[nodiscard]] unsigned granules() const { return words * 64; }
-  [[nodiscard]] bool starts(unsigned i) const { return (start[i >> 6] >> (i & 63)) & 1; }
+  [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
+  [[nodiscard]] bool is_free(unsigned i) const { return (word[i >> 6].free >> (i & 63)) & 1; }
 
-  // The first granule at or after `from` that ends a block: a start or a free one; granules() if none does.
+  // The first granule at or after `from` whose bit is set in what `of` makes of its word; granules() if none is.
+  template <class Of>
+  [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
+    unsigned w = from >> 6;
+    if (w >= words) return granules();
+    uint64_t bits = of(word[w]) & (~uint64_t{0} << (from & 63));
+    while (bits == 0) {
+      if (++w == words) return granules();
+      bits = of(word[w]);
+    }
+    return w * 64 + lowest_bit(bits);
+  }
   [[nodiscard]] unsigned block_end(unsigned from) const {
-    unsigned w = from >> 6;
-    if (w >= words) return granules();
-    uint64_t word = (free[w] | start[w]) & (~uint64_t{0} << (from & 63));
-    while (word == 0) {
-      if (++w == words) return granules();
-      word = free[w] | start[w];
-    }
-    return w * 64 + lowest_bit(word);
+    return find(from, [](const Word& w) { return w.borders(); });
   }
-  [[nodiscard]] unsigned find(const uint64_t* table, unsigned from, uint64_t invert) const {
-    unsigned w = from >> 6;
-    if (w >= words) return granules();
-    uint64_t word = (table[w] ^ invert) & (~uint64_t{0} << (from & 63));
-    while (word == 0) {
-      if (++w == words) return granules();
-      word = table[w] ^ invert;
-    }
-    return w * 64 + lowest_bit(word);
+  [[nodiscard]] unsigned find_free(unsigned from) const {
+    return find(from, [](const Word& w) { return w.free; });
   }
-  [[nodiscard]] unsigned find_free(unsigned from) const { return find(free, from, 0); }
-  [[nodiscard]] unsigned free_end(unsigned from) const { return find(free, from, ~uint64_t{0}); }
-  // Where the free range that ends at `from` (exclusive) begins.
-  [[nodiscard]] unsigned free_begin(unsigned from) const {
-    while (from != 0) {
-      const unsigned w = (from - 1) >> 6;
-      const uint64_t used = ~free[w] & (~uint64_t{0} >> (63 - ((from - 1) & 63)));
-      if (used != 0) return w * 64 + highest_bit(used) + 1;
-      from = w * 64;
-    }
-    return 0;
+  [[nodiscard]] unsigned free_end(unsigned from) const {
+    return find(from, [](const Word& w) { return ~w.free; });
   }
 
   template <class Op>
   LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) const {
     for (unsigned w = first >> 6, bit = first & 63; count != 0; ++w, bit = 0) {
       const unsigned here = count < 64 - bit ? count : 64 - bit;
-      op(free[w], bit_range(bit, here));
+      op(word[w].free, bit_range(bit, here));
       count -= here;
     }
   }
   void set_free(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& word, uint64_t mask) { word |= mask; });
+    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits |= mask; });
   }
   void set_used(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& word, uint64_t mask) { word &= ~mask; });
+    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits &= ~mask; });
   }
-  void set_start(unsigned i) const { start[i >> 6] |= uint64_t{1} << (i & 63); }
-  void clear_start(unsigned i) const { start[i >> 6] &= ~(uint64_t{1} << (i & 63)); }
+  void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
+
+  struct Freed {
+    unsigned granules;  // of the block
+    unsigned range;     // of the free range that it is now in, up to 64
+  };
+  // Makes a block's granules free. No branch: blocks end, and ranges reach into other words, as chance has it.
+  // pre: starts(first)
+  [[nodiscard]] LOAM_INLINE Freed free_block(unsigned first) const {
+    const unsigned w = first >> 6, bit = first & 63;
+    Word* const here = &word[w];
+    const bool is_last = w + 1 == words;
+    const Word* const next = is_last ? &kOutside : here + 1;
+    const Word* const previous = w == 0 ? &kOutside : here - 1;
+    // Of the granules behind the first one. The last bit for a block that is whole only so, and against damage.
+    const uint64_t rest = here->borders() >> bit >> 1 | next->borders() << (63 - bit);
+    const unsigned granules = lowest_bit(rest | uint64_t{1} << 63) + 1;
+    const uint64_t block = ~uint64_t{0} >> (64 - granules);
+    const uint64_t low = here->free | block << bit, high = next->free | block >> 1 >> (63 - bit);
+    const uint64_t before = bits_before(previous->free, here->free, bit);
+    here->start &= ~(uint64_t{1} << bit);
+    here->free = low;
+    here[is_last ? 0 : 1].free = is_last ? low : high;
+    const uint64_t used_before = ~before, used_from = ~bits_from(low, high, bit);
+    const unsigned range = (used_before != 0 ? 63 - highest_bit(used_before) : 64) +
+                           (used_from != 0 ? lowest_bit(used_from) : 64);
+    return {granules, range < 64 ? range : 64};
+  }
 };
 
-size_t table_bytes(unsigned pages) { return pages * (kGranulesPerPage / 64) * 2 * sizeof(uint64_t); }
+size_t table_bytes(unsigned pages) { return pages * kWordsPerPage * sizeof(Word); }
+
+// The granule that an address in the span's pages lies in. The span is in that region: both count from its start.
+LOAM_INLINE unsigned granule_in(const Span* span, const void* address) {
+  const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address));
+  return ((in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1)) >> kGranuleShift;
+}
+
+// An upper bound of the span's longest free range, in granules; the last list's spans may have longer ones.
+LOAM_INLINE unsigned bound_of(const Span* span) { return static_cast<uint8_t>(span->list + 1); }
+static_assert(static_cast<uint8_t>(kFullList + 1) == 0, "full spans have no free range");
 
 uint32_t pages_of_granules(unsigned first, unsigned count) {
   const unsigned page = first / kGranulesPerPage;
@@ -257,62 +303,98 @@ unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From 
   return got;
 }
 
-void MixedHeap::give_one(void* pointer) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
-  Span* span = span_at(address);
-  if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kMixed)) {
-    report_misuse("free of a block that is free already, or of memory that is no block", pointer);
-    return;
+// A pointer at which no block of a mixed span begins.
+LOAM_COLD void MixedHeap::refuse(const Span* span, const void* pointer) {
+  if (span->kind != SpanKind::kMixed) {
+    return report_misuse("free of a block that is free already, or of memory that is no block", pointer);
   }
-  const Tables t(span);
-  const unsigned first = static_cast<unsigned>((address - span_base(span)) >> kGranuleShift);
-  if (LOAM_UNLIKELY(!t.starts(first))) {
-    report_misuse((t.free[first >> 6] >> (first & 63)) & 1 ? "double free"
-                                                            : "free of a pointer into the middle of a block",
-                  pointer);
-    return;
+  const bool is_free = Tables(span).is_free(granule_in(span, pointer));
+  report_misuse(is_free ? "double free" : "free of a pointer into the middle of a block", pointer);
+}
+
+// Moves spans with a longer free range than before between lists, and takes empty ones out. A span may be named more than
+// once.
+void MixedHeap::move(Span* const* spans, const uint8_t* ranges, unsigned count, Span** gone) {
+  // The lists' neighbours lie anywhere: all misses at once.
+  for (unsigned i = 0; i < count; ++i) {
+    prefetch_for_write(List<Span>::next(spans[i]));
+    prefetch_for_write(List<Span>::previous(spans[i]));
   }
-  const unsigned end = t.block_end(first + 1);
-  const unsigned granules = end - first;
-  t.clear_start(first);
-  t.set_free(first, granules);
-  --blocks_[class_for(size_t{granules} << kGranuleShift)];
-  ++given_;
-  span->free_slots = static_cast<uint16_t>(span->free_slots + granules);
-  free_granules_ += granules;
-  if (LOAM_UNLIKELY(span->free_slots == t.granules())) {
-    unlink(span);
+  for (unsigned i = 0; i < count; ++i) {
+    Span* const span = spans[i];
+    if (LOAM_UNLIKELY(span->free_slots == span->page_count * kGranulesPerPage)) {
+      if (span->list == kGoing) continue;
+      unlink(span);
+      span->list = kGoing;
+      span->next = *gone;
+      *gone = span;
+    } else if (ranges[i] > bound_of(span)) {
+      place(span, ranges[i]);
+    }
+  }
+}
+
+void MixedHeap::give_some(void* const* pointers, unsigned count, Span** gone) {
+  // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
+  // at once, of so many blocks that what came is still there when its turn comes.
+  Span* found[kPiece];
+  uint8_t ranges[kPiece];
+  SpanFinder spans;
+  for (unsigned i = 0; i < count; ++i) {
+    found[i] = spans.at(reinterpret_cast<uintptr_t>(pointers[i]));
+    prefetch_for_write(found[i]);
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    if (LOAM_LIKELY(found[i]->kind == SpanKind::kMixed)) {
+      prefetch_for_write(&Tables(found[i]).word[granule_in(found[i], pointers[i]) >> 6]);
+    }
+  }
+  unsigned moving = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    Span* const span = found[i];
+    if (LOAM_UNLIKELY(span->kind != SpanKind::kMixed)) {
+      refuse(span, pointers[i]);
+      continue;
+    }
+    const Tables t(span);
+    const unsigned first = granule_in(span, pointers[i]);
+    if (LOAM_UNLIKELY(!t.starts(first))) {
+      refuse(span, pointers[i]);
+      continue;
+    }
+    const Tables::Freed freed = t.free_block(first);
+    --blocks_[class_for(size_t{freed.granules} << kGranuleShift)];
+    ++given_;
+    const unsigned free_here = span->free_slots + freed.granules;
+    span->free_slots = static_cast<uint16_t>(free_here);
+    free_granules_ += freed.granules;
+    // No branch: when a range is the longest no branch predictor learns.
+    found[moving] = span;
+    ranges[moving] = static_cast<uint8_t>(freed.range);
+    moving += unsigned{freed.range > bound_of(span)} | unsigned{free_here == t.granules()};
+  }
+  move(found, ranges, moving, gone);
+}
+
+// The spans without a block go back to the page heap.
+LOAM_NOINLINE void MixedHeap::release(Span* gone) {
+  for (Span* span = gone; span != nullptr; span = List<Span>::next(span)) {
     --spans_;
     span_pages_ -= span->page_count;
-    free_granules_ -= t.granules();
+    free_granules_ -= span->free_slots;
     unbacked_pages_ -= count_bits(span->unbacked_pages);
-    metadata.free(t.free, table_bytes(span->page_count));
-    pages().free(span);
-    return;
+    metadata.free(span->mixed.tables, table_bytes(span->page_count));
   }
-  const unsigned bound = span->list == kFullList ? 0 : span->list + 1u;
-  if (bound == kLists) return;
-  const unsigned range = t.free_end(end) - t.free_begin(first);
-  if (range > bound) place(span, range);
+  pages().free_spans(gone);
 }
 
 void MixedHeap::give(void* const* pointers, unsigned count) {
-  // A free at random misses the cache twice, at the record and at the tables: all misses at once, not one after
-  // the other.
-  for (unsigned i = 0; i < count; ++i) {
-    prefetch_for_write(span_at(reinterpret_cast<uintptr_t>(pointers[i])));
-  }
   Lock lock(mutex_);
-  for (unsigned i = 0; i < count; ++i) {
-    const uintptr_t address = reinterpret_cast<uintptr_t>(pointers[i]);
-    const Span* span = span_at(address);
-    if (LOAM_UNLIKELY(span == nullptr || span->kind != SpanKind::kMixed)) continue;
-    const Tables t(span);
-    const unsigned word = static_cast<unsigned>((address - span_base(span)) >> (kGranuleShift + 6));
-    prefetch_for_write(&t.free[word]);
-    if (span->page_count != 1) prefetch_for_write(&t.start[word]);  // else in the same line
+  Span* gone = nullptr;  // linked through `next`; with their tables until the end, for who frees twice
+  for (unsigned done = 0; done < count; done += kPiece) {
+    give_some(pointers + done, count - done < kPiece ? count - done : kPiece, &gone);
   }
-  for (unsigned i = 0; i < count; ++i) give_one(pointers[i]);
+  if (gone != nullptr) release(gone);
 }
 
 size_t MixedHeap::block_bytes(uintptr_t address) {
@@ -322,7 +404,7 @@ size_t MixedHeap::block_bytes(uintptr_t address) {
   if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
   const Span* span = span_at(address);
   const Tables t(span);
-  const unsigned first = static_cast<unsigned>((address - span_base(span)) >> kGranuleShift);
+  const unsigned first = granule_in(span, reinterpret_cast<const void*>(address));
   return t.starts(first) ? size_t{t.block_end(first + 1) - first} << kGranuleShift : 0;
 }
 
@@ -375,8 +457,8 @@ bool MixedHeap::is_valid() {
     if (span->kind != SpanKind::kMixed || span->list != list) return false;
     unsigned free_here = 0, longest = 0;
     for (unsigned w = 0; w < t.words; ++w) {
-      if ((t.free[w] & t.start[w]) != 0) return false;
-      free_here += count_bits(t.free[w]);
+      if ((t.word[w].free & t.word[w].start) != 0) return false;
+      free_here += count_bits(t.word[w].free);
     }
     for (unsigned i = 0; i < t.granules();) {
       if (t.starts(i)) {
@@ -396,7 +478,7 @@ bool MixedHeap::is_valid() {
     pages += span->page_count;
     free_granules += free_here;
     unbacked += count_bits(span->unbacked_pages);
-    const unsigned bound = list == kFullList ? 0 : list + 1;
+    const unsigned bound = bound_of(span);
     return free_here == span->free_slots && free_here != t.granules() && (longest <= bound || bound == kLists);
   };
   for (unsigned k = 0; k < kLists; ++k) {

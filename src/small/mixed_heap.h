@@ -92,13 +92,18 @@ class MixedHeap {
   friend struct CounterFields;
   static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
   static_assert(kLists == 64, "one bit a list");
+  // Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
+  static constexpr unsigned kPiece = 64;
 
   void open(Span* span, uint64_t* tables);
   bool add_backed(unsigned size_class);
   void place(Span* span, unsigned longest);
   void unlink(Span* span);
   unsigned carve(Span* span, unsigned granules, void** next, unsigned wanted);
-  void give_one(void* pointer);
+  void refuse(const Span* span, const void* pointer);
+  void move(Span* const* spans, const uint8_t* ranges, unsigned count, Span** gone);
+  void give_some(void* const* pointers, unsigned count, Span** gone);
+  void release(Span* gone);
 
   [[nodiscard]] PageHeap& pages() const { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
 

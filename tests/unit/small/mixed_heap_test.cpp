@@ -116,6 +116,25 @@ class Model {
     while (order_.size() > keep) give(random_block(random), random.chance(20));
   }
 
+  /// Blocks of mixed spans in one call, as a magazine brings them: a span may come more than once.
+  void give_together(Random& random, unsigned most) {
+    std::vector<void*> blocks;
+    for (; most != 0 && !order_.empty(); --most) {
+      void* block = random_block(random);
+      if (class_at(block) != kMixedClass) continue;
+      const size_t bytes = kSizeClasses[live_.at(number(block))].bytes;
+      EXPECT_EQ(fake::written_bytes(number(block), bytes), bytes) << "a purge took a live block";
+      order_.pop_back();
+      blocks.push_back(block);
+    }
+    for (void* block : blocks) {
+      const auto found = live_.find(number(block));
+      --count_[found->second];
+      live_.erase(found);
+    }
+    mixed_->give(blocks.data(), unsigned(blocks.size()));
+  }
+
   void check() {
     size_t mixed_bytes = 0, pages = 0;
     std::vector<size_t> mixed_blocks(kClasses);
@@ -204,7 +223,7 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
     Model model;
     for (unsigned step = 0; step < 400; ++step) {
       const unsigned c = random.between(1, Model::kClasses - 1);
-      switch (random.below(6)) {
+      switch (random.below(7)) {
         case 0:
           model.take_from_bin(c, random.between(1, 12 * kSizeClasses[c].slots));
           break;
@@ -223,6 +242,9 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
           break;
         case 5:
           model.mixed().compact();
+          break;
+        case 6:
+          model.give_together(random, random.magnitude(1000));
           break;
       }
       ASSERT_NO_FATAL_FAILURE(model.check()) << "step " << step;
@@ -412,6 +434,65 @@ TEST_F(OneMixedSpan, MisusesAreToldApart) {
   }
   EXPECT_NE(report_of_giving(slot).find("no block"), std::string::npos) << "a small span's slot";
   EXPECT_EQ(mixed->block_bytes(number(first)), kBytes) << "its neighbours are as they were";
+}
+
+TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
+  for (uint64_t salt = 20; salt < 40; ++salt) {
+    Random random = test::seeded(salt);
+    LOAM_TRACE_SEED(random);
+    // Full of blocks of many sizes, of many of one granule, or in between.
+    const unsigned most = random.magnitude(64);
+    std::vector<std::pair<uintptr_t, size_t>> blocks;
+    for (void* block = nullptr; mixed->stats().free_bytes != 0;) {
+      const size_t bytes = kSizeClasses[class_for(16 * random.between(1, most))].bytes;
+      const size_t taken = mixed->take(class_for(bytes), &block, 1) == 1                ? bytes
+                           : mixed->take(class_for(kGranuleBytes), &block, 1) == 1 ? kGranuleBytes
+                                                                                        : 0;
+      ASSERT_NE(taken, 0u);
+      blocks.emplace_back(number(block), taken);
+    }
+    const size_t granules = mixed->stats().span_bytes / kGranuleBytes;
+    const uintptr_t base = number(first);
+    std::vector<bool> is_free(granules);
+    while (!blocks.empty()) {
+      std::vector<void*> together(std::min<size_t>(blocks.size(), random.magnitude(200)));
+      for (void*& block : together) {
+        std::swap(blocks[random.below(blocks.size())], blocks.back());
+        const auto [address, bytes] = blocks.back();
+        blocks.pop_back();
+        block = reinterpret_cast<void*>(address);
+        for (size_t i = 0; i < bytes / kGranuleBytes; ++i) is_free[(address - base) / kGranuleBytes + i] = true;
+      }
+      mixed->give(together.data(), unsigned(together.size()));
+      size_t run = 0, longest = 0;
+      for (const bool here : is_free) longest = std::max(longest, run = here ? run + 1 : 0);
+      for (unsigned size = 1; kSizeClasses[size].bytes <= MixedHeap::kLargestBlock; ++size) {
+        ASSERT_EQ(mixed->may_serve(size), kSizeClasses[size].bytes <= longest * kGranuleBytes)
+            << kSizeClasses[size].bytes << " bytes, " << longest << " granules";
+      }
+      ASSERT_TRUE(mixed->is_valid());
+    }
+    ASSERT_EQ(mixed->stats().spans, 1u);
+  }
+}
+
+TEST_F(OneMixedSpan, ABlockThatComesTwiceInOneCallIsFoundAlsoWhenItsSpanIsEmpty) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  for (const size_t repeats : {1u, 300u}) {
+    const uint64_t before = mixed->stats().given;
+    void* other = take(64);
+    std::vector<void*> together(2 + repeats, other);
+    if (repeats != 1) together[0] = first;  // in the end the span has none left
+    together[1] = other;
+    fake::take_errors();
+    mixed->give(together.data(), unsigned(together.size()));
+    EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+    EXPECT_EQ(mixed->stats().given - before, repeats == 1 ? 1u : 2u) << "each block once";
+    EXPECT_TRUE(mixed->is_valid());
+  }
+  EXPECT_EQ(mixed->stats().spans, 0u);
+  EXPECT_EQ(pages.stats().used.count, 0u);
+  EXPECT_TRUE(pages.is_valid());
 }
 
 TEST_F(OneMixedSpan, AfterItsReleaseNothingIsFound) {
