@@ -280,6 +280,14 @@ unsigned MixedHeap::carve(Span* span, unsigned granules, void** next, unsigned w
   return got;
 }
 
+// What comes after a span in its list is likely next: its tables, and the record behind it, are on their way meanwhile.
+LOAM_INLINE void ask_for_next(const Span* span) {
+  const Span* const next = List<Span>::next(span);
+  if (next == nullptr) return;
+  prefetch_for_write(next->mixed.tables);
+  if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
+}
+
 unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from) {
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
   if (granules > kLists || (from == From::kSpans && !may_serve(size_class))) return 0;
@@ -292,7 +300,9 @@ unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From 
       if (from == From::kSpans || !add_backed(size_class)) break;
       continue;
     }
-    const unsigned here = carve(lists_[lowest_bit(fitting)].front(), granules, next, wanted - got);
+    Span* const span = lists_[lowest_bit(fitting)].front();
+    ask_for_next(span);
+    const unsigned here = carve(span, granules, next, wanted - got);
     got += here;
     next -= here;
   }
