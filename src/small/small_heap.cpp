@@ -24,13 +24,16 @@ constexpr unsigned kGrowthsBetweenDonations = 16;
 // A batch that nobody wanted for so long goes home. Chosen: some time slices of a busy machine's scheduler.
 constexpr uint64_t kStashMs = 50;
 
-// A refill of so many blocks that others freed is used soon: whose class is one of many gets shorter ones, and lines
-// asked for then push others out before their turn. Measured (decision 26).
+// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines asked for then push
+// others out before their turn. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
-bool asks_for_lines(unsigned size_class, unsigned got) {
+// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come side by side. The last
+// block is used first.
+LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
   // Smaller ones share lines, so there are fewer than blocks.
-  return got >= kUsedSoon && kSizeClasses[size_class].bytes >= kCacheLine;
+  if (count < kUsedSoon || kSizeClasses[size_class].bytes < kCacheLine) return;
+  for (unsigned i = count; i-- != 0;) prefetch_for_write(blocks[i]);
 }
 
 }  // namespace
@@ -57,10 +60,7 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
     got += more;
   }
   if (got != 0) {
-    // Their lines are in the cache of who freed them; asked for at once, they come side by side. The last is used first.
-    if (asks_for_lines(size_class, got)) {
-      for (unsigned i = got; i-- != 0;) prefetch_for_write(out[i]);
-    }
+    ask_for_lines(size_class, out, got);  // from the cache of who freed them
     bin.remote().discount_others(got);
     stash_room_.give(got * size_t{kSizeClasses[size_class].bytes});
   }
@@ -80,7 +80,10 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
-    if (const unsigned mixed = take_mixed(size_class, out, wanted)) return mixed;
+    if (const unsigned mixed = take_mixed(size_class, out, wanted)) {
+      ask_for_lines(size_class, out, mixed);
+      return mixed;
+    }
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
     growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
