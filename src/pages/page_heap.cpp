@@ -208,7 +208,7 @@ void PageHeap::note_age(Block* block, uint64_t since_ms) {
 // the floor pays for the sum.
 void PageHeap::note_waiting() {
   if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count > PurgePolicy::kFloor.count) {
-    wants_ticks_.store(true, std::memory_order_relaxed);
+    pages_wait_.store(true, std::memory_order_relaxed);
   }
 }
 

@@ -168,8 +168,13 @@ class PageHeap {
   /// The same, unless somebody holds the lock. For who comes here often.
   void tick_unless_busy();
 
-  /// True while more is backed than is worth keeping: somebody should call tick() now and then.
-  [[nodiscard]] bool wants_ticks() const { return wants_ticks_.load(std::memory_order_relaxed); }
+  /// True while more is backed than is worth keeping: somebody should call tick() now and then, and that of the heap whose
+  /// spans these are.
+  [[nodiscard]] bool wants_ticks() const { return pages_wait() | spans_wait_.load(std::memory_order_relaxed); }
+  /// True while free pages are more than is worth keeping.
+  [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
+  /// Whether pages inside of spans may be.
+  void note_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
 
   /// Bytes in runs, some operations old: for limits that follow the heap's size.
   [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
@@ -298,7 +303,8 @@ class PageHeap {
   DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
   FreeIndex free_[kRunKinds];        // that of spans last: see free_index()
   Mutex mutex_;
-  std::atomic<bool> wants_ticks_{false};
+  std::atomic<bool> pages_wait_{false};
+  std::atomic<bool> spans_wait_{false};
   std::atomic<size_t> waiting_hint_{0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
   std::atomic<unsigned> shards_in_use_{0};  // the first so many: a thread had them, or a block is theirs
   std::atomic<size_t> used_hint_{0};
@@ -331,7 +337,7 @@ class PageHeap {
 
 // At once, not at the next tick: a program may free a few large runs and then never come here again.
 LOAM_INLINE void PageHeap::note_parked() {
-  if (LOAM_UNLIKELY(!wants_ticks())) note_waiting();
+  if (LOAM_UNLIKELY(!pages_wait())) note_waiting();
 }
 
 LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more, Span** out) {
@@ -357,7 +363,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
 }
 
 LOAM_INLINE void PageHeap::note_dirty() {
-  if (wants_ticks()) return;
+  if (pages_wait()) return;
   waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
   note_waiting();
 }

@@ -66,7 +66,7 @@ void PageHeap::tick_locked() {
   const Pages waiting = elsewhere + (used_ - used);
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting);
   waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
-  wants_ticks_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);
+  pages_wait_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
@@ -109,7 +109,7 @@ Pages PageHeap::purge_all() {
     total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
   }
   waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
-  wants_ticks_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
+  pages_wait_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   return Pages(total);
 }
 

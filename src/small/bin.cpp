@@ -149,6 +149,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     if (LOAM_LIKELY(occupied_ != 0)) {
       span = lists_[highest_bit(occupied_)].front();
     } else {
+      idle_.note(0);
       const unsigned left = wanted - got;
       if (left < info.slots) {
         if (got >= enough) break;
@@ -212,6 +213,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     place(span);
   }
   if (LOAM_UNLIKELY(got != wanted)) memmove(out, next, got * sizeof(void*));
+  idle_.note(free_slots_);
   taken_ += got;
   return got;
 }
@@ -220,6 +222,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
 void Bin::release_span(Span* span, unsigned slots, Span** gone) {
   spans_ -= 1;
   free_slots_ -= slots;
+  idle_.note(free_slots_);
   if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
   span->next = *gone;
   *gone = span;
@@ -447,6 +450,7 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
     }
   }
   if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);
+  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes)))) giving.pages.note_spans_wait(true);
 }
 
 RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {
@@ -492,6 +496,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       } else {
         spans_ -= 1;
         free_slots_ -= free_slots;
+        idle_.note(free_slots_);
         unbacked_pages_ -= unbacked;
         // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
         given_ += info.slots - free_slots;
@@ -502,33 +507,6 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
     }
   }
   return converted;
-}
-
-Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
-  Pages purged;
-  Span* gone = nullptr;
-  kept_empty_ = nullptr;
-  for (unsigned k = 0; k < kLists; ++k) {
-    Span* next = nullptr;
-    for (Span* span = lists_[k].front(); span != nullptr; span = next) {
-      next = List<Span>::next(span);
-      if (span->free_slots == info.slots) {
-        unlink(span);
-        release_span(span, info.slots, &gone);
-        continue;
-      }
-      uint32_t used_pages = 0;
-      for (unsigned slot = 0; slot < info.slots; ++slot) {
-        if (!slot_is_free(span, slot)) used_pages |= pages_of_slot(slot, info);
-      }
-      const Pages here = purge_idle_pages(span, static_cast<uint32_t>(bit_range(0, info.pages)) & ~used_pages);
-      unbacked_pages_ += here.count;
-      purged += here;
-    }
-  }
-  if (gone != nullptr) pages.free_spans(gone);
-  return purged;
 }
 
 BinStats Bin::stats_locked() const {

@@ -15,6 +15,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
+#include "small/idle_slots.h"
 #include "small/mixed_heap.h"
 #include "small/remote_queue.h"
 #include "small/size_classes.h"
@@ -26,7 +27,7 @@ struct BinStats {
   size_t spans;
   size_t slots;
   size_t free_slots;       ///< in spans: neither live, nor cached, nor in a remote batch
-  size_t unbacked_pages;   ///< of live spans, given back by compact
+  size_t unbacked_pages;   ///< of live spans, given back to the system
   uint64_t taken;          ///< slots handed to caches since the start
   uint64_t given;          ///< slots that came back
   size_t queued;           ///< slots in the remote queue and in the stash
@@ -71,6 +72,18 @@ class Bin {
   /// Returns the pages purged inside spans.
   Pages compact_locked(PageHeap& pages, unsigned size_class);
 
+  /// True while more is free than the class should keep without a look: end_period_locked() every
+  /// IdleSlots::kPeriodMs, and purge_unwanted_locked(). Without the lock, for one thread at a time.
+  [[nodiscard]] bool is_watched(unsigned size_class) {
+    idle_.settle(backed_bytes(kSizeClasses[size_class].bytes));
+    return idle_.watched();
+  }
+  void end_period_locked(size_t slot_bytes);
+  /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest spans' first. A span that
+  /// is met costs a look, one that gives pages back kLooksAPurge; goes on later where the looks did not suffice.
+  static constexpr unsigned kLooksAPurge = 16;
+  Pages purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned* looks);
+
   [[nodiscard]] BinStats stats_locked() const;
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
 
@@ -85,6 +98,14 @@ class Bin {
   void unlink(Span* span);
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
   void release_span(Span* span, unsigned slots, Span** gone);
+  Pages purge_span(Span* span, unsigned size_class, Span** gone);
+  void search_lists(unsigned count);
+  [[nodiscard]] Pages unwanted_pages(size_t slot_bytes) const;
+  /// Of free slots, about.
+  [[nodiscard]] size_t backed_bytes(size_t slot_bytes) const {
+    const size_t free = free_slots_ * slot_bytes, gone = Pages(unbacked_pages_).bytes();
+    return free < gone ? 0 : free - gone;
+  }
   [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone);
   struct Giving;
   LOAM_NOINLINE void give_some_locked(Giving& giving, void* const* pointers, unsigned count);
@@ -110,12 +131,16 @@ class Bin {
   };
   Count spans_;
   Count free_slots_;
-  size_t unbacked_pages_ = 0;
+  Count unbacked_pages_;
+  IdleSlots idle_;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
   uint64_t remote_batches_ = 0;
   uint64_t remote_blocks_ = 0;
   uint32_t occupancy_[kLists] = {};  // spans in each list
+  // A search for unwanted pages meets what was in a list when it came there, first the list of the emptiest spans.
+  uint32_t spans_to_search_ = 0;  // in the first of the ...
+  uint8_t lists_to_search_ = 0;   // ... last so many lists
   TransferStash stash_;
 };
 

@@ -221,7 +221,7 @@ bool MixedHeap::convert(Span* span) {
 // Halves of a span's length: longer pieces leave less behind their last block, and a page serves every class that comes
 // here.
 bool MixedHeap::add_backed(unsigned size_class) {
-  if (!pages().wants_ticks()) return false;  // little is free: not worth a search
+  if (!pages().pages_wait()) return false;  // little is free: not worth a search
   for (unsigned count = kSizeClasses[size_class].pages / 2u; count != 0; count /= 2) {
     Span* span = pages().allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0, PageHeap::Source::kBacked);
     if (span == nullptr) continue;

@@ -47,7 +47,8 @@ class SmallHeap {
     return TransferStash::batch_slots(size_class);
   }
 
-  /// Brings home what waits in stashes and nobody has wanted since the last look; no more often than every kStashMs.
+  /// Brings home what waits in stashes and nobody has wanted since the last look, and gives pages inside live spans back
+  /// whose slots nobody wanted for a second (idle_slots.h); no more often than every kLookMs, and a bounded number.
   void tick();
 
   /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
@@ -82,6 +83,7 @@ class SmallHeap {
                                    PageHeap::Source source, unsigned enough);
   [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
   void empty_stash(unsigned size_class, bool all);
+  void purge_unwanted(uint64_t now_ms);
   [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
 
   // What all stashes may hold: this, or the heap's size divided by kStashShare.
@@ -91,7 +93,9 @@ class SmallHeap {
   // All zero at first, the bins of small blocks near what every refill looks at: see PageHeap.
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
-  std::atomic<uint64_t> stashes_looked_at_ms_{0};
+  std::atomic<uint64_t> last_look_ms_{0};
+  std::atomic<uint64_t> period_began_ms_{0};
+  std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
   bool pure_ = false;
   PageHeap* other_pages_ = nullptr;

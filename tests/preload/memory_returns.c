@@ -32,6 +32,38 @@ static void light_activity(void) {
   free(opaque(malloc(48)));
 }
 
+// Nine blocks in ten go, at random: hardly a span is empty, but most pages are.
+static void pages_between_live_blocks_return(void) {
+  enum { kLarge = 6000 };
+  static void* large[kLarge];
+  uint64_t state = 1;
+  memset(large, 1, sizeof large);
+  malloc_trim(0);
+  const long before = resident_kib();
+  for (int i = 0; i < kLarge; ++i) {
+    const size_t bytes = 4000 + next_random(&state) % 28000;
+    large[i] = malloc(bytes);
+    CHECK(large[i] != NULL);
+    memset(large[i], 1, bytes);
+  }
+  const long full = resident_kib() - before;
+  for (int i = 0; i < kLarge; ++i) {
+    if (next_random(&state) % 10 == 0) continue;
+    free(large[i]);
+    large[i] = NULL;
+  }
+  int tens_of_ms = 0;
+  while (resident_kib() - before > full / 5 && tens_of_ms < 3000) {
+    light_activity();
+    ++tens_of_ms;
+  }
+  dprintf(2, "nine blocks in ten of %ld KiB: %ld KiB left after %d ms of light activity\n", full, resident_kib() - before,
+          tens_of_ms * 10);
+  CHECK(resident_kib() - before <= full / 5);
+  CHECK_EQUAL(lazy_free_kib(), 0);
+  for (int i = 0; i < kLarge; ++i) free(large[i]);
+}
+
 static pthread_barrier_t worked, ended;
 
 static void* work_and_idle(void* seed) {
@@ -105,6 +137,7 @@ int main(void) {
   CHECK(trimmed - before < kFew);
   CHECK_EQUAL(lazy_free_kib(), 0);
 
+  pages_between_live_blocks_return();
   idle_threads_hold_little();
   return 0;
 }

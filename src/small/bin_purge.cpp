@@ -1,0 +1,106 @@
+// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody wanted their slots.
+#include "small/bin.h"
+
+namespace loam {
+
+namespace {
+
+bool all_are_free(const Span* span, unsigned first, unsigned last) {
+  for (unsigned slot = first; slot <= last;) {
+    const unsigned bit = slot & 63, here = last - slot + 1 < 64 - bit ? last - slot + 1 : 64 - bit;
+    const uint64_t bits = bit_range(bit, here);
+    if ((span->free_bits[slot >> 6] & bits) != bits) return false;
+    slot += here;
+  }
+  return true;
+}
+
+// Pages of the span that no used slot touches, as a mask.
+uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
+  uint32_t idle = 0;
+  for (unsigned page = 0; page < info.pages; ++page) {
+    const unsigned first = (page << kPageShift) / info.bytes;
+    const unsigned last = (((page + 1) << kPageShift) - 1) / info.bytes;
+    const bool is_idle = first >= info.slots || all_are_free(span, first, last < info.slots ? last : info.slots - 1u);
+    idle |= uint32_t{is_idle} << page;
+  }
+  return idle;
+}
+
+}  // namespace
+
+// Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their pages.
+Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  if (span->free_slots == info.slots) {
+    if (span == kept_empty_) kept_empty_ = nullptr;
+    unlink(span);
+    release_span(span, info.slots, gone);
+    return Pages(0);
+  }
+  const Pages purged = purge_idle_pages(span, idle_pages(span, info));
+  unbacked_pages_ += purged.count;
+  return purged;
+}
+
+Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
+  Pages purged;
+  Span* gone = nullptr;
+  for (auto& list : lists_) {
+    for (Span *span = list.front(), *next = nullptr; span != nullptr; span = next) {
+      next = List<Span>::next(span);
+      purged += purge_span(span, size_class, &gone);
+    }
+  }
+  if (gone != nullptr) pages.free_spans(gone);
+  return purged;
+}
+
+void Bin::end_period_locked(size_t slot_bytes) {
+  idle_.end_period(free_slots_);
+  if (lists_to_search_ == 0 && unwanted_pages(slot_bytes) != Pages(0)) search_lists(kLists);
+}
+
+// The last so many, but those that are empty now.
+void Bin::search_lists(unsigned count) {
+  while (count != 0 && occupancy_[kLists - count] == 0) --count;
+  lists_to_search_ = static_cast<uint8_t>(count);
+  if (count != 0) spans_to_search_ = occupancy_[kLists - count];
+}
+
+Pages Bin::unwanted_pages(size_t slot_bytes) const {
+  const Pages unwanted(idle_.unwanted_slots() * slot_bytes >> kPageShift);
+  const Pages gone(unbacked_pages_);
+  return unwanted > gone ? unwanted - gone : Pages(0);
+}
+
+Pages Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned* looks) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  Pages purged;
+  Span* gone = nullptr;
+  while (lists_to_search_ != 0) {
+    if (unwanted_pages(info.bytes) == Pages(0)) {
+      lists_to_search_ = 0;
+      break;
+    }
+    List<Span>& list = lists_[kLists - lists_to_search_];
+    Span* const span = list.front();
+    if (spans_to_search_ == 0 || span == nullptr) {
+      search_lists(lists_to_search_ - 1u);
+      if (lists_to_search_ == 0) idle_.end_watch(backed_bytes(info.bytes));
+      continue;
+    }
+    if (*looks < kLooksAPurge) break;
+    // Behind the others: the next look meets those that it has not met, and so does who takes slots.
+    list.remove(span);
+    list.push_back(span);
+    --spans_to_search_;
+    const Pages here = purge_span(span, size_class, &gone);
+    *looks -= here == Pages(0) ? 1 : kLooksAPurge;
+    purged += here;
+  }
+  if (gone != nullptr) pages.free_spans(gone);
+  return purged;
+}
+
+}  // namespace loam
