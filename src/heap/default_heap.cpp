@@ -128,6 +128,12 @@ void reset_after_fork() {
 
 namespace {
 
+// What a walk shows. A freed run that waits as it stands is named by its pages too.
+bool is_run(const Span* span) {
+  return span != nullptr && span->heap != kPrivateHeap &&
+         (span->kind == SpanKind::kSmall || span->kind == SpanKind::kLarge || span->kind == SpanKind::kMixed);
+}
+
 // The first page at or after `address` where a run of the default heap begins; 0 if there is none.
 uintptr_t next_run(uintptr_t address) {
   while (address >> kRegionShift < kDirectoryEntries) {
@@ -143,10 +149,7 @@ uintptr_t next_run(uintptr_t address) {
       continue;
     }
     const Span* span = span_at(address);
-    if (span != nullptr && span->heap != kPrivateHeap && span->first_page == page &&
-        (span->kind == SpanKind::kSmall || span->kind == SpanKind::kLarge || span->kind == SpanKind::kMixed)) {
-      return address;
-    }
+    if (is_run(span) && span->first_page == page) return address;
     address += kPageBytes;
   }
   return 0;
@@ -252,7 +255,7 @@ loam_status walk_next(loam_walk_entry* entry) {
   entry->size = size;
   while (cursor[0] != 0) {
     const Span* span = span_at(cursor[0]);
-    if (span == nullptr || span->heap == kPrivateHeap || span_base(span) != cursor[0]) return LOAM_CHANGED;
+    if (!is_run(span) || span_base(span) != cursor[0]) return LOAM_CHANGED;
     if (cursor[1] == 0) {
       region = ++cursor[3];
       entry->address = reinterpret_cast<void*>(cursor[0]);

@@ -249,6 +249,31 @@ TEST(WalkLoam, AWalkGoesOnWithoutItsCursor) {
   EXPECT_EQ(loam_walk_next(loam_default(), &lost), LOAM_CHANGED);
 }
 
+// A thread keeps the runs that it freed last as they stand: they are no block, and no region either.
+TEST(WalkLoam, AWalkThatComesToABlockThatWasFreedSinceHasChanged) {
+  constexpr size_t kBytes = 64 * kKiB;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 32; ++i) blocks.push_back(std::malloc(kBytes));
+  for (int i = 0; i < 8; ++i) std::free(std::malloc(kBytes));  // from the fourth on there is room to keep some
+  loam_walk_entry entry{}, before{};
+  entry.size = sizeof entry;
+  void* next = nullptr;
+  while (next == nullptr && loam_walk_next(loam_default(), &entry) == LOAM_OK) {
+    const bool follows = before.kind == LOAM_ENTRY_LARGE && entry.kind == LOAM_ENTRY_LARGE;
+    const auto mine = std::find(blocks.begin(), blocks.end(), entry.address);
+    if (follows && mine != blocks.end()) {
+      next = entry.address;
+      blocks.erase(mine);
+    } else {
+      before = entry;
+    }
+  }
+  ASSERT_NE(next, nullptr);
+  std::free(next);
+  EXPECT_EQ(loam_walk_next(loam_default(), &before), LOAM_CHANGED);
+  for (void* block : blocks) std::free(block);
+}
+
 TEST(WalkLoam, TheCallbackSeesWhatTheStepsSee) {
   const Scoped<LoamInterface> heap;
   for (int i = 0; i < 30; ++i) ASSERT_NE(loam_alloc(heap, 100 + 300 * i), nullptr);
