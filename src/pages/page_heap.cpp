@@ -248,10 +248,11 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   }
   Lock lock(mutex_);
   if (parked != nullptr) {
-    parked->heap = heap;
     parked->large.requested = requested;
     parked->large.cached_at = 0;  // these two are owned.run and owned.reciprocal in a private heap's
     parked->large.parked_ms = 0;
+    // release: its page names it already if it was one of a batch, and who asks for a stale pointer finds no run then
+    __atomic_store_n(&parked->heap, heap, __ATOMIC_RELEASE);
     publish_large(parked);
     *zero = false;
     count_large(parked);
