@@ -102,7 +102,7 @@ LOAM_INLINE Span* RunCache::take_out(Span** link, unsigned bin, size_t requested
   if (bins_[bin] == nullptr) occupied_.clear(bin);
   set_held(held_pages_ - length, held_runs_ - 1);
   ++hits_;
-  span->kind = SpanKind::kLarge;
+  span->set_run_kind(SpanKind::kLarge);
   span->large.requested = requested;
   span->next = nullptr;
   count_taken(length, requested);
@@ -114,7 +114,7 @@ bool RunCache::give(Span* span) {
   if (LOAM_UNLIKELY(!fits(pages) || pages > kLongest.count)) return false;
   count_given(pages, span->large.requested);
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
-  span->kind = SpanKind::kCached;
+  span->set_run_kind(SpanKind::kCached);
   span->large.cached_at = ++clock_;
   span->next = bins_[bin];
   // release: pairs with the fork()ed child's copy of this memory (see above)

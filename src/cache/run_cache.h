@@ -19,7 +19,8 @@
 // (taken - given) over caches.
 //
 // Owned by its thread; others read the counts. A run is forgotten before it is anybody else's, so
-// that the copy of another thread's cache that a fork()ed child sees loses a run at worst.
+// that the copy of another thread's cache that a fork()ed child sees loses a run at worst, or what
+// came with one.
 #pragma once
 
 #include "base/owned_counter.h"

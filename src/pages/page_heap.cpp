@@ -438,6 +438,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
     const unsigned count = static_cast<unsigned>(more.count);
     {
       Lock its(shards_[block->shard].mutex);
+      bool joined = false;
       for (;;) {
         const unsigned taken = block->free.find_clear(offset);
         if (taken >= offset + count) break;
@@ -446,9 +447,14 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
         Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
         if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
         if (behind == nullptr) {
-          // It waits in a batch, perhaps: as a parked run it is found.
-          const Span* whole = span_in(region, PageId(page));
-          if (whole != nullptr && whole->kind == SpanKind::kCached && join_batches(block->shard, ~0u)) continue;
+          // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more than some are
+          // joined. A span's kind is its bin's, and not looked at.
+          const Span* whole = class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
+          const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
+          if (may_wait && !joined && join_batches(block->shard, kJoinedPerSearch)) {
+            joined = true;
+            continue;
+          }
         }
         if (behind == nullptr) return false;
         parked(behind->list).take_out(behind);

@@ -40,7 +40,7 @@ LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsign
       shard.batches.remove(batch);
       set_parked(shard, shard.parked_pages - runs * uint64_t{count});
       shard.mutex.unlock();
-      batch->kind = SpanKind::kLarge;
+      batch->set_run_kind(SpanKind::kLarge);
       return {batch, batch->batch.rest, runs - 1};
     }
     result = LOAM_UNLIKELY(batch != nullptr) ? take_beside_batches(own, count, more, &span)

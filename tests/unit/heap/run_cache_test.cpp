@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <string>
@@ -156,6 +157,78 @@ TEST(RunCacheTest, ABlockThatWaitsInABatchIsNobodys) {
     size_t reports = 0;
     for (size_t at = 0; (at = report.find("is no block", at)) != std::string::npos; ++at) ++reports;
     EXPECT_EQ(reports, 4u) << report;
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
+// Under ThreadSanitizer: what the neighbour's thread does to the record takes no lock.
+TEST(RunCacheTest, ABlockGrowsBesideOneThatAnotherThreadKeepsAndTakes) {
+  in_thread([] {
+    constexpr size_t kBytes = 64 * kKiB;
+    Rounds many(200, kBytes);
+    many.run(3);
+    std::vector<char*> blocks;
+    for (int i = 0; i < 100; ++i) blocks.push_back(static_cast<char*>(heap::allocate(kBytes)));
+    char *left = nullptr, *right = nullptr;
+    for (char* block : blocks) {
+      const auto behind = std::find(blocks.begin(), blocks.end(), block + kBytes);
+      if (behind == blocks.end()) continue;
+      left = block;
+      right = *behind;
+    }
+    ASSERT_NE(left, nullptr);
+    std::atomic<bool> stop{false};
+    std::thread other([&stop, right] {
+      warm_up(kBytes);
+      void* block = right;
+      while (!stop) {
+        heap::free(block);
+        block = heap::allocate(kBytes);
+      }
+      heap::free(block);
+    });
+    for (int i = 0; i < 200; ++i) {
+      // It is refused, or grows once the other thread has given its neighbour away.
+      if (heap::try_resize(left, 2 * kBytes)) break;
+      std::this_thread::yield();
+    }
+    stop = true;
+    other.join();
+    for (char* block : blocks) {
+      if (block != right) heap::free(block);
+    }
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
+// A run grows into what waits in a batch behind it; no more than some batches are joined to find out that a thread keeps
+// what is behind.
+TEST(RunCacheTest, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheyStand) {
+  in_thread([] {
+    have_no_run_wait();
+    constexpr size_t kBytes = 64 * kKiB;
+    std::vector<char*> blocks;
+    for (int i = 0; i < 600; ++i) blocks.push_back(static_cast<char*>(heap::allocate(kBytes)));
+    std::sort(blocks.begin(), blocks.end());
+    for (char* block : blocks) heap::free(block);
+    for (char*& block : blocks) block = static_cast<char*>(heap::allocate(kBytes));
+    std::sort(blocks.begin(), blocks.end());
+    size_t at = blocks.size() - 2;
+    while (at != 0 && blocks[at] + kBytes != blocks[at + 1]) --at;
+    ASSERT_NE(at, 0u);
+    char* const left = blocks[at];
+    char* const right = blocks[at + 1];
+    for (char* block : blocks) {
+      if (block != left && block != right) heap::free(block);
+    }
+    heap::free(right);  // kept
+    EXPECT_FALSE(heap::try_resize(left, 2 * kBytes));
+    // What is still in batches comes without a cut.
+    const unsigned shard = current_cache->page_shard();
+    const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
+    for (char*& block : blocks) block = block == left ? left : static_cast<char*>(heap::allocate(kBytes));
+    EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 600 / 4);
+    for (char* block : blocks) heap::free(block);
   });
   EXPECT_TRUE(page_heap.is_valid());
 }
