@@ -19,6 +19,9 @@
 // takes and gives spans of one length in turn pays for no cut, no join and no entry of the map. A request of another
 // length joins some of them to the parked runs, and nothing that is not backed is taken before all of them.
 //
+// Spans that are shorter than those fill one block after the other (take_filling()): parked runs and what the bitmaps hold
+// alike, so that other blocks become whole.
+//
 // Runs of more than one block begin where a block does, where the fewest pages must be backed anew, and share the last one.
 // All public functions take the locks themselves. What is parked in shards counts as used in used_.
 #pragma once
@@ -271,6 +274,8 @@ class PageHeap {
   Pages note_peak();
   void count_large(const Span* span);
   Span* unpark_span(Pages pages);
+  Span* take_filling(unsigned count);
+  void fill_from(Region* region, PageId page);
   static constexpr unsigned kNoShard = kPageShards;
   /// Visits every place where runs are parked, with its lock held: those of that kind first, until one says true. Not
   /// what is reserved for threads of other shards than `own`, if that is one.
@@ -320,6 +325,8 @@ class PageHeap {
   Pages parked_pages_{};  // of spans, those that wait whole too
   List<Span> whole_spans_;  // kEmpty, all of one length, the last freed first
   Pages span_length_{};     // that was asked for last
+  Region* filling_ = nullptr;  // whose block short spans fill; null: none
+  PageId filled_to_{};         // there: the block's pages before it were passed
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t purge_calls_ = 0;

@@ -14,6 +14,10 @@ constexpr unsigned kJoinedPerRequest = 32;
 // needed 2.5 % more memory, since single pages were taken where they lay and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
+// Pages that one request passes in the block that short spans fill. Chosen: a pause of a fraction of a microsecond; who
+// finds nothing there takes a run of another block.
+constexpr uint32_t kPassedPerRequest = 64;
+
 // The record of a span of which no slot is free yet, whatever it was before.
 void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class, uint16_t heap) {
   *span = Span{};
@@ -97,15 +101,79 @@ bool PageHeap::join_whole(unsigned most) {
   return some;
 }
 
-// A parked run for a span: the first pages of the shortest that holds it.
+// The block of that page is filled next, from its beginning on, unless one is being filled.
+LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
+  if (filling_ != nullptr) return;
+  filling_ = region;
+  filled_to_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
+}
+
+// The first `count` pages of the next backed run that holds them, parked or in the bitmaps, of the block that is being
+// filled. Every page is passed once, whatever becomes free behind. pre: a block is being filled
+Span* PageHeap::take_filling(unsigned count) {
+  Region* const region = filling_;
+  Block* const block = &region->blocks[filled_to_.index / kPagesPerBlock];
+  const uint32_t begin = first_page_of(block).index, end = begin + kPagesPerBlock;
+  uint32_t page = filled_to_.index;
+  uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
+  // It may have become whole meanwhile, or another kind's.
+  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) stop = page = end;
+  Span* span = nullptr;
+  while (page < stop) {
+    const unsigned offset = page - begin;
+    Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
+    unsigned length = 0;
+    if (run != nullptr) {
+      // Of a run that began in front of the page this is the last one.
+      if (run->first_page == page) length = static_cast<unsigned>(run->large.pages);
+    } else if (block->free.test(offset) && block->backed.test(offset)) {
+      length = dirty_bits(block).find_clear(offset) - offset;
+    }
+    if (length < count) {
+      page += length != 0 ? length : 1;
+      continue;
+    }
+    if (run != nullptr && length == count) {
+      parked(ParkedRuns::kSpansRuns).take_out(run);
+      span = run;
+    } else {
+      span = take_span_record(region);
+      if (span == nullptr) break;
+      if (run != nullptr) {
+        parked(ParkedRuns::kSpansRuns).cut(run, count, span);
+      } else {
+        span->first_page = page;
+        static_cast<void>(mark_used(block, offset, count));
+      }
+    }
+    if (run != nullptr) parked_pages_ -= Pages(count);
+    used_ += Pages(count);
+    if (used_ > peak_used_) note_peak();
+    page += count;
+    break;
+  }
+  filled_to_ = PageId(page);
+  if (page >= end) filling_ = nullptr;
+  return span;
+}
+
+// A parked run for a span: the first pages of the shortest that holds it. A short span takes one of just its length; else
+// what the block that is being filled has.
 Span* PageHeap::unpark_span(Pages pages) {
+  const unsigned count = static_cast<unsigned>(pages.count);
+  // The first question also keeps a small program off the pages of lists that are empty.
+  const bool fits = parked_pages_ != Pages(0) && parked(ParkedRuns::kSpansRuns).shortest(count) == count;
+  const bool fills = count < kShortestWhole && !fits;
+  if (fills && filling_ != nullptr) {
+    if (Span* const span = take_filling(count)) return span;
+  }
   if (parked_pages_ == Pages(0)) return nullptr;
   Span* span = nullptr;
-  const unsigned count = static_cast<unsigned>(pages.count);
   if (cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
   parked_pages_ -= pages;
   used_ += pages;
   if (used_ > peak_used_) note_peak();
+  if (fills) fill_from(region_of(span), PageId(span->first_page));
   return span;
 }
 
@@ -130,6 +198,8 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
       return nullptr;
     }
     span->first_page = place.page.index;
+    // Where nothing was backed there is nothing to fill.
+    if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
   }
   make_small(span, span->first_page, pages, size_class, heap);
   publish_span(region_of(span), span, pages, class_byte);

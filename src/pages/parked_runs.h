@@ -73,8 +73,11 @@ class ParkedRuns {
 
   /// The first `pages` pages of the last one of exactly this length, with `record` for their record; the rest waits on,
   /// with its time. pre: shortest(length) == length > pages; nobody uses the record
-  LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) {
-    Span* const rest = lists_[length].front();
+  LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) { cut(lists_[length].front(), pages, record); }
+
+  /// The same of this one. pre: it waits here, and is longer; nobody uses the record
+  LOAM_INLINE void cut(Span* rest, uint32_t pages, Span* record) {
+    const unsigned length = static_cast<unsigned>(rest->large.pages);
     Region* const region = one_address(region_of(rest));
     unlink(rest, length);
     const uint32_t first = rest->first_page;

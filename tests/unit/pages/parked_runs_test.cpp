@@ -1,5 +1,6 @@
 // Freed runs that wait: joined with each other at once, cut for shorter requests, never at the cost of fresh
 // memory, and not for ever.
+#include <set>
 #include <vector>
 
 #include "os/fake.h"
@@ -296,6 +297,56 @@ TEST_F(WholeSpansTest, TrimGivesThemBack) {
   EXPECT_EQ(stats().parked, Pages(0));
   EXPECT_EQ(stats().dirty, Pages(0));
   model.check();
+}
+
+// Blocks of which one early span lives: short spans that come then lie in as few of them as hold them, wherever the freed
+// runs wait meanwhile, so the others become whole when those spans go.
+TEST_F(WholeSpansTest, ShortSpansFillOneBlockAfterTheOther) {
+  for (const int ms : {0, 150}) {
+    constexpr size_t kBlocks = 20, kSpansPerBlock = kPagesPerBlock / kSpan;
+    std::vector<uintptr_t> freed, pins;
+    for (size_t i = 0; i < kBlocks * kSpansPerBlock; ++i) {
+      (i % kSpansPerBlock == 1 ? pins : freed).push_back(model.span(kSpan, 112, kSpan * kPageBytes));
+    }
+    for (const uintptr_t span : freed) model.free(span);
+    pass(ms);
+    const uint64_t fresh = stats().fresh_pages;
+    std::set<uintptr_t> blocks;
+    std::vector<uintptr_t> shorts;
+    for (size_t i = 0; i < 2 * kPagesPerBlock; ++i) {
+      shorts.push_back(model.span(1 + i % 2, 1, kPageBytes));
+      blocks.insert(shorts.back() / kBlockBytes);
+    }
+    EXPECT_LE(blocks.size(), 5u) << "1,536 pages, 496 a block, and the first may lie where any lay";
+    model.check();
+    for (const uintptr_t span : pins) model.free(span);
+    const uintptr_t large = model.large(4 * kPagesPerBlock, 1, kPageBytes);
+    EXPECT_EQ(stats().fresh_pages, fresh) << "and a long run lies in the others";
+    model.free(large);
+    for (const uintptr_t span : shorts) model.free(span);
+    model.check();
+    model.heap().purge_all();
+  }
+}
+
+TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<uintptr_t> spans = batch(40);
+    const uintptr_t one = model.span(1, 1, kPageBytes);
+    model.span(3, 1, 3 * kPageBytes);
+    model.free_all();
+    model.heap().purge_all();
+    // All whole, and then all of large runs.
+    if (round == 1) {
+      for (int i = 0; i < 8; ++i) model.large(kPagesPerBlock / 4, 1, kPagesPerBlock / 4 * kPageBytes);
+    }
+    const uintptr_t next = model.span(1, 1, kPageBytes);
+    model.check();
+    if (round == 0) EXPECT_EQ(next / kBlockBytes, one / kBlockBytes);
+    for (int i = 0; i < 600; ++i) model.span(1 + i % 7, 1, kPageBytes);
+    model.check();
+    model.free_all();
+  }
 }
 
 // One heap, and as many threads' shards as there are, each with a block of its own.
