@@ -275,6 +275,8 @@ class PageHeap {
   void count_large(const Span* span);
   Span* unpark_span(Pages pages);
   Span* take_filling(unsigned count);
+  Span* cut_filling(Span* run, unsigned count);
+  LOAM_NOINLINE Span* search_filling(unsigned count);
   void fill_from(Region* region, PageId page);
   static constexpr unsigned kNoShard = kPageShards;
   /// Visits every place where runs are parked, with its lock held: those of that kind first, until one says true. Not

@@ -109,52 +109,68 @@ LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
 }
 
 // The first `count` pages of the next backed run that holds them, parked or in the bitmaps, of the block that is being
-// filled. Every page is passed once, whatever becomes free behind. pre: a block is being filled
-Span* PageHeap::take_filling(unsigned count) {
+// filled. Every page is passed once, whatever becomes free behind. pre: a block is being filled, and no parked run has
+// just that length
+LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
+  // Mostly the rest of the run that the last request was served from.
+  Span* const rest = free_run_at(filling_, filled_to_.index, ParkedRuns::kSpansRuns);
+  if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index || rest->large.pages < count)) {
+    return search_filling(count);
+  }
+  return cut_filling(rest, count);
+}
+
+LOAM_INLINE Span* PageHeap::cut_filling(Span* run, unsigned count) {
+  Span* const span = take_span_record(filling_);
+  if (LOAM_UNLIKELY(span == nullptr)) return nullptr;
+  parked(ParkedRuns::kSpansRuns).cut(run, count, span);
+  parked_pages_ -= Pages(count);
+  filled_to_ = PageId(run->first_page);
+  return span;
+}
+
+Span* PageHeap::search_filling(unsigned count) {
   Region* const region = filling_;
   Block* const block = &region->blocks[filled_to_.index / kPagesPerBlock];
   const uint32_t begin = first_page_of(block).index, end = begin + kPagesPerBlock;
   uint32_t page = filled_to_.index;
-  uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
+  const uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
   // It may have become whole meanwhile, or another kind's.
-  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) stop = page = end;
-  Span* span = nullptr;
+  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) page = end;
   while (page < stop) {
     const unsigned offset = page - begin;
-    Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
-    unsigned length = 0;
-    if (run != nullptr) {
-      // Of a run that began in front of the page this is the last one.
-      if (run->first_page == page) length = static_cast<unsigned>(run->large.pages);
-    } else if (block->free.test(offset) && block->backed.test(offset)) {
-      length = dirty_bits(block).find_clear(offset) - offset;
-    }
-    if (length < count) {
-      page += length != 0 ? length : 1;
+    if (!block->free.test(offset)) {
+      Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
+      if (run == nullptr || run->first_page != page) {  // in use, or the end of a run that began in front of the page
+        ++page;
+      } else if (run->large.pages < count) {
+        page += static_cast<uint32_t>(run->large.pages);
+      } else {
+        return cut_filling(run, count);
+      }
       continue;
     }
-    if (run != nullptr && length == count) {
-      parked(ParkedRuns::kSpansRuns).take_out(run);
-      span = run;
-    } else {
-      span = take_span_record(region);
-      if (span == nullptr) break;
-      if (run != nullptr) {
-        parked(ParkedRuns::kSpansRuns).cut(run, count, span);
-      } else {
+    const auto dirty = dirty_bits(block);
+    unsigned next = dirty.find_set(offset);
+    if (next == offset) {
+      next = dirty.find_clear(offset);
+      if (next - offset >= count) {
+        Span* const span = take_span_record(region);
+        if (span == nullptr) return nullptr;
         span->first_page = page;
         static_cast<void>(mark_used(block, offset, count));
+        filled_to_ = PageId(page + count);
+        if (filled_to_.index == end) filling_ = nullptr;
+        return span;
       }
+    } else if (const unsigned used = block->free.find_clear(offset); used < next) {
+      next = used;  // what is not backed is passed at once
     }
-    if (run != nullptr) parked_pages_ -= Pages(count);
-    used_ += Pages(count);
-    if (used_ > peak_used_) note_peak();
-    page += count;
-    break;
+    page = begin + next;
   }
   filled_to_ = PageId(page);
   if (page >= end) filling_ = nullptr;
-  return span;
+  return nullptr;
 }
 
 // A parked run for a span: the first pages of the shortest that holds it. A short span takes one of just its length; else
@@ -162,18 +178,16 @@ Span* PageHeap::take_filling(unsigned count) {
 Span* PageHeap::unpark_span(Pages pages) {
   const unsigned count = static_cast<unsigned>(pages.count);
   // The first question also keeps a small program off the pages of lists that are empty.
-  const bool fits = parked_pages_ != Pages(0) && parked(ParkedRuns::kSpansRuns).shortest(count) == count;
-  const bool fills = count < kShortestWhole && !fits;
-  if (fills && filling_ != nullptr) {
-    if (Span* const span = take_filling(count)) return span;
+  const bool some = parked_pages_ != Pages(0);
+  const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
+  Span* span = fills && filling_ != nullptr ? take_filling(count) : nullptr;
+  if (span == nullptr) {
+    if (!some || cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
+    parked_pages_ -= pages;
+    if (fills) fill_from(region_of(span), PageId(span->first_page));
   }
-  if (parked_pages_ == Pages(0)) return nullptr;
-  Span* span = nullptr;
-  if (cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
-  parked_pages_ -= pages;
   used_ += pages;
   if (used_ > peak_used_) note_peak();
-  if (fills) fill_from(region_of(span), PageId(span->first_page));
   return span;
 }
 

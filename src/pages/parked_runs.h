@@ -101,6 +101,9 @@ class ParkedRuns {
     return span;
   }
 
+  /// Whether one of exactly this length waits here.
+  [[nodiscard]] bool has(unsigned length) const { return occupied_.test(length); }
+
   /// The length of the shortest that holds `length` pages; above kPagesPerBlock when there is none.
   [[nodiscard]] unsigned shortest(unsigned length) const { return occupied_.find_set(length); }
 
