@@ -72,7 +72,7 @@ HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
 
 void PrivateHeap::close_doors() {
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    if (cache->owner != nullptr) cache->owner->close(this);
+    if (cache->owner != nullptr) cache->owner->close(this);  // else the heap's own, or nobody's: no door leads there
   }
 }
 
@@ -158,13 +158,22 @@ void PrivateHeap::free_cache(HeapCache* cache) {
   metadata.free(cache, sizeof(HeapCache));
 }
 
-void PrivateHeap::retire_cache(HeapCache* cache) {
-  Lock lock(mutex_);
-  // The stopped heap of another thread's lock is as good: nobody else looks at this cache.
-  cache->owner->close(this);
+void PrivateHeap::end_cache(HeapCache* cache) {
   flush_all(cache);
   caches_.remove(cache);
   free_cache(cache);
+}
+
+void PrivateHeap::retire_cache(HeapCache* cache) {
+  Lock lock(mutex_);
+  cache->owner->close(this);
+  // Who locked the heap may stand in the middle of a walk, in a span that would go home with these slots. Not waited for:
+  // the caller has the registry's lock, which he may want.
+  if (LOAM_UNLIKELY(lock_owner_ != 0)) {
+    cache->owner = nullptr;
+    return;
+  }
+  end_cache(cache);
 }
 
 void PrivateHeap::stop_caches() {
@@ -190,8 +199,10 @@ void PrivateHeap::stop_caches() {
 void PrivateHeap::resume_caches() {
   if (unsynchronized() || lock_owner_ != 0) return;
   stopped_ = false;
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    cache->owner->open(this, cache);
+  HeapCache* next = nullptr;
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = next) {
+    next = List<HeapCache>::next(cache);
+    LOAM_LIKELY(cache->owner != nullptr) ? cache->owner->open(this, cache) : end_cache(cache);
   }
 }
 

@@ -49,7 +49,9 @@ struct HeapMagazine {
 struct ThreadHeaps;
 
 struct HeapCache : ListLink<HeapCache> {
-  ThreadHeaps* owner = nullptr;  ///< null: the heap's own, of an unsynchronised heap
+  /// null: the heap's own, of an unsynchronised heap; of another, nobody's: its thread gave it up while the heap was locked,
+  /// and it goes home with the unlock
+  ThreadHeaps* owner = nullptr;
   size_t granted_bytes = 0;      ///< of blocks, beyond the first slots; in a heap with a maximum those too
   bool exact = false;
   bool zero_on_free = false;

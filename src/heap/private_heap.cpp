@@ -102,6 +102,7 @@ loam_status PrivateHeap::stop_for_ever() {
 #if defined(LOAM_DEBUG)
   if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
     for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+      if (cache->owner == nullptr) continue;
       // A thread that is busy with another heap is told apart by a second look.
       for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
         if (looks == 1000) fatal("a private heap is destroyed while a thread uses it", this);

@@ -146,7 +146,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   /// Ends the heap's identity; LOAM_BUSY while another thread holds its lock.
   [[nodiscard]] loam_status stop_for_ever();
-  /// Brings a cache's slots home and forgets it. pre: its thread is the caller, or gone
+  /// Brings a cache's slots home and forgets it, at once or, as long as a thread holds the heap's lock, with the unlock:
+  /// nothing in a locked heap changes but by its owner's calls. pre: its thread is the caller, or gone
   void retire_cache(HeapCache* cache);
   void reset_after_fork(uintptr_t survivor);
 
@@ -225,6 +226,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void flush(HeapMagazine& magazine, unsigned count);
   void flush_all(HeapCache* cache);
   void free_cache(HeapCache* cache);
+  void end_cache(HeapCache* cache);
   [[nodiscard]] static Found locate(const void* block);
   void lock_inside();
   void stop_caches();

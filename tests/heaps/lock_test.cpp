@@ -133,6 +133,59 @@ TYPED_TEST(Lock, Idea21AnUnserializedHeapNeverWaits) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
+// What a thread cached goes home when it ends, and empty spans with it: not below who walks the heap.
+TYPED_TEST(Lock, AThreadThatEndsLeavesALockedHeapAsItIs) {
+  const Scoped<TypeParam> heap;
+  ASSERT_TRUE(TypeParam::set_mode(heap, 2));
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    std::vector<void*> blocks(2000);
+    for (void*& block : blocks) block = TypeParam::alloc(heap, 1000);
+    for (void* const block : blocks) EXPECT_TRUE(TypeParam::free(heap, block));
+    step = 1;
+    while (step == 1) std::this_thread::yield();
+  });
+  while (step == 0) std::this_thread::yield();
+  ASSERT_TRUE(TypeParam::lock(heap));
+  const std::vector<Entry> before = TypeParam::walk(heap);
+  step = 2;
+  other.join();
+  EXPECT_EQ(TypeParam::walk(heap), before);
+  EXPECT_TRUE(TypeParam::validate(heap, nullptr));
+  ASSERT_TRUE(TypeParam::unlock(heap));
+  EXPECT_LT(TypeParam::walk(heap).size(), before.size()) << "the thread's cache did not go home with the unlock";
+  EXPECT_TRUE(TypeParam::validate(heap, nullptr));
+}
+
+TEST(LockLoam, AWalkGoesOnWhereAThreadEnds) {
+  const Scoped<LoamInterface> heap;
+  ASSERT_EQ(loam_set_mode(heap, LOAM_MODE_LOW_FRAGMENTATION), LOAM_OK);
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    std::vector<void*> blocks(2000);
+    for (void*& block : blocks) block = loam_alloc(heap, 1000);
+    for (void* const block : blocks) EXPECT_EQ(loam_free(heap, block), LOAM_OK);
+    step = 1;
+    while (step == 1) std::this_thread::yield();
+  });
+  while (step == 0) std::this_thread::yield();
+  ASSERT_EQ(loam_lock(heap), LOAM_OK);
+  loam_walk_entry at{};
+  at.size = sizeof at;
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(loam_walk_next(heap, &at), LOAM_OK);
+  step = 2;
+  other.join();
+  loam_status status = LOAM_OK;
+  while (status == LOAM_OK) status = loam_walk_next(heap, &at);
+  EXPECT_EQ(status, LOAM_NO_MORE);
+  loam_heap_summary summary{};
+  summary.size = sizeof summary;
+  EXPECT_EQ(loam_unlock(heap), LOAM_OK);
+  EXPECT_EQ(loam_summary(heap, &summary), LOAM_OK);
+  EXPECT_EQ(summary.cached, 0u);
+  EXPECT_EQ(summary.blocks, 0u);
+}
+
 TEST(LockLoam, TryLockSaysBusy) {
   const Scoped<LoamInterface> heap;
   EXPECT_EQ(loam_try_lock(heap), LOAM_OK);
