@@ -409,9 +409,10 @@ bool seems_live(const void* block) {
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
   if (found.span->kind != SpanKind::kSmall) return true;
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
-  // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
-  const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_RELAXED);
-  return ((word >> (slot % 64)) & 1) == 0;
+  // A live block's bit is clear and nobody writes it, so no lock is needed to read it, unless its span has become mixed
+  // meanwhile: what was read then is no bit of it. acquire: pairs with the release in MixedHeap::open()
+  const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
+  return ((word >> (slot % 64)) & 1) == 0 || found.span->kind != SpanKind::kSmall;
 }
 
 bool is_live(const void* block) {

@@ -174,11 +174,13 @@ void MixedHeap::place(Span* span, unsigned longest) {
 
 // A mixed span without a block, in the list of those without a free range.
 void MixedHeap::open(Span* span, uint64_t* tables) {
-  span->mixed.tables = tables;
+  // First of all, and release: heap::seems_live() looks without a lock at live blocks' bits, in whose place the tables'
+  // address now stands.
+  span->kind = SpanKind::kMixed;
+  __atomic_store_n(&span->mixed.tables, tables, __ATOMIC_RELEASE);
   const Tables t(span);
   t.set_free(0, t.granules());
   span->free_slots = static_cast<uint16_t>(t.granules());
-  span->kind = SpanKind::kMixed;
   span->list = kFullList;
   full_.push_front(span);
   ++spans_;
