@@ -342,7 +342,9 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
     }
     const uintptr_t next = model.span(1, 1, kPageBytes);
     model.check();
-    if (round == 0) EXPECT_EQ(next / kBlockBytes, one / kBlockBytes);
+    if (round == 0) {
+      EXPECT_EQ(next / kBlockBytes, one / kBlockBytes);
+    }
     for (int i = 0; i < 600; ++i) model.span(1 + i % 7, 1, kPageBytes);
     model.check();
     model.free_all();
