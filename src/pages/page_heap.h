@@ -173,7 +173,7 @@ class PageHeap {
 
   /// True while more is backed than is worth keeping: somebody should call tick() now and then, and that of the heap whose
   /// spans these are.
-  [[nodiscard]] bool wants_ticks() const { return pages_wait() | spans_wait_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool wants_ticks() const { return pages_wait() || spans_wait_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
   /// Whether pages inside of spans may be.
