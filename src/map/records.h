@@ -83,9 +83,13 @@ struct alignas(64) Span : ListLink<Span> {
   [[nodiscard]] LOAM_INLINE uint32_t label() const { return label_of(size_class, page_count, kind, list); }
 
   /// Of a large run, which its thread may keep or take at this moment, while another looks at it from beside it.
-  /// relaxed: a hint to who does
-  [[nodiscard]] SpanKind run_kind() const { return __atomic_load_n(&kind, __ATOMIC_RELAXED); }
-  void set_run_kind(SpanKind to) { __atomic_store_n(&kind, to, __ATOMIC_RELAXED); }
+  /// relaxed: a hint to who does. By its bytes, for not every compiler has atomics of an enumeration
+  [[nodiscard]] SpanKind run_kind() const {
+    return SpanKind(__atomic_load_n(reinterpret_cast<const uint8_t*>(&kind), __ATOMIC_RELAXED));
+  }
+  void set_run_kind(SpanKind to) {
+    __atomic_store_n(reinterpret_cast<uint8_t*>(&kind), static_cast<uint8_t>(to), __ATOMIC_RELAXED);
+  }
 
   /// The private heap whose slots of one class these are. Its spans stand in no list, so their links are free to name
   /// it; and what any other span's link names is a span, or null. So one comparison tells whose a span is.
