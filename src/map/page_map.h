@@ -169,6 +169,12 @@ class SpanFinder {
   return region_of(span)->base + (static_cast<uintptr_t>(span->first_page) << kPageShift);
 }
 
+/// The offset in the span of an address in its pages, without a look at the region: both count from its start.
+[[nodiscard]] LOAM_INLINE uint32_t offset_in(const Span* span, const void* address) {
+  const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address));
+  return (in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1);
+}
+
 /// Makes a header for the region at `base` (a multiple of 1 GiB) and publishes it. Null when memory
 /// for the header is refused. pre: no region there yet; the page heap's lock is held
 [[nodiscard]] Region* add_region(uintptr_t base);

@@ -274,12 +274,6 @@ LOAM_INLINE bool is_of_class(const Span* span, unsigned size_class) {
   return span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class;
 }
 
-// The offset in the span of an address in its pages. The span is in that region: both count from its start.
-LOAM_INLINE uint32_t offset_in(const Span* span, const void* pointer) {
-  const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pointer));
-  return (in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1);
-}
-
 // Marks the slot at the offset as free. False where none begins there, or where it is free already.
 LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uint32_t slots) {
   const uint64_t quotient = uint64_t{offset} * reciprocal;

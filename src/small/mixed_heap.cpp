@@ -114,10 +114,8 @@ struct Tables {
 
 size_t table_bytes(unsigned pages) { return pages * kWordsPerPage * sizeof(Word); }
 
-// The granule that an address in the span's pages lies in. The span is in that region: both count from its start.
 LOAM_INLINE unsigned granule_in(const Span* span, const void* address) {
-  const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address));
-  return ((in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1)) >> kGranuleShift;
+  return offset_in(span, address) >> kGranuleShift;
 }
 
 // An upper bound of the span's longest free range, in granules; the last list's spans may have longer ones.
