@@ -128,11 +128,8 @@ void reset_after_fork() {
 
 namespace {
 
-// What a walk shows. A freed run that waits as it stands is named by its pages too.
-bool is_run(const Span* span) {
-  return span != nullptr && span->heap != kPrivateHeap &&
-         (span->kind == SpanKind::kSmall || span->kind == SpanKind::kLarge || span->kind == SpanKind::kMixed);
-}
+// What a walk shows.
+bool is_run(const Span* span) { return span != nullptr && span->heap != kPrivateHeap && holds_blocks(span->kind); }
 
 // The first page at or after `address` where a run of the default heap begins; 0 if there is none.
 uintptr_t next_run(uintptr_t address) {

@@ -316,8 +316,7 @@ void add_name(ReportLine& line, const char* name) {
 // The slot's start for an address in a small block, else the address.
 uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
-  if (span == nullptr || span->kind == SpanKind::kNone) return address;
-  if (span->kind == SpanKind::kCached || span->kind == SpanKind::kParked || span->kind == SpanKind::kEmpty) return address;
+  if (span == nullptr || !holds_blocks(span->kind)) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
   const char* heap = "default";

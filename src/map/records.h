@@ -33,6 +33,11 @@ enum class SpanKind : uint8_t {
   kEmpty,     ///< was small; waits as it stands, named by its pages, for the next request of its length (page_heap.h)
 };
 
+/// Whether runs of that kind have blocks. What waits for the next request may be named by its pages too.
+[[nodiscard]] constexpr bool holds_blocks(SpanKind kind) {
+  return kind == SpanKind::kSmall || kind == SpanKind::kLarge || kind == SpanKind::kMixed;
+}
+
 struct HeapRun;     // heap/heap_run.h
 class PrivateHeap;  // heap/private_heap.h
 
