@@ -80,9 +80,10 @@ class Bin {
   }
   void end_period_locked(size_t slot_bytes);
   /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest spans' first. A span that
-  /// is met costs a look, one that gives pages back kLooksAPurge; goes on later where the looks did not suffice.
+  /// is met costs a look, one that gives pages back kLooksAPurge. Returns the looks that are left: where they are fewer than
+  /// that, it is to go on later.
   static constexpr unsigned kLooksAPurge = 16;
-  Pages purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned* looks);
+  [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
   [[nodiscard]] BinStats stats_locked() const;
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;

@@ -74,9 +74,8 @@ Pages Bin::unwanted_pages(size_t slot_bytes) const {
   return unwanted > gone ? unwanted - gone : Pages(0);
 }
 
-Pages Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned* looks) {
+unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks) {
   const SizeClassInfo& info = kSizeClasses[size_class];
-  Pages purged;
   Span* gone = nullptr;
   while (lists_to_search_ != 0) {
     if (unwanted_pages(info.bytes) == Pages(0)) {
@@ -90,17 +89,15 @@ Pages Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned*
       if (lists_to_search_ == 0) idle_.end_watch(backed_bytes(info.bytes));
       continue;
     }
-    if (*looks < kLooksAPurge) break;
+    if (looks < kLooksAPurge) break;
     // Behind the others: the next look meets those that it has not met, and so does who takes slots.
     list.remove(span);
     list.push_back(span);
     --spans_to_search_;
-    const Pages here = purge_span(span, size_class, &gone);
-    *looks -= here == Pages(0) ? 1 : kLooksAPurge;
-    purged += here;
+    looks -= purge_span(span, size_class, &gone) == Pages(0) ? 1 : kLooksAPurge;
   }
   if (gone != nullptr) pages.free_spans(gone);
-  return purged;
+  return looks;
 }
 
 }  // namespace loam

@@ -21,7 +21,8 @@ constexpr size_t kDonationBytes = size_t{32} << 10;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
-// A batch that nobody wanted for so long goes home. Chosen: some time slices of a busy machine's scheduler.
+// Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some time slices of a busy
+// machine's scheduler.
 constexpr uint64_t kLookMs = 50;
 
 // Chosen: 64 purges inside spans, or 1,024 spans without one, are 0.3 to 0.8 ms: the pause of the call that happens to pay,
@@ -190,8 +191,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
     }
     while (looks >= kLooksALock && bin.mutex().try_lock()) {
       next_to_purge_.store(c, std::memory_order_relaxed);
-      unsigned left = kLooksALock;
-      static_cast<void>(bin.purge_unwanted_locked(pages(), c, &left));
+      const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
       bin.mutex().unlock();
       looks -= kLooksALock - left;
       if (left >= Bin::kLooksAPurge) break;
