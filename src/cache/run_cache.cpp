@@ -60,7 +60,7 @@ LOAM_INLINE void RunCache::keep_rest(const PageHeap::Runs& runs) {
   runs.first->next = nullptr;
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
   Span** link = &bins_[bin];
-  // Of a bin for several lengths, in which this one is missing.
+  // Of a bin for several lengths: behind those that it has.
   while (LOAM_UNLIKELY(*link != nullptr)) link = &(*link)->next;
   __atomic_store_n(link, runs.rest, __ATOMIC_RELEASE);
   occupied_.set(bin);

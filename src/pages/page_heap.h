@@ -12,8 +12,8 @@
 //
 // A freed run is parked for a while, joined with parked neighbours: the next requests of its kind take it, or are cut
 // out of it. Large runs are parked in shards (page_shard.h), each with a lock; batches of one length wait there as they
-// stand (kind kCached), for a request of that length, and join the parked runs before one of another looks further. Parked runs join what the bitmaps hold
-// before anything that is not backed is taken, and when they have waited for kParkedMs.
+// stand (kind kCached), for a request of that length, and join the parked runs before one of another looks further. Parked
+// runs join what the bitmaps hold before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
 // An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map still names it, so who
 // takes and gives spans of one length in turn pays for no cut, no join and no entry of the map. A request of another
