@@ -32,6 +32,13 @@ static void light_activity(void) {
   free(opaque(malloc(48)));
 }
 
+// Until no more is resident than `few` above `before`, but not for ever. Returns the tens of ms.
+static int rest_until(long before, long few, int most) {
+  int tens_of_ms = 0;
+  for (; resident_kib() - before > few && tens_of_ms < most; ++tens_of_ms) light_activity();
+  return tens_of_ms;
+}
+
 // Nine blocks in ten go, at random: hardly a span is empty, but most pages are.
 static void pages_between_live_blocks_return(void) {
   enum { kLarge = 6000 };
@@ -52,11 +59,7 @@ static void pages_between_live_blocks_return(void) {
     free(large[i]);
     large[i] = NULL;
   }
-  int tens_of_ms = 0;
-  while (resident_kib() - before > full / 5 && tens_of_ms < 3000) {
-    light_activity();
-    ++tens_of_ms;
-  }
+  const int tens_of_ms = rest_until(before, full / 5, 3000);
   dprintf(2, "nine blocks in ten of %ld KiB: %ld KiB left after %d ms of light activity\n", full, resident_kib() - before,
           tens_of_ms * 10);
   CHECK(resident_kib() - before <= full / 5);
@@ -119,12 +122,8 @@ int main(void) {
   CHECK(full - before > 140 * 1024);
   empty();
   CHECK_EQUAL(lazy_free_kib(), 0);
-  long tens_of_ms = 0;
-  while (resident_kib() - before > kFew && tens_of_ms < 1000) {
-    light_activity();
-    ++tens_of_ms;
-  }
-  dprintf(2, "resident: %ld KiB at first, %ld full, %ld after %ld ms of light activity\n", before, full, resident_kib(),
+  const int tens_of_ms = rest_until(before, kFew, 1000);
+  dprintf(2, "resident: %ld KiB at first, %ld full, %ld after %d ms of light activity\n", before, full, resident_kib(),
           tens_of_ms * 10);
   CHECK(tens_of_ms < 1000);
   CHECK_EQUAL(lazy_free_kib(), 0);
