@@ -16,6 +16,15 @@ constinit thread_local ThreadCache* current_cache = &unused_cache;
 
 static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece, "a cache is one piece of metadata");
 
+// The first of those with the fewest threads: threads that come one after another use the same one.
+unsigned CacheRegistry::emptiest_home() const {
+  unsigned best = 0;
+  for (unsigned home = 1; home < MixedHeap::kShards; ++home) {
+    if (at_home_[home] < at_home_[best]) best = home;
+  }
+  return best;
+}
+
 ThreadCache* CacheRegistry::start_thread() {
   ThreadCache* cache;
   bool hooked;
@@ -34,6 +43,9 @@ ThreadCache* CacheRegistry::start_thread() {
     cache->next = nullptr;
     live_.push_back(cache);
     ++threads_;
+    const unsigned home = emptiest_home();
+    cache->mixed_home = static_cast<uint8_t>(home);
+    ++at_home_[home];
   }
   current_cache = cache;
   // After the cache is in place: the C library may allocate in here. Without a hook (a program that uses up
@@ -48,6 +60,7 @@ void CacheRegistry::retire(ThreadCache* cache) {
   cache->thread_number = 0;
   live_.remove(cache);
   --threads_;
+  --at_home_[cache->mixed_home];
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;
   ended_repeated_ += cache->repeated();

@@ -61,11 +61,13 @@ class CacheRegistry {
   friend struct CounterFields;
   static void end_thread(void* cache);
   void retire(ThreadCache* cache);
+  [[nodiscard]] unsigned emptiest_home() const;
 
   Mutex mutex_;
   List<ThreadCache> live_;
   ThreadCache* spare_ = nullptr;  // linked through next
   size_t threads_ = 0;
+  uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their mixed_home
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
   uint64_t ended_repeated_ = 0;

@@ -291,7 +291,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
   const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity);
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, mixed_home);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -622,12 +622,16 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
 void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
   const size_t held = held_blocks(kMixedClass);
   void** slots = __atomic_load_n(&magazines_[kMixedClass].base, __ATOMIC_RELAXED);
+  if (held == 0) return;
+  MixedHeap& mixed = default_small_heap.mixed();
+  mixed.lock_all();
   for (size_t i = 0; i < held; ++i) {
-    // Another thread's slot may be stale by now: block_bytes() answers any value.
+    // Another thread's slot may be stale by now: any value is answered.
     const void* block = __atomic_load_n(&slots[i], __ATOMIC_RELAXED);
-    const size_t bytes = default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(block));
+    const size_t bytes = MixedHeap::block_bytes_locked(reinterpret_cast<uintptr_t>(block));
     if (bytes != 0) ++counts[class_for(bytes)];
   }
+  mixed.unlock_all();
 }
 
 size_t ThreadCache::held_bytes() const {

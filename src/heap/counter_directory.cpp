@@ -167,15 +167,15 @@ struct CounterFields {
         LOAM_FIELD("remote_batches", Bin, remote_batches_)
         LOAM_FIELD("remote_blocks", Bin, remote_blocks_)
         ("occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists).next;
-    return Writer{next, kMixed}.lock(__builtin_offsetof(MixedHeap, mutex_))
-        LOAM_FIELD("spans", MixedHeap, spans_)
-        LOAM_FIELD("span_pages", MixedHeap, span_pages_)
-        LOAM_FIELD("free_granules", MixedHeap, free_granules_)
-        LOAM_FIELD("unbacked_pages", MixedHeap, unbacked_pages_)
-        LOAM_FIELD("converted", MixedHeap, converted_)
-        LOAM_FIELD("taken", MixedHeap, taken_)
-        LOAM_FIELD("given", MixedHeap, given_)
-        ("blocks", __builtin_offsetof(MixedHeap, blocks_), 8, kSizeClassCount).next;
+    return Writer{next, kMixed}.lock(__builtin_offsetof(MixedShard, mutex_))
+        LOAM_FIELD("spans", MixedShard, spans_)
+        LOAM_FIELD("span_pages", MixedShard, span_pages_)
+        LOAM_FIELD("free_granules", MixedShard, free_granules_)
+        LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_)
+        LOAM_FIELD("converted", MixedShard, converted_)
+        LOAM_FIELD("taken", MixedShard, taken_)
+        LOAM_FIELD("given", MixedShard, given_)
+        ("blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount).next;
   }
 
   static constexpr CounterField* write_caches(CounterField* next) {
@@ -327,8 +327,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
   t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kSizeClassCount,
                    lock_of(__builtin_offsetof(Bin, mutex_)));
-  t[kMixed] = table("mixed", kRecord, &default_small_heap.mixed_, sizeof(MixedHeap), 1,
-                    lock_of(__builtin_offsetof(MixedHeap, mutex_)));
+  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard), MixedHeap::kShards,
+                    lock_of(__builtin_offsetof(MixedShard, mutex_)));
   t[kRegistry] = table("registry", kRecord, &cache_registry, sizeof cache_registry, 1,
                        lock_of(__builtin_offsetof(CacheRegistry, mutex_)));
   // A list's head is its first member: list.h says so.
@@ -381,7 +381,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&loam_counters, sizeof loam_counters);
   piece(&constants, sizeof constants);
   piece(kSizeClasses, sizeof kSizeClasses);
-  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed heap
+  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
   piece(&cache_registry, sizeof cache_registry);
   for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c)) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);

@@ -129,7 +129,7 @@ void add_default(const Snapshot& snapshot, HeapSums* s) {
   s->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   s->taken += mixed.taken;
   s->given += mixed.given;
-  add_lock(default_small_heap.mixed().mutex(), s);
+  for (unsigned i = 0; i < mixed.shards; ++i) add_lock(default_small_heap.mixed().mutex(i), s);
   for (const Mutex* mutex : {&cache_registry.mutex(), static_cast<const Mutex*>(&page_heap.mutex()),
                              static_cast<const Mutex*>(&huge_map.mutex()),
                              static_cast<const Mutex*>(&remote_pool.mutex()),
@@ -347,12 +347,19 @@ bool read_lock(unsigned index, LockFigures* out) {
     return true;
   }
   index -= kSizeClassCount - 1;
+  if (index < MixedHeap::kShards) {
+    char name[32];
+    name_with_number(name, "mixed-", index);
+    put_lock(name, default_small_heap.mixed().mutex(index), out);
+    return true;
+  }
+  index -= MixedHeap::kShards;
   const struct {
     const char* name;
     const Mutex& mutex;
-  } shared[] = {{"mixed", default_small_heap.mixed().mutex()}, {"registry", cache_registry.mutex()},
-                {"page_heap", page_heap.mutex()}, {"huge", huge_map.mutex()}, {"metadata", metadata.mutex()},
-                {"remote_pool", remote_pool.mutex()}, {"private_registry", heap_registry.mutex()}};
+  } shared[] = {{"registry", cache_registry.mutex()}, {"page_heap", page_heap.mutex()}, {"huge", huge_map.mutex()},
+                {"metadata", metadata.mutex()}, {"remote_pool", remote_pool.mutex()},
+                {"private_registry", heap_registry.mutex()}};
   constexpr unsigned kShared = sizeof shared / sizeof *shared;
   if (index < kShared) {
     put_lock(shared[index].name, shared[index].mutex, out);

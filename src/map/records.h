@@ -40,6 +40,7 @@ enum class SpanKind : uint8_t {
 
 struct HeapRun;     // heap/heap_run.h
 class PrivateHeap;  // heap/private_heap.h
+class MixedShard;   // small/mixed_shard.h
 
 /// Span::heap: a private heap's; which one stands in its run's record.
 inline constexpr uint16_t kPrivateHeap = 1;
@@ -60,8 +61,9 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t since_ms;  ///< when it came
     } batch;  ///< kCached: the first of a batch that waits in a shard, whose list links it
     struct {
-      uint64_t* tables;  ///< kMixed: which granules are free, and where blocks start
-      uint64_t unused[3];
+      uint64_t* tables;   ///< kMixed: which granules are free, and where blocks start
+      MixedShard* shard;  ///< that it is in, and whose lock covers it
+      uint64_t unused[2];
     } mixed;
     struct {
       uintptr_t base;       ///< the first slot's address; of a large run `pages` lies here

@@ -468,7 +468,8 @@ size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   return bytes >= kDonorBytes && free_slots >= slots / 4 ? bytes : 0;
 }
 
-unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes) {
+unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
+                            unsigned home) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   const unsigned enough = static_cast<unsigned>((block_bytes + info.bytes - 1) / info.bytes);
   unsigned converted = 0, looked_at = 0;
@@ -483,7 +484,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       // Once it is mixed, others may change it.
       const unsigned free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
       unlink(span);
-      if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span)) {
+      if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
         lists_[list].push_back(span);
         ++occupancy_[list];
         occupied_ |= 1u << list;

@@ -58,8 +58,9 @@ class Bin {
                    unsigned count);
 
   /// Makes sparse spans mixed until about `wanted_bytes` of free ranges that hold `block_bytes` are gained.
-  /// A bounded number of spans is looked at. Returns how many were converted.
-  unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes);
+  /// A bounded number of spans is looked at. `home`: as MixedHeap::convert(). Returns how many were converted.
+  unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
+                         unsigned home = 0);
 
   /// Bytes of free slots, without the lock: how much donate_locked() could bring at most. Zero unless a good
   /// part of the bin is free.

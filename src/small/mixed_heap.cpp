@@ -1,509 +1,194 @@
 #include "small/mixed_heap.h"
 
 #include "base/cpu.h"
-#include "map/metadata.h"
-#include "os/os.h"
+#include "os/fatal.h"
 
 namespace loam {
 
-namespace {
-
-constexpr uint8_t kFullList = 0xff;
-constexpr uint8_t kGoing = 0xfe;  // in no list: empty, and about to go back
-
-// 64 granules of both tables. The words of a page are one line: a free looks at one.
-struct Word {
-  uint64_t free;
-  uint64_t start;
-
-  [[nodiscard]] uint64_t borders() const { return free | start; }  // where a block ends
-};
-constexpr unsigned kWordsPerPage = kGranulesPerPage / 64;
-static_assert(kWordsPerPage * sizeof(Word) == kCacheLine, "a page's words");
-
-// What is before and behind a span's words: nothing free, and no block goes on.
-constexpr Word kOutside = {0, ~uint64_t{0}};
-
-// 64 bits of two words one after the other, from that bit of the first on; and those up to that bit of the second.
-// pre: bit < 64
-LOAM_INLINE uint64_t bits_from(uint64_t word, uint64_t next, unsigned bit) {
-  return word >> bit | next << 1 << (63 - bit);
-}
-LOAM_INLINE uint64_t bits_before(uint64_t previous, uint64_t word, unsigned bit) {
-  return previous >> bit | word << 1 << (63 - bit);
-}
-static_assert(MixedHeap::kLargestBlock / kGranuleBytes <= 64, "a block's end is among the next 64 granules");
-
-// The tables of a span.
-struct Tables {
-  Word* word;
-  unsigned words;
-
-  explicit Tables(const Span* span)
-      : word(reinterpret_cast<Word*>(span->mixed.tables)), words(span->page_count * kWordsPerPage) {}
-
-  [[nodiscard]] unsigned granules() const { return words * 64; }
-  [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
-  [[nodiscard]] bool is_free(unsigned i) const { return (word[i >> 6].free >> (i & 63)) & 1; }
-
-  // The first granule at or after `from` whose bit is set in what `of` makes of its word; granules() if none is.
-  template <class Of>
-  [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
-    unsigned w = from >> 6;
-    if (w >= words) return granules();
-    uint64_t bits = of(word[w]) & (~uint64_t{0} << (from & 63));
-    while (bits == 0) {
-      if (++w == words) return granules();
-      bits = of(word[w]);
-    }
-    return w * 64 + lowest_bit(bits);
-  }
-  [[nodiscard]] unsigned block_end(unsigned from) const {
-    return find(from, [](const Word& w) { return w.borders(); });
-  }
-  [[nodiscard]] unsigned find_free(unsigned from) const {
-    return find(from, [](const Word& w) { return w.free; });
-  }
-  [[nodiscard]] unsigned free_end(unsigned from) const {
-    return find(from, [](const Word& w) { return ~w.free; });
-  }
-
-  template <class Op>
-  LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) const {
-    for (unsigned w = first >> 6, bit = first & 63; count != 0; ++w, bit = 0) {
-      const unsigned here = count < 64 - bit ? count : 64 - bit;
-      op(word[w].free, bit_range(bit, here));
-      count -= here;
-    }
-  }
-  void set_free(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits |= mask; });
-  }
-  void set_used(unsigned first, unsigned count) const {
-    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits &= ~mask; });
-  }
-  void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
-
-  struct Freed {
-    unsigned granules;  // of the block
-    unsigned range;     // of the free range that it is now in, up to 64
-  };
-  // Makes a block's granules free. No branch: blocks end, and ranges reach into other words, as chance has it.
-  // pre: starts(first)
-  [[nodiscard]] LOAM_INLINE Freed free_block(unsigned first) const {
-    const unsigned w = first >> 6, bit = first & 63;
-    Word* const here = &word[w];
-    const bool is_last = w + 1 == words;
-    const Word* const next = is_last ? &kOutside : here + 1;
-    const Word* const previous = w == 0 ? &kOutside : here - 1;
-    // Of the granules behind the first one. The last bit for a block that is whole only so, and against damage.
-    const uint64_t rest = here->borders() >> bit >> 1 | next->borders() << (63 - bit);
-    const unsigned granules = lowest_bit(rest | uint64_t{1} << 63) + 1;
-    const uint64_t block = ~uint64_t{0} >> (64 - granules);
-    const uint64_t low = here->free | block << bit, high = next->free | block >> 1 >> (63 - bit);
-    const uint64_t before = bits_before(previous->free, here->free, bit);
-    here->start &= ~(uint64_t{1} << bit);
-    here->free = low;
-    here[is_last ? 0 : 1].free = is_last ? low : high;
-    const uint64_t used_before = ~before, used_from = ~bits_from(low, high, bit);
-    const unsigned range = (used_before != 0 ? 63 - highest_bit(used_before) : 64) +
-                           (used_from != 0 ? lowest_bit(used_from) : 64);
-    return {granules, range < 64 ? range : 64};
-  }
-};
-
-size_t table_bytes(unsigned pages) { return pages * kWordsPerPage * sizeof(Word); }
-
-LOAM_INLINE unsigned granule_in(const Span* span, const void* address) {
-  return offset_in(span, address) >> kGranuleShift;
-}
-
-// An upper bound of the span's longest free range, in granules; the last list's spans may have longer ones.
-LOAM_INLINE unsigned bound_of(const Span* span) { return static_cast<uint8_t>(span->list + 1); }
-static_assert(static_cast<uint8_t>(kFullList + 1) == 0, "full spans have no free range");
-
-uint32_t pages_of_granules(unsigned first, unsigned count) {
-  const unsigned page = first / kGranulesPerPage;
-  return static_cast<uint32_t>(bit_range(page, (first + count - 1) / kGranulesPerPage - page + 1));
-}
-
-}  // namespace
-
-Pages purge_idle_pages(Span* span, uint32_t idle) {
-  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  size_t purged = 0;
-  idle &= ~span->unbacked_pages;
-  while (idle != 0) {
-    const unsigned first = lowest_bit(idle);
-    const unsigned length = lowest_bit(~(uint64_t{idle} >> first));
-    idle &= ~static_cast<uint32_t>(bit_range(first, length));
-    const uintptr_t page = (span_base(span) >> kPageShift) + first;
-    const uintptr_t begin = (page + grain - 1) / grain * grain;
-    const uintptr_t end = (page + length) / grain * grain;
-    if (begin >= end) continue;
-    if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) continue;
-    const unsigned count = static_cast<unsigned>(end - begin);
-    span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));
-    purged += count;
-  }
-  return Pages(purged);
-}
-
-void MixedHeap::unlink(Span* span) {
-  if (span->list == kFullList) return full_.remove(span);
-  List<Span>& list = lists_[span->list];
-  list.remove(span);
-  if (list.empty()) {
-    occupied_.store(occupied_.load(std::memory_order_relaxed) & ~(uint64_t{1} << span->list),
-                    std::memory_order_relaxed);
+template <class Do>
+void MixedHeap::for_each_locked(Do act) {
+  if (!used_.load(std::memory_order_relaxed)) return;  // a look would touch a page
+  const unsigned count = shards_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    Lock lock(shards_[s].mutex());
+    act(shards_[s]);
   }
 }
 
-// `longest`: an upper bound of the longest free range, in granules; 0 = nothing free.
-void MixedHeap::place(Span* span, unsigned longest) {
-  const uint8_t list = longest == 0 ? kFullList : static_cast<uint8_t>((longest < kLists ? longest : kLists) - 1);
-  if (list == span->list) return;
-  unlink(span);
-  span->list = list;
-  if (list == kFullList) return full_.push_front(span);
-  lists_[list].push_front(span);
-  occupied_.store(occupied_.load(std::memory_order_relaxed) | uint64_t{1} << list, std::memory_order_relaxed);
+void MixedHeap::use_more_shards() {
+  Lock lock(shards_[0].mutex());  // who holds it knows how many there are
+  const uint8_t doublings = doublings_.load(std::memory_order_relaxed);
+  // relaxed: a shard is ready for use from the start
+  if (1u << doublings != kShards) doublings_.store(static_cast<uint8_t>(doublings + 1), std::memory_order_relaxed);
 }
 
-// A mixed span without a block, in the list of those without a free range.
-void MixedHeap::open(Span* span, uint64_t* tables) {
-  // First of all, and release: heap::seems_live() looks without a lock at live blocks' bits, in whose place the tables'
-  // address now stands.
-  span->kind = SpanKind::kMixed;
-  __atomic_store_n(&span->mixed.tables, tables, __ATOMIC_RELEASE);
-  const Tables t(span);
-  t.set_free(0, t.granules());
-  span->free_slots = static_cast<uint16_t>(t.granules());
-  span->list = kFullList;
-  full_.push_front(span);
-  ++spans_;
-  ++converted_;
-  span_pages_ += span->page_count;
-  free_granules_ += t.granules();
-  unbacked_pages_ += count_bits(span->unbacked_pages);
-}
-
-bool MixedHeap::convert(Span* span) {
-  const unsigned pages = span->page_count;
-  uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(table_bytes(pages)));
-  if (tables == nullptr) return false;
-  uint64_t free_slots[kMaxSlots / 64];
-  for (unsigned i = 0; i < kMaxSlots / 64; ++i) free_slots[i] = span->free_bits[i];
-  const unsigned size_class = index_of(span->size_class);
-  const SizeClassInfo& info = kSizeClasses[size_class];
-  const unsigned granules = info.bytes >> kGranuleShift;
-
-  Lock lock(mutex_);
-  open(span, tables);
-  const Tables t(span);
-  unsigned used = 0;
-  for (unsigned slot = 0; slot < info.slots; ++slot) {
-    if ((free_slots[slot >> 6] >> (slot & 63)) & 1) continue;
-    t.set_start(slot * granules);
-    t.set_used(slot * granules, granules);
-    ++used;
+unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from, unsigned home) {
+  if (kSizeClasses[size_class].bytes > kLargestBlock) return 0;
+  const bool makes_some = from == From::kBacked && pages().pages_wait();
+  if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
+  if (!makes_some && !may_serve(size_class, home)) return 0;
+  MixedShard& shard = shard_of(home);
+  unsigned got;
+  bool is_crowded;
+  {
+    Lock lock(shard.mutex());
+    got = shard.take_locked(pages(), size_class, out + wanted, wanted, from);
+    is_crowded = shard.is_crowded_locked();
   }
-  span->free_slots = static_cast<uint16_t>(t.granules() - used * granules);
-  free_granules_ -= used * granules;
-  // Blocks that were handed out under the old class byte may be freed under it until this is seen: their
-  // bin sends them on.
-  publish_span(region_of(span), span, Pages(pages), SizeClass(kMixedClass));
-  blocks_[size_class] += used;
-  place(span, kLists);
-  return true;
-}
-
-// Halves of a span's length: longer pieces leave less behind their last block, and a page serves every class that comes
-// here.
-bool MixedHeap::add_backed(unsigned size_class) {
-  if (!pages().pages_wait()) return false;  // little is free: not worth a search
-  for (unsigned count = kSizeClasses[size_class].pages / 2u; count != 0; count /= 2) {
-    Span* span = pages().allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0, PageHeap::Source::kBacked);
-    if (span == nullptr) continue;
-    uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(table_bytes(count)));
-    if (tables == nullptr) {
-      pages().free(span);
-      return false;
-    }
-    open(span, tables);
-    place(span, kLists);
-    return true;
-  }
-  return false;
-}
-
-// Cuts blocks from the free ranges of one span, lowest address first, and learns its longest range on the way.
-unsigned MixedHeap::carve(Span* span, unsigned granules, void** next, unsigned wanted) {
-  const Tables t(span);
-  const uintptr_t base = span_base(span);
-  unsigned got = 0, longest = 0;
-  bool complete = true;
-  for (unsigned first = t.find_free(0); first < t.granules();) {
-    const unsigned end = t.free_end(first);
-    const unsigned range_begin = first;
-    while (end - first >= granules && got < wanted) {
-      t.set_start(first);
-      *--next = reinterpret_cast<void*>(base + (size_t{first} << kGranuleShift));
-      first += granules;
-      ++got;
-    }
-    if (first != range_begin) t.set_used(range_begin, first - range_begin);
-    if (end - first > longest) longest = end - first;
-    if (got == wanted) {
-      complete = false;
-      break;
-    }
-    first = t.find_free(end);
-  }
-  if (got != 0 && LOAM_UNLIKELY(span->unbacked_pages != 0)) {
-    for (unsigned i = 0; i < got; ++i) {
-      const uintptr_t offset = reinterpret_cast<uintptr_t>(next[i]) - base;
-      const uint32_t back =
-          span->unbacked_pages & pages_of_granules(static_cast<unsigned>(offset >> kGranuleShift), granules);
-      unbacked_pages_ -= count_bits(back);
-      span->unbacked_pages &= ~back;
-    }
-  }
-  span->free_slots = static_cast<uint16_t>(span->free_slots - got * granules);
-  free_granules_ -= size_t{got} * granules;
-  // Stopped early, the old bound still holds; nothing free needs no bound.
-  if (complete) {
-    place(span, longest);
-  } else if (span->free_slots == 0) {
-    place(span, 0);
-  }
+  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  if (got == 0) return 0;
+  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
+  if (got != wanted) __builtin_memmove(out, out + (wanted - got), got * sizeof(void*));
   return got;
 }
 
-// What comes after a span in its list is likely next: its tables, and the record behind it, are on their way meanwhile.
-LOAM_INLINE void ask_for_next(const Span* span) {
-  const Span* const next = List<Span>::next(span);
-  if (next == nullptr) return;
-  prefetch_for_write(next->mixed.tables);
-  if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
+unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+  const unsigned count = shards_in_use();
+  for (unsigned i = 1; i < count; ++i) {
+    if (const unsigned got = take(size_class, out, wanted, From::kSpans, home + i)) return got;
+  }
+  return 0;
 }
 
-unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from) {
-  const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
-  if (granules > kLists || (from == From::kSpans && !may_serve(size_class))) return 0;
-  Lock lock(mutex_);
-  unsigned got = 0;
-  void** next = out + wanted;
-  while (got < wanted) {
-    const uint64_t fitting = occupied_.load(std::memory_order_relaxed) & (~uint64_t{0} << (granules - 1));
-    if (fitting == 0) {
-      if (from == From::kSpans || !add_backed(size_class)) break;
-      continue;
-    }
-    Span* const span = lists_[lowest_bit(fitting)].front();
-    ask_for_next(span);
-    const unsigned here = carve(span, granules, next, wanted - got);
-    got += here;
-    next -= here;
-  }
-  if (got == 0) return 0;  // adding nothing would touch a page
-  blocks_[size_class] += got;
-  taken_ += got;
-  if (got != wanted) __builtin_memmove(out, next, got * sizeof(void*));
-  return got;
+bool MixedHeap::convert(Span* span, unsigned home) {
+  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
+  return shard_of(home).convert(span);
 }
 
-// A pointer at which no block of a mixed span begins.
-LOAM_COLD void MixedHeap::refuse(const Span* span, const void* pointer) {
-  if (span->kind != SpanKind::kMixed) {
-    return report_misuse("free of a block that is free already, or of memory that is no block", pointer);
-  }
-  const bool is_free = Tables(span).is_free(granule_in(span, pointer));
-  report_misuse(is_free ? "double free" : "free of a pointer into the middle of a block", pointer);
+// A guess without its lock; null where the span names none. That of a live block is right.
+LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
+  MixedShard* const named = __atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED);
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(shards_);
+  return LOAM_LIKELY(offset < sizeof shards_ && offset % sizeof *shards_ == 0) ? named : nullptr;
 }
 
-// Moves spans with a longer free range than before between lists, and takes empty ones out. A span may be named more than
-// once.
-void MixedHeap::move(Span* const* spans, const uint8_t* ranges, unsigned count, Span** gone) {
-  // The lists' neighbours lie anywhere: all misses at once.
-  for (unsigned i = 0; i < count; ++i) {
-    prefetch_for_write(List<Span>::next(spans[i]));
-    prefetch_for_write(List<Span>::previous(spans[i]));
+// One that is in no mixed span by the look at its span's record: a misuse, unless the record changed below our eyes.
+LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
+  const unsigned count = shards_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    MixedShard& shard = shards_[s];
+    Lock lock(shard.mutex());
+    Span* span = SpanFinder().at(reinterpret_cast<uintptr_t>(pointer));
+    if (shard.give_locked(pages(), &pointer, &span, 1) == 0) return;
   }
-  for (unsigned i = 0; i < count; ++i) {
-    Span* const span = spans[i];
-    if (LOAM_UNLIKELY(span->free_slots == span->page_count * kGranulesPerPage)) {
-      if (span->list == kGoing) continue;
-      unlink(span);
-      span->list = kGoing;
-      span->next = *gone;
-      *gone = span;
-    } else if (ranges[i] > bound_of(span)) {
-      place(span, ranges[i]);
-    }
-  }
+  report_misuse("free of a block that is free already, or of memory that is no block", pointer);
 }
 
-void MixedHeap::give_some(void* const* pointers, unsigned count, Span** gone) {
-  // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
-  // at once, of so many blocks that what came is still there when its turn comes.
-  Span* found[kPiece];
-  uint8_t ranges[kPiece];
-  SpanFinder spans;
-  for (unsigned i = 0; i < count; ++i) {
-    found[i] = spans.at(reinterpret_cast<uintptr_t>(pointers[i]));
-    prefetch_for_write(found[i]);
+LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count) {
+  unsigned strangers;
+  bool is_crowded;
+  {
+    Lock lock(shard.mutex());
+    strangers = shard.give_locked(pages(), pointers, spans, count);
+    is_crowded = shard.is_crowded_locked();
   }
-  for (unsigned i = 0; i < count; ++i) {
-    if (LOAM_LIKELY(found[i]->kind == SpanKind::kMixed)) {
-      prefetch_for_write(&Tables(found[i]).word[granule_in(found[i], pointers[i]) >> 6]);
-    }
-  }
-  unsigned moving = 0;
-  for (unsigned i = 0; i < count; ++i) {
-    Span* const span = found[i];
-    if (LOAM_UNLIKELY(span->kind != SpanKind::kMixed)) {
-      refuse(span, pointers[i]);
-      continue;
-    }
-    const Tables t(span);
-    const unsigned first = granule_in(span, pointers[i]);
-    if (LOAM_UNLIKELY(!t.starts(first))) {
-      refuse(span, pointers[i]);
-      continue;
-    }
-    const Tables::Freed freed = t.free_block(first);
-    --blocks_[class_for(size_t{freed.granules} << kGranuleShift)];
-    ++given_;
-    const unsigned free_here = span->free_slots + freed.granules;
-    span->free_slots = static_cast<uint16_t>(free_here);
-    free_granules_ += freed.granules;
-    // No branch: when a range is the longest no branch predictor learns.
-    found[moving] = span;
-    ranges[moving] = static_cast<uint8_t>(freed.range);
-    moving += unsigned{freed.range > bound_of(span)} | unsigned{free_here == t.granules()};
-  }
-  move(found, ranges, moving, gone);
+  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 
-// The spans without a block go back to the page heap.
-LOAM_NOINLINE void MixedHeap::release(Span* gone) {
-  for (Span* span = gone; span != nullptr; span = List<Span>::next(span)) {
-    --spans_;
-    span_pages_ -= span->page_count;
-    free_granules_ -= span->free_slots;
-    unbacked_pages_ -= count_bits(span->unbacked_pages);
-    metadata.free(span->mixed.tables, table_bytes(span->page_count));
+LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count) {
+  while (count != 0) {
+    MixedShard* const shard = shard_named_by(spans[0]);
+    void* its_pointers[kPiece];
+    Span* its_spans[kPiece];
+    unsigned its = 0, others = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      void* const pointer = pointers[i];
+      Span* const span = spans[i];
+      const bool is_its = shard_named_by(span) == shard;
+      its_pointers[its] = pointers[others] = pointer;
+      its_spans[its] = spans[others] = span;
+      its += is_its;
+      others += !is_its;
+    }
+    // Those that name none are told apart under any shard's lock.
+    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its);
+    count = others;
   }
-  pages().free_spans(gone);
 }
 
 void MixedHeap::give(void* const* pointers, unsigned count) {
-  Lock lock(mutex_);
-  Span* gone = nullptr;  // linked through `next`; with their tables until the end, for who frees twice
-  for (unsigned done = 0; done < count; done += kPiece) {
-    give_some(pointers + done, count - done < kPiece ? count - done : kPiece, &gone);
+  while (count != 0) {
+    const unsigned here = count < kPiece ? count : kPiece;
+    // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
+    // at once, of so many blocks that what came is still there when its turn comes; and the first two while nobody waits.
+    void* its[kPiece];
+    Span* spans[kPiece];
+    SpanFinder finder;
+    for (unsigned i = 0; i < here; ++i) {
+      its[i] = pointers[i];
+      spans[i] = finder.at(reinterpret_cast<uintptr_t>(its[i]));
+      prefetch_for_write(spans[i]);
+    }
+    for (unsigned i = 0; i < here; ++i) MixedShard::ask_for_tables(spans[i], its[i]);
+    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here) : give_by_shards(its, spans, here);
+    pointers += here;
+    count -= here;
   }
-  if (gone != nullptr) release(gone);
 }
 
 size_t MixedHeap::block_bytes(uintptr_t address) {
-  Lock lock(mutex_);
-  // Pages get and lose this class byte under the lock only, so what it says holds until we leave, whatever
-  // becomes of the pointer. (Misaligned addresses have no class.)
+  // Pages of a shard get and lose this class byte under its lock only, so what it and the record say holds until we leave,
+  // whatever becomes of the pointer. (Misaligned addresses have no class.)
+  size_t bytes = 0;
+  const auto look = [&](MixedShard& shard) {
+    Lock lock(shard.mutex());
+    if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return false;
+    const Span* const span = SpanFinder().at(address);
+    if (!shard.holds_locked(span)) return false;
+    bytes = MixedShard::block_bytes_locked(span, address);
+    return true;
+  };
   if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
-  const Span* span = span_at(address);
-  const Tables t(span);
-  const unsigned first = granule_in(span, reinterpret_cast<const void*>(address));
-  return t.starts(first) ? size_t{t.block_end(first + 1) - first} << kGranuleShift : 0;
+  MixedShard* const named = shard_named_by(SpanFinder().at(address));
+  if (LOAM_LIKELY(named != nullptr) && LOAM_LIKELY(look(*named))) return bytes;
+  const unsigned count = shards_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    if (look(shards_[s])) return bytes;
+  }
+  return 0;
+}
+
+size_t MixedHeap::block_bytes_locked(uintptr_t address) {
+  if (class_at(reinterpret_cast<const void*>(address)) != kMixedClass) return 0;
+  return MixedShard::block_bytes_locked(span_at(address), address);
 }
 
 Pages MixedHeap::compact() {
-  Lock lock(mutex_);
   Pages purged;
-  // Only the last list's spans can have a whole free page.
-  static_assert(kGranulesPerPage >= kLists);
-  for (Span* span = lists_[kLists - 1].front(); span != nullptr; span = List<Span>::next(span)) {
-    const Tables t(span);
-    uint32_t idle = 0;
-    for (unsigned page = 0; page < span->page_count; ++page) {
-      const unsigned first = page * kGranulesPerPage;
-      const bool is_free = t.find_free(first) == first && t.free_end(first) >= first + kGranulesPerPage;
-      idle |= uint32_t{is_free} << page;
-    }
-    const Pages here = purge_idle_pages(span, idle);
-    unbacked_pages_ += here.count;
-    purged += here;
-  }
+  for_each_locked([&](MixedShard& shard) { purged += shard.compact_locked(); });
   return purged;
 }
 
 MixedStats MixedHeap::stats() {
-  Lock lock(mutex_);
-  MixedStats s{};
-  s.spans = spans_;
-  s.span_bytes = Pages(span_pages_).bytes();
-  s.free_bytes = free_granules_ << kGranuleShift;
-  s.unbacked_pages = unbacked_pages_;
-  s.converted = converted_;
-  s.taken = taken_;
-  s.given = given_;
-  s.lock_acquisitions = mutex_.acquisitions();
-  s.lock_contentions = mutex_.contentions();
-  return s;
+  MixedStats sum{};
+  sum.shards = shards_in_use();
+  for_each_locked([&](const MixedShard& shard) { shard.add_stats_locked(&sum); });
+  return sum;
 }
 
 size_t MixedHeap::blocks(unsigned size_class) {
-  Lock lock(mutex_);
-  return blocks_[size_class];
+  size_t sum = 0;
+  for_each_locked([&](const MixedShard& shard) { sum += shard.blocks_locked(size_class); });
+  return sum;
 }
 
 bool MixedHeap::is_valid() {
-  Lock lock(mutex_);
-  size_t spans = 0, pages = 0, free_granules = 0, unbacked = 0;
-  size_t blocks[kSizeClassCount] = {};
-  const auto span_is_valid = [&](const Span* span, unsigned list) {
-    const Tables t(span);
-    if (span->kind != SpanKind::kMixed || span->list != list) return false;
-    unsigned free_here = 0, longest = 0;
-    for (unsigned w = 0; w < t.words; ++w) {
-      if ((t.word[w].free & t.word[w].start) != 0) return false;
-      free_here += count_bits(t.word[w].free);
-    }
-    for (unsigned i = 0; i < t.granules();) {
-      if (t.starts(i)) {
-        const unsigned end = t.block_end(i + 1);
-        const size_t bytes = size_t{end - i} << kGranuleShift;
-        if (bytes > kLargestBlock || kSizeClasses[class_for(bytes)].bytes != bytes) return false;
-        ++blocks[class_for(bytes)];
-        i = end;
-        continue;
-      }
-      const unsigned end = t.free_end(i);
-      if (end == i) return false;  // used, and part of no block
-      if (end - i > longest) longest = end - i;
-      i = end;
-    }
-    ++spans;
-    pages += span->page_count;
-    free_granules += free_here;
-    unbacked += count_bits(span->unbacked_pages);
-    const unsigned bound = bound_of(span);
-    return free_here == span->free_slots && free_here != t.granules() && (longest <= bound || bound == kLists);
-  };
-  for (unsigned k = 0; k < kLists; ++k) {
-    if (((occupied_.load(std::memory_order_relaxed) >> k) & 1) == lists_[k].empty()) return false;
-    for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
-      if (!span_is_valid(span, k)) return false;
-    }
-  }
-  for (const Span* span = full_.front(); span != nullptr; span = List<Span>::next(span)) {
-    if (!span_is_valid(span, kFullList)) return false;
-  }
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    if (blocks[c] != blocks_[c]) return false;
-  }
-  return spans == spans_ && pages == span_pages_ && free_granules == free_granules_ && unbacked == unbacked_pages_;
+  bool valid = true;
+  for_each_locked([&](const MixedShard& shard) { valid = valid && shard.is_valid_locked(); });
+  return valid;
+}
+
+// The first one's lock keeps others from coming into use.
+void MixedHeap::lock_all() {
+  shards_[0].mutex().lock();
+  for (unsigned s = 1; s < shards_in_use(); ++s) shards_[s].mutex().lock();
+}
+void MixedHeap::unlock_all() {
+  for (unsigned s = shards_in_use(); s-- != 0;) shards_[s].mutex().unlock();
+}
+void MixedHeap::reset_locks_after_fork() {
+  for (unsigned s = 0; s < shards_in_use(); ++s) shards_[s].mutex().reset_after_fork();
 }
 
 }  // namespace loam

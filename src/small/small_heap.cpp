@@ -75,7 +75,7 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
 }
 
 unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker, unsigned enough,
-                         unsigned room) {
+                         unsigned room, unsigned home) {
   Bin& bin = bins_[size_class];
   if (taker != nullptr) {
     bin.stash().note_taker(taker);
@@ -87,27 +87,28 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
-    if (const unsigned mixed = take_mixed(size_class, out, wanted)) {
+    if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) {
       ask_for_lines(size_class, out, mixed);
       return mixed;
     }
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
     growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
-    return take_mixed(size_class, out, wanted);
+    return take_mixed(size_class, out, wanted, home);
   }
   return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
 }
 
-unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted) {
+// What other homes have comes last: whoever takes it shares lines with them.
+unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted, unsigned home) {
   const MixedHeap::From from = pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked;
-  if (const unsigned got = mixed_.take(size_class, out, wanted, from)) return got;
+  if (const unsigned got = mixed_.take(size_class, out, wanted, from, home)) return got;
   const unsigned skipped = growths_skipped_.load(std::memory_order_relaxed);
   if (skipped < kGrowthsBetweenDonations) {
     growths_skipped_.store(skipped + 1, std::memory_order_relaxed);
-    return 0;
+    return mixed_.take_from_others(size_class, out, wanted, home);
   }
-  if (pure_) return 0;
+  if (pure_) return mixed_.take_from_others(size_class, out, wanted, home);
   unsigned donor = 0;
   size_t most = 0;
   for (unsigned c = 1; c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock; ++c) {
@@ -120,11 +121,11 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted)
   unsigned converted = 0;
   if (donor != 0) {
     Lock lock(bins_[donor].mutex());
-    converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes);
+    converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes, home);
   }
-  if (converted != 0) return mixed_.take(size_class, out, wanted);
+  if (converted != 0) return mixed_.take(size_class, out, wanted, MixedHeap::From::kSpans, home);
   growths_skipped_.store(0, std::memory_order_relaxed);
-  return 0;
+  return mixed_.take_from_others(size_class, out, wanted, home);
 }
 
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver) {
@@ -262,10 +263,10 @@ bool SmallHeap::is_valid() {
 void SmallHeap::lock_all() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().lock();
   for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].stash().mutex().lock();
-  mixed_.mutex().lock();
+  mixed_.lock_all();
 }
 void SmallHeap::unlock_all() {
-  mixed_.mutex().unlock();
+  mixed_.unlock_all();
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].stash().mutex().unlock();
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
 }
@@ -279,7 +280,7 @@ void SmallHeap::reset_locks_after_fork() {
     stashed += blocks * size_t{kSizeClasses[c].bytes};
   }
   stash_room_.recount_after_fork(stashed);
-  mixed_.mutex().reset_after_fork();
+  mixed_.reset_locks_after_fork();
 }
 
 }  // namespace loam

@@ -19,9 +19,9 @@ class SmallHeap {
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
   /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
   /// then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
-  /// as Bin::take_locked(). pre: 1 <= wanted
+  /// as Bin::take_locked(). `home`: the taker's, among mixed spans. pre: 1 <= wanted
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
-                              unsigned enough = ~0u, unsigned room = 0);
+                              unsigned enough = ~0u, unsigned room = 0, unsigned home = 0);
 
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
   [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted) {
@@ -84,7 +84,7 @@ class SmallHeap {
   [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
-  [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted);
+  [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted, unsigned home);
 
   // What all stashes may hold: this, or the heap's size divided by kStashShare.
   static constexpr size_t kStashBytes = size_t{1} << 20;

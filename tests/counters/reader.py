@@ -216,7 +216,9 @@ def read(memory, older=False):
     magazines = [d.records("magazine", cache) for cache in caches]
     registry, pages, huge = d.one("registry"), d.one("page_heap"), d.one("huge")
     meta, sampler = d.one("metadata"), d.one("sampler")
-    mixed = d.one("mixed")
+    mixed_shards = d.records("mixed")
+    mixed = {name: sum(shard[name] for shard in mixed_shards)
+             for name in ("spans", "free_granules", "unbacked_pages", "taken", "given")}
     page = constant["page_bytes"]
 
     def held(magazine, entry=8):
@@ -225,7 +227,7 @@ def read(memory, older=False):
 
     last = len(classes)
     waiting = sum(held(of_thread[last]) for of_thread in magazines if len(of_thread) > last)
-    mixed_blocks = mixed["blocks"]
+    mixed_blocks = [sum(shard["blocks"][c] for shard in mixed_shards) for c in range(last)]
     total_mixed, prefix, shares = sum(mixed_blocks[1:]), 0, [0] * last
     for c in range(1, last):
         before = waiting * prefix // total_mixed if total_mixed else 0
@@ -269,8 +271,10 @@ def read(memory, older=False):
     v["unbacked_bytes"] += mixed["unbacked_pages"] * page
     v["refilled_blocks"] += mixed["taken"]
     v["returned_blocks"] += mixed["given"]
-    locked = {name: d.one(name) for name in ("mixed", "registry", "page_heap", "huge", "metadata", "remote_pool",
+    locked = {name: d.one(name) for name in ("registry", "page_heap", "huge", "metadata", "remote_pool",
                                              "private_registry")}
+    is_one = len(mixed_shards) == 1  # in images of older libraries
+    locked |= {"mixed" if is_one else f"mixed-{i}": shard for i, shard in enumerate(mixed_shards)}
     locked |= {f"class-{classes[c]['bytes']}": bins[c] for c in range(1, last)}
     shards = d.records("page_shard")
     locked |= {f"page-shard-{i}": shard for i, shard in enumerate(shards)}

@@ -396,5 +396,64 @@ TEST_F(MixedSpans, AnEndedThreadLeavesNothingOfThemBehind) {
   expect_equations(*snapshot());
 }
 
+TEST_F(MixedSpans, InShardsAddUp) {
+  MixedHeap& mixed = default_small_heap.mixed();
+  while (mixed.shards_in_use() != MixedHeap::kShards) mixed.use_more_shards();
+  constexpr unsigned kThreads = 4;
+  std::atomic<unsigned> ready{0};
+  std::atomic<bool> go_on{false};
+  std::vector<std::vector<void*>> kept(kThreads);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Random mine = test::seeded(100 + t);
+      std::vector<void*>& own = kept[t];
+      for (const size_t bytes : {220, 56, 400, 120, 24}) {
+        for (size_t k = 0; k < kLive / kThreads / bytes; ++k) own.push_back(heap::allocate(bytes - mine.below(16)));
+        for (size_t keep = own.size() / 10; own.size() > keep; own.pop_back()) {
+          std::swap(own[mine.below(own.size())], own.back());
+          heap::free(own.back());
+        }
+      }
+      ++ready;
+      while (!go_on) std::this_thread::yield();
+    });
+  }
+  while (ready != kThreads) std::this_thread::yield();
+  // While the threads have what their magazines hold.
+  EXPECT_TRUE(heap::is_valid());
+  auto s = snapshot();
+  expect_equations(*s);
+  EXPECT_GT(s->mixed_spans, 0u);
+  heap::compact();
+  EXPECT_TRUE(heap::is_valid());
+  s = snapshot();
+  expect_equations(*s);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    for (const auto& own : kept) {
+      for (void* block : own) heap::free(block);
+    }
+    if (!heap::is_valid()) _exit(2);
+    heap::compact();
+    Snapshot its;
+    heap::take_snapshot(&its);
+    _exit(its.mixed_spans != 0 ? 4 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  go_on = true;
+  for (std::thread& thread : threads) thread.join();
+  // Threads that are gone, blocks of every shard: all from here.
+  for (const auto& own : kept) {
+    for (void* block : own) {
+      EXPECT_NE(heap::usable_size(block), 0u);
+      heap::free(block);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loam

@@ -2,10 +2,13 @@
 #include "small/mixed_heap.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -54,9 +57,10 @@ class Model {
     return got;
   }
 
-  std::vector<void*> take_mixed(unsigned c, unsigned wanted) {
+  std::vector<void*> take_mixed(unsigned c, unsigned wanted, unsigned home = 0) {
     std::vector<void*> out(wanted, nullptr);
-    const unsigned got = mixed_->take(c, out.data(), wanted);
+    unsigned got = mixed_->take(c, out.data(), wanted, MixedHeap::From::kSpans, home);
+    if (got == 0) got = mixed_->take_from_others(c, out.data(), wanted, home);
     EXPECT_LE(got, wanted);
     out.resize(got);
     for (void* block : out) {
@@ -66,9 +70,9 @@ class Model {
     return out;
   }
 
-  unsigned donate(unsigned donor, unsigned for_class, size_t wanted_bytes) {
+  unsigned donate(unsigned donor, unsigned for_class, size_t wanted_bytes, unsigned home = 0) {
     Lock lock(bins_[donor].mutex());
-    return bins_[donor].donate_locked(*mixed_, donor, kSizeClasses[for_class].bytes, wanted_bytes);
+    return bins_[donor].donate_locked(*mixed_, donor, kSizeClasses[for_class].bytes, wanted_bytes, home);
   }
 
   /// The class with the most bytes in free slots.
@@ -222,6 +226,9 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
     LOAM_TRACE_SEED(random);
     Model model;
     for (unsigned step = 0; step < 400; ++step) {
+      // The walks with an odd number have one shard, the others soon more.
+      if (salt % 2 == 0 && random.chance(2)) model.mixed().use_more_shards();
+      const unsigned home = random.below(MixedHeap::kShards);
       const unsigned c = random.between(1, Model::kClasses - 1);
       switch (random.below(7)) {
         case 0:
@@ -231,13 +238,13 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
           model.thin(random, model.size() * random.between(5, 90) / 100);
           break;
         case 2:
-          model.donate(model.sparsest(), c, random.magnitude(64 << 10));
+          model.donate(model.sparsest(), c, random.magnitude(64 << 10), home);
           break;
         case 3:
         case 4:
           // Several sizes until nothing is left for one, so that full spans come about as well.
           for (unsigned i = random.between(1, 4); i != 0; --i) {
-            model.take_mixed(random.between(1, Model::kClasses - 1), random.between(1, 200));
+            model.take_mixed(random.between(1, Model::kClasses - 1), random.between(1, 200), home);
           }
           break;
         case 5:
@@ -683,6 +690,102 @@ TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   EXPECT_GT(bin.donate_locked(mixed, c, 128, 16 << 10), 0u);
   EXPECT_TRUE(bin.is_valid_locked(c));
   EXPECT_TRUE(mixed.is_valid());
+}
+
+TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
+  const unsigned c = class_for(432);
+  const auto take_for = [&](unsigned home, MixedHeap::From from) {
+    void* block = nullptr;
+    return mixed.take(c, &block, 1, from, home) == 1 ? block : nullptr;
+  };
+  // One shard: whatever anybody made mixed serves everybody.
+  void* first = take_for(0, MixedHeap::From::kBacked);
+  ASSERT_NE(first, nullptr);
+  void* second = take_for(1, MixedHeap::From::kSpans);
+  EXPECT_EQ(number(second), number(first) + 432);
+  EXPECT_EQ(mixed.shards_in_use(), 1u);
+
+  mixed.use_more_shards();
+  ASSERT_EQ(mixed.shards_in_use(), 2u);
+  EXPECT_EQ(take_for(1, MixedHeap::From::kSpans), nullptr) << "that span is home 0's";
+  void* other = take_for(1, MixedHeap::From::kBacked);
+  ASSERT_NE(other, nullptr);
+  EXPECT_NE(number(other) / kPageBytes, number(first) / kPageBytes);
+  EXPECT_EQ(number(take_for(3, MixedHeap::From::kSpans)), number(other) + 432) << "1 and 3 share one of two shards";
+  // Where a home has none, others' free ranges come before a page that nobody has.
+  void* borrowed = nullptr;
+  ASSERT_EQ(mixed.take_from_others(c, &borrowed, 1, 1), 1u);
+  EXPECT_EQ(number(borrowed), number(first) + 2 * 432);
+  EXPECT_EQ(mixed.stats().spans, 2u);
+  EXPECT_EQ(mixed.stats().shards, 2u);
+  EXPECT_EQ(mixed.blocks(c), 5u);
+  EXPECT_TRUE(mixed.is_valid());
+
+  // Whoever gives them, blocks go to their spans; one that comes twice is told, from wherever it is.
+  std::vector<void*> all;
+  for (size_t i = 0; i < 3; ++i) all.push_back(reinterpret_cast<void*>(number(first) + i * 432));
+  for (size_t i = 0; i < 2; ++i) all.push_back(reinterpret_cast<void*>(number(other) + i * 432));
+  for (void* block : all) EXPECT_EQ(mixed.block_bytes(number(block)), kSizeClasses[c].bytes);
+  std::swap(all[1], all[3]);
+  mixed.give(&all[0], 4);
+  set_corruption_policy(CorruptionPolicy::kReport);
+  fake::take_errors();
+  mixed.give(&all[0], 1);
+  EXPECT_NE(fake::take_errors().find("free already"), std::string::npos) << "its span went back";
+  mixed.give(&all[1], 1);
+  EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+  set_corruption_policy(CorruptionPolicy::kAbort);
+  EXPECT_EQ(mixed.stats().spans, 1u);
+  mixed.give(&all[4], 1);
+  EXPECT_EQ(mixed.stats().spans, 0u);
+  EXPECT_EQ(pages->stats().dirty.count, fragments);
+  EXPECT_TRUE(mixed.is_valid());
+}
+
+TEST(MixedShardTest, IsCrowdedWhereManyWaitAmongFewAcquisitions) {
+  MixedShard shard;
+  std::atomic<unsigned> asked{0}, done{0};
+  constexpr unsigned kEnd = ~0u;
+  std::thread other([&] {
+    for (unsigned turn = 1;; ++turn) {
+      unsigned seen;
+      while ((seen = asked) < turn) std::this_thread::yield();
+      if (seen == kEnd) return;
+      { Lock lock(shard.mutex()); }
+      done = turn;
+    }
+  });
+  // The other comes while we hold the lock, mostly; and if not it is one more acquisition.
+  const auto is_crowded_after = [&](unsigned more) {
+    const uint64_t goal = shard.mutex().contentions() + 64;
+    while (shard.mutex().contentions() < goal) {
+      shard.mutex().lock();
+      const unsigned turn = ++asked;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      shard.mutex().unlock();
+      while (done != turn) std::this_thread::yield();
+      for (unsigned i = 0; i < more; ++i) Lock lock(shard.mutex());
+    }
+    Lock lock(shard.mutex());
+    return shard.is_crowded_locked();
+  };
+  EXPECT_TRUE(is_crowded_after(0));
+  EXPECT_FALSE(is_crowded_after(100)) << "one wait a hundred";
+  EXPECT_TRUE(is_crowded_after(0)) << "since the last look";
+  EXPECT_FALSE(shard.is_crowded_locked()) << "nobody came since";
+  asked = kEnd;
+  other.join();
+}
+
+TEST(MixedShardTest, MoreAreUsedUpToAllThatThereAre) {
+  auto pages = std::make_unique<PageHeap>();
+  MixedHeap mixed(*pages);
+  for (unsigned count = 1; count < MixedHeap::kShards; count *= 2) {
+    EXPECT_EQ(mixed.shards_in_use(), count);
+    mixed.use_more_shards();
+  }
+  mixed.use_more_shards();
+  EXPECT_EQ(mixed.shards_in_use(), MixedHeap::kShards);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //! a process may claim anything, and a wrong figure is better than none at all and no panic.
 
 mod heap;
+mod mixed;
 mod process;
 
 use super::directory::Field;
@@ -142,6 +143,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         let field = |name| raw.field(&table.name, name);
         let (taken, waited) = (field("lock_acquisitions"), field("lock_contentions"));
         let refused = field("lock_refusals");
+        // One lock in older libraries.
+        let has_shards = rows.clone().nth(1).is_some();
         for row in rows {
             // Record 0 of the bins belongs to no class.
             if is_bin && row.record.number == 0 {
@@ -156,6 +159,9 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 Some(bytes) if is_bin => format!("class-{bytes}"),
                 _ if table.name == "private_heap" => heap_lock(&row),
                 _ if table.name == "page_shard" => format!("page-shard-{}", row.record.number),
+                _ if table.name == "mixed" && has_shards => {
+                    format!("mixed-{}", row.record.number)
+                }
                 _ => table.name.clone(),
             };
             let heap = match table.name.as_str() {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::super::directory::Field;
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
+use super::mixed::Mixed;
 use super::{sum, times, total, Constants, Magazines};
 
 /// A size class of the library.
@@ -59,8 +60,9 @@ pub fn default_heap(
 ) -> HeapFigures {
     let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
-    let mixed = raw.row("mixed");
-    let in_mixed = mixed.map(|row| row.all("blocks")).unwrap_or_default();
+    let mixed = Mixed::of(raw);
+    let in_mixed = mixed.as_ref().map(|mixed| mixed.blocks.clone());
+    let in_mixed = in_mixed.unwrap_or_default();
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
     let held_mixed = held.get(classes(raw).len()).copied().unwrap_or(0);
     // Which classes the blocks of the mixed magazine have is not seen: they are shared out.
@@ -75,7 +77,7 @@ pub fn default_heap(
             .unwrap_or(0)
             .saturating_add(share(class))
     };
-    let mut heap = of_bins(raw, constants, &bins, &held, mixed);
+    let mut heap = of_bins(raw, constants, &bins, &held, mixed.as_ref());
     heap.name = "default".to_owned();
     let in_runs = of_caches(raw, "run_pages_held").saturating_mul(constants.page);
     let cached = heap.values.whole("cached_bytes").saturating_add(in_runs);
@@ -301,7 +303,7 @@ fn of_bins(
     constants: &Constants,
     bins: &[Row<'_>],
     held: &dyn Fn(usize) -> u64,
-    mixed: Option<Row<'_>>,
+    mixed: Option<&Mixed>,
 ) -> HeapFigures {
     let classes = classes(raw);
     let mut figures: Vec<ClassFigures> = Vec::new();
@@ -309,7 +311,6 @@ fn of_bins(
     let Some(fields) = bins.first().map(BinFields::of) else {
         return HeapFigures::default();
     };
-    let in_mixed = mixed.and_then(|mixed| Some((mixed, mixed.field("blocks")?)));
     for bin in bins {
         let number = bin.record.number as usize;
         let Some(class) = classes
@@ -319,8 +320,8 @@ fn of_bins(
             continue;
         };
         // Beside its own spans a class has blocks in mixed spans, or in a private heap's first pages.
-        let elsewhere = match in_mixed {
-            Some((mixed, blocks)) => mixed.value(blocks, number as u64),
+        let elsewhere = match mixed {
+            Some(mixed) => mixed.blocks.get(number).copied(),
             None => fields.in_starters.and_then(|field| bin.value(field, 0)),
         };
         let in_mixed = elsewhere.unwrap_or(0);
@@ -500,17 +501,16 @@ impl Sums {
         grow(&mut self.queued, bin.queued.unwrap_or(0));
     }
 
-    fn write(mut self, constants: &Constants, mixed: Option<Row<'_>>, values: &mut Values) {
+    fn write(mut self, constants: &Constants, mixed: Option<&Mixed>, values: &mut Values) {
         if let Some(mixed) = mixed {
-            let get = |field| mixed.get(field).unwrap_or(0);
             let grow = |sum: &mut u64, by: u64| *sum = sum.saturating_add(by);
-            grow(&mut self.spans, get("spans"));
-            let free = get("free_granules").saturating_mul(constants.granule);
+            grow(&mut self.spans, mixed.spans);
+            let free = mixed.free_granules.saturating_mul(constants.granule);
             grow(&mut self.free_bytes, free);
-            let unbacked = get("unbacked_pages").saturating_mul(constants.page);
+            let unbacked = mixed.unbacked_pages.saturating_mul(constants.page);
             grow(&mut self.unbacked_bytes, unbacked);
-            grow(&mut self.refilled, get("taken"));
-            grow(&mut self.returned, get("given"));
+            grow(&mut self.refilled, mixed.taken);
+            grow(&mut self.returned, mixed.given);
         }
         values.set("live_small_bytes", self.live_bytes);
         values.set("live_small_blocks", self.live_blocks);

@@ -1,0 +1,140 @@
+// One of the places where mixed spans are (mixed_heap.h), with a lock of its own. A mixed span is a sparse span of one size
+// class whose free slots were opened to blocks of every class, or free pages that were too few for a span:
+// neighbouring free granules are one range, and any class cuts blocks from it.
+//
+//   granules (16 bytes):   0   1   2   3   4   5   6   7   8   9
+//   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
+//   start                  1   .   .   .   .   1   .   1   .   .     1: a block begins
+//
+//   a block reaches from its start to the next start or free granule, so that both tables tell its size;
+//   free_granules of a span = population of `free`;   start and free are disjoint
+//   a span names its shard from the moment it is mixed until its pages go back, and stays in it
+//
+// A double free and a pointer into a block are told exactly, by the start bit.
+//
+// Lock: mutex(); functions named *_locked need it. Below the bins' locks and above the page heap's; who holds one shard's
+// takes no other's, but for all of them in order.
+#pragma once
+
+#include "base/cpu.h"
+#include "map/page_map.h"
+#include "os/mutex.h"
+#include "pages/page_heap.h"
+#include "small/size_classes.h"
+
+namespace loam {
+
+inline constexpr unsigned kGranuleShift = 4;
+inline constexpr size_t kGranuleBytes = size_t{1} << kGranuleShift;
+inline constexpr unsigned kGranulesPerPage = kPageBytes / kGranuleBytes;
+
+struct MixedStats {
+  size_t spans;
+  size_t span_bytes;
+  size_t free_bytes;
+  size_t unbacked_pages;
+  uint64_t converted;  ///< spans since the start
+  uint64_t taken;      ///< blocks
+  uint64_t given;
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  unsigned shards;  ///< in use
+};
+
+/// Gives back pages of a span in which nothing lives (a mask), in whole pages of the system, and marks them
+/// unbacked. Returns how many. pre: the lock that covers the span's record is held
+Pages purge_idle_pages(Span* span, uint32_t idle);
+
+class alignas(128) MixedShard {
+ public:
+  constexpr MixedShard() = default;
+
+  /// Blocks up to this size come from mixed spans, and only spans of such slots become mixed: spans of larger
+  /// slots have few, and empty soon.
+  static constexpr size_t kLargestBlock = 1024;
+
+  enum class From : uint8_t {
+    kSpans,   ///< mixed spans as they are
+    kBacked,  ///< and backed free pages in runs too short for a span of the class: they become mixed spans
+  };
+  /// Up to `wanted` blocks of the class, which stand at the end of the places before `out_end`, last first, as from a bin.
+  /// Returns how many.
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end, unsigned wanted, From from);
+
+  /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a misuse: reported,
+  /// then dropped. Those that lie in no span of this shard are moved to the front; returns how many.
+  /// pre: count <= kPiece
+  [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count);
+
+  /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by now: a hint.
+  static inline void ask_for_tables(const Span* span, const void* pointer);
+
+  /// Makes a small span mixed. False when memory for its tables is refused; the span is then unchanged.
+  /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
+  [[nodiscard]] bool convert(Span* span);
+
+  /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and covers the address
+  [[nodiscard]] static size_t block_bytes_locked(const Span* span, uintptr_t address);
+  /// Whether it is in this shard now.
+  [[nodiscard]] bool holds_locked(const Span* span) const {
+    return span->kind == SpanKind::kMixed && span->mixed.shard == this;
+  }
+
+  /// Gives the free pages inside mixed spans back to the system. Returns how many.
+  Pages compact_locked();
+
+  /// True, once in a while, where threads meet at the lock so often that they should have more than one.
+  [[nodiscard]] bool is_crowded_locked();
+
+  void add_stats_locked(MixedStats* sum) const;
+  /// Blocks of the class in mixed spans: live or in magazines.
+  [[nodiscard]] size_t blocks_locked(unsigned size_class) const { return blocks_[size_class]; }
+  [[nodiscard]] bool is_valid_locked() const;
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] const Mutex& mutex() const { return mutex_; }
+  /// A guess without the lock: is there a free range that holds a block of so many granules?
+  [[nodiscard]] bool may_serve(unsigned granules) const {
+    return (occupied_.load(std::memory_order_relaxed) >> (granules - 1)) != 0;
+  }
+
+  static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
+  static_assert(kLists == 64, "one bit a list");
+  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
+  static constexpr unsigned kPiece = 64;
+
+ private:
+  friend struct CounterFields;
+
+  void open(Span* span, uint64_t* tables);
+  bool add_backed(PageHeap& pages, unsigned size_class);
+  void place(Span* span, unsigned longest);
+  void unlink(Span* span);
+  unsigned carve(Span* span, unsigned granules, void** next, unsigned wanted);
+  void refuse(const Span* span, const void* pointer);
+  void move(Span* const* spans, const uint8_t* ranges, unsigned count, Span** gone);
+  void release(PageHeap& pages, Span* gone);
+
+  Mutex mutex_;
+  std::atomic<uint64_t> occupied_{0};  // bit k: lists_[k] is not empty
+  List<Span> lists_[kLists];           // [k]: the longest free range has at most k + 1 granules; the last: or more
+  List<Span> full_;
+  size_t spans_ = 0;
+  size_t span_pages_ = 0;
+  size_t free_granules_ = 0;
+  size_t unbacked_pages_ = 0;
+  uint64_t converted_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t given_ = 0;
+  // At the last look whether it is crowded.
+  uint64_t seen_acquisitions_ = 0;
+  uint64_t seen_contentions_ = 0;
+  size_t blocks_[kSizeClassCount] = {};
+};
+
+LOAM_INLINE void MixedShard::ask_for_tables(const Span* span, const void* pointer) {
+  const uintptr_t tables = reinterpret_cast<uintptr_t>(__atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED));
+  const uintptr_t line = tables + (offset_in(span, pointer) >> kPageShift) * kCacheLine;
+  prefetch_for_write(reinterpret_cast<const void*>(line));
+}
+
+}  // namespace loam
