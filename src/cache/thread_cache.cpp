@@ -27,6 +27,9 @@ constexpr size_t kFixedBytes = 2048;
 constexpr unsigned kFirstArray = 32;
 // An array that is too short becomes so many times as long, while its magazine doubles: every other growth stays in place.
 constexpr unsigned kArrayGrowth = 4;
+// An array is freed so many collections after its class gave its blocks home for want of a call. A program that goes
+// through many sizes in turn comes back to each after a few (decision 34).
+constexpr unsigned kIdleCollections = 8;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
 // How often a thread looks after the page heap while that wants it, and how many slow calls in one such
@@ -76,13 +79,16 @@ bool has_fixed_array(unsigned size_class) {
   return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
 }
 
-size_t slot_array_bytes(unsigned size_class, unsigned capacity) {
+// Slots of an array that was made longer so often; no more than its magazine may use.
+unsigned array_slots(unsigned size_class, unsigned growths) {
   const unsigned most = max_capacity(size_class);
-  if (has_fixed_array(size_class)) return most * sizeof(void*);
+  if (has_fixed_array(size_class)) return most;
   unsigned slots = kFirstArray;
-  while (slots < capacity) slots *= kArrayGrowth;
-  return (slots < most ? slots : most) * sizeof(void*);
+  for (; growths != 0; --growths) slots *= kArrayGrowth;
+  return slots < most ? slots : most;
 }
+
+size_t array_bytes(unsigned size_class, unsigned growths) { return array_slots(size_class, growths) * sizeof(void*); }
 
 // The part of a thread's first slots that comes out of what all share.
 size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
@@ -150,15 +156,17 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
 }
 
 bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
+  static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4, "longest array's growths");
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
-  const unsigned old_capacity = t.capacity;
-  if (m.base != nullptr && slot_array_bytes(size_class, capacity) == slot_array_bytes(size_class, old_capacity)) {
-    t.capacity = static_cast<uint16_t>(capacity);
+  if (m.base != nullptr && capacity <= array_slots(size_class, t.array_growths)) {
+    t.set_capacity(capacity);
     disarm(size_class);
     return true;
   }
-  void** slots = static_cast<void**>(metadata.allocate(slot_array_bytes(size_class, capacity)));
+  unsigned growths = 0;
+  while (array_slots(size_class, growths) < capacity) ++growths;
+  void** slots = static_cast<void**>(metadata.allocate(array_bytes(size_class, growths)));
   if (slots == nullptr) return false;
   const size_t held = static_cast<size_t>(m.head - m.base);
   LOAM_ASSERT(held <= capacity);
@@ -168,12 +176,15 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, slots, __ATOMIC_RELEASE);
-  t.capacity = static_cast<uint16_t>(capacity);
+  t.set_capacity(capacity);
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
-  if (old != nullptr) forget_recent(old, old + old_capacity);  // the array will be another's
-  for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
-  if (old != nullptr) metadata.free(old, slot_array_bytes(size_class, old_capacity));
+  if (old != nullptr) {
+    forget_recent(old, old + array_slots(size_class, t.array_growths));  // it will be another's
+    for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
+    metadata.free(old, array_bytes(size_class, t.array_growths));
+  }
+  t.array_growths = growths & Tuning::kMostGrowths;
   return true;
 }
 
@@ -228,33 +239,35 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes;
 }
 
-// Gives an empty magazine's array and its share back. Its class starts again as if it had never been used.
+// Gives an empty magazine's share back. Its class starts again with its first slots, but in the same array.
 void ThreadCache::retire_magazine(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
-  void** old = m.base;
-  const unsigned capacity = t.capacity;
   const unsigned initial = initial_capacity(size_class);
-  const size_t grown = (capacity - initial) * block_bytes(size_class);
-  give_room_back(grown);
+  give_room_back((t.capacity - initial) * block_bytes(size_class));
   if (size_class == kMixedClass) {
-    t.capacity = static_cast<uint16_t>(initial);
+    t.set_capacity(initial);
     arm(m);
     return;
   }
   give_due_back(initial_bytes(size_class, initial));
-  if (has_fixed_array(size_class)) {
-    t.capacity = 0;
-    disarm(size_class);
-    return;
-  }
+  t.set_capacity(0);
+  t.idle = 0;
+  disarm(size_class);
+}
+
+// pre: its class has no magazine
+void ThreadCache::free_array(unsigned size_class) {
+  Magazine& m = magazines_[size_class];
+  Tuning& t = tuning_[size_class];
+  void** const old = m.base;
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, nullptr, __ATOMIC_RELEASE);
   m.low = m.high = nullptr;
-  t.capacity = 0;
-  forget_recent(old, old + capacity);
-  metadata.free(old, slot_array_bytes(size_class, capacity));
+  forget_recent(old, old + array_slots(size_class, t.array_growths));
+  metadata.free(old, array_bytes(size_class, t.array_growths));
+  t.array_growths = 0;
 }
 
 void* ThreadCache::allocate_slow(unsigned size_class) {
@@ -538,7 +551,10 @@ void ThreadCache::collect() {
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
-    if (t.capacity == 0) continue;
+    if (t.capacity == 0) {
+      if (m.base != nullptr && !has_fixed_array(c) && ++t.idle == kIdleCollections) free_array(c);
+      continue;
+    }
     const Use use = t.use;
     t.use = Use::kNone;
     if (use == Use::kNone) {
@@ -600,7 +616,7 @@ void ThreadCache::release_slots() {
   runs_.close();
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     Magazine& m = magazines_[c];
-    if (m.base != nullptr) metadata.free(m.base, slot_array_bytes(c, tuning_[c].capacity));
+    if (m.base != nullptr) metadata.free(m.base, array_bytes(c, tuning_[c].array_growths));
     m = Magazine{};
     tuning_[c] = Tuning{};
   }

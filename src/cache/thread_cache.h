@@ -185,10 +185,16 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   enum class Use : uint8_t { kNone, kHit, kMissed };
   using Way = magazine_policy::Way;
   struct [[gnu::packed]] Tuning {
-    uint16_t capacity;  ///< slots in the array
-    Use use : 4;
-    Way last_way : 4;
+    uint16_t capacity : 12;  ///< slots of the array that the magazine may use; 0 = the class has no magazine
+    Use use : 2;
+    Way last_way : 2;
+    uint8_t array_growths : 2;  ///< how often the array was made longer
+    uint8_t idle : 6;           ///< collections since the class lost its magazine
+
+    static constexpr unsigned kMostGrowths = 3;
+    void set_capacity(unsigned slots) { capacity = slots & 0xfffu; }
   };
+  static_assert(kMaxCapacity <= 0xfff, "a capacity's bits");
 
   static void arm(Magazine& m) { m.low = m.high = m.head; }
   void disarm(unsigned size_class) {
@@ -233,6 +239,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);
+  void free_array(unsigned size_class);
   void forget_recent(void** begin, void** end);
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
   /// Gives the blocks at the magazine's bottom to give(blocks, how many), `at_once` or fewer a call.

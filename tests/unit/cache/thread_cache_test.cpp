@@ -458,6 +458,32 @@ TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
   });
 }
 
+TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
+  in_thread([] {
+    const unsigned c = class_for(640), busy = class_for(16384);
+    const auto batch = [](unsigned size_class) {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(size_class));
+      for (void* block : blocks) release(block);
+    };
+    batch(busy);
+    const size_t without = metadata.used_bytes();
+    for (int round = 0; round < 8; ++round) batch(c);
+    const size_t with = metadata.used_bytes();
+    ASSERT_GE(with - without, 100 * sizeof(void*)) << "it grew";
+    for (int turn = 0; turn < 10; ++turn) {
+      for (int round = 0; round < 40; ++round) batch(busy);  // three or four collections
+      EXPECT_EQ(current_cache->held_blocks(c), 0u) << "what it held went home";
+      EXPECT_EQ(metadata.used_bytes(), with);
+      EXPECT_TRUE(current_cache->is_valid());
+      for (int round = 0; round < 8; ++round) batch(c);
+      EXPECT_EQ(metadata.used_bytes(), with) << "and no array was moved";
+    }
+    for (int round = 0; round < 200; ++round) batch(busy);
+    EXPECT_EQ(metadata.used_bytes(), without) << "who stays away gives it back";
+  });
+}
+
 TEST_F(ThreadCacheTest, TheRegistryCountsWhatCachesHold) {
   in_thread([] {
     for (const unsigned c : {1u, 30u}) {
