@@ -160,6 +160,7 @@ void RunCache::make_room(const Span* span) {
     if (!useful && !first && !batches) {
       flush();
       bypassed_ = kBypassed;
+      asked_in_a_row_ = 0;
       return;
     }
     if (held_pages_ + pages.count <= room_ && held_runs_ < kMostRuns) return;

@@ -92,6 +92,10 @@ class RunCache {
   [[nodiscard]] bool is_valid() const;
 
   static constexpr unsigned kMostRuns = 32;
+  /// While it is passed by, so many frees in a row of the length that was asked for last end that: such runs might go in
+  /// batches. Chosen: as many as it holds at most. Fewer look again for nothing where lengths come by turns, more are late for
+  /// a program with few blocks (decision 32).
+  static constexpr uint32_t kAskedInARow = kMostRuns;
 
   /// What all caches may hold: this, or the heap's size divided by kRoomShare.
   static constexpr size_t kProcessRoom = size_t{4} << 20;
@@ -134,6 +138,7 @@ class RunCache {
   uint32_t hits_ = 0;     ///< blocks taken since room last ran out
   uint32_t filled_at_ = 0;  ///< clock_ when room last ran out
   uint32_t bypassed_ = 0;   ///< frees to go until it is tried again
+  uint32_t asked_in_a_row_ = 0;  ///< the last ones of them that had the length asked for last
   uint32_t parked_ = 0;
   uint8_t shard_ = 0;  ///< the thread's, plus 1; 0 = none yet
   bool used_ = false;     ///< since the last collection
@@ -149,7 +154,10 @@ LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
 LOAM_INLINE bool RunCache::park(Span* span) {
   const uint64_t pages = span->large.pages;
   if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0) return false;
-  if (bypassed_ != 0) --bypassed_;
+  if (bypassed_ != 0) {
+    asked_in_a_row_ = page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
+    bypassed_ = asked_in_a_row_ < kAskedInARow ? bypassed_ - 1 : 0;
+  }
   ++parked_;
   used_ = true;
   count_given(pages, span->large.requested);

@@ -40,7 +40,8 @@ struct Region {
     uint32_t count;
   } spares[kPageShards];
   Block blocks[kBlocksPerRegion];
-  Bitmap<kBlocksPerRegion> whole;  ///< blocks in state kWhole
+  Bitmap<kBlocksPerRegion> whole;         ///< blocks in state kWhole
+  Bitmap<kBlocksPerRegion> whole_backed;  ///< those of them that have dirty pages
   Extent extents[kMaxExtents];
   uint32_t extent_count;
   uint32_t spans_committed;  ///< records that may be touched

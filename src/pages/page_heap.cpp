@@ -56,6 +56,7 @@ void PageHeap::activate(Block* block, Taker taker) {
   const unsigned dirty_bin = block->dirty_bin;
   dirty_[kRunKinds].place(block, 0);
   region->whole.clear(static_cast<unsigned>(block - region->blocks));
+  region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
   --whole_blocks_;
   block->state = BlockState::kActive;
   block->kind = taker.kind;
@@ -169,6 +170,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
     dirty_[unsigned(block->kind)].place(block, 0);
     block->state = BlockState::kWhole;
     region->whole.set(static_cast<unsigned>(block - region->blocks));
+    if (block->dirty_pages != 0) region->whole_backed.set(static_cast<unsigned>(block - region->blocks));
     ++whole_blocks_;
     refresh_dirty(block);
     return;
@@ -560,6 +562,7 @@ bool PageHeap::is_valid() {
       dirty += block->dirty_pages;
       const bool is_whole = block->state == BlockState::kWhole;
       if (is_whole != region->whole.test(i)) return false;
+      if ((is_whole && block->dirty_pages != 0) != region->whole_backed.test(i)) return false;
       whole += is_whole;
     }
   }

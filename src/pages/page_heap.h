@@ -183,6 +183,8 @@ class PageHeap {
   [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] PageStats stats();
+  /// Places that the last search for a run of more than one block looked at, without the lock: for tests.
+  [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
 
   /// Free runs inside blocks, [k]: of 2^k to 2^(k+1) - 1 pages.
   struct RunCounts {
@@ -319,6 +321,7 @@ class PageHeap {
   uint64_t now_ms_ = 0;
   unsigned operations_ = 0;
   unsigned whole_blocks_ = 0;
+  size_t places_looked_at_ = 0;
   unsigned extent_halvings_ = 0;  // of kBlocksPerRegion, when the system refuses
   size_t reserved_blocks_ = 0;
   size_t committed_blocks_ = 0;

@@ -11,15 +11,12 @@ namespace loam {
 
 namespace {
 
-// Visits a region's stretches: visit(first page, pages).
-template <class Visit>
-void for_each_stretch(const Region* region, Visit visit) {
-  region->whole.for_each_run([&](unsigned first, unsigned count) {
-    const unsigned behind = first + count;
-    // None free while it is not committed.
-    const unsigned more = behind < kBlocksPerRegion ? region->blocks[behind].free.find_clear(0) : 0;
-    visit(first * kPagesPerBlock, count * kPagesPerBlock + more);
-  });
+// Length of the stretch that begins with so many whole blocks.
+size_t stretch_pages(const Region* region, unsigned first, unsigned count) {
+  const unsigned behind = first + count;
+  // None free while it is not committed.
+  const unsigned more = behind < kBlocksPerRegion ? region->blocks[behind].free.find_clear(0) : 0;
+  return size_t{count} * kPagesPerBlock + more;
 }
 
 // How many of those pages hold memory. pre: all are free, and the first one is a block's
@@ -33,18 +30,38 @@ size_t backed_pages(const Region* region, uint32_t first, size_t pages) {
 
 }  // namespace
 
+// Most free blocks are either backed all over or not at all, so few places have to be looked at: in a stretch none behind
+// one that needs no fresh page, and, once a place is known that needs them all, only such that hold a backed block. A region
+// with a place that needs none is the last one: behind it nothing but a shorter stretch could be found.
 PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker) {
   const auto blocks_of = [](Pages p) { return static_cast<unsigned>((p.count + kPagesPerBlock - 1) / kPagesPerBlock); };
   const uint32_t grain = alignment.count <= kPagesPerBlock ? kPagesPerBlock : static_cast<uint32_t>(alignment.count);
   release_parked();
+  places_looked_at_ = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     Place place;
-    size_t least_fresh = ~size_t{0}, shortest = ~size_t{0};
-    for (Region* region = regions_; region != nullptr; region = region->next) {
-      for_each_stretch(region, [&](uint32_t first, size_t length) {
+    size_t least_fresh = pages.count + 1, shortest = ~size_t{0};
+    for (Region* region = regions_; region != nullptr && least_fresh != 0; region = region->next) {
+      region->whole.for_each_run([&](unsigned first_block, unsigned count) {
+        // Without a look at the block behind them.
+        if ((size_t{count} + 1) * kPagesPerBlock <= pages.count) return;
+        if (least_fresh == 0 && size_t{count} * kPagesPerBlock >= shortest) return;
+        const uint32_t first = first_block * kPagesPerBlock;
+        const uint32_t tail = first + count * kPagesPerBlock;  // here the pages of a block in use begin
+        const size_t length = stretch_pages(region, first_block, count);
         for (uint32_t start = (first + grain - 1) & ~(grain - 1); start + pages.count <= first + length; start += grain) {
-          // Where nothing is backed the first one is as good as any.
-          if (least_fresh == pages.count && dirty_pages_ == Pages(0) && length >= shortest) break;
+          if (least_fresh == 0 && length >= shortest) break;
+          if (least_fresh < pages.count || (least_fresh == pages.count && length >= shortest)) {
+            // What holds nothing is no better. On to the first place that ends behind the beginning of what may hold some.
+            const uint32_t backed = region->whole_backed.find_set(start / kPagesPerBlock) * kPagesPerBlock;
+            const uint32_t next = backed < tail ? backed : tail;
+            if (next >= start + pages.count) {
+              const uint32_t least = next - static_cast<uint32_t>(pages.count) + 1;
+              start = ((least + grain - 1) & ~(grain - 1)) - grain;
+              continue;
+            }
+          }
+          ++places_looked_at_;
           const size_t fresh = pages.count - backed_pages(region, start, pages.count);
           if (fresh > least_fresh || (fresh == least_fresh && length >= shortest)) continue;
           least_fresh = fresh;

@@ -86,6 +86,7 @@ void PageHeap::forget_block(Block* block) {
   if (block->aged) age_.remove(block);
   dirty_pages_ -= Pages(block->dirty_pages);
   region->whole.clear(static_cast<unsigned>(block - region->blocks));
+  region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
   --whole_blocks_;
   *block = Block{};
 }

@@ -49,6 +49,8 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   if (block->dirty_pages == 0) {
     age_.remove(block);
     block->aged = false;
+    Region* const region = region_of(block);
+    region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
   } else if (done < limit.count) {
     // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
     // with used memory). Behind the others, so that a walk in this order meets them first.

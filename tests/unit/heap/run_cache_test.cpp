@@ -48,6 +48,11 @@ void warm_up(size_t bytes) {
                                      << cache().room().bytes();
 }
 
+// By a thread that goes at once, so that nothing of it stays.
+void free_elsewhere(void* block) {
+  std::thread([=] { heap::free(block); }).join();
+}
+
 uint64_t value(stats::CounterId id) {
   stats::Values values;
   EXPECT_TRUE(stats::read(nullptr, &values));
@@ -117,7 +122,7 @@ TEST(RunCacheTest, ManyBlocksOfOneLengthTakeALockForSeveral) {
     in_thread([=] {
       have_no_run_wait();
       Rounds many(200, bytes);
-      many.run(12);  // a thread that was passed by is so for 1,024 frees
+      many.run(3);  // a thread that was passed by is so for 1,024 frees, or 32 in a row of the length that was asked for
       const unsigned shard = current_cache->page_shard();
       const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
       many.run(1);
@@ -127,6 +132,51 @@ TEST(RunCacheTest, ManyBlocksOfOneLengthTakeALockForSeveral) {
     });
     EXPECT_TRUE(page_heap.is_valid());
   }
+}
+
+TEST(RunCacheTest, BatchesGoOnSoonAfterTheLengthChanges) {
+  in_thread([] {
+    have_no_run_wait();
+    Rounds(64, 128 * kKiB).run(4);
+    for (const size_t bytes : {128 * kKiB, 256 * kKiB, 512 * kKiB, 1024 * kKiB}) {
+      Rounds many(64, bytes);
+      for (int r = 0; r < 4; ++r) {
+        many.run(1);
+        EXPECT_FALSE(cache().is_bypassed()) << bytes << ", round " << r;
+      }
+    }
+  });
+}
+
+// Frees blocks of many lengths until the thread's cache, which serves none of them, is passed by.
+void be_passed_by() {
+  std::vector<void*> blocks;
+  for (size_t i = 0; i < 400; ++i) blocks.push_back(heap::allocate((36 + 4 * (i * 7 % 50)) * kKiB));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    heap::free(blocks[i]);
+    if (!cache().is_bypassed()) continue;
+    for (++i; i < blocks.size(); ++i) free_elsewhere(blocks[i]);
+  }
+  ASSERT_TRUE(cache().is_bypassed());
+}
+
+TEST(RunCacheTest, ACacheThatWasPassedByIsTriedAgainSoonByBlocksOfOneLengthAlone) {
+  for (const bool one_length : {true, false}) {
+    in_thread([one_length] {
+      have_no_run_wait();
+      be_passed_by();
+      if (HasFatalFailure()) return;
+      int frees = 0;
+      std::vector<void*> blocks;
+      for (size_t i = 0; i < 200; ++i) blocks.push_back(heap::allocate((one_length ? 1024 : 40 + 4 * (i * 7 % 50)) * kKiB));
+      for (void* block : blocks) {
+        frees += cache().is_bypassed();
+        heap::free(block);
+      }
+      EXPECT_EQ(frees, one_length ? 32 : 200);
+    });
+  }
+  EXPECT_TRUE(page_heap.is_valid());
 }
 
 TEST(RunCacheTest, WhatWaitsInBatchesServesBlocksOfAnotherLength) {

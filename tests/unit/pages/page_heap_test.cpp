@@ -2,6 +2,9 @@
 #include "pages/page_heap.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "os/fake.h"
 #include "pages/page_heap_model.h"
@@ -156,6 +159,111 @@ TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   EXPECT_EQ(model.heap().stats().fresh_pages, fresh + pages);
   model.free(wall1);
   model.free(wall2);
+  model.check();
+}
+
+// Free pages from the whole block `first` on, and the number of the block behind its stretch.
+std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
+  unsigned end = first;
+  while (end < kBlocksPerRegion && region->whole.test(end)) ++end;
+  size_t free = size_t{end - first} * kPagesPerBlock;
+  if (free != 0 && end < kBlocksPerRegion) free += region->blocks[end].free.find_clear(0);
+  return {free, end};
+}
+
+// By a look at every place of every stretch: the fewest pages that a run must take fresh, and the shortest such stretch.
+std::pair<size_t, size_t> best_place(const std::set<const Region*>& regions, size_t pages, size_t grain) {
+  std::pair best{pages + 1, ~size_t{0}};
+  for (const Region* region : regions) {
+    for (unsigned first = 0, end; first < kBlocksPerRegion; first = end + 1) {
+      size_t free;
+      std::tie(free, end) = stretch_at(region, first);
+      const size_t begin = size_t{first} * kPagesPerBlock;
+      for (size_t start = round_up(begin, grain); start + pages <= begin + free; start += grain) {
+        size_t fresh = 0;
+        for (size_t page = start; page < start + pages; ++page) {
+          fresh += !region->blocks[page / kPagesPerBlock].backed.test(page % kPagesPerBlock);
+        }
+        best = std::min(best, std::pair{fresh, free});
+      }
+    }
+  }
+  return best;
+}
+
+TEST_P(PageHeapTest, NoPlaceForALongRunIsBetterThanTheOneThatItGets) {
+  Random random = test::seeded(5);
+  LOAM_TRACE_SEED(random);
+  PageHeapModel model;
+  std::set<const Region*> regions;
+  for (int i = 0; i < 600; ++i) {
+    step(model, random, model.used() < 40 * kPagesPerBlock ? 60 : 30);
+    for (const auto& [address, run] : model.runs()) regions.insert(region_at(address));
+    if (random.chance(10)) model.heap().purge_all();
+    const size_t pages = kPagesPerBlock + 1 + random.below(3 * kPagesPerBlock);
+    const size_t grain = random.chance(80) ? kPagesPerBlock : 4 * kPagesPerBlock;
+    // What is parked joins the bitmaps for it.
+    const uintptr_t first = model.large(kPagesPerBlock + 1);
+    regions.insert(region_at(first));
+    model.free(first);
+    const auto [fresh, free] = best_place(regions, pages, grain);
+    const uint64_t before = model.heap().stats().fresh_pages;
+    const uintptr_t run = model.large(pages, grain);
+    ASSERT_NE(run, 0u);
+    const uint64_t taken = model.heap().stats().fresh_pages - before;
+    model.free(run);
+    if (free == ~size_t{0}) continue;  // the heap grew
+    ASSERT_EQ(taken, fresh) << pages << " pages";
+    if (fresh == 0 && regions.size() > 1) continue;  // of the first region that has one
+    const Region* const region = region_at(run);
+    unsigned block = Region::page_of(run).index / kPagesPerBlock;
+    while (block != 0 && region->whole.test(block - 1)) --block;
+    ASSERT_EQ(stretch_at(region, block).first, free) << pages << " pages";
+  }
+  model.check();
+}
+
+TEST_P(PageHeapTest, ALongRunEndsInABackedBeginningRatherThanLieInFreshBlocksAlone) {
+  PageHeapModel model;
+  const uintptr_t whole = model.large(4 * kPagesPerBlock);
+  const uintptr_t half = model.large(kPagesPerBlock / 2), other = model.large(kPagesPerBlock / 2);
+  ASSERT_EQ(half, whole + 4 * kBlockBytes);
+  ASSERT_EQ(other, half + kBlockBytes / 2);
+  model.free(whole);
+  ASSERT_GE(model.heap().purge_all().count, 4 * kPagesPerBlock);
+  model.free(half);
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  EXPECT_EQ(model.large(kPagesPerBlock + kPagesPerBlock / 2), whole + 3 * kBlockBytes);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh + kPagesPerBlock);
+  model.check();
+}
+
+TEST_P(PageHeapTest, ALongRunIsFoundByFewLooksHoweverMuchIsFree) {
+  PageHeapModel model;
+  std::vector<uintptr_t> runs;
+  for (int i = 0; i < 400; ++i) runs.push_back(model.large(kPagesPerBlock));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (i % 50 != 49) model.free(runs[i]);
+  }
+  const size_t pages = kPagesPerBlock + kPagesPerBlock / 2;
+  // All that is free is backed.
+  model.free(model.large(pages));
+  EXPECT_LE(model.heap().places_looked_at(), 2u);
+  // Nothing is.
+  static_cast<void>(model.heap().purge_all());
+  const uintptr_t low = model.large(pages);
+  EXPECT_LE(model.heap().places_looked_at(), 2u);
+  // A little is: where it is, and once for all the others.
+  const uintptr_t next = model.large(8 * kPagesPerBlock);
+  const uintptr_t far = model.large(8 * kPagesPerBlock);
+  model.free(far);
+  const uint64_t fresh = model.heap().stats().fresh_pages;
+  const uintptr_t again = model.large(pages);
+  EXPECT_EQ(again, far);
+  EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
+  EXPECT_LE(model.heap().places_looked_at(), 3u);
+  model.free(low);
+  model.free(next);
   model.check();
 }
 
