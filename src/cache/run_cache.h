@@ -94,7 +94,7 @@ class RunCache {
   static constexpr unsigned kMostRuns = 32;
   /// While it is passed by, so many frees in a row of the length that was asked for last end that: such runs might go in
   /// batches. Chosen: as many as it holds at most. Fewer look again for nothing where lengths come by turns, more are late for
-  /// a program with few blocks (decision 32).
+  /// a program with few blocks (decision 33).
   static constexpr uint32_t kAskedInARow = kMostRuns;
 
   /// What all caches may hold: this, or the heap's size divided by kRoomShare.

@@ -118,7 +118,10 @@ TEST(RunCacheTest, ManyBlocksOfOneLengthTakeALockForSeveral) {
     size_t bytes;
     unsigned batch;
   } cases[] = {{40 * kKiB, 16}, {64 * kKiB, 16}, {256 * kKiB, 4}, {512 * kKiB, 2}, {1024 * kKiB, 2}};
-  for (const auto [bytes, batch] : cases) {
+  for (const auto& its : cases) {
+    // No structured binding: clang 14 captures none.
+    const size_t bytes = its.bytes;
+    const unsigned batch = its.batch;
     in_thread([=] {
       have_no_run_wait();
       Rounds many(200, bytes);
