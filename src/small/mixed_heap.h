@@ -68,6 +68,9 @@ class MixedHeap {
   [[nodiscard]] size_t blocks(unsigned size_class);
   [[nodiscard]] bool is_valid();
 
+  /// Of all shards; what else there is lies behind them.
+  static constexpr size_t kShardBytes = sizeof(MixedShard) * kShards;
+
   [[nodiscard]] unsigned shards_in_use() const {
     // relaxed: who looks too early misses what is made there a moment later
     return 1u << doublings_.load(std::memory_order_relaxed);

@@ -8,7 +8,7 @@
 
 namespace loam {
 
-class SmallHeap {
+class alignas(kPageBytes) SmallHeap {
  public:
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
@@ -90,7 +90,9 @@ class SmallHeap {
   static constexpr size_t kStashBytes = size_t{1} << 20;
   static constexpr size_t kStashShare = 128;
 
-  // All zero at first, the bins of small blocks near what every refill looks at: see PageHeap.
+  // All zero at first, the bins of small blocks in the page of what every refill looks at, which begins behind the shards of
+  // mixed_: see PageHeap.
+  char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> last_look_ms_{0};
