@@ -347,12 +347,13 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
   unsigned moving = 0, strangers = 0;
   for (unsigned i = 0; i < count; ++i) {
     Span* const span = spans[i];
-    if (LOAM_UNLIKELY(!holds_locked(span))) {
+    const Tables t(span);
+    const unsigned first = granule_in(span, pointers[i]);
+    // A block that was free already keeps no span: since it was looked up, its record may have become one of other pages.
+    if (LOAM_UNLIKELY(!holds_locked(span)) || LOAM_UNLIKELY(first >= t.granules())) {
       pointers[strangers++] = pointers[i];
       continue;
     }
-    const Tables t(span);
-    const unsigned first = granule_in(span, pointers[i]);
     if (LOAM_UNLIKELY(!t.starts(first))) {
       refuse(span, pointers[i]);
       continue;

@@ -62,7 +62,8 @@ class alignas(128) MixedShard {
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end, unsigned wanted, From from);
 
   /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a misuse: reported,
-  /// then dropped. Those that lie in no span of this shard are moved to the front; returns how many.
+  /// then dropped. Those that lie in no span of this shard, or not in the one that was found, are moved to the front; returns
+  /// how many.
   /// pre: count <= kPiece
   [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count);
 

@@ -2,13 +2,10 @@
 #include "small/mixed_heap.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -742,42 +739,7 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   EXPECT_TRUE(mixed.is_valid());
 }
 
-TEST(MixedShardTest, IsCrowdedWhereManyWaitAmongFewAcquisitions) {
-  MixedShard shard;
-  std::atomic<unsigned> asked{0}, done{0};
-  constexpr unsigned kEnd = ~0u;
-  std::thread other([&] {
-    for (unsigned turn = 1;; ++turn) {
-      unsigned seen;
-      while ((seen = asked) < turn) std::this_thread::yield();
-      if (seen == kEnd) return;
-      { Lock lock(shard.mutex()); }
-      done = turn;
-    }
-  });
-  // The other comes while we hold the lock, mostly; and if not it is one more acquisition.
-  const auto is_crowded_after = [&](unsigned more) {
-    const uint64_t goal = shard.mutex().contentions() + 64;
-    while (shard.mutex().contentions() < goal) {
-      shard.mutex().lock();
-      const unsigned turn = ++asked;
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-      shard.mutex().unlock();
-      while (done != turn) std::this_thread::yield();
-      for (unsigned i = 0; i < more; ++i) Lock lock(shard.mutex());
-    }
-    Lock lock(shard.mutex());
-    return shard.is_crowded_locked();
-  };
-  EXPECT_TRUE(is_crowded_after(0));
-  EXPECT_FALSE(is_crowded_after(100)) << "one wait a hundred";
-  EXPECT_TRUE(is_crowded_after(0)) << "since the last look";
-  EXPECT_FALSE(shard.is_crowded_locked()) << "nobody came since";
-  asked = kEnd;
-  other.join();
-}
-
-TEST(MixedShardTest, MoreAreUsedUpToAllThatThereAre) {
+TEST(MixedHeapShards, MoreAreUsedUpToAllThatThereAre) {
   auto pages = std::make_unique<PageHeap>();
   MixedHeap mixed(*pages);
   for (unsigned count = 1; count < MixedHeap::kShards; count *= 2) {
