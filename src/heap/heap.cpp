@@ -124,11 +124,11 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
     }
     return found;
   }
-  if (span->kind == SpanKind::kEmpty) return found;
+  if (span->run_kind() == SpanKind::kEmpty) return found;
   // A block of the default heap by its class byte, read once: the kind may change below our eyes when another
   // thread makes the span of this small block mixed. Either answer is right then, for the block stays as it was.
   const size_t size_class = class_at(block);
-  if (size_class == 0 && span->kind == SpanKind::kLarge) {
+  if (size_class == 0 && span->run_kind() == SpanKind::kLarge) {
     if (address != span_base(span)) return found;
     found.kind = Found::kLargeBlock;
     found.span = span;
@@ -142,7 +142,7 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
     found.span = span;
     return found;
   }
-  if (size_class == 0 && span->kind != SpanKind::kSmall) return found;
+  if (size_class == 0 && span->run_kind() != SpanKind::kSmall) return found;
   const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
   if (!begins_slot(info, address - span_base(span))) return found;
   found.kind = Found::kSmallBlock;
@@ -280,7 +280,7 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
 
 // Whether it is a run of pages that the thread's cache may take, and nobody else wants to know. pre: span == span_at(block)
 LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
-  if (span == nullptr || span->kind != SpanKind::kLarge || span->heap != kDefaultHeap || detours != 0) return false;
+  if (span == nullptr || span->run_kind() != SpanKind::kLarge || span->heap != kDefaultHeap || detours != 0) return false;
   if (background_purge.is_idle() || publisher.is_idle()) return false;
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
@@ -407,12 +407,12 @@ bool seems_live(const void* block) {
   }
   if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
-  if (found.span->kind != SpanKind::kSmall) return true;
+  if (found.span->run_kind() != SpanKind::kSmall) return true;
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
   // A live block's bit is clear and nobody writes it, so no lock is needed to read it, unless its span has become mixed
   // meanwhile: what was read then is no bit of it. acquire: pairs with the release in MixedHeap::open()
   const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
-  return ((word >> (slot % 64)) & 1) == 0 || found.span->kind != SpanKind::kSmall;
+  return ((word >> (slot % 64)) & 1) == 0 || found.span->run_kind() != SpanKind::kSmall;
 }
 
 bool is_live(const void* block) {

@@ -12,6 +12,8 @@
 // Lock: a small span belongs to its bin's lock, a large one and every block to the page heap's lock.
 #pragma once
 
+#include <bit>
+
 #include "base/bitmap.h"
 #include "base/cpu.h"
 #include "base/list.h"
@@ -87,9 +89,17 @@ struct alignas(64) Span : ListLink<Span> {
                                                                uint8_t list) {
     return index_of(size_class) | uint32_t{page_count} << 8 | uint32_t(kind) << 16 | uint32_t{list} << 24;
   }
-  [[nodiscard]] LOAM_INLINE uint32_t label() const { return label_of(size_class, page_count, kind, list); }
+  [[nodiscard]] LOAM_INLINE uint32_t label() const {
+    static_assert(std::endian::native == std::endian::little, "the first of them is the lowest byte");
+    using Word [[gnu::may_alias]] = uint32_t;
+    // relaxed: a bin's lock covers them all but the list of a span that has become mixed, which who looks drops
+    return __atomic_load_n(reinterpret_cast<const Word*>(&size_class), __ATOMIC_RELAXED);
+  }
+  /// Of a mixed span, which a bin may look at by its label.
+  void set_list(uint8_t to) { __atomic_store_n(&list, to, __ATOMIC_RELAXED); }
 
-  /// Of a large run, which its thread may keep or take at this moment, while another looks at it from beside it.
+  /// Of a large run, which its thread may keep or take at this moment, while another looks at it from beside it; and of a
+  /// small span, which may become mixed while who owns a block of it asks about that.
   /// relaxed: a hint to who does. By its bytes, for not every compiler has atomics of an enumeration
   [[nodiscard]] SpanKind run_kind() const {
     return SpanKind(__atomic_load_n(reinterpret_cast<const uint8_t*>(&kind), __ATOMIC_RELAXED));
@@ -119,6 +129,7 @@ struct alignas(64) Span : ListLink<Span> {
   }
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");
+static_assert(__builtin_offsetof(Span, size_class) == 60 && __builtin_offsetof(Span, list) == 63, "a label's word");
 
 struct FreeList;   // tag: blocks by their longest free run
 struct DirtyList;  // tag: blocks by their longest free and backed run

@@ -169,7 +169,7 @@ void MixedShard::place(Span* span, unsigned longest) {
   const uint8_t list = longest == 0 ? kFullList : static_cast<uint8_t>((longest < kLists ? longest : kLists) - 1);
   if (list == span->list) return;
   unlink(span);
-  span->list = list;
+  span->set_list(list);
   if (list == kFullList) return full_.push_front(span);
   lists_[list].push_front(span);
   occupied_.store(occupied_.load(std::memory_order_relaxed) | uint64_t{1} << list, std::memory_order_relaxed);
@@ -179,13 +179,13 @@ void MixedShard::place(Span* span, unsigned longest) {
 void MixedShard::open(Span* span, uint64_t* tables) {
   // First of all, and release: heap::seems_live() looks without a lock at live blocks' bits, in whose place the tables'
   // address now stands.
-  span->kind = SpanKind::kMixed;
+  span->set_run_kind(SpanKind::kMixed);
   __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.tables, tables, __ATOMIC_RELEASE);
   const Tables t(span);
   t.set_free(0, t.granules());
   span->free_slots = static_cast<uint16_t>(t.granules());
-  span->list = kFullList;
+  span->set_list(kFullList);
   full_.push_front(span);
   ++spans_;
   ++converted_;
@@ -332,7 +332,7 @@ void MixedShard::move(Span* const* spans, const uint8_t* ranges, unsigned count,
     if (LOAM_UNLIKELY(span->free_slots == span->page_count * kGranulesPerPage)) {
       if (span->list == kGoing) continue;
       unlink(span);
-      span->list = kGoing;
+      span->set_list(kGoing);
       span->next = *gone;
       *gone = span;
     } else if (ranges[i] > bound_of(span)) {
