@@ -171,20 +171,22 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   const size_t held = static_cast<size_t>(m.head - m.base);
   LOAM_ASSERT(held <= capacity);
   void** old = m.base;
+  const unsigned old_growths = t.array_growths;
   if (held != 0) memcpy(slots, old, held * sizeof(void*));
   // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that looks now.
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, slots, __ATOMIC_RELEASE);
   t.set_capacity(capacity);
+  // At once: such a child frees the array that it finds. A fork() likely meets this thread where it frees the old one.
+  t.array_growths = growths & Tuning::kMostGrowths;
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
   if (old != nullptr) {
-    forget_recent(old, old + array_slots(size_class, t.array_growths));  // it will be another's
+    forget_recent(old, old + array_slots(size_class, old_growths));  // it will be another's
     for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
-    metadata.free(old, array_bytes(size_class, t.array_growths));
+    metadata.free(old, array_bytes(size_class, old_growths));
   }
-  t.array_growths = growths & Tuning::kMostGrowths;
   return true;
 }
 
