@@ -123,8 +123,12 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted,
     Lock lock(bins_[donor].mutex());
     converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes, home);
   }
-  if (converted != 0) return mixed_.take(size_class, out, wanted, MixedHeap::From::kSpans, home);
-  growths_skipped_.store(0, std::memory_order_relaxed);
+  if (converted != 0) {
+    // None where others of the home were faster.
+    if (const unsigned got = mixed_.take(size_class, out, wanted, MixedHeap::From::kSpans, home)) return got;
+  } else {
+    growths_skipped_.store(0, std::memory_order_relaxed);
+  }
   return mixed_.take_from_others(size_class, out, wanted, home);
 }
 
