@@ -100,6 +100,17 @@ TEST_F(UnwantedSlots, NobodyHasToComeOnceTheyWent) {
   EXPECT_TRUE(pages->wants_ticks()) << "there is more now";
 }
 
+TEST_F(UnwantedSlots, NobodyHasToComeForWhatLiveBlocksHold) {
+  const unsigned c = class_for(512);  // eight a page: in most pages one lives
+  thin(c, 40'000);
+  pass(6000);
+  const BinStats stats = heap->stats(c);
+  EXPECT_GT(stats.free_slots * size_t{512}, Pages(2 * stats.unbacked_pages).bytes()) << "nearly all of it went";
+  pages->purge_all();
+  pages->tick();
+  EXPECT_FALSE(pages->wants_ticks());
+}
+
 TEST_F(UnwantedSlots, AFewAreNotWorthATick) {
   thin(class_for(4096), 32);
   EXPECT_FALSE(pages->wants_ticks());
