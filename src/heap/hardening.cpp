@@ -316,7 +316,8 @@ void add_name(ReportLine& line, const char* name) {
 // The slot's start for an address in a small block, else the address.
 uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
-  if (span == nullptr || !holds_blocks(span->kind)) return address;
+  // What waits empty had a block there: whose it was says what is wrong.
+  if (span == nullptr || !(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
   const char* heap = "default";
@@ -325,7 +326,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
     if (run == nullptr) return address;
     slot_bytes = run->use == RunUse::kSpan ? run->slot_bytes : 0;
     heap = run->heap->name()[0] != '\0' ? run->heap->name() : "private";
-  } else if (span->kind == SpanKind::kSmall) {
+  } else if (span->kind == SpanKind::kSmall || span->kind == SpanKind::kEmpty) {
     slot_bytes = kSizeClasses[index_of(span->size_class)].bytes;
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;

@@ -173,6 +173,15 @@ static void twice_after_many(void) {
   for (int i = 0; i < 20000; ++i) free(opaque(malloc(5000)));
   free(opaque(block));
 }
+static void twice_where_its_span_waits(void) {
+  enum { kBlocks = 256 };
+  void* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) blocks[i] = opaque(malloc(16384));
+  announce(blocks[0]);
+  // The thread keeps the last few; the spans of the others are empty, and wait for who wants blocks of that size.
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+  free(opaque(blocks[0]));
+}
 static void* free_it(void* block) {
   free(block);
   return NULL;
@@ -246,6 +255,7 @@ static const Mistake kMistakes[] = {
     {"double free, large", "quarantine", SIGABRT, "double free", true, twice_large},
     {"double free, long after", "quarantine=64K", SIGABRT, "double free", true, twice_after_many},
     {"double free, long after, full", "full", SIGABRT, "double free", true, twice_after_many},
+    {"double free, its span empty", "full", SIGABRT, "double free", true, twice_where_its_span_waits},
     {"double free, two threads", "zero", SIGABRT, "double free", false, twice_in_two_threads},
     {"interior pointer", "canary", SIGABRT, "middle of a block", false, inside},
     {"interior pointer, freed", "quarantine", SIGABRT, "middle of a block", false, inside_freed},
