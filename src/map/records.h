@@ -129,7 +129,10 @@ struct alignas(64) Span : ListLink<Span> {
   }
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // no virtual base: it is right
 static_assert(__builtin_offsetof(Span, size_class) == 60 && __builtin_offsetof(Span, list) == 63, "a label's word");
+#pragma GCC diagnostic pop
 
 struct FreeList;   // tag: blocks by their longest free run
 struct DirtyList;  // tag: blocks by their longest free and backed run
