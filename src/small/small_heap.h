@@ -92,7 +92,7 @@ class alignas(kPageBytes) SmallHeap {
 
   // All zero at first, the bins of small blocks in the page of what every refill looks at, which begins behind the shards of
   // mixed_: see PageHeap.
-  char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
+  [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> last_look_ms_{0};
