@@ -29,9 +29,9 @@ class PurgePolicy {
   static constexpr uint64_t kIdleMs = 1000;
   /// Kept always: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
-  /// Derived: 4 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to give it back) is 20,000
-  /// pages a second. Measured against 10,000 and 40,000 (decision 3).
-  static constexpr int64_t kPagesPerSecond = 20'000;
+  /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to give it back) is 10,000
+  /// pages a second. Measured against 20,000 and 40,000 (decision 3).
+  static constexpr int64_t kPagesPerSecond = 10'000;
   /// Chosen: how much unspent budget may gather; an eighth of a second of it.
   static constexpr int64_t kBudgetCap = kPagesPerSecond / 8;
   /// Measured: a purge after a while of other work costs 10 us before its first page (8 us for one page, 33 for
