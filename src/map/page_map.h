@@ -57,6 +57,8 @@ struct Region {
   [[nodiscard]] static PageId page_of(uintptr_t address) {
     return PageId(static_cast<uint32_t>(address >> kPageShift) & (kPagesPerRegion - 1));
   }
+  /// pre: the block is one of the region's
+  [[nodiscard]] unsigned number_of(const Block* block) const { return static_cast<unsigned>(block - blocks); }
 };
 
 inline constexpr size_t kHeaderAlignment = size_t{32} << 20;

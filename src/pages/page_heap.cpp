@@ -50,14 +50,19 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
   }
 }
 
+// Out of its region's sets of whole blocks.
+void PageHeap::forget_whole(const Block* block) {
+  Region* region = region_of(block);
+  region->whole.clear(region->number_of(block));
+  region->whole_backed.clear(region->number_of(block));
+  --whole_blocks_;
+}
+
 void PageHeap::activate(Block* block, Taker taker) {
   if (block->state == BlockState::kActive) return;
-  Region* region = region_of(block);
   const unsigned dirty_bin = block->dirty_bin;
   dirty_[kRunKinds].place(block, 0);
-  region->whole.clear(static_cast<unsigned>(block - region->blocks));
-  region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
-  --whole_blocks_;
+  forget_whole(block);
   block->state = BlockState::kActive;
   block->kind = taker.kind;
   block->shard = taker.shard;
@@ -169,8 +174,8 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
     free_index(unsigned(block->kind)).place(block, 0);
     dirty_[unsigned(block->kind)].place(block, 0);
     block->state = BlockState::kWhole;
-    region->whole.set(static_cast<unsigned>(block - region->blocks));
-    if (block->dirty_pages != 0) region->whole_backed.set(static_cast<unsigned>(block - region->blocks));
+    region->whole.set(region->number_of(block));
+    if (block->dirty_pages != 0) region->whole_backed.set(region->number_of(block));
     ++whole_blocks_;
     refresh_dirty(block);
     return;

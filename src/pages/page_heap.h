@@ -228,6 +228,7 @@ class PageHeap {
   void append_region(Region* region);
   void forget_block(Block* block);
   void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
+  void forget_whole(const Block* block);
   void activate(Block* block, Taker taker);
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
@@ -296,7 +297,7 @@ class PageHeap {
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
   static PageId first_page_of(const Block* block) {
-    return PageId(static_cast<uint32_t>(block - region_of(block)->blocks) * kPagesPerBlock);
+    return PageId(region_of(block)->number_of(block) * kPagesPerBlock);
   }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }

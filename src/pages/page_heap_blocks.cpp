@@ -28,6 +28,15 @@ size_t backed_pages(const Region* region, uint32_t first, size_t pages) {
   return backed;
 }
 
+// The first place for so many pages, at or behind `start`, that ends behind the beginning of what may hold memory: a backed
+// block, or what is free at the stretch's tail. pre: start is a multiple of grain
+uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, Pages pages, uint32_t grain) {
+  const uint32_t backed = region->whole_backed.find_set(start / kPagesPerBlock) * kPagesPerBlock;
+  const uint32_t next = backed < tail ? backed : tail;
+  if (next < start + pages.count) return start;
+  return static_cast<uint32_t>(round_up(next - pages.count + 1, grain));
+}
+
 }  // namespace
 
 // Most free blocks are either backed all over or not at all, so few places have to be looked at: in a stretch none behind
@@ -51,13 +60,11 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
         const size_t length = stretch_pages(region, first_block, count);
         for (uint32_t start = (first + grain - 1) & ~(grain - 1); start + pages.count <= first + length; start += grain) {
           if (least_fresh == 0 && length >= shortest) break;
+          // What holds nothing is no better.
           if (least_fresh < pages.count || (least_fresh == pages.count && length >= shortest)) {
-            // What holds nothing is no better. On to the first place that ends behind the beginning of what may hold some.
-            const uint32_t backed = region->whole_backed.find_set(start / kPagesPerBlock) * kPagesPerBlock;
-            const uint32_t next = backed < tail ? backed : tail;
-            if (next >= start + pages.count) {
-              const uint32_t least = next - static_cast<uint32_t>(pages.count) + 1;
-              start = ((least + grain - 1) & ~(grain - 1)) - grain;
+            const uint32_t next = next_backed_place(region, start, tail, pages, grain);
+            if (next != start) {
+              start = next - grain;
               continue;
             }
           }

@@ -81,13 +81,10 @@ bool PageHeap::release_idle_extents() {
 }
 
 void PageHeap::forget_block(Block* block) {
-  Region* region = region_of(block);
   dirty_index(block).place(block, 0);
   if (block->aged) age_.remove(block);
   dirty_pages_ -= Pages(block->dirty_pages);
-  region->whole.clear(static_cast<unsigned>(block - region->blocks));
-  region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
-  --whole_blocks_;
+  forget_whole(block);
   *block = Block{};
 }
 

@@ -15,7 +15,8 @@ constexpr size_t kPagesPerTick = 2048;
 Pages PageHeap::purge_block(Block* block, Pages limit) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
   const PageBits dirty = dirty_bits(block).copy();
-  char* base = static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
+  Region* const region = region_of(block);
+  char* base = static_cast<char*>(region->page_address(first_page_of(block)));
   size_t done = 0;
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
@@ -49,8 +50,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   if (block->dirty_pages == 0) {
     age_.remove(block);
     block->aged = false;
-    Region* const region = region_of(block);
-    region->whole_backed.clear(static_cast<unsigned>(block - region->blocks));
+    region->whole_backed.clear(region->number_of(block));
   } else if (done < limit.count) {
     // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
     // with used memory). Behind the others, so that a walk in this order meets them first.
