@@ -22,20 +22,27 @@ void MixedHeap::use_more_shards() {
   if (1u << doublings != kShards) doublings_.store(static_cast<uint8_t>(doublings + 1), std::memory_order_relaxed);
 }
 
+template <class Act>
+LOAM_INLINE unsigned MixedHeap::in_shard(MixedShard& shard, Act act) {
+  unsigned result;
+  bool is_crowded;
+  {
+    Lock lock(shard.mutex());
+    result = act();
+    is_crowded = shard.is_crowded_locked();
+  }
+  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  return result;
+}
+
 unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from, unsigned home) {
   if (kSizeClasses[size_class].bytes > kLargestBlock) return 0;
   const bool makes_some = from == From::kBacked && pages().pages_wait();
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
   if (!makes_some && !may_serve(size_class, home)) return 0;
   MixedShard& shard = shard_of(home);
-  unsigned got;
-  bool is_crowded;
-  {
-    Lock lock(shard.mutex());
-    got = shard.take_locked(pages(), size_class, out + wanted, wanted, from);
-    is_crowded = shard.is_crowded_locked();
-  }
-  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  const unsigned got =
+      in_shard(shard, [&] { return shard.take_locked(pages(), size_class, out + wanted, wanted, from); });
   if (got == 0) return 0;
   if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
   if (got != wanted) __builtin_memmove(out, out + (wanted - got), got * sizeof(void*));
@@ -75,14 +82,7 @@ LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
 }
 
 LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count) {
-  unsigned strangers;
-  bool is_crowded;
-  {
-    Lock lock(shard.mutex());
-    strangers = shard.give_locked(pages(), pointers, spans, count);
-    is_crowded = shard.is_crowded_locked();
-  }
-  if (LOAM_UNLIKELY(is_crowded)) use_more_shards();
+  const unsigned strangers = in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count); });
   for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 

@@ -89,6 +89,9 @@ class MixedHeap {
   friend struct CounterFields;
   static constexpr unsigned kPiece = MixedShard::kPiece;
 
+  /// act() under the shard's lock, and what it returns; more shards then, where threads meet there.
+  template <class Act>
+  [[nodiscard]] unsigned in_shard(MixedShard& shard, Act act);
   void give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count);
   void give_by_shards(void** pointers, Span** spans, unsigned count);
   void give_stranger(void* pointer);
