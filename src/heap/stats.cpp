@@ -229,6 +229,13 @@ void name_with_number(char (&to)[32], const char* prefix, uint64_t number) {
   memcpy(to + length, decimal.digits(), decimal.length() + 1);
 }
 
+// One of several of the same kind.
+void put_lock(const char* prefix, unsigned number, const Mutex& mutex, LockFigures* out) {
+  char name[32];
+  name_with_number(name, prefix, number);
+  put_lock(name, mutex, out);
+}
+
 }  // namespace
 
 bool read(loam_heap* heap, Values* out) {
@@ -348,9 +355,7 @@ bool read_lock(unsigned index, LockFigures* out) {
   }
   index -= kSizeClassCount - 1;
   if (index < MixedHeap::kShards) {
-    char name[32];
-    name_with_number(name, "mixed-", index);
-    put_lock(name, default_small_heap.mixed().mutex(index), out);
+    put_lock("mixed-", index, default_small_heap.mixed().mutex(index), out);
     return true;
   }
   index -= MixedHeap::kShards;
@@ -367,9 +372,7 @@ bool read_lock(unsigned index, LockFigures* out) {
   }
   index -= kShared;
   if (index < kPageShards) {
-    char name[32];
-    name_with_number(name, "page-shard-", index);
-    put_lock(name, page_heap.shard_mutex(index), out);
+    put_lock("page-shard-", index, page_heap.shard_mutex(index), out);
     return true;
   }
   return heap_registry.at(index - kPageShards, [&](PrivateHeap* heap) {
