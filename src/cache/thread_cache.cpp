@@ -554,6 +554,7 @@ void ThreadCache::collect() {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
     if (t.capacity == 0) {
+      static_assert(kIdleCollections < 1u << 6, "Tuning::idle counts that far");
       if (m.base != nullptr && !has_fixed_array(c) && ++t.idle == kIdleCollections) free_array(c);
       continue;
     }
