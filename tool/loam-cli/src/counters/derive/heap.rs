@@ -61,8 +61,7 @@ pub fn default_heap(
     let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
     let mixed = Mixed::of(raw);
-    let in_mixed = mixed.as_ref().map(|mixed| mixed.blocks.clone());
-    let in_mixed = in_mixed.unwrap_or_default();
+    let in_mixed = mixed.as_ref().map_or(&[][..], |mixed| &mixed.blocks);
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
     let held_mixed = held.get(classes(raw).len()).copied().unwrap_or(0);
     // Which classes the blocks of the mixed magazine have is not seen: they are shared out.
