@@ -259,10 +259,8 @@ constinit Handler heap_child = nullptr;
 // heap fork, as with glibc's own malloc: both sides go on with what they held.
 constinit std::atomic<bool> forking_alone{false};
 
-bool single_threaded() { return &__libc_single_threaded != nullptr && __libc_single_threaded != 0; }
-
 void prepare_fork() {
-  const bool alone = single_threaded();
+  const bool alone = is_single_threaded();
   forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false whoever writes it
   if (alone) return;
   if (_IO_list_lock != nullptr) _IO_list_lock();
@@ -288,6 +286,7 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   heap_prepare = prepare;
   heap_parent = parent;
   heap_child = child;
+  single_thread_flag = &__libc_single_threaded;
   pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
 }
 

@@ -4,6 +4,8 @@
 
 namespace loam {
 
+constinit const char* os::single_thread_flag = nullptr;
+
 namespace {
 // How often a waiter looks before it sleeps. Chosen: critical sections are 50 to 300 ns, a pause is
 // 10 to 40 ns, a futex round trip 2 to 5 us. More burns a core when the holder is preempted (two-core

@@ -2,6 +2,10 @@
 //
 //   state_: 0 free, 1 held, 2 held and somebody may sleep
 //
+// While the process has one thread, it is taken and left by plain loads and stores: an atomic instruction waits until every
+// store before it has reached the cache, and where a program writes to blocks that are in no cache, that is most of what a
+// refill costs (decision 37).
+//
 // The counts are written only by the holder, so plain relaxed stores suffice; readers may see a count
 // that is one operation old. Not recursive. Usable as static storage before any constructor ran.
 #pragma once
@@ -20,29 +24,22 @@ class LOAM_CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
 
   LOAM_INLINE void lock() LOAM_ACQUIRE() {
-    uint32_t expected = 0;
-    // acquire pairs with the release in unlock()
-    if (LOAM_LIKELY(state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
-                                                   std::memory_order_relaxed))) {
-      count(acquisitions_);
-      return;
-    }
-    lock_contended();
+    if (LOAM_UNLIKELY(!take())) lock_contended();
   }
 
   [[nodiscard]] LOAM_INLINE bool try_lock() LOAM_TRY_ACQUIRE(true) {
-    uint32_t expected = 0;
-    if (!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
-                                        std::memory_order_relaxed)) {
-      refusals_.fetch_add(1, std::memory_order_relaxed);
-      return false;
-    }
-    count(acquisitions_);
-    return true;
+    if (LOAM_LIKELY(take())) return true;
+    refusals_.fetch_add(1, std::memory_order_relaxed);
+    return false;
   }
 
   LOAM_INLINE void unlock() LOAM_RELEASE() {
-    // release publishes what the holder wrote; pairs with the acquire in lock() and try_lock()
+    if (os::is_single_threaded()) {
+      std::atomic_signal_fence(std::memory_order_release);
+      state_.store(0, std::memory_order_relaxed);
+      return;
+    }
+    // release publishes what the holder wrote; pairs with the acquire in take()
     if (LOAM_UNLIKELY(state_.exchange(0, std::memory_order_release) == 2)) wake();
   }
 
@@ -56,6 +53,25 @@ class LOAM_CAPABILITY("mutex") Mutex {
 
  private:
   friend struct CounterFields;
+
+  // False where somebody holds it. The state is the same whichever way it was taken, so a second thread may start while
+  // the first is inside.
+  LOAM_INLINE bool take() {
+    if (os::is_single_threaded()) {
+      if (LOAM_UNLIKELY(state_.load(std::memory_order_relaxed) != 0)) return false;
+      state_.store(1, std::memory_order_relaxed);
+      std::atomic_signal_fence(std::memory_order_acquire);
+    } else {
+      uint32_t expected = 0;
+      // acquire pairs with the release in unlock()
+      if (LOAM_UNLIKELY(!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire, std::memory_order_relaxed))) {
+        return false;
+      }
+    }
+    count(acquisitions_);
+    return true;
+  }
+
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -58,6 +58,11 @@ void wake_one(const uint32_t* word);
 /// Makes every running thread of the process pass a full memory barrier: what they stored before is seen here
 /// afterwards, what this thread stored before is seen by them. False where the system has no such call.
 [[nodiscard]] bool barrier_all_threads();
+
+/// Whether the process has one thread, for certain: that of the caller. False where the C library does not say, as before
+/// register_fork().
+[[nodiscard]] LOAM_INLINE bool is_single_threaded();
+
 /// Lets another thread run.
 void yield();
 
@@ -125,6 +130,14 @@ class ErrnoGuard {
  private:
   int saved_;
 };
+
+/// A byte of the C library's that is not 0 while there is one thread, cleared before the second starts. Null: none.
+extern const char* single_thread_flag;
+
+bool is_single_threaded() {
+  const char* const flag = single_thread_flag;
+  return flag != nullptr && *flag != 0;
+}
 
 /// Sets errno to ENOMEM or EINVAL.
 void set_errno_out_of_memory();

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -45,6 +46,23 @@ TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
   EXPECT_EQ(p[2 * os::granularity()], 1);
   os::release(p, bytes);
 }
+
+#if defined(__GLIBC__)
+// What the locks go by. In a process of its own: whether there was a second thread is never forgotten.
+TEST(System, AProcessHasOneThreadUntilASecondStarts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto look = [] {
+    const auto nothing = [] {};
+    if (os::is_single_threaded()) _exit(1);  // before the C library is ready nobody knows
+    os::register_fork(nothing, nothing, nothing);
+    if (!os::is_single_threaded()) _exit(2);
+    bool seen_by_the_second = true;
+    std::thread([&] { seen_by_the_second = os::is_single_threaded(); }).join();
+    _exit(seen_by_the_second || os::is_single_threaded() ? 3 : 0);
+  };
+  EXPECT_EXIT(look(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(System, AnImpossibleReservationIsRefusedAndErrnoIsKept) {
   errno = 77;

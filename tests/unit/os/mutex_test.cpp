@@ -86,6 +86,58 @@ TEST(Mutex, TryingAHeldLockIsRefusedAndCounted) {
   EXPECT_EQ(mutex.contentions(), 0u);
 }
 
+/// Says, for a scope, that the process has one thread.
+class SingleThread {
+ public:
+  SingleThread() : before_(os::single_thread_flag) { os::single_thread_flag = &flag_; }
+  ~SingleThread() { os::single_thread_flag = before_; }
+  SingleThread(const SingleThread&) = delete;
+  SingleThread& operator=(const SingleThread&) = delete;
+
+  /// As pthread_create() does.
+  void end() { flag_ = 0; }
+
+ private:
+  char flag_ = 1;
+  const char* before_;
+};
+
+TEST(Mutex, WithOneThreadItSaysTheSame) {
+  SingleThread single;
+  ASSERT_TRUE(os::is_single_threaded());
+  Mutex mutex;
+  mutex.lock();
+  EXPECT_TRUE(mutex.is_locked());
+  EXPECT_FALSE(mutex.try_lock());
+  EXPECT_EQ(mutex.refusals(), 1u);
+  mutex.unlock();
+  EXPECT_FALSE(mutex.is_locked());
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_EQ(mutex.acquisitions(), 2u);
+  EXPECT_EQ(mutex.contentions(), 0u);
+}
+
+TEST(Mutex, ASecondThreadMayStartWhileTheFirstIsInside) {
+  SingleThread single;
+  Mutex mutex;
+  mutex.lock();
+  single.end();
+  std::atomic<long> number{0};
+  std::atomic<bool> inside{false};
+  std::thread thread([&] {
+    number = syscall(SYS_gettid);
+    Lock lock(mutex);
+    inside = true;
+  });
+  while (!inside && (number == 0 || !sleeps(number))) std::this_thread::yield();
+  EXPECT_FALSE(inside);
+  mutex.unlock();
+  thread.join();
+  EXPECT_TRUE(inside);
+  EXPECT_EQ(mutex.contentions(), 1u);
+}
+
 TEST(Mutex, AfterAForkItIsFreeWhateverItWas) {
   Mutex mutex;
   mutex.lock();
