@@ -296,14 +296,14 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
 
   note(size_class, Use::kMissed);
   count_up(refills_);
-  const bool first = t.capacity == 0;
+  const bool first = t.capacity == 0, only_takes = t.last_way == Way::kTake;
   grow(size_class, Way::kTake);
   if (LOAM_UNLIKELY(t.capacity == 0)) {
     // No room for this class among the others: those that lie idle should go.
     if (++slow_operations_ >= kCollectEvery) collect();
     return take_one(size_class);
   }
-  const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first);
+  const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
   const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, mixed_home);

@@ -1,0 +1,316 @@
+// How long a thread's magazines are, and what is taken and given at once.
+#include <algorithm>
+#include <vector>
+
+#include "cache/thread_cache_fixture.h"
+#include "map/metadata.h"
+#include "os/fake.h"  // which system the test is built with
+
+namespace loam {
+namespace {
+
+using namespace test;  // what the fixture brings
+
+TEST_F(ThreadCacheTest, ABusyClassMissesEverLessOften) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    const auto misses = [&](int n) {
+      const uint64_t before = current_cache->refills();
+      for (int i = 0; i < n; ++i) blocks.push_back(allocate(1));
+      return current_cache->refills() - before;
+    };
+    const uint64_t early = misses(100);
+    misses(4000);
+    const uint64_t late = misses(1000);
+    EXPECT_GE(early, 5u) << "it starts small";
+    EXPECT_LE(late, 10u) << "and grows";
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, AShortMagazineGrowsWhereItStands) {
+  // A thread that lives for some hundred calls should not spend them on moving arrays of slots.
+  constexpr unsigned kClass = 4;
+  static constexpr size_t kBlocks = 20;  // more than any first slots hold
+  in_thread([] {
+    std::vector<void*> blocks{allocate(kClass)};
+    const size_t used = metadata.used_bytes();
+    while (blocks.size() < kBlocks) blocks.push_back(allocate(kClass));
+    for (void* block : blocks) release(block);
+    EXPECT_GE(current_cache->held_blocks(kClass), kBlocks);
+    EXPECT_EQ(metadata.used_bytes(), used);
+    for (void* block : blocks) EXPECT_TRUE(current_cache->holds(kClass, block));
+  });
+}
+
+TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
+  constexpr unsigned kBlocks = 640;
+  in_thread([] {
+    for (const size_t bytes : {size_t{4} << 10, size_t{16} << 10, size_t{32} << 10}) {
+      const unsigned c = class_for(bytes);
+      const unsigned whole = std::max<unsigned>(kFewSlots, kClassBytes / bytes);
+      std::vector<void*> blocks;
+      const auto refills_for = [&](unsigned count) {
+        const uint64_t before = current_cache->refills();
+        for (unsigned i = 0; i < count; ++i) blocks.push_back(allocate(c));
+        return current_cache->refills() - before;
+      };
+      refills_for(4 * whole);  // until the magazine is as long as it gets
+      EXPECT_LE(refills_for(kBlocks), kBlocks / whole + 1) << bytes;
+      // Who gives in between may do so again: half of the magazine stays free for it.
+      uint64_t refills = 0;
+      for (unsigned round = 0; round < 10; ++round) {
+        for (unsigned i = 0; i < whole + 1; ++i) {
+          release(blocks.back());
+          blocks.pop_back();
+        }
+        const uint64_t before = current_cache->refills();
+        while (current_cache->refills() == before) blocks.push_back(allocate(c));
+        EXPECT_LE(current_cache->held_blocks(c), whole / 2) << bytes;
+        refills += current_cache->refills() - before;
+      }
+      EXPECT_EQ(refills, 10u);
+      for (void* block : blocks) release(block);
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
+  in_thread([] {
+    for (const unsigned c : {class_for(16), class_for(64), class_for(128)}) {
+      const size_t blocks = std::min(ThreadCache::kMaxCapacity, unsigned(kClassBytes / kSizeClasses[c].bytes)) / 2;
+      std::vector<void*> batch(blocks);
+      const auto round = [&] {
+        for (void*& block : batch) block = allocate(c);
+        for (void* block : batch) release(block);
+      };
+      for (int i = 0; i < 6; ++i) round();
+      const uint64_t refills = current_cache->refills(), flushes = current_cache->flushes();
+      for (int i = 0; i < 4; ++i) round();
+      EXPECT_EQ(current_cache->refills(), refills) << kSizeClasses[c].bytes;
+      EXPECT_EQ(current_cache->flushes(), flushes) << kSizeClasses[c].bytes;
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, AThreadThatOnlyTakesOrOnlyGivesKeepsAShortMagazine) {
+  in_thread([] {
+    const unsigned c = class_for(16);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 20'000; ++i) {
+      blocks.push_back(allocate(c));
+      ASSERT_LE(current_cache->held_blocks(c), 512u);
+    }
+    std::thread([&] {
+      for (void* block : blocks) {
+        release(block);
+        ASSERT_LE(current_cache->held_blocks(c), 512u);
+      }
+    }).join();
+  });
+}
+
+TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    in_thread([c] {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 2000; ++i) blocks.push_back(allocate(c));
+      const size_t bytes = kSizeClasses[c].bytes;
+      for (void* block : blocks) {
+        release(block);
+        ASSERT_LE(current_cache->held_blocks(c) * bytes, std::max(kClassBytes, kFewSlots * bytes)) << bytes;
+      }
+    });
+  }
+}
+
+TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
+  in_thread([] {
+    size_t initial = 0;
+    for (unsigned c = 1; c < kSizeClassCount; ++c) {
+      const size_t bytes = kSizeClasses[c].bytes;
+      initial += std::max<size_t>(std::min<size_t>(8, kClassBytes / bytes), 2) * bytes;
+    }
+    for (int round = 0; round < 6; ++round) {
+      for (unsigned c = 1; c < kSizeClassCount; ++c) {
+        std::vector<void*> blocks;
+        for (int i = 0; i < 600; ++i) blocks.push_back(allocate(c));
+        for (void* block : blocks) release(block);
+        ASSERT_LE(current_cache->held_bytes(), kThreadBytes + initial);
+      }
+    }
+  });
+}
+
+TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
+  in_thread([] {
+    // A block of every class from 1 to 24 KiB stays; one after the other is replaced, as a table of buffers is.
+    std::vector<void*> blocks;
+    for (unsigned c = class_for(1024); kSizeClasses[c].bytes <= 24576; ++c) blocks.push_back(allocate(c));
+    const auto replace_all = [&] {
+      for (void*& block : blocks) {
+        const unsigned c = static_cast<unsigned>(class_at(block));
+        release(block);
+        block = allocate(c);
+      }
+    };
+    for (int round = 0; round < 10; ++round) replace_all();
+    uint64_t taken = 0;
+    for (unsigned c = 1; c < kSizeClassCount; ++c) taken += default_small_heap.stats(c).taken;
+    for (int round = 0; round < 20; ++round) replace_all();
+    for (unsigned c = 1; c < kSizeClassCount; ++c) taken -= default_small_heap.stats(c).taken;
+    EXPECT_EQ(taken, 0u) << "no call should have needed a lock";
+    for (void* block : blocks) release(block);
+  });
+}
+
+TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
+  // Each wants its 2 MiB; beyond 512 KiB all of them together have 8 MiB (thread_cache.h: kProcessBytes).
+  constexpr unsigned kThreads = 16;
+  std::atomic<unsigned> filled{0};
+  std::atomic<size_t> held{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (unsigned c = class_for(1024); c < kSizeClassCount; ++c) {
+        std::vector<void*> blocks;
+        for (int i = 0; i < 8; ++i) blocks.push_back(allocate(c));
+        for (void* block : blocks) release(block);
+      }
+      held += current_cache->held_bytes();
+      ++filled;
+      while (filled.load() != kThreads) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(held.load(), kThreads * (size_t{512} << 10) + ThreadCache::kProcessBytes);
+  EXPECT_GT(held.load(), ThreadCache::kProcessBytes);
+}
+
+TEST_F(ThreadCacheTest, AFullMagazineGivesTheColdHalfAway) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5000; ++i) blocks.push_back(allocate(1));
+    const uint64_t flushes = current_cache->flushes();
+    for (void* block : blocks) release(block);
+    EXPECT_GT(current_cache->flushes(), flushes);
+    // What it still holds is what was freed last.
+    const size_t held = current_cache->held_blocks(1);
+    ASSERT_GT(held, 0u);
+    for (size_t i = 0; i < held; ++i)
+      ASSERT_EQ(current_cache->pop(1), blocks[blocks.size() - 1 - i]);
+    for (size_t i = 0; i < held; ++i) release(blocks[blocks.size() - 1 - i]);
+  });
+}
+
+TEST_F(ThreadCacheTest, AClassThatFellIdleIsEmptiedByTheTrafficOfOthers) {
+  in_thread([] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 400; ++i) blocks.push_back(allocate(10));
+    for (void* block : blocks) release(block);
+    const size_t held = current_cache->held_blocks(10);
+    ASSERT_GT(held, 20u);
+    blocks.clear();
+    for (int i = 0; i < 400'000 && current_cache->held_blocks(10) != 0; ++i) {
+      blocks.push_back(allocate(2));
+      if (blocks.size() == 3000) {
+        for (void* block : blocks) release(block);
+        blocks.clear();
+      }
+    }
+    EXPECT_EQ(current_cache->held_blocks(10), 0u);
+    for (void* block : blocks) release(block);
+  });
+}
+
+// Misses and overflows of `pairs` blocks, each freed before the next.
+uint64_t slow_in_pairs(unsigned c, int pairs) {
+  const uint64_t before = current_cache->refills() + current_cache->flushes();
+  for (int i = 0; i < pairs; ++i) release(allocate(c));
+  return current_cache->refills() + current_cache->flushes() - before;
+}
+
+// Fills magazines until the thread may hold no more; returns the classes.
+std::vector<unsigned> use_up_the_room() {
+  std::vector<unsigned> classes;
+  for (unsigned c = class_for(512); classes.size() <= kThreadBytes / kClassBytes; ++c) classes.push_back(c);
+  for (int round = 0; round < 4; ++round) {
+    for (const unsigned c : classes) {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 600; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+    }
+  }
+  return classes;
+}
+
+TEST_F(ThreadCacheTest, AClassThatComesLateGetsItsPlaceFromTheLargestMagazine) {
+  in_thread([] {
+    use_up_the_room();
+    const unsigned late = class_for(16384);
+    EXPECT_LE(slow_in_pairs(late, 1000), 2u) << "its first slots must be had at once";
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + 16384 * 2);
+  });
+}
+
+TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
+  in_thread([] {
+    use_up_the_room();
+    // Another size's batches, long enough for collections: in the end they fit its magazine.
+    const unsigned c = class_for(640);
+    std::vector<void*> blocks;
+    uint64_t slow = 1;
+    for (int round = 0; round < 3000 && slow != 0; ++round) {
+      slow = current_cache->refills() + current_cache->flushes();
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+      blocks.clear();
+      slow = current_cache->refills() + current_cache->flushes() - slow;
+    }
+    EXPECT_EQ(slow, 0u);
+  });
+}
+
+TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
+  in_thread([] {
+    release(allocate(30));
+    std::vector<void*> blocks;
+    const uint64_t before = default_small_heap.stats(30).taken;
+    for (int round = 0; round < 500; ++round) {  // some dozen collections
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(class_for(16384)));
+      for (void* block : blocks) release(block);
+      blocks.clear();
+      release(allocate(30));
+    }
+    EXPECT_LE(default_small_heap.stats(30).taken - before, 8u) << "pairs need no second block";
+  });
+}
+
+TEST_F(ThreadCacheTest, AClassThatComesBackSoonFindsItsArrayAgain) {
+  in_thread([] {
+    const unsigned c = class_for(640), busy = class_for(16384);
+    const auto batch = [](unsigned size_class) {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 100; ++i) blocks.push_back(allocate(size_class));
+      for (void* block : blocks) release(block);
+    };
+    batch(busy);
+    const size_t without = metadata.used_bytes();
+    for (int round = 0; round < 8; ++round) batch(c);
+    const size_t with = metadata.used_bytes();
+    ASSERT_GE(with - without, 100 * sizeof(void*)) << "it grew";
+    for (int turn = 0; turn < 10; ++turn) {
+      for (int round = 0; round < 40; ++round) batch(busy);  // three or four collections
+      EXPECT_EQ(current_cache->held_blocks(c), 0u) << "what it held went home";
+      EXPECT_EQ(metadata.used_bytes(), with);
+      EXPECT_TRUE(current_cache->is_valid());
+      for (int round = 0; round < 8; ++round) batch(c);
+      EXPECT_EQ(metadata.used_bytes(), with) << "and no array was moved";
+    }
+    for (int round = 0; round < 200; ++round) batch(busy);
+    EXPECT_EQ(metadata.used_bytes(), without) << "who stays away gives it back";
+  });
+}
+
+}  // namespace
+}  // namespace loam

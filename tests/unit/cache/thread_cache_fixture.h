@@ -1,0 +1,63 @@
+// A thread's magazines on the pretend system. Each test body runs in a thread of its own, because
+// that is what has a cache of its own; the heap behind them is the process's, so counts are
+// differences.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "cache/cache_registry.h"
+#include "cache/thread_cache.h"
+#include "os/fake.h"
+#include "os/fatal.h"
+
+namespace loam::test {
+
+namespace fake = os::fake;
+
+// What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
+// thread.
+inline constexpr size_t kClassBytes = size_t{128} << 10;
+inline constexpr size_t kThreadBytes = size_t{2} << 20;
+// Of blocks so large that kClassBytes would be fewer.
+inline constexpr size_t kFewSlots = 16;
+
+inline void* allocate(unsigned c) {
+  void* block = current_cache->pop(c);
+  return block != nullptr ? block : current_cache->allocate_slow(c);
+}
+
+inline void release(void* block) {
+  const unsigned c = static_cast<unsigned>(class_at(block));
+  ASSERT_NE(c, 0u);
+  if (!current_cache->push(c, block)) current_cache->free_slow(c, block);
+}
+
+inline size_t slots_out(unsigned c) {
+  const BinStats s = default_small_heap.stats(c);
+  return s.slots - s.free_slots;
+}
+
+class ThreadCacheTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    fake::clear_failures();
+    set_corruption_policy(CorruptionPolicy::kAbort);
+    default_small_heap.compact();
+    page_heap.purge_all();
+    for (unsigned c = 1; c < kSizeClassCount; ++c) EXPECT_EQ(slots_out(c), 0u) << "class " << c;
+    EXPECT_EQ(page_heap.stats().used.count, 0u) << "something did not come home";
+    EXPECT_TRUE(page_heap.is_valid());
+  }
+
+  static void in_thread(const std::function<void()>& body) {
+    std::thread([&] {
+      body();
+      EXPECT_TRUE(current_cache->is_valid());
+    }).join();
+  }
+};
+
+}  // namespace loam::test
