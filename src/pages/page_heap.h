@@ -149,8 +149,8 @@ class PageHeap {
   /// Gives a run back. pre: no live block in it
   void free(Span* span);
 
-  /// The same with spans that are linked through `next`.
-  void free_spans(Span* first);
+  /// The same with spans that are linked through `next`, the last first: allocate_spans() hands that one out next.
+  void free_spans(Span* last);
 
   /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap, kind kCached, that count
   /// as no block any more. pre: as give_run(). One lock for all of a shard

@@ -75,6 +75,28 @@ TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
   });
 }
 
+TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
+  // Whose frees come in order, magazine by magazine, and begin at another place in each round.
+  in_thread([] {
+    for (const size_t bytes : {size_t{4} << 10, size_t{8} << 10, size_t{16} << 10, size_t{32} << 10}) {
+      const unsigned c = class_for(bytes);
+      std::vector<void*> blocks(1000);
+      size_t jumps = 0;  // to memory that lies neither in the span nor beside it
+      for (unsigned round = 0; round < 100; ++round) {
+        for (void*& block : blocks) block = allocate(c);
+        jumps = 0;
+        const size_t near = 2 * bytes * kSizeClasses[c].slots;
+        for (size_t i = 1; i < blocks.size(); ++i) {
+          const uintptr_t here = reinterpret_cast<uintptr_t>(blocks[i]), before = reinterpret_cast<uintptr_t>(blocks[i - 1]);
+          jumps += (here > before ? here - before : before - here) > near;
+        }
+        for (void* block : blocks) release(block);
+      }
+      EXPECT_LE(jumps, blocks.size() / 50) << bytes;
+    }
+  });
+}
+
 TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
   in_thread([] {
     for (const unsigned c : {class_for(16), class_for(64), class_for(128)}) {
