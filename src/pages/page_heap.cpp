@@ -12,10 +12,6 @@ namespace {
 // operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
 constexpr unsigned kOperationsPerTick = 32;
 
-// How many parked runs are joined with their neighbours before the next search. Chosen: such a search costs as
-// much as joining one, so less would search in vain more often; more would undo what the next requests could
-// have taken as it stands.
-constexpr unsigned kJoinedPerSearch = 32;
 
 // A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most programs, far
 // shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
@@ -426,60 +422,6 @@ void PageHeap::release_old_parked() {
     if (number != ParkedRuns::kSpansRuns) return_spares(number - 1);
     return false;
   });
-}
-
-bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
-  Lock lock(mutex_);
-  Region* region = region_of(span);
-  const Pages old(span->large.pages);
-  const PageId end = PageId(span->first_page) + old;
-  if (pages < old) {
-    now_ms_ = os::now_coarse_ms();
-    release_pages(region, PageId(span->first_page) + pages, old - pages, 0, now_ms_);
-  } else if (pages > old) {
-    // In place only inside the block where the run ends; a longer stretch is rare enough to move.
-    const Pages more = pages - old;
-    const unsigned offset = end.index % kPagesPerBlock;
-    if (offset == 0 || offset + more.count > kPagesPerBlock) return false;
-    Block* block = &region->blocks[end.index / kPagesPerBlock];
-    const unsigned count = static_cast<unsigned>(more.count);
-    {
-      Lock its(shards_[block->shard].mutex);
-      bool joined = false;
-      for (;;) {
-        const unsigned taken = block->free.find_clear(offset);
-        if (taken >= offset + count) break;
-        // What follows may be parked as spans' or in the block's shard: both locks are held.
-        const uint32_t page = first_page_of(block).index + taken;
-        Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
-        if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
-        if (behind == nullptr) {
-          // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more than some are
-          // joined. A span's kind is its bin's, and not looked at.
-          const Span* whole = class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
-          const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
-          if (may_wait && !joined && join_batches(block->shard, kJoinedPerSearch)) {
-            joined = true;
-            continue;
-          }
-        }
-        if (behind == nullptr) return false;
-        parked(behind->list).take_out(behind);
-        release_parked(behind);
-      }
-    }
-    mark_used(block, offset, count);  // the bins' bounds stay upper bounds
-    used_ += more;
-    note_peak();
-  }
-  if (LOAM_LIKELY(requested != kNobodysBlock)) {
-    large_pages_ = large_pages_ + pages - old;
-    large_requested_ = large_requested_ + requested - span->large.requested;
-  }
-  span->large.pages = pages.count;
-  span->large.requested = requested;
-  count_operation();
-  return true;
 }
 
 PageStats PageHeap::stats() {

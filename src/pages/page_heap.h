@@ -156,7 +156,8 @@ class PageHeap {
   /// as no block any more. pre: as give_run(). One lock for all of a shard
   void give_home(Span* first);
 
-  /// Grows or shrinks a large run where it stands; false when what follows is taken.
+  /// Grows or shrinks a large run where it stands; false when what follows is taken, or lies in another block of pages than
+  /// the run's end and the run does not begin one.
   [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
 
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
@@ -224,6 +225,12 @@ class PageHeap {
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
   Block* take_whole(Taker taker);
   bool grow(unsigned blocks);
+  bool commit(Region* region, Extent& extent, unsigned blocks);
+  /// Commits so many, the first at that place. False where nothing uncommitted begins there, or too little.
+  bool commit_at(Region* region, uint32_t block, unsigned blocks);
+  [[nodiscard]] bool extend(const Span* span, Pages more);
+  [[nodiscard]] bool has_free_blocks(Region* region, size_t first, size_t pages);
+  [[nodiscard]] bool clear_way(Block* block, unsigned first, unsigned count);
   bool add_extent(unsigned blocks);
   void append_region(Region* region);
   void forget_block(Block* block);
@@ -281,6 +288,10 @@ class PageHeap {
   Span* cut_filling(Span* run, unsigned count);
   LOAM_NOINLINE Span* search_filling(unsigned count);
   void fill_from(Region* region, PageId page);
+  // How many parked runs are joined with their neighbours before the next search. Chosen: such a search costs as
+  // much as joining one, so less would search in vain more often; more would undo what the next requests could
+  // have taken as it stands.
+  static constexpr unsigned kJoinedPerSearch = 32;
   static constexpr unsigned kNoShard = kPageShards;
   /// Visits every place where runs are parked, with its lock held: those of that kind first, until one says true. Not
   /// what is reserved for threads of other shards than `own`, if that is one.

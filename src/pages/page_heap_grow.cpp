@@ -94,36 +94,50 @@ void PageHeap::append_region(Region* region) {
   *tail = region;
 }
 
+// pre: so many blocks of the extent are reserved and not committed
+bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
+  const uint32_t left = extent.block_count - extent.committed_blocks;
+  size_t step = committed_blocks_ / 8;
+  if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
+  if (step < blocks) step = blocks;
+  if (step > left) step = left;
+  const uint32_t first = extent.first_block + extent.committed_blocks;
+  char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
+  if (!os::commit(address, step << kBlockShift)) {
+    ++refused_calls_;
+    step = blocks;
+    if (!os::commit(address, step << kBlockShift)) return false;
+  }
+  for (uint32_t b = first; b < first + step; ++b) {
+    Block& block = region->blocks[b];
+    block.free.set_range(0, kPagesPerBlock);
+    block.free_pages = kPagesPerBlock;
+    block.state = BlockState::kWhole;
+    region->whole.set(b);
+  }
+  extent.committed_blocks += static_cast<uint32_t>(step);
+  committed_blocks_ += step;
+  whole_blocks_ += static_cast<unsigned>(step);
+  return true;
+}
+
+bool PageHeap::commit_at(Region* region, uint32_t block, unsigned blocks) {
+  for (uint32_t i = 0; i < region->extent_count; ++i) {
+    Extent& extent = region->extents[i];
+    if (extent.first_block + extent.committed_blocks != block) continue;
+    if (extent.block_count - extent.committed_blocks >= blocks) return commit(region, extent, blocks);
+  }
+  return false;
+}
+
 bool PageHeap::grow(unsigned blocks) {
   if (blocks > kBlocksPerRegion) return false;
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (Region* region = regions_; region != nullptr; region = region->next) {
       for (uint32_t i = 0; i < region->extent_count; ++i) {
         Extent& extent = region->extents[i];
-        const uint32_t left = extent.block_count - extent.committed_blocks;
-        if (left < blocks) continue;
-        size_t step = committed_blocks_ / 8;
-        if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
-        if (step < blocks) step = blocks;
-        if (step > left) step = left;
-        const uint32_t first = extent.first_block + extent.committed_blocks;
-        char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
-        if (!os::commit(address, step << kBlockShift)) {
-          ++refused_calls_;
-          step = blocks;
-          if (!os::commit(address, step << kBlockShift)) return false;
-        }
-        for (uint32_t b = first; b < first + step; ++b) {
-          Block& block = region->blocks[b];
-          block.free.set_range(0, kPagesPerBlock);
-          block.free_pages = kPagesPerBlock;
-          block.state = BlockState::kWhole;
-          region->whole.set(b);
-        }
-        extent.committed_blocks += static_cast<uint32_t>(step);
-        committed_blocks_ += step;
-        whole_blocks_ += static_cast<unsigned>(step);
-        return true;
+        if (extent.block_count - extent.committed_blocks < blocks) continue;
+        return commit(region, extent, blocks);
       }
     }
     if (!add_extent(blocks)) return false;

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "os/fake.h"
 #include "pages/page_heap_model.h"
@@ -348,7 +349,68 @@ TEST_P(PageHeapTest, ARunGrowsWhereItStandsOnlyIntoFreePages) {
   EXPECT_EQ(model.runs().at(a).span->large.pages, 100u);
   model.free(b);
   EXPECT_TRUE(model.resize(a, kPagesPerBlock)) << "to the end of its block";
-  EXPECT_FALSE(model.resize(a, kPagesPerBlock + 1));
+  model.check();
+}
+
+TEST_P(PageHeapTest, ARunThatBeginsABlockGrowsIntoThoseBehindIt) {
+  PageHeapModel model;
+  const uintptr_t a = model.large(10);
+  ASSERT_EQ(a % kBlockBytes, 0u);
+  for (size_t pages = 10; pages <= 10 * kPagesPerBlock; pages += 300) {
+    EXPECT_TRUE(model.resize(a, pages)) << "and the heap's memory becomes longer";
+    model.check();
+  }
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock));
+  const uintptr_t behind = model.large(10);
+  ASSERT_EQ(behind, a + 10 * kBlockBytes);
+  EXPECT_FALSE(model.resize(a, 10 * kPagesPerBlock + 1));
+  model.check();
+  EXPECT_TRUE(model.resize(a, 2 * kPagesPerBlock + 7));
+  const uintptr_t between = model.large(10 * kPagesPerBlock, 1, kPageBytes);
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock - 1)) << "all that it gave back";
+  EXPECT_FALSE(model.resize(a, 11 * kPagesPerBlock)) << "a block in use lies in the way";
+  model.check();
+  model.free(behind);
+  EXPECT_TRUE(model.resize(a, 10 * kPagesPerBlock + 1));
+  model.check();
+  model.free(between);
+  model.free_all();
+  model.check();
+}
+
+TEST_P(PageHeapTest, ARunGrowsIntoTheFreeBeginningOfABlockInUse) {
+  PageHeapModel model;
+  const uintptr_t a = model.large(kPagesPerBlock);
+  const uintptr_t first = model.large(20), second = model.large(20);
+  ASSERT_EQ(first, a + kBlockBytes);
+  ASSERT_EQ(second, first + 20 * kPageBytes);
+  model.free(first);
+  EXPECT_FALSE(model.resize(a, kPagesPerBlock + 21));
+  EXPECT_TRUE(model.resize(a, kPagesPerBlock + 20));
+  model.check();
+  model.free(second);
+  model.check();
+}
+
+TEST_P(PageHeapTest, ARunInsideABlockStaysInIt) {
+  // Else it might shrink to one that lies in two blocks, and is short enough to be parked or kept.
+  PageHeapModel model;
+  const uintptr_t first = model.large(12), a = model.large(500);
+  ASSERT_EQ(a, first + 12 * kPageBytes);
+  EXPECT_FALSE(model.resize(a, 501));
+  model.check();
+}
+
+TEST_P(PageHeapTest, ARunAtItsRegionsEndDoesNotGrow) {
+  PageHeapModel model;
+  std::vector<uintptr_t> runs;
+  do {
+    runs.push_back(model.large(kMaxRun.count));
+  } while ((runs.back() + kMaxRun.bytes()) % kRegionBytes != 0 && runs.size() < 64);
+  ASSERT_EQ((runs.back() + kMaxRun.bytes()) % kRegionBytes, 0u);
+  EXPECT_TRUE(model.resize(runs.back(), kMaxRun.count - 1));
+  EXPECT_TRUE(model.resize(runs.back(), kMaxRun.count));
+  EXPECT_FALSE(model.resize(runs.back(), kMaxRun.count + 1));
   model.check();
 }
 

@@ -1,0 +1,101 @@
+// The page heap's large runs that grow and shrink where they stand.
+#include "os/os.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+
+// Has free pages of a block of large runs stand in its bitmap, wherever they wait. False where one of them is not free.
+bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
+  Region* const region = region_of(block);
+  Lock lock(shards_[block->shard].mutex);
+  bool joined = false;
+  for (;;) {
+    const unsigned taken = block->free.find_clear(first);
+    if (taken >= first + count) return true;
+    // What follows may be parked as spans' or in the block's shard: both locks are held.
+    const uint32_t page = first_page_of(block).index + taken;
+    Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
+    if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
+    if (behind == nullptr) {
+      // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more than some are
+      // joined. A span's kind is its bin's, and not looked at.
+      const Span* whole = class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
+      const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
+      if (may_wait && !joined && join_batches(block->shard, kJoinedPerSearch)) {
+        joined = true;
+        continue;
+      }
+    }
+    if (behind == nullptr) return false;
+    parked(behind->list).take_out(behind);
+    release_parked(behind);
+  }
+}
+
+// Whether so many pages from that block's first on are free. Where the heap's memory ends it is made longer.
+bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
+  for (size_t b = first; pages != 0; ++b) {
+    if (b == kBlocksPerRegion) return false;
+    const size_t here = pages < kPagesPerBlock ? pages : kPagesPerBlock;
+    Block& block = region->blocks[b];
+    if (block.state == BlockState::kUncommitted) {
+      const auto blocks = static_cast<unsigned>((pages + kPagesPerBlock - 1) / kPagesPerBlock);
+      return commit_at(region, static_cast<uint32_t>(b), blocks);
+    }
+    if (block.free.find_clear(0) < here) return false;
+    pages -= here;
+  }
+  return true;
+}
+
+// To the end of its last block; and into those behind it if it begins a block, for who takes no more pages than a block has
+// counts on their lying in one.
+bool PageHeap::extend(const Span* span, Pages more) {
+  Region* const region = region_of(span);
+  const size_t end = span->first_page + span->large.pages;
+  Block* const last = &region->blocks[(end - 1) / kPagesPerBlock];
+  const auto offset = static_cast<unsigned>(end % kPagesPerBlock);
+  const size_t room = offset == 0 ? 0 : kPagesPerBlock - offset;
+  const auto here = static_cast<unsigned>(more.count < room ? more.count : room);
+  size_t left = more.count - here;
+  if (left != 0) {
+    if (span->first_page % kPagesPerBlock != 0) return false;
+    // What moving would do as well.
+    release_parked();
+    if (!has_free_blocks(region, (end + here) / kPagesPerBlock, left)) return false;
+  }
+  if (here != 0) {
+    if (!clear_way(last, offset, here)) return false;
+    mark_used(last, offset, here);  // the bins' bounds stay upper bounds
+  }
+  for (Block* block = last + 1; left != 0; ++block) {
+    const auto its = static_cast<unsigned>(left < kPagesPerBlock ? left : kPagesPerBlock);
+    activate(block, Taker{RunKind::kLarge, last->shard});
+    mark_used(block, 0, its);
+    left -= its;
+  }
+  used_ += more;
+  note_peak();
+  return true;
+}
+
+bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
+  Lock lock(mutex_);
+  const Pages old(span->large.pages);
+  if (pages < old) {
+    now_ms_ = os::now_coarse_ms();
+    release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0, now_ms_);
+  } else if (pages > old && !extend(span, pages - old)) {
+    return false;
+  }
+  if (LOAM_LIKELY(requested != kNobodysBlock)) {
+    large_pages_ = large_pages_ + pages - old;
+    large_requested_ = large_requested_ + requested - span->large.requested;
+  }
+  span->large.pages = pages.count;
+  span->large.requested = requested;
+  count_operation();
+  return true;
+}
+
+}  // namespace loam
