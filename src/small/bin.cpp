@@ -212,7 +212,8 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     if (LOAM_UNLIKELY(span->unbacked_pages != 0)) note_backed(span, info, next, before);
     place(span);
   }
-  if (LOAM_UNLIKELY(got != wanted)) memmove(out, next, got * sizeof(void*));
+  // Not for nothing: a program's start would fault memmove() in.
+  if (LOAM_UNLIKELY(got != wanted) && got != 0) memmove(out, next, got * sizeof(void*));
   idle_.note(free_slots_);
   taken_ += got;
   return got;

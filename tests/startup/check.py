@@ -11,11 +11,11 @@ import re
 import subprocess
 import sys
 
-# Measured 4 to 9 and 13 to 18, mostly 14 to 16, on Linux 6.18 with glibc 2.36; others map what surrounds a fault a
+# Measured 4 to 8 and 13 to 17, mostly 14 to 16, on Linux 6.18 with glibc 2.36; others map what surrounds a fault a
 # little differently.
 MOST = {
     ("nothing", "faults"): 12,
-    ("malloc", "faults"): 19,
+    ("malloc", "faults"): 18,
     # All eight map the library, as they would any: open, read, fstat, three times mmap, close, mprotect.
     ("nothing", "calls"): 8,
     ("malloc", "calls"): 10,
