@@ -368,7 +368,7 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
-  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this))) {
+  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, magazines_[size_class].base[0], mixed_home))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
   const Magazine& m = magazines_[size_class];

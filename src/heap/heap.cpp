@@ -30,7 +30,7 @@ namespace heap {
 
 namespace {
 
-constexpr uint16_t kDefaultHeap = 0;
+constexpr uint8_t kDefaultHeap = 0;
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
   bool zero;
@@ -70,7 +70,7 @@ LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
 }  // namespace
 
 void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra) {
-  const uint16_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
+  const uint8_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
   if (bytes > kLargestRequest) return nullptr;
   if (bytes == 0) bytes = 1;
   const Pages pages = Pages::covering(bytes + extra);

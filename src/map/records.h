@@ -3,11 +3,11 @@
 //
 // Span: one 64-byte line, out of the memory that it describes.
 //
-//    0        8       16       24       32      40       48      52       56     58     60  61  62  63
-//   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
-//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | heap | c | p | k | l |
-//   | pages and requested bytes (large) |       |        | page  | mask   | count|      |   |   |   |   |
-//   +--------+--------+--------+--------+-------+--------+-------+--------+------+------+---+---+---+---+
+//    0        8       16       24       32      40       48      52       56     58  59  60  61  62  63
+//   +--------+--------+--------+--------+-------+--------+-------+--------+------+---+---+---+---+---+---+
+//   | free bits of up to 256 slots, or  | next  | prev   | first | unback | free | h | p | c | s | k | l |
+//   | pages and requested bytes (large) |       |        | page  | mask   | count|   |   |   |   |   |   |
+//   +--------+--------+--------+--------+-------+--------+-------+--------+------+---+---+---+---+---+---+
 //
 // Lock: a small span belongs to its bin's lock, a large one and every block to the page heap's lock.
 #pragma once
@@ -45,7 +45,14 @@ class PrivateHeap;  // heap/private_heap.h
 class MixedShard;   // small/mixed_shard.h
 
 /// Span::heap: a private heap's; which one stands in its run's record.
-inline constexpr uint16_t kPrivateHeap = 1;
+inline constexpr uint8_t kPrivateHeap = 1;
+
+/// Whose a small span becomes: Span::heap, and Span::shard.
+struct SpanOwner {
+  uint8_t heap;
+  uint8_t shard;
+  constexpr SpanOwner(uint8_t its_heap, uint8_t its_shard = 0) : heap(its_heap), shard(its_shard) {}
+};
 
 struct alignas(64) Span : ListLink<Span> {
   union {
@@ -78,16 +85,17 @@ struct alignas(64) Span : ListLink<Span> {
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system; kEmpty: since when
   uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: free granules
-  uint16_t heap;            ///< 0 = the default heap, kPrivateHeap = see owned
-  SizeClass size_class;     ///< kSmall
+  uint8_t heap;             ///< 0 = the default heap, kPrivateHeap = see owned
   uint8_t page_count;       ///< kSmall, kMixed
+  SizeClass size_class;     ///< kSmall
+  uint8_t shard;            ///< kSmall: which of the class's bins it is in, and whose lock covers it
   SpanKind kind;
   uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: ParkedRuns::number()
 
   /// The last four in one word, the list in its top byte.
-  [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t page_count, SpanKind kind,
+  [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t shard, SpanKind kind,
                                                                uint8_t list) {
-    return index_of(size_class) | uint32_t{page_count} << 8 | uint32_t(kind) << 16 | uint32_t{list} << 24;
+    return index_of(size_class) | uint32_t{shard} << 8 | uint32_t(kind) << 16 | uint32_t{list} << 24;
   }
   [[nodiscard]] LOAM_INLINE uint32_t label() const {
     static_assert(std::endian::native == std::endian::little, "the first of them is the lowest byte");
@@ -95,6 +103,13 @@ struct alignas(64) Span : ListLink<Span> {
     // relaxed: a bin's lock covers them all but the list of a span that has become mixed, which who looks drops
     return __atomic_load_n(reinterpret_cast<const Word*>(&size_class), __ATOMIC_RELAXED);
   }
+  /// All four at once: who looks with another bin's lock never takes a span for its own that is about to be somebody else's.
+  LOAM_INLINE void set_label(uint32_t to) {
+    using Word [[gnu::may_alias]] = uint32_t;
+    __atomic_store_n(reinterpret_cast<Word*>(&size_class), to, __ATOMIC_RELAXED);
+  }
+  /// Of a live block's span, whoever asks: it stays what it is as long as a block of it is out.
+  [[nodiscard]] LOAM_INLINE unsigned bin_shard() const { return __atomic_load_n(&shard, __ATOMIC_RELAXED); }
   /// Of a mixed span, which a bin may look at by its label.
   void set_list(uint8_t to) { __atomic_store_n(&list, to, __ATOMIC_RELAXED); }
 

@@ -242,7 +242,7 @@ void PageHeap::count_operation() {
 
 // ---- the public calls -------------------------------------------------------------------------
 
-Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap, bool* zero,
+Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap, bool* zero,
                                unsigned shard) {
   Span* parked = nullptr;
   if (alignment.count == 1 && pages.count <= kPagesPerBlock) {

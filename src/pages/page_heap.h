@@ -100,17 +100,17 @@ class PageHeap {
   };
   /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
   /// heaps). The record's slots are not filled in. Null when memory is refused.
-  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
+  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
                                     Source source = Source::kAny) {
-    return allocate_spans(1, pages, size_class, class_byte, heap, source);
+    return allocate_spans(1, pages, size_class, class_byte, owner, source);
   }
   /// The same, and up to `most` in all, linked through `next`, where more of them wait whole.
-  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
-                                     Source source);
+  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
+                                     SpanOwner owner, Source source);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
   /// alignment is a power of two. `shard`: the thread's, if it has one
-  [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint16_t heap,
+  [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
                                      bool* zero, unsigned shard = 0);
 
   /// A large run that is no block yet, or none, and more that came with it: of its length, kind kCached, named by their
@@ -249,7 +249,7 @@ class PageHeap {
   void park_span(Span* span, uint64_t since_ms);
   [[nodiscard]] bool should_stay_whole(const Span* span) const;
   void keep_whole(Span* span);
-  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap);
+  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner);
   void join_whole(Span* span);
   /// Joins that many of them at most, the longest kept first; false when there was none.
   bool join_whole(unsigned most);

@@ -19,13 +19,12 @@ constexpr unsigned kShortestWhole = 8;
 constexpr uint32_t kPassedPerRequest = 64;
 
 // The record of a span of which no slot is free yet, whatever it was before.
-void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class, uint16_t heap) {
+void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class, SpanOwner owner) {
   *span = Span{};
   span->first_page = first_page;
   span->page_count = static_cast<uint8_t>(pages.count);
-  span->size_class = size_class;
-  span->heap = heap;
-  span->kind = SpanKind::kSmall;
+  span->heap = owner.heap;
+  span->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
 }
 
 // The list, the other way round.
@@ -66,7 +65,7 @@ LOAM_INLINE void PageHeap::keep_whole(Span* span) {
 
 // Those that wait whole, if they have the length. Their records are as allocate_spans() leaves them.
 LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
-                                             uint16_t heap) {
+                                             SpanOwner owner) {
   span_length_ = pages;
   Span* const first = whole_spans_.front();
   if (first == nullptr) return nullptr;
@@ -81,13 +80,13 @@ LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeCla
     last = rest;
     rest = List<Span>::next(rest);
     if (LOAM_UNLIKELY(last->size_class != size_class || class_byte != size_class)) {
-      make_small(last, last->first_page, pages, size_class, heap);
+      make_small(last, last->first_page, pages, size_class, owner);
       last->next = rest;
       publish_span(region_of(last), last, pages, class_byte);
     } else {
       last->unbacked_pages = 0;
-      last->heap = heap;
-      last->kind = SpanKind::kSmall;
+      last->heap = owner.heap;
+      last->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
     }
     taken += pages;
   } while (--most != 0 && rest != nullptr);
@@ -202,10 +201,10 @@ Span* PageHeap::unpark_span(Pages pages) {
   return span;
 }
 
-Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, uint16_t heap,
+Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
                                Source source) {
   Lock lock(mutex_);
-  Span* span = take_whole_spans(most, pages, size_class, class_byte, heap);
+  Span* span = take_whole_spans(most, pages, size_class, class_byte, owner);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
     return span;
@@ -226,7 +225,7 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
     // Where nothing was backed there is nothing to fill.
     if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
   }
-  make_small(span, span->first_page, pages, size_class, heap);
+  make_small(span, span->first_page, pages, size_class, owner);
   publish_span(region_of(span), span, pages, class_byte);
   count_operation();
   return span;

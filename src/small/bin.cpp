@@ -138,7 +138,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
   }
 }
 
-unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap, void** out,
+unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap, void** out,
                           unsigned wanted, PageHeap::Source source, unsigned enough) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   const size_t bytes = info.bytes;
@@ -154,7 +154,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       if (left < info.slots) {
         if (got >= enough) break;
       } else if (LOAM_LIKELY(!random_slots)) {
-        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
+        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
         if (span == nullptr) break;
         for (Span* after; span != nullptr; span = after) {
           after = List<Span>::next(span);
@@ -168,7 +168,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
         }
         continue;
       }
-      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, heap, source);
+      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
       if (span == nullptr) break;
       for (unsigned slot = 0; slot < info.slots; slot += 64) {
         const unsigned here = info.slots - slot < 64 ? info.slots - slot : 64;
@@ -271,8 +271,9 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
 }
 
-LOAM_INLINE bool is_of_class(const Span* span, unsigned size_class) {
-  return span->kind == SpanKind::kSmall && index_of(span->size_class) == size_class;
+LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
+  const uint32_t own = Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
+  return (span->label() - own) << (32 - kListShift) == 0;
 }
 
 // Marks the slot at the offset as free. False where none begins there, or where it is free already.
@@ -293,7 +294,7 @@ LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uin
 LOAM_COLD void Bin::give_other(Giving& giving, void* const* pointer, const Span* span) {
   free_slots_ -= 1;
   given_ -= 1;
-  if (is_of_class(span, giving.size_class)) return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
+  if (is_own(span, giving.size_class)) return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
   if (span->kind == SpanKind::kMixed) return giving.mixed.give(pointer, 1);
   // Of a span that went back, above or long ago: nobody's, or another class's.
   report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
@@ -302,7 +303,7 @@ LOAM_COLD void Bin::give_other(Giving& giving, void* const* pointer, const Span*
 // Gives pointers that stand one slot apart, in either direction, as far as one word of free bits goes, the first in `span`.
 // Returns how many that were. pre: 1 <= run
 LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span, unsigned run) {
-  if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(is_of_class(span, giving.size_class))) {
+  if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(is_own(span, giving.size_class))) {
     const SizeClassInfo& info = giving.info;
     const uint32_t offset = offset_in(span, pointers[0]);
     const unsigned slot = static_cast<unsigned>((uint64_t{offset} * info.reciprocal) >> 32);
@@ -338,7 +339,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
     if (step != bytes && step != -bytes) break;
     Span* const span = spans.at(first);
-    if (span->free_slots != 0 || !is_of_class(span, size_class)) break;
+    if (span->free_slots != 0 || !is_own(span, size_class)) break;
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
     // A pointer that comes twice is still found.
@@ -359,7 +360,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
 LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count) {
   const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
   const uint32_t scale = kListScale.scale[giving.size_class], none_free = scaled_list(slots, scale);
-  const uint32_t label = Span::label_of(SizeClass(giving.size_class), giving.info.pages, SpanKind::kSmall, 0);
+  const uint32_t label = Span::label_of(SizeClass(giving.size_class), shard_, SpanKind::kSmall, 0);
   unsigned moving = 0;
   found[count] = nullptr;
   for (unsigned i = 0; i != count;) {
@@ -505,21 +506,19 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
   return converted;
 }
 
-BinStats Bin::stats_locked() const {
-  BinStats s{};
-  s.spans = spans_;
-  s.free_slots = free_slots_;
-  s.unbacked_pages = unbacked_pages_;
-  s.taken = taken_;
-  s.given = given_;
-  s.queued = remote_.queued();
-  s.remote_batches = remote_batches_;
-  s.remote_blocks = remote_blocks_;
-  memcpy(s.occupancy, occupancy_, sizeof s.occupancy);
-  s.lock_acquisitions = mutex_.acquisitions();
-  s.lock_contentions = mutex_.contentions();
-  s.lock_refusals = mutex_.refusals();
-  return s;
+void Bin::add_stats_locked(BinStats* sum) const {
+  sum->spans += spans_;
+  sum->free_slots += free_slots_;
+  sum->unbacked_pages += unbacked_pages_;
+  sum->taken += taken_;
+  sum->given += given_;
+  sum->queued += remote_.queued();
+  sum->remote_batches += remote_batches_;
+  sum->remote_blocks += remote_blocks_;
+  for (unsigned k = 0; k < kLists; ++k) sum->occupancy[k] += occupancy_[k];
+  sum->lock_acquisitions += mutex_.acquisitions();
+  sum->lock_contentions += mutex_.contentions();
+  sum->lock_refusals += mutex_.refusals();
 }
 
 bool Bin::is_valid_locked(unsigned size_class) const {
@@ -533,7 +532,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
       for (uint64_t word : span->free_bits) bits += count_bits(word);
       if (bits != span->free_slots || bits == 0 || span->list != k) return false;
       if (list_of(info.slots - bits, size_class) != k) return false;
-      if (index_of(span->size_class) != size_class || span->kind != SpanKind::kSmall) return false;
+      if (!is_own(span, size_class)) return false;
       free_slots += bits;
       unbacked += count_bits(span->unbacked_pages);
       ++spans;

@@ -15,6 +15,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
+#include "small/crowding.h"
 #include "small/idle_slots.h"
 #include "small/mixed_heap.h"
 #include "small/remote_queue.h"
@@ -48,7 +49,7 @@ class Bin {
   /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or `source` has
   /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses. Once there
   /// are `enough`, no fresh span is taken of which a part would be left.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint16_t heap,
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
                                      void** out, unsigned wanted,
                                      PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u);
 
@@ -86,8 +87,21 @@ class Bin {
   static constexpr unsigned kLooksAPurge = 16;
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
-  [[nodiscard]] BinStats stats_locked() const;
+  [[nodiscard]] BinStats stats_locked() const {
+    BinStats s{};
+    add_stats_locked(&s);
+    return s;
+  }
+  void add_stats_locked(BinStats* sum) const;
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
+
+  /// Which of its class's bins it is: before it has a span.
+  void set_shard(unsigned shard) { shard_ = static_cast<uint8_t>(shard); }
+  /// True, once in a while, where threads meet at the lock so often that the class should have more bins.
+  [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
+  /// Slots that are free in spans, or in the remote queue and will be; without the lock.
+  [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
+  [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
 
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] RemoteQueue& remote() { return remote_; }
@@ -96,6 +110,7 @@ class Bin {
 
  private:
   friend struct CounterFields;
+  [[nodiscard]] bool is_own(const Span* span, unsigned size_class) const;
   void place(Span* span);
   void unlink(Span* span);
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
@@ -118,6 +133,7 @@ class Bin {
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
+  uint8_t shard_ = 0;      // Span::shard of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
   Span* kept_empty_ = nullptr;  // one empty span stays, or a class at the edge would churn the page heap
@@ -143,6 +159,7 @@ class Bin {
   // A search for unwanted pages meets what was in a list when it came there, first the list of the emptiest spans.
   uint32_t spans_to_search_ = 0;  // in the first of the ...
   uint8_t lists_to_search_ = 0;   // ... last so many lists
+  Crowding crowding_;
   TransferStash stash_;
 };
 

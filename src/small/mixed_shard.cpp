@@ -8,11 +8,6 @@ namespace loam {
 
 namespace {
 
-// Waits at the lock between two looks whether it is crowded: where they came among fewer than so many acquisitions each. Two
-// threads that meet now and then are better off with one shard, where either uses what the other freed. Chosen.
-constexpr uint64_t kWaitsALook = 64;
-constexpr uint64_t kMostAWait = 32;
-
 constexpr uint8_t kFullList = 0xff;
 constexpr uint8_t kGoing = 0xfe;  // in no list: empty, and about to go back
 
@@ -410,16 +405,6 @@ Pages MixedShard::compact_locked() {
     purged += here;
   }
   return purged;
-}
-
-bool MixedShard::is_crowded_locked() {
-  const uint64_t contentions = mutex_.contentions();
-  if (LOAM_LIKELY(contentions - seen_contentions_ < kWaitsALook)) return false;
-  const uint64_t acquisitions = mutex_.acquisitions();
-  const bool crowded = acquisitions - seen_acquisitions_ < kWaitsALook * kMostAWait;
-  seen_acquisitions_ = acquisitions;
-  seen_contentions_ = contentions;
-  return crowded;
 }
 
 void MixedShard::add_stats_locked(MixedStats* sum) const {

@@ -20,6 +20,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
+#include "small/crowding.h"
 #include "small/size_classes.h"
 
 namespace loam {
@@ -85,7 +86,7 @@ class alignas(128) MixedShard {
   Pages compact_locked();
 
   /// True, once in a while, where threads meet at the lock so often that they should have more than one.
-  [[nodiscard]] bool is_crowded_locked();
+  [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
 
   void add_stats_locked(MixedStats* sum) const;
   /// Blocks of the class in mixed spans: live or in magazines.
@@ -126,9 +127,7 @@ class alignas(128) MixedShard {
   uint64_t converted_ = 0;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
-  // At the last look whether it is crowded.
-  uint64_t seen_acquisitions_ = 0;
-  uint64_t seen_contentions_ = 0;
+  Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
 };
 

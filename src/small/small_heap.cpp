@@ -49,13 +49,59 @@ unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigne
                               PageHeap::Source source, unsigned enough) {
   RemoteBatch* emptied;
   unsigned got;
+  bool is_crowded;
   {
     Lock lock(bin.mutex());
     emptied = bin.drain_locked(pages(), mixed_, size_class);
     got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough);
+    is_crowded = bin.is_crowded_locked();
   }
   remote_pool.give(emptied);
+  if (LOAM_UNLIKELY(is_crowded)) use_more_bins(size_class);
   return got;
+}
+
+void SmallHeap::use_more_bins(unsigned size_class) {
+  Lock lock(bins_[size_class].mutex());  // who holds it knows how many there are
+  const unsigned doublings = doublings_[size_class].load(std::memory_order_relaxed);
+  const unsigned count = 1u << doublings;
+  if (count == kShards) return;
+  for (unsigned s = count; s < 2 * count; ++s) bin_at(size_class, s).set_shard(s);
+  // release pairs with the acquire in bins_in_use()
+  doublings_[size_class].store(static_cast<uint8_t>(doublings + 1), std::memory_order_release);
+}
+
+// What others have free, where it is enough to be worth their lock: of one bin.
+unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+  const unsigned count = bins_in_use(size_class);
+  for (unsigned i = 1; i < count; ++i) {
+    Bin& bin = bin_of(size_class, home + i);
+    if (bin.free_slots_hint() < wanted) continue;
+    RemoteBatch* emptied;
+    unsigned got = 0;
+    {
+      Lock lock(bin.mutex());
+      emptied = bin.drain_locked(pages(), mixed_, size_class);
+      const size_t free = bin.free_slots_locked();
+      const unsigned here = free < wanted ? static_cast<unsigned>(free) : wanted;
+      // No more than there is: so no page is asked for.
+      if (here != 0) {
+        got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, here, PageHeap::Source::kBacked);
+      }
+    }
+    remote_pool.give(emptied);
+    if (got != 0) return got;
+  }
+  return 0;
+}
+
+unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+  Bin& bin = bin_of(size_class, home);
+  if (LOAM_UNLIKELY(bins_in_use(size_class) != 1)) {
+    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, ~0u)) return got;
+    if (const unsigned got = take_from_other_bins(size_class, out, wanted, home)) return got;
+  }
+  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, ~0u);
 }
 
 unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room) {
@@ -76,13 +122,15 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
 
 unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker, unsigned enough,
                          unsigned room, unsigned home) {
-  Bin& bin = bins_[size_class];
   if (taker != nullptr) {
-    bin.stash().note_taker(taker);
-    if (bin.stash().blocks() != 0) {
-      if (const unsigned got = take_stashed(bin, size_class, out, wanted, room < wanted ? wanted : room)) return got;
+    TransferStash& stash = bins_[size_class].stash();
+    stash.note_taker(taker);
+    if (stash.blocks() != 0) {
+      const unsigned most = room < wanted ? wanted : room;
+      if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most)) return got;
     }
   }
+  Bin& bin = bin_of(size_class, home);
   if (LOAM_LIKELY(!unmapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
@@ -90,6 +138,10 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) {
       ask_for_lines(size_class, out, mixed);
       return mixed;
+    }
+    if (const unsigned others = take_from_other_bins(size_class, out, wanted, home)) {
+      ask_for_lines(size_class, out, others);
+      return others;
     }
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
@@ -109,19 +161,23 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted,
     return mixed_.take_from_others(size_class, out, wanted, home);
   }
   if (pure_) return mixed_.take_from_others(size_class, out, wanted, home);
-  unsigned donor = 0;
+  Bin* donor = nullptr;
+  unsigned donor_class = 0;
   size_t most = 0;
   for (unsigned c = 1; c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock; ++c) {
-    const size_t bytes = bins_[c].donatable_bytes_hint(c);
-    if (bytes > most && c != size_class) {
+    if (c == size_class) continue;
+    for_each_bin(c, [&](Bin& bin) {
+      const size_t bytes = bin.donatable_bytes_hint(c);
+      if (bytes <= most) return;
       most = bytes;
-      donor = c;
-    }
+      donor = &bin;
+      donor_class = c;
+    });
   }
   unsigned converted = 0;
-  if (donor != 0) {
-    Lock lock(bins_[donor].mutex());
-    converted = bins_[donor].donate_locked(mixed_, donor, kSizeClasses[size_class].bytes, kDonationBytes, home);
+  if (donor != nullptr) {
+    Lock lock(donor->mutex());
+    converted = donor->donate_locked(mixed_, donor_class, kSizeClasses[size_class].bytes, kDonationBytes, home);
   }
   if (converted != 0) {
     // None where others of the home were faster.
@@ -186,27 +242,86 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   unsigned looks = kLooksATick;
   for (unsigned i = 0; i < kSizeClassCount; ++i) {
     const unsigned c = (first + i) % kSizeClassCount;
-    Bin& bin = bins_[c];
-    if (c == 0 || LOAM_LIKELY(!bin.is_watched(c))) continue;
-    some_wait = true;
-    // A lock that is held is somebody's who works with the class: the next look will do. A period then is a longer one.
-    if (period_ends && bin.mutex().try_lock()) {
-      bin.end_period_locked(kSizeClasses[c].bytes);
-      bin.mutex().unlock();
-    }
-    while (looks >= kLooksALock && bin.mutex().try_lock()) {
-      next_to_purge_.store(c, std::memory_order_relaxed);
-      const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
-      bin.mutex().unlock();
-      looks -= kLooksALock - left;
-      if (left >= Bin::kLooksAPurge) break;
-    }
+    if (c == 0) continue;
+    for_each_bin(c, [&](Bin& bin) {
+      if (LOAM_LIKELY(!bin.is_watched(c))) return;
+      some_wait = true;
+      // A lock that is held is somebody's who works with the class: the next look will do. A period then is a longer one.
+      if (period_ends && bin.mutex().try_lock()) {
+        bin.end_period_locked(kSizeClasses[c].bytes);
+        bin.mutex().unlock();
+      }
+      while (looks >= kLooksALock && bin.mutex().try_lock()) {
+        next_to_purge_.store(c, std::memory_order_relaxed);
+        const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
+        bin.mutex().unlock();
+        looks -= kLooksALock - left;
+        if (left >= Bin::kLooksAPurge) break;
+      }
+    });
   }
   if (some_wait) pages().note_spans_wait(true);
 }
 
+bool SmallHeap::is_at_home(unsigned size_class, const void* block, unsigned home) const {
+  const unsigned count = bins_in_use(size_class);
+  return count != 1 && SpanFinder().at(reinterpret_cast<uintptr_t>(block))->bin_shard() == (home & (count - 1));
+}
+
+// As many of the pointers as are of one bin, from the first on; mostly all.
+LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
+  const unsigned bins = bins_in_use(size_class);
+  constexpr unsigned kPiece = 128;
+  const auto shard_named_by = [bins](const Span* span) {
+    const unsigned shard = span->bin_shard();
+    return LOAM_LIKELY(shard < bins) ? shard : 0;  // of no block of the class: reported under any bin's lock
+  };
+  SpanFinder finder;
+  while (count != 0) {
+    // A whole flush may be of one bin, whose spans it may hold whole: it stays together then.
+    Span* found[kPiece];
+    const unsigned here = count < kPiece ? count : kPiece;
+    for (unsigned i = 0; i < here; ++i) {
+      found[i] = finder.at(reinterpret_cast<uintptr_t>(pointers[i]));
+      prefetch_for_write(found[i]);
+    }
+    const unsigned shard = shard_named_by(found[0]);
+    unsigned same = 1;
+    while (same < here && shard_named_by(found[same]) == shard) ++same;
+    if (same == here) {
+      while (same < count && shard_named_by(finder.at(reinterpret_cast<uintptr_t>(pointers[same]))) == shard) ++same;
+      give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
+      pointers += same;
+      count -= same;
+      continue;
+    }
+    unsigned left = 0;  // bins that get some
+    uint8_t shards[kPiece];
+    for (unsigned i = 0; i < here; ++i) {
+      shards[i] = static_cast<uint8_t>(shard_named_by(found[i]));
+      left |= 1u << shards[i];
+    }
+    for (; left != 0; left &= left - 1) {
+      const unsigned its_shard = lowest_bit(left);
+      void* its[kPiece];
+      unsigned n = 0;
+      for (unsigned i = 0; i < here; ++i) {
+        its[n] = pointers[i];
+        n += shards[i] == its_shard;
+      }
+      give_to(bin_at(size_class, its_shard), size_class, its, n, wait);
+    }
+    pointers += here;
+    count -= here;
+  }
+}
+
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
-  Bin& bin = bins_[size_class];
+  if (LOAM_UNLIKELY(bins_in_use(size_class) != 1)) return give_by_shards(size_class, pointers, count, wait);
+  give_to(bins_[size_class], size_class, pointers, count, wait);
+}
+
+void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   if (wait == Wait::kNo && !bin.mutex().try_lock()) {
     unsigned sent = 0;
     while (sent < count) {
@@ -238,49 +353,66 @@ Pages SmallHeap::compact() {
   Pages purged;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     empty_stash(c, true);
-    RemoteBatch* emptied;
-    {
-      Lock lock(bins_[c].mutex());
-      emptied = bins_[c].drain_locked(pages(), mixed_, c);
-      purged += bins_[c].compact_locked(pages(), c);
-    }
-    remote_pool.give(emptied);
+    for_each_bin(c, [&](Bin& bin) {
+      RemoteBatch* emptied;
+      {
+        Lock lock(bin.mutex());
+        emptied = bin.drain_locked(pages(), mixed_, c);
+        purged += bin.compact_locked(pages(), c);
+      }
+      remote_pool.give(emptied);
+    });
   }
   return purged + mixed_.compact();
 }
 
 BinStats SmallHeap::stats(unsigned size_class) {
-  Lock lock(bins_[size_class].mutex());
-  BinStats s = bins_[size_class].stats_locked();
+  BinStats s{};
+  for_each_bin(size_class, [&](Bin& bin) {
+    Lock lock(bin.mutex());
+    bin.add_stats_locked(&s);
+  });
   s.slots = s.spans * kSizeClasses[size_class].slots;
   return s;
 }
 
 bool SmallHeap::is_valid() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    Lock lock(bins_[c].mutex());
-    if (!bins_[c].is_valid_locked(c) || (!unmapped_ && !bins_[c].stash().is_valid(c))) return false;
+    bool valid = true;
+    for_each_bin(c, [&](Bin& bin) {
+      Lock lock(bin.mutex());
+      valid = valid && bin.is_valid_locked(c);
+    });
+    if (!valid || (!unmapped_ && !bins_[c].stash().is_valid(c))) return false;
   }
   return mixed_.is_valid();
 }
 
 void SmallHeap::lock_all() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].mutex().lock();
+  // A class's first bin's lock keeps others from coming into use.
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    bins_[c].mutex().lock();
+    for (unsigned s = 1; s < bins_in_use(c); ++s) bin_at(c, s).mutex().lock();
+  }
   for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].stash().mutex().lock();
   mixed_.lock_all();
 }
 void SmallHeap::unlock_all() {
   mixed_.unlock_all();
   for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].stash().mutex().unlock();
-  for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].mutex().unlock();
+  for (unsigned c = kSizeClassCount; c-- > 1;) {
+    for (unsigned s = bins_in_use(c); s-- != 0;) bin_at(c, s).mutex().unlock();
+  }
 }
 void SmallHeap::reset_locks_after_fork() {
   size_t stashed = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    bins_[c].mutex().reset_after_fork();
     bins_[c].stash().mutex().reset_after_fork();
     const uint32_t blocks = bins_[c].stash().blocks();
-    bins_[c].remote().recount_after_fork(blocks);
+    for (unsigned s = 0; s < bins_in_use(c); ++s) {
+      bin_at(c, s).mutex().reset_after_fork();
+      bin_at(c, s).remote().recount_after_fork(s == 0 ? blocks : 0);
+    }
     stashed += blocks * size_t{kSizeClasses[c].bytes};
   }
   stash_room_.recount_after_fork(stashed);

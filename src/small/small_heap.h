@@ -1,6 +1,13 @@
 // All bins of one heap, and the two bulk operations that caches use: take and give.
 //
-// Thread-safe. A bin's lock is held for one bulk operation only.
+// A class has one bin, until threads meet at its lock: then two, four, at most kShards. A thread has a home, takes from the
+// bin that this is one of; from the others, what is free there before a page is touched that nobody has. Blocks go back to
+// the bin of their span, whoever frees them.
+//
+//   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use;   bins not in use were never touched
+//   the shard of a span of bin_at(c, s) is s
+//
+// Thread-safe. A bin's lock is held for one bulk operation only; who holds one takes no other's, but for all of them in order.
 #pragma once
 
 #include "base/shared_room.h"
@@ -13,20 +20,18 @@ class alignas(kPageBytes) SmallHeap {
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
   /// Over pages of its own, for tests. `mapped`: blocks answer class_at(), that is, their free takes the fast path.
-  constexpr SmallHeap(PageHeap& pages, uint16_t heap, bool mapped)
+  constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
   /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
   /// then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
-  /// as Bin::take_locked(). `home`: the taker's, among mixed spans. pre: 1 <= wanted
+  /// as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <= wanted, home < kShards
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
                               unsigned enough = ~0u, unsigned room = 0, unsigned home = 0);
 
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
-  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted) {
-    return take_from(bins_[size_class], size_class, out, wanted, PageHeap::Source::kAny, ~0u);
-  }
+  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home = 0);
 
   enum class Wait {
     kNo,   ///< leave the slots in the remote queue rather than wait for the bin
@@ -39,9 +44,10 @@ class alignas(kPageBytes) SmallHeap {
   /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that is likely to
   /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
   void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
-  /// True where transfer() would leave this giver's slots to others. A guess.
-  [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver) const {
-    return bins_[size_class].stash().wants(giver);
+  /// True where transfer() would leave this giver's slots to others. A guess. `first`: one of them. `home`: the giver's,
+  /// whose own bin is better for what came from it.
+  [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver, const void* first, unsigned home) const {
+    return bins_[size_class].stash().wants(giver) && !is_at_home(size_class, first, home);
   }
   [[nodiscard]] static constexpr unsigned max_transfer(unsigned size_class) {
     return TransferStash::batch_slots(size_class);
@@ -65,8 +71,17 @@ class alignas(kPageBytes) SmallHeap {
   /// Stops sparse spans from becoming mixed: for checks that must tell every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
+  /// Chosen: as mixed spans have, whose homes these are.
+  static constexpr unsigned kShards = MixedHeap::kShards;
+  [[nodiscard]] unsigned bins_in_use(unsigned size_class) const {
+    // acquire pairs with the release in use_more_bins(): the bin knows its number
+    return 1u << doublings_[size_class].load(std::memory_order_acquire);
+  }
+  /// Uses twice as many bins for the class, if there are more: what happens by itself where threads meet.
+  void use_more_bins(unsigned size_class);
+
   [[nodiscard]] PageHeap& pages() { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
-  [[nodiscard]] uint16_t heap() const { return heap_; }
+  [[nodiscard]] uint8_t heap() const { return heap_; }
 
   /// Around fork(): every bin's lock, in class order.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
@@ -79,6 +94,25 @@ class alignas(kPageBytes) SmallHeap {
     return unmapped_ ? kNoClass : SizeClass(size_class);
   }
 
+  /// pre: shard < bins_in_use(size_class)
+  [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned shard) {
+    return LOAM_LIKELY(shard == 0) ? bins_[size_class] : more_bins_[size_class][shard - 1];
+  }
+  [[nodiscard]] Bin& bin_of(unsigned size_class, unsigned home) {
+    return bin_at(size_class, home & (bins_in_use(size_class) - 1));
+  }
+  /// act(bin) of the class's bins in use.
+  template <class Act>
+  void for_each_bin(unsigned size_class, Act act) {
+    const unsigned count = bins_in_use(size_class);
+    for (unsigned s = 0; s < count; ++s) act(bin_at(size_class, s));
+  }
+  /// Whether the block is of the home's bin, where the class has several.
+  [[nodiscard]] bool is_at_home(unsigned size_class, const void* block, unsigned home) const;
+
+  [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home);
+  void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
+  void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
                                    PageHeap::Source source, unsigned enough);
   [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
@@ -101,9 +135,13 @@ class alignas(kPageBytes) SmallHeap {
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
   bool pure_ = false;
   PageHeap* other_pages_ = nullptr;
-  uint16_t heap_ = 0;
+  uint8_t heap_ = 0;
   bool unmapped_ = false;
   Bin bins_[kSizeClassCount];
+  // Read by every refill and flush, and hardly ever written.
+  alignas(64) std::atomic<uint8_t> doublings_[kSizeClassCount] = {};
+  // Last: never touched where threads do not meet. A class's side by side, so that few classes touch few pages.
+  Bin more_bins_[kSizeClassCount][kShards - 1];
 };
 
 /// The bins behind malloc().

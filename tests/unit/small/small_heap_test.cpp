@@ -51,7 +51,7 @@ class SmallHeapTest : public testing::Test {
   }
 
   std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
-  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint16_t{0}, true);
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
 };
 
 TEST_F(SmallHeapTest, EveryClassTakesAndGives) {
@@ -142,7 +142,7 @@ TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
 }
 
 TEST_F(SmallHeapTest, BlocksOfAPrivateHeapHaveNoClassInTheMapButTheirSpan) {
-  heap = std::make_unique<SmallHeap>(*pages, uint16_t{7}, false);
+  heap = std::make_unique<SmallHeap>(*pages, uint8_t{7}, false);
   const std::vector<void*> blocks = take(5, 10);
   for (void* block : blocks) {
     EXPECT_EQ(class_at(block), 0u);
@@ -316,7 +316,7 @@ TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
     free_all(class_for(size_t(to)), second);
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
-    heap = std::make_unique<SmallHeap>(*pages, uint16_t{0}, true);
+    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
   }
 }
 
@@ -349,7 +349,7 @@ TEST_F(PhaseChange, PureSpansStayPure) {
 }
 
 TEST_F(PhaseChange, APrivateHeapsSpansStayPure) {
-  heap = std::make_unique<SmallHeap>(*pages, uint16_t{7}, false);
+  heap = std::make_unique<SmallHeap>(*pages, uint8_t{7}, false);
   fill_and_thin(256);
   const std::vector<void*> second = take(class_for(64), 10'000);
   for (void* block : second) ASSERT_EQ(class_at(block), 0u);
