@@ -225,10 +225,17 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
     // Where nothing was backed there is nothing to fill.
     if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
   }
-  make_small(span, span->first_page, pages, size_class, owner);
-  publish_span(region_of(span), span, pages, class_byte);
-  count_operation();
-  return span;
+  Span* last = span;
+  for (;;) {
+    make_small(last, last->first_page, pages, size_class, owner);
+    publish_span(region_of(last), last, pages, class_byte);
+    count_operation();
+    if (--most == 0) return span;
+    Span* const another = unpark_span(pages);
+    if (another == nullptr) return span;
+    last->next = another;
+    last = another;
+  }
 }
 
 // They go as they came, or a batch would lie the wrong way round among those that wait whole: the next round's batches begin at
