@@ -15,6 +15,7 @@ namespace {
 // differs from where the span stands.
 constexpr uint8_t kNoList = 0xfe;
 constexpr uint8_t kLeaving = 0xfd;  // in none either: empty, and about to go back
+constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
 
 // used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
 // taken off again, so that this is exact; and that a span without a used slot gets 0xff.
@@ -109,9 +110,23 @@ void choose_slots_at_random() { random_slots = true; }
 bool slots_are_chosen_at_random() { return random_slots; }
 
 void Bin::unlink(Span* span) {
+  if (span->list == kEmptyList) {
+    empty_.remove(span);
+    empty_spans_ -= 1;
+    --occupancy_[0];
+    return;
+  }
   lists_[span->list].remove(span);
   --occupancy_[span->list];
   if (lists_[span->list].empty()) occupied_ &= ~(1u << span->list);
+}
+
+// pre: the span is in no list
+void Bin::push_empty(Span* span) {
+  span->list = kEmptyList;
+  empty_.push_front(span);
+  empty_spans_ += 1;
+  ++occupancy_[0];
 }
 
 void Bin::place(Span* span) {
@@ -148,6 +163,8 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
     Span* span;
     if (LOAM_LIKELY(occupied_ != 0)) {
       span = lists_[highest_bit(occupied_)].front();
+    } else if (Span* const empty = empty_.front(); empty != nullptr) {
+      span = empty;
     } else {
       idle_.note(0);
       const unsigned left = wanted - got;
@@ -179,7 +196,6 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       spans_ += 1;
       free_slots_ += info.slots;
     }
-    if (span == kept_empty_) kept_empty_ = nullptr;
     unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
     void** const before = next;
     span->free_slots = static_cast<uint16_t>(span->free_slots - take);
@@ -253,7 +269,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
     Span* const span = spans[i];
     if (LOAM_LIKELY(span->free_slots != giving.info.slots)) {
       place(span);
-    } else if (span->list != kLeaving && span != kept_empty_) {
+    } else if (span->list != kLeaving && span->list != kEmptyList) {
       if (LOAM_LIKELY(span->list != kNoList)) unlink(span);
       span->list = kLeaving;
       spans[leaving++] = span;
@@ -261,10 +277,8 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
   // Now that no name is left that would be looked at.
   for (unsigned i = 0; i < leaving; ++i) {
-    if (kept_empty_ == nullptr) {
-      kept_empty_ = spans[i];
-      spans[i]->list = kNoList;
-      place(spans[i]);
+    if (empty_spans_ <= more_empty_) {
+      push_empty(spans[i]);
     } else {
       release_span(spans[i], giving.info.slots, &giving.gone);
     }
@@ -333,7 +347,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
   const ptrdiff_t bytes = info.bytes;
   SpanFinder spans;
   unsigned done = 0;
-  for (; count - done >= slots && kept_empty_ != nullptr; done += slots) {
+  for (; count - done >= slots && !empty_.empty(); done += slots) {
     void* const* const here = pointers + done;
     const uintptr_t first = reinterpret_cast<uintptr_t>(here[0]);
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
@@ -342,10 +356,18 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     if (span->free_slots != 0 || !is_own(span, size_class)) break;
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
+    span->free_slots = static_cast<uint16_t>(slots);
+    if (LOAM_UNLIKELY(empty_spans_ <= more_empty_)) {
+      for (unsigned slot = 0; slot < slots; slot += 64) {
+        store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
+      }
+      free_slots_ += slots;
+      push_empty(span);
+      continue;
+    }
     // A pointer that comes twice is still found.
     for (unsigned slot = 0; slot < slots; slot += 64) store_word(&span->free_bits[slot / 64], ~uint64_t{0});
     if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
-    span->free_slots = static_cast<uint16_t>(slots);
     span->list = kLeaving;
     span->next = *gone;
     *gone = span;
@@ -449,6 +471,22 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes)))) giving.pages.note_spans_wait(true);
 }
 
+void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
+  more_empty_ = static_cast<uint16_t>(bytes / Pages(kSizeClasses[size_class].pages).bytes());
+}
+
+unsigned Bin::release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most) {
+  Span* gone = nullptr;
+  unsigned released = 0;
+  for (; released != most && !empty_.empty(); ++released) {
+    Span* const span = empty_.back();
+    unlink(span);
+    release_span(span, kSizeClasses[size_class].slots, &gone);
+  }
+  if (gone != nullptr) pages.free_spans(gone);
+  return released;
+}
+
 RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class) {
   if (LOAM_LIKELY(remote_.empty())) return nullptr;
   RemoteBatch* taken = remote_.take_all();
@@ -486,7 +524,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       // Once it is mixed, others may change it.
       const unsigned free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
       unlink(span);
-      if (span == kept_empty_ || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
+      if (longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
         lists_[list].push_back(span);
         ++occupancy_[list];
         occupied_ |= 1u << list;
@@ -537,8 +575,19 @@ bool Bin::is_valid_locked(unsigned size_class) const {
       unbacked += count_bits(span->unbacked_pages);
       ++spans;
     }
+    if (k == 0) spans += empty_spans_;
     if (spans != occupancy_[k]) return false;
   }
+  size_t empty = 0;
+  for (const Span* span = empty_.front(); span != nullptr; span = List<Span>::next(span)) {
+    unsigned bits = 0;
+    for (uint64_t word : span->free_bits) bits += count_bits(word);
+    if (bits != info.slots || span->free_slots != bits || span->list != kEmptyList || !is_own(span, size_class)) return false;
+    free_slots += bits;
+    unbacked += count_bits(span->unbacked_pages);
+    ++empty;
+  }
+  if (!empty_.is_valid() || empty != empty_spans_ || empty > more_empty_ + size_t{1}) return false;
   return free_slots == free_slots_ && unbacked == unbacked_pages_ && taken_ - given_ == spans_ * info.slots - free_slots_;
 }
 

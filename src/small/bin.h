@@ -97,6 +97,12 @@ class Bin {
 
   /// Which of its class's bins it is: before it has a span.
   void set_shard(unsigned shard) { shard_ = static_cast<uint8_t>(shard); }
+  /// Keeps so many bytes in empty spans from now on, at least one span.
+  void keep_empty_locked(size_t bytes, unsigned size_class);
+  /// Empty spans beyond the one that every bin may keep, without the lock.
+  [[nodiscard]] bool has_empty_hint() const { return empty_spans_ > 1; }
+  /// Gives up to `most` empty spans to the page heap. Returns how many.
+  [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
   /// True, once in a while, where threads meet at the lock so often that the class should have more bins.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
   /// Slots that are free in spans, or in the remote queue and will be; without the lock.
@@ -110,6 +116,7 @@ class Bin {
 
  private:
   friend struct CounterFields;
+  void push_empty(Span* span);
   [[nodiscard]] bool is_own(const Span* span, unsigned size_class) const;
   void place(Span* span);
   void unlink(Span* span);
@@ -133,10 +140,13 @@ class Bin {
 
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
+  uint16_t more_empty_ = 0;
   uint8_t shard_ = 0;      // Span::shard of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
-  Span* kept_empty_ = nullptr;  // one empty span stays, or a class at the edge would churn the page heap
+  // In no other list: one stays, or a class at the edge would churn the page heap; where threads meet, as many more as
+  // more_empty_ says, or what is one thread's turn would be the other's next.
+  List<Span> empty_;
   // Changed under the lock, so plain stores suffice; read without it by donatable_bytes_hint().
   class Count {
    public:
@@ -150,6 +160,7 @@ class Bin {
   Count spans_;
   Count free_slots_;
   Count unbacked_pages_;
+  Count empty_spans_;
   IdleSlots idle_;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;

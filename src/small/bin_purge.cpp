@@ -33,7 +33,6 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
 Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   if (span->free_slots == info.slots) {
-    if (span == kept_empty_) kept_empty_ = nullptr;
     unlink(span);
     release_span(span, info.slots, gone);
     return Pages(0);
@@ -45,6 +44,7 @@ Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
 
 Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {
   Pages purged;
+  static_cast<void>(release_empty_locked(pages, size_class, ~0u));
   Span* gone = nullptr;
   for (auto& list : lists_) {
     for (Span *span = list.front(), *next = nullptr; span != nullptr; span = next) {
@@ -76,6 +76,10 @@ Pages Bin::unwanted_pages(size_t slot_bytes) const {
 
 unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks) {
   const SizeClassInfo& info = kSizeClasses[size_class];
+  if (lists_to_search_ != 0 && !empty_.empty()) {
+    const unsigned unwanted = static_cast<unsigned>(unwanted_pages(info.bytes).count / info.pages);
+    looks -= release_empty_locked(pages, size_class, unwanted < looks ? unwanted : looks);
+  }
   Span* gone = nullptr;
   while (lists_to_search_ != 0) {
     if (unwanted_pages(info.bytes) == Pages(0)) {

@@ -35,6 +35,12 @@ constexpr unsigned kLooksALock = 8 * Bin::kLooksAPurge;
 // others out before their turn. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
+// In empty spans, of each bin of a class that has several.
+#ifndef KEEP
+#define KEEP 1024
+#endif
+constexpr size_t kEmptyBytes = size_t{KEEP} << 10;
+
 // Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come side by side. The last
 // block is used first.
 LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
@@ -66,7 +72,12 @@ void SmallHeap::use_more_bins(unsigned size_class) {
   const unsigned doublings = doublings_[size_class].load(std::memory_order_relaxed);
   const unsigned count = 1u << doublings;
   if (count == kShards) return;
-  for (unsigned s = count; s < 2 * count; ++s) bin_at(size_class, s).set_shard(s);
+  has_more_bins_.store(true, std::memory_order_relaxed);
+  bins_[size_class].keep_empty_locked(kEmptyBytes, size_class);
+  for (unsigned s = count; s < 2 * count; ++s) {
+    bin_at(size_class, s).set_shard(s);
+    bin_at(size_class, s).keep_empty_locked(kEmptyBytes, size_class);
+  }
   // release pairs with the acquire in bins_in_use()
   doublings_[size_class].store(static_cast<uint8_t>(doublings + 1), std::memory_order_release);
 }
@@ -93,6 +104,31 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
     if (got != 0) return got;
   }
   return 0;
+}
+
+// Makes empty spans that bins keep the page heap's, for who needs some before a page is touched that nobody has: those of
+// the class first. True if there were some.
+bool SmallHeap::release_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
+  if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return false;
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
+  for (unsigned i = 0; i < kSizeClassCount; ++i) {
+    const unsigned c = (size_class + i) % kSizeClassCount;
+    const unsigned count = bins_in_use(c);
+    if (count == 1) continue;
+    const unsigned length = kSizeClasses[c].pages;
+    for (unsigned s = 1; s <= count; ++s) {
+      Bin& bin = bin_of(c, home + s);
+      if (!bin.has_empty_hint()) continue;
+      unsigned released;
+      {
+        Lock lock(bin.mutex());
+        released = bin.release_empty_locked(pages(), c, static_cast<unsigned>((pages_wanted + length - 1) / length));
+      }
+      if (released != 0) return true;
+    }
+  }
+  return false;
 }
 
 unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
@@ -122,15 +158,15 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
 
 unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker, unsigned enough,
                          unsigned room, unsigned home) {
+  Bin& bin = bin_of(size_class, home);
   if (taker != nullptr) {
     TransferStash& stash = bins_[size_class].stash();
-    stash.note_taker(taker);
+    bin.stash().note_taker(taker);
     if (stash.blocks() != 0) {
       const unsigned most = room < wanted ? wanted : room;
       if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most)) return got;
     }
   }
-  Bin& bin = bin_of(size_class, home);
   if (LOAM_LIKELY(!unmapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
@@ -138,6 +174,9 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) {
       ask_for_lines(size_class, out, mixed);
       return mixed;
+    }
+    while (release_empty_spans(size_class, wanted, home)) {
+      if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
     }
     if (const unsigned others = take_from_other_bins(size_class, out, wanted, home)) {
       ask_for_lines(size_class, out, others);
@@ -191,7 +230,7 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted,
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver) {
   Bin& bin = bins_[size_class];
   // Checks that must know every free block look into caches and spans.
-  if (!bin.stash().wants(giver) || pure_ || slots_are_chosen_at_random()) {
+  if ((bins_in_use(size_class) == 1 && !bin.stash().wants(giver)) || pure_ || slots_are_chosen_at_random()) {
     return give(size_class, pointers, count, Wait::kNo);
   }
   // Counted before they can be taken.
@@ -263,12 +302,15 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   if (some_wait) pages().note_spans_wait(true);
 }
 
-bool SmallHeap::is_at_home(unsigned size_class, const void* block, unsigned home) const {
-  const unsigned count = bins_in_use(size_class);
-  return count != 1 && SpanFinder().at(reinterpret_cast<uintptr_t>(block))->bin_shard() == (home & (count - 1));
+// Where a class has several bins, what came from the giver's own is best there; and what is another's is wanted if that one's
+// threads take.
+bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const {
+  const unsigned bins = bins_in_use(size_class);
+  const unsigned shard = SpanFinder().at(reinterpret_cast<uintptr_t>(first))->bin_shard();
+  if (shard == (home & (bins - 1)) || shard >= bins) return false;
+  return (shard == 0 ? bins_[size_class] : more_bins_[size_class][shard - 1]).stash().wants(giver);
 }
 
-// As many of the pointers as are of one bin, from the first on; mostly all.
 LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
   const unsigned bins = bins_in_use(size_class);
   constexpr unsigned kPiece = 128;
@@ -277,43 +319,51 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
     return LOAM_LIKELY(shard < bins) ? shard : 0;  // of no block of the class: reported under any bin's lock
   };
   SpanFinder finder;
-  while (count != 0) {
-    // A whole flush may be of one bin, whose spans it may hold whole: it stays together then.
+  unsigned same = 0;  // of `shard`, from the first on: what is of one bin stays together, for it may hold whole spans
+  unsigned shard = 0;
+  while (same != count) {
+    // All records that are missed at once, and neighbours' but once.
     Span* found[kPiece];
-    const unsigned here = count < kPiece ? count : kPiece;
+    unsigned records = 0;
+    uintptr_t page = 0;
+    void* const* const piece = pointers + same;
+    const unsigned here = count - same < kPiece ? count - same : kPiece;
     for (unsigned i = 0; i < here; ++i) {
-      found[i] = finder.at(reinterpret_cast<uintptr_t>(pointers[i]));
-      prefetch_for_write(found[i]);
+      const uintptr_t address = reinterpret_cast<uintptr_t>(piece[i]);
+      if (address >> kPageShift == page) continue;
+      page = address >> kPageShift;
+      found[records] = finder.at(address);
+      prefetch_for_write(found[records++]);
     }
-    const unsigned shard = shard_named_by(found[0]);
-    unsigned same = 1;
-    while (same < here && shard_named_by(found[same]) == shard) ++same;
-    if (same == here) {
-      while (same < count && shard_named_by(finder.at(reinterpret_cast<uintptr_t>(pointers[same]))) == shard) ++same;
-      give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
-      pointers += same;
-      count -= same;
+    if (same == 0) shard = shard_named_by(found[0]);
+    unsigned of_shard = 0;
+    while (of_shard < records && shard_named_by(found[of_shard]) == shard) ++of_shard;
+    if (LOAM_LIKELY(of_shard == records)) {
+      same += here;
       continue;
     }
-    unsigned left = 0;  // bins that get some
+    if (same != 0) give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
     uint8_t shards[kPiece];
+    unsigned some = 0;  // bins that get some
     for (unsigned i = 0; i < here; ++i) {
-      shards[i] = static_cast<uint8_t>(shard_named_by(found[i]));
-      left |= 1u << shards[i];
+      shards[i] = static_cast<uint8_t>(shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
+      some |= 1u << shards[i];
     }
-    for (; left != 0; left &= left - 1) {
-      const unsigned its_shard = lowest_bit(left);
+    for (; some != 0; some &= some - 1) {
+      const unsigned its_shard = lowest_bit(some);
       void* its[kPiece];
       unsigned n = 0;
       for (unsigned i = 0; i < here; ++i) {
-        its[n] = pointers[i];
+        its[n] = piece[i];
         n += shards[i] == its_shard;
       }
       give_to(bin_at(size_class, its_shard), size_class, its, n, wait);
     }
-    pointers += here;
-    count -= here;
+    pointers = piece + here;
+    count -= same + here;
+    same = 0;
   }
+  if (same != 0) give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
 }
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {

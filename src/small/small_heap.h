@@ -47,7 +47,8 @@ class alignas(kPageBytes) SmallHeap {
   /// True where transfer() would leave this giver's slots to others. A guess. `first`: one of them. `home`: the giver's,
   /// whose own bin is better for what came from it.
   [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver, const void* first, unsigned home) const {
-    return bins_[size_class].stash().wants(giver) && !is_at_home(size_class, first, home);
+    return bins_in_use(size_class) == 1 ? bins_[size_class].stash().wants(giver)
+                                        : wants_others(size_class, giver, first, home);
   }
   [[nodiscard]] static constexpr unsigned max_transfer(unsigned size_class) {
     return TransferStash::batch_slots(size_class);
@@ -107,10 +108,10 @@ class alignas(kPageBytes) SmallHeap {
     const unsigned count = bins_in_use(size_class);
     for (unsigned s = 0; s < count; ++s) act(bin_at(size_class, s));
   }
-  /// Whether the block is of the home's bin, where the class has several.
-  [[nodiscard]] bool is_at_home(unsigned size_class, const void* block, unsigned home) const;
+  [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const;
 
   [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home);
+  [[nodiscard]] bool release_empty_spans(unsigned size_class, unsigned wanted, unsigned home);
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
@@ -132,6 +133,7 @@ class alignas(kPageBytes) SmallHeap {
   std::atomic<uint64_t> last_look_ms_{0};
   std::atomic<uint64_t> period_began_ms_{0};
   std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
+  std::atomic<bool> has_more_bins_{false};  // some class
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
   bool pure_ = false;
   PageHeap* other_pages_ = nullptr;
