@@ -44,7 +44,7 @@ ThreadCache* CacheRegistry::start_thread() {
     live_.push_back(cache);
     ++threads_;
     const unsigned home = emptiest_home();
-    cache->mixed_home = static_cast<uint8_t>(home);
+    cache->home = static_cast<uint8_t>(home);
     ++at_home_[home];
   }
   current_cache = cache;
@@ -60,7 +60,7 @@ void CacheRegistry::retire(ThreadCache* cache) {
   cache->thread_number = 0;
   live_.remove(cache);
   --threads_;
-  --at_home_[cache->mixed_home];
+  --at_home_[cache->home];
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;
   ended_repeated_ += cache->repeated();

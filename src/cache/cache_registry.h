@@ -67,7 +67,7 @@ class CacheRegistry {
   List<ThreadCache> live_;
   ThreadCache* spare_ = nullptr;  // linked through next
   size_t threads_ = 0;
-  uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their mixed_home
+  uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their home
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
   uint64_t ended_repeated_ = 0;

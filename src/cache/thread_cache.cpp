@@ -306,7 +306,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
   const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, mixed_home);
+  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -368,7 +368,7 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
-  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, magazines_[size_class].base[0], mixed_home))) {
+  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, magazines_[size_class].base[0], home))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
   const Magazine& m = magazines_[size_class];
@@ -486,7 +486,8 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
   if (own.below == kMostBelow || m.head != m.base + own.level || own.level >= tuning_[size_class].capacity) return false;
   if (own.level == 0) {
     // So that the thread's next block is not this one. As who has no cache: it did not ask for them.
-    const unsigned got = default_small_heap.take(size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)));
+    const unsigned got = default_small_heap.take(
+        size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)), nullptr, ~0u, 0, home);
     own.level = got;
     __atomic_store_n(&m.head, m.base + got, __ATOMIC_RELEASE);
   }

@@ -38,6 +38,7 @@ enum Table : uint32_t {
   kPrivateBins,
   kPrivateCaches,
   kPrivateMagazines,
+  kMoreBins,
   kTables
 };
 
@@ -157,16 +158,7 @@ struct CounterFields {
     next = Writer{next, kClasses} LOAM_FIELD("bytes", SizeClassInfo, bytes)
         LOAM_FIELD("pages", SizeClassInfo, pages)
         LOAM_FIELD("slots", SizeClassInfo, slots).next;
-    next = Writer{next, kBins}.lock(__builtin_offsetof(Bin, mutex_))
-        LOAM_FIELD("spans", Bin, spans_)
-        LOAM_FIELD("free_slots", Bin, free_slots_)
-        LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
-        LOAM_FIELD("taken", Bin, taken_)
-        LOAM_FIELD("given", Bin, given_)
-        ("queued", __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_), 4)
-        LOAM_FIELD("remote_batches", Bin, remote_batches_)
-        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)
-        ("occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists).next;
+    next = write_bin(next, kBins);
     return Writer{next, kMixed}.lock(__builtin_offsetof(MixedShard, mutex_))
         LOAM_FIELD("spans", MixedShard, spans_)
         LOAM_FIELD("span_pages", MixedShard, span_pages_)
@@ -176,6 +168,19 @@ struct CounterFields {
         LOAM_FIELD("taken", MixedShard, taken_)
         LOAM_FIELD("given", MixedShard, given_)
         ("blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount).next;
+  }
+
+  static constexpr CounterField* write_bin(CounterField* next, Table table) {
+    return Writer{next, table}.lock(__builtin_offsetof(Bin, mutex_))
+        LOAM_FIELD("spans", Bin, spans_)
+        LOAM_FIELD("free_slots", Bin, free_slots_)
+        LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
+        LOAM_FIELD("taken", Bin, taken_)
+        LOAM_FIELD("given", Bin, given_)
+        ("queued", __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_), 4)
+        LOAM_FIELD("remote_batches", Bin, remote_batches_)
+        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)
+        ("occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists).next;
   }
 
   static constexpr CounterField* write_caches(CounterField* next) {
@@ -288,7 +293,9 @@ struct CounterFields {
   };
   static constexpr AllFields all_fields() {
     AllFields all{};
-    all.count = static_cast<unsigned>(write_private(write_others(write_pages(write_caches(write_small(all.fields))))) - all.fields);
+    CounterField* end = write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
+    end = write_bin(end, kMoreBins);
+    all.count = static_cast<unsigned>(end - all.fields);
     return all;
   }
 
@@ -364,6 +371,8 @@ constexpr CounterFields::Directory CounterFields::make() {
                                   sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
   t[kPrivateMagazines] = inner_table("private_magazine", kNested, kPrivateCaches,
                                      __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
+  t[kMoreBins] = table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
+                       kSizeClassCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
   for (unsigned i = 0; i < Directory::kAll.count; ++i) d.fields[i] = Directory::kAll.fields[i];
   return d;
 }

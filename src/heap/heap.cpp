@@ -77,7 +77,11 @@ void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
     Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
-    if (span != nullptr) return reinterpret_cast<void*>(span_base(span));
+    if (span != nullptr) {
+      // The heap has grown: what bins keep for nothing may serve the next one.
+      if (LOAM_UNLIKELY(*zero)) default_small_heap.release_empty_spans();
+      return reinterpret_cast<void*>(span_base(span));
+    }
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
   *zero = true;
@@ -235,7 +239,7 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
     if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
     // Cut from a mixed span: those keep 16 bytes only. A slot of the class's own spans is aligned.
     void* aligned = nullptr;
-    const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1);
+    const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1, cache->home);
     heap::free(block);
     if (sampler.on() && got == 1) sampler.count_allocation(size_class);
     return got == 1 ? aligned : nullptr;
@@ -525,7 +529,7 @@ void* plain::allocate_small(unsigned size_class, size_t bytes) {
 
 void* plain::allocate_own_slot(unsigned size_class) {
   void* slot = nullptr;
-  return default_small_heap.take_slots(size_class, &slot, 1) == 1 ? slot : nullptr;
+  return default_small_heap.take_slots(size_class, &slot, 1, current_cache->home) == 1 ? slot : nullptr;
 }
 
 void plain::free_small(unsigned size_class, void* block) {

@@ -108,7 +108,7 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
 
 // Makes empty spans that bins keep the page heap's, for who needs some before a page is touched that nobody has: those of
 // the class first. True if there were some.
-bool SmallHeap::release_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
+bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
   if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return false;
   const SizeClassInfo& info = kSizeClasses[size_class];
   size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
@@ -129,6 +129,18 @@ bool SmallHeap::release_empty_spans(unsigned size_class, unsigned wanted, unsign
     }
   }
   return false;
+}
+
+void SmallHeap::release_empty_spans() {
+  if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    if (bins_in_use(c) == 1) continue;
+    for_each_bin(c, [&](Bin& bin) {
+      if (!bin.has_empty_hint()) return;
+      Lock lock(bin.mutex());
+      static_cast<void>(bin.release_empty_locked(pages(), c, ~0u));
+    });
+  }
 }
 
 unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
@@ -175,7 +187,7 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
       ask_for_lines(size_class, out, mixed);
       return mixed;
     }
-    while (release_empty_spans(size_class, wanted, home)) {
+    while (release_some_empty_spans(size_class, wanted, home)) {
       if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
     }
     if (const unsigned others = take_from_other_bins(size_class, out, wanted, home)) {

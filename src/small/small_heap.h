@@ -33,6 +33,10 @@ class alignas(kPageBytes) SmallHeap {
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
   [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home = 0);
 
+  /// Gives the page heap all empty spans that bins keep beyond one, before a page is touched that nobody has, for
+  /// something else than small blocks. Costs next to nothing where no class has several bins.
+  void release_empty_spans();
+
   enum class Wait {
     kNo,   ///< leave the slots in the remote queue rather than wait for the bin
     kYes,
@@ -111,7 +115,7 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const;
 
   [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home);
-  [[nodiscard]] bool release_empty_spans(unsigned size_class, unsigned wanted, unsigned home);
+  [[nodiscard]] bool release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home);
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
