@@ -110,7 +110,7 @@ def find_symbol(path, wanted):
 # Fields that came after the golden images were written: what wrote those had none of it. Anywhere else a field that is
 # missing is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
-LATER_TABLES = {"page_shard"}
+LATER_TABLES = {"page_shard", "more_bin"}
 LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0}}
 
 
@@ -212,6 +212,14 @@ def read(memory, older=False):
     constant = d.one("constant")
     classes = d.records("class")
     bins = d.records("bin")
+    more_bins = d.records("more_bin")
+    for number, more in enumerate(more_bins):
+        into = bins[number // (len(more_bins) // len(classes))]
+        for name, value in more.items():
+            if name == "occupancy":
+                into[name] = [a + b for a, b in zip(into[name], value)]
+            elif name in into and name not in ("address", "lock_state"):
+                into[name] += value
     caches = d.records("cache")
     magazines = [d.records("magazine", cache) for cache in caches]
     registry, pages, huge = d.one("registry"), d.one("page_heap"), d.one("huge")

@@ -143,6 +143,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         let field = |name| raw.field(&table.name, name);
         let (taken, waited) = (field("lock_acquisitions"), field("lock_contentions"));
         let refused = field("lock_refusals");
+        // Of a class.
+        let more_each = rows.clone().count() / classes.len().max(1);
         // One lock in older libraries.
         let has_shards = rows.clone().nth(1).is_some();
         for row in rows {
@@ -154,6 +156,18 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
             let Some(taken) = value(taken) else {
                 continue;
             };
+            if table.name == "more_bin" {
+                let class = row.record.number as usize / more_each.max(1);
+                let more = |field| value(field).unwrap_or(0);
+                if let Some(lock) = locks.iter_mut().find(|lock| {
+                    lock.heap == Some(0) && classes.get(class).is_some_and(|bytes| lock.name == format!("class-{bytes}"))
+                }) {
+                    lock.taken = lock.taken.saturating_add(taken);
+                    lock.waited = lock.waited.saturating_add(more(waited));
+                    lock.refused = lock.refused.saturating_add(more(refused));
+                }
+                continue;
+            }
             let class = classes.get(row.record.number as usize);
             let name = match class {
                 Some(bytes) if is_bin => format!("class-{bytes}"),
@@ -235,8 +249,9 @@ fn notes(raw: &Raw) -> Vec<String> {
 }
 
 /// Tables that a library may well be without.
-const OPTIONAL: [&str; 6] = [
+const OPTIONAL: [&str; 7] = [
     "mixed",
+    "more_bin",
     "private_registry",
     "private_heap",
     "private_bin",

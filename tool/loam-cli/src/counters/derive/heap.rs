@@ -60,6 +60,7 @@ pub fn default_heap(
 ) -> HeapFigures {
     let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
+    let more: Vec<Row<'_>> = raw.rows("more_bin").map(Iterator::collect).unwrap_or_default();
     let mixed = Mixed::of(raw);
     let in_mixed = mixed.as_ref().map_or(&[][..], |mixed| &mixed.blocks);
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
@@ -76,7 +77,7 @@ pub fn default_heap(
             .unwrap_or(0)
             .saturating_add(share(class))
     };
-    let mut heap = of_bins(raw, constants, &bins, &held, mixed.as_ref());
+    let mut heap = of_bins(raw, constants, &bins, &more, &held, mixed.as_ref());
     heap.name = "default".to_owned();
     let in_runs = of_caches(raw, "run_pages_held").saturating_mul(constants.page);
     let cached = heap.values.whole("cached_bytes").saturating_add(in_runs);
@@ -103,6 +104,7 @@ pub fn default_heap(
     large(&mut heap.values, &rest);
     let own = [
         "bin",
+        "more_bin",
         "mixed",
         "page_heap",
         "page_shard",
@@ -186,7 +188,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 .copied()
                 .collect();
             let held = |class: usize| cached.get(&(place, class)).copied().unwrap_or(0);
-            let mut heap = of_bins(raw, constants, &own, &held, None);
+            let mut heap = of_bins(raw, constants, &own, &[], &held, None);
             heap.number = row.get("generation").unwrap_or(0);
             heap.name = row.text("name");
             let blocks = row.get("large_taken").zip(row.get("large_given"));
@@ -301,6 +303,7 @@ fn of_bins(
     raw: &Raw,
     constants: &Constants,
     bins: &[Row<'_>],
+    more: &[Row<'_>],
     held: &dyn Fn(usize) -> u64,
     mixed: Option<&Mixed>,
 ) -> HeapFigures {
@@ -310,6 +313,9 @@ fn of_bins(
     let Some(fields) = bins.first().map(BinFields::of) else {
         return HeapFigures::default();
     };
+    let more_fields = more.first().map(BinFields::of);
+    // One class's after another's.
+    let more_each = more.len() / classes.len().max(1);
     for bin in bins {
         let number = bin.record.number as usize;
         let Some(class) = classes
@@ -324,10 +330,17 @@ fn of_bins(
             None => fields.in_starters.and_then(|field| bin.value(field, 0)),
         };
         let in_mixed = elsewhere.unwrap_or(0);
-        let found = BinNumbers::of(constants, class, bin, &fields, held(number), in_mixed);
+        let its = more.chunks(more_each.max(1)).nth(number).unwrap_or(&[]);
+        let bins = ClassBins {
+            bin,
+            fields: &fields,
+            more: its,
+            more_fields: more_fields.as_ref(),
+        };
+        let found = BinNumbers::of(constants, class, &bins, held(number), in_mixed);
         sums.add(class, &found);
         if found.is_used() && !constants.is_brief {
-            figures.push(found.figures(class, bin, &fields));
+            figures.push(found.figures(class, &bins));
         }
     }
     let mut values = Values::default();
@@ -376,7 +389,37 @@ impl<'a> BinFields<'a> {
     }
 }
 
-/// What a bin says of its class.
+/// A class's bins: one, and more where threads meet.
+struct ClassBins<'a, 'b> {
+    bin: &'b Row<'a>,
+    fields: &'b BinFields<'a>,
+    more: &'b [Row<'a>],
+    more_fields: Option<&'b BinFields<'a>>,
+}
+
+impl<'a> ClassBins<'a, '_> {
+    /// What they have together.
+    fn value(&self, which: fn(&BinFields<'a>) -> Option<&'a Field>) -> Option<u64> {
+        let first = self.bin.value(which(self.fields)?, 0)?;
+        let Some(field) = self.more_fields.and_then(which) else {
+            return Some(first);
+        };
+        let more = self.more.iter().filter_map(|row| row.value(field, 0));
+        Some(more.fold(first, u64::saturating_add))
+    }
+
+    fn occupancy(&self) -> Vec<u64> {
+        let mut sum = self.bin.all("occupancy");
+        for row in self.more {
+            for (sum, more) in sum.iter_mut().zip(row.all("occupancy")) {
+                *sum = sum.saturating_add(more);
+            }
+        }
+        sum
+    }
+}
+
+/// What its bins say of a class.
 struct BinNumbers {
     spans: u64,
     free: u64,
@@ -395,15 +438,13 @@ impl BinNumbers {
     fn of(
         constants: &Constants,
         class: &Class,
-        bin: &Row<'_>,
-        fields: &BinFields<'_>,
+        bins: &ClassBins<'_, '_>,
         held: u64,
         in_mixed: u64,
     ) -> BinNumbers {
-        let value = |field: Option<&Field>| bin.value(field?, 0);
-        let spans = value(fields.spans).unwrap_or(0);
-        let free = value(fields.free_slots).unwrap_or(0);
-        let queued = value(fields.queued);
+        let spans = bins.value(|fields| fields.spans).unwrap_or(0);
+        let free = bins.value(|fields| fields.free_slots).unwrap_or(0);
+        let queued = bins.value(|fields| fields.queued);
         let in_spans = spans.saturating_mul(class.slots).saturating_sub(free);
         let out = in_spans.saturating_add(in_mixed);
         let cached = held.saturating_add(queued.unwrap_or(0)).min(out);
@@ -416,11 +457,11 @@ impl BinNumbers {
             live: out - cached,
             tail: spans.saturating_mul(tail),
             queued,
-            unbacked: times(value(fields.unbacked_pages), constants.page),
-            taken: value(fields.taken),
-            given: value(fields.given),
-            remote_batches: value(fields.remote_batches),
-            remote_blocks: value(fields.remote_blocks),
+            unbacked: times(bins.value(|fields| fields.unbacked_pages), constants.page),
+            taken: bins.value(|fields| fields.taken),
+            given: bins.value(|fields| fields.given),
+            remote_batches: bins.value(|fields| fields.remote_batches),
+            remote_blocks: bins.value(|fields| fields.remote_blocks),
         }
     }
 
@@ -429,9 +470,8 @@ impl BinNumbers {
     }
 
     /// As counters of scope `class`.
-    fn figures(&self, class: &Class, bin: &Row<'_>, fields: &BinFields<'_>) -> ClassFigures {
-        let value = |field: Option<&Field>| bin.value(field?, 0);
-        let mut occupancy = bin.all("occupancy");
+    fn figures(&self, class: &Class, bins: &ClassBins<'_, '_>) -> ClassFigures {
+        let mut occupancy = bins.occupancy();
         let partly = occupancy.iter().copied().fold(0, u64::saturating_add);
         let full = self.spans.saturating_sub(partly);
         occupancy.push(full);
@@ -442,9 +482,9 @@ impl BinNumbers {
         values.set("class_free_blocks", self.free);
         values.set("class_full_spans", full);
         values.set("class_live_blocks", self.live);
-        values.set_known("class_lock_acquisitions", value(fields.lock_acquisitions));
-        values.set_known("class_lock_contentions", value(fields.lock_contentions));
-        values.set_known("class_lock_refusals", value(fields.lock_refusals));
+        values.set_known("class_lock_acquisitions", bins.value(|fields| fields.lock_acquisitions));
+        values.set_known("class_lock_contentions", bins.value(|fields| fields.lock_contentions));
+        values.set_known("class_lock_refusals", bins.value(|fields| fields.lock_refusals));
         values.set_known("class_queued_blocks", self.queued);
         values.set_known("class_refilled_blocks", self.taken);
         values.set_known("class_remote_blocks", self.remote_blocks);

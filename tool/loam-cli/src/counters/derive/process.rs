@@ -261,15 +261,19 @@ fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snaps
         .rows("class")
         .map(|rows| rows.map(|row| row.get("bytes").unwrap_or(0)).collect())
         .unwrap_or_default();
-    let is_listed = |row: &Row<'_>| {
-        classes
-            .get(row.record.number as usize)
-            .is_some_and(|bytes| *bytes > 1024)
-    };
+    let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
     let bins = ["bin", "private_bin"]
         .into_iter()
-        .flat_map(|table| raw.rows(table).into_iter().flatten());
-    let slots = sum(bins.filter(is_listed).map(|row| row.get("free_slots")));
+        .flat_map(|table| raw.rows(table).into_iter().flatten())
+        .filter(|row| is_listed(row.record.number as usize));
+    // So many of a class, one class's after another's.
+    let more = raw.rows("more_bin");
+    let more_each = more.clone().map_or(0, Iterator::count) / classes.len().max(1);
+    let more = more
+        .into_iter()
+        .flatten()
+        .filter(|row| is_listed(row.record.number as usize / more_each.max(1)));
+    let slots = sum(bins.chain(more).map(|row| row.get("free_slots")));
     values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
     let partly = raw.rows("extent").map(|rows| {
         rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))
