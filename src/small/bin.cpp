@@ -412,7 +412,11 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
                       unsigned count) {
   Giving giving{pages, mixed, kSizeClasses[size_class], size_class, nullptr};
   if (const unsigned whole = give_whole_spans(size_class, pointers, count, &giving.gone)) {
-    if (LOAM_LIKELY(whole == count)) return pages.free_spans(giving.gone);
+    if (LOAM_LIKELY(whole == count)) {
+      if (giving.gone != nullptr) pages.free_spans(giving.gone);
+      if (LOAM_UNLIKELY(more_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes))) pages.note_spans_wait(true);
+      return;
+    }
     pointers += whole;
     count -= whole;
   }

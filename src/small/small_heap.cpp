@@ -35,11 +35,6 @@ constexpr unsigned kLooksALock = 8 * Bin::kLooksAPurge;
 // others out before their turn. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
-// In empty spans, of each bin of a class that has several.
-#ifndef KEEP
-#define KEEP 1024
-#endif
-constexpr size_t kEmptyBytes = size_t{KEEP} << 10;
 
 // Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come side by side. The last
 // block is used first.
@@ -109,9 +104,8 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
 // Makes empty spans that bins keep the page heap's, for who needs some before a page is touched that nobody has: those of
 // the class first. True if there were some.
 bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
-  if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return false;
   const SizeClassInfo& info = kSizeClasses[size_class];
-  size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
+  const size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
   for (unsigned i = 0; i < kSizeClassCount; ++i) {
     const unsigned c = (size_class + i) % kSizeClassCount;
     const unsigned count = bins_in_use(c);
@@ -131,6 +125,17 @@ bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, u
   return false;
 }
 
+// Before a page is touched that nobody has: empty spans of any bin, then free slots of the class's.
+unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough,
+                                          unsigned home) {
+  while (release_some_empty_spans(size_class, wanted, home)) {
+    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
+  }
+  const unsigned got = take_from_other_bins(size_class, out, wanted, home);
+  if (got != 0) ask_for_lines(size_class, out, got);
+  return got;
+}
+
 void SmallHeap::release_empty_spans() {
   if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
@@ -144,12 +149,16 @@ void SmallHeap::release_empty_spans() {
 }
 
 unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+  return take_pure(size_class, out, wanted, ~0u, home);
+}
+
+unsigned SmallHeap::take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
   Bin& bin = bin_of(size_class, home);
-  if (LOAM_UNLIKELY(bins_in_use(size_class) != 1)) {
-    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, ~0u)) return got;
-    if (const unsigned got = take_from_other_bins(size_class, out, wanted, home)) return got;
+  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
+    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
+    if (const unsigned got = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return got;
   }
-  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, ~0u);
+  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
 }
 
 unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room) {
@@ -187,19 +196,15 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
       ask_for_lines(size_class, out, mixed);
       return mixed;
     }
-    while (release_some_empty_spans(size_class, wanted, home)) {
-      if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
-    }
-    if (const unsigned others = take_from_other_bins(size_class, out, wanted, home)) {
-      ask_for_lines(size_class, out, others);
-      return others;
+    if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
+      if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return others;
     }
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
     growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
     return take_mixed(size_class, out, wanted, home);
   }
-  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
+  return take_pure(size_class, out, wanted, enough, home);
 }
 
 // What other homes have comes last: whoever takes it shares lines with them.
@@ -337,7 +342,7 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
     // All records that are missed at once, and neighbours' but once.
     Span* found[kPiece];
     unsigned records = 0;
-    uintptr_t page = 0;
+    uintptr_t page = UINTPTR_MAX;  // of no address
     void* const* const piece = pointers + same;
     const unsigned here = count - same < kPiece ? count - same : kPiece;
     for (unsigned i = 0; i < here; ++i) {
@@ -347,7 +352,7 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
       found[records] = finder.at(address);
       prefetch_for_write(found[records++]);
     }
-    if (same == 0) shard = shard_named_by(found[0]);
+    if (same == 0) shard = shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[0])));
     unsigned of_shard = 0;
     while (of_shard < records && shard_named_by(found[of_shard]) == shard) ++of_shard;
     if (LOAM_LIKELY(of_shard == records)) {

@@ -160,7 +160,10 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 let class = row.record.number as usize / more_each.max(1);
                 let more = |field| value(field).unwrap_or(0);
                 if let Some(lock) = locks.iter_mut().find(|lock| {
-                    lock.heap == Some(0) && classes.get(class).is_some_and(|bytes| lock.name == format!("class-{bytes}"))
+                    lock.heap == Some(0)
+                        && classes
+                            .get(class)
+                            .is_some_and(|bytes| lock.name == format!("class-{bytes}"))
                 }) {
                     lock.taken = lock.taken.saturating_add(taken);
                     lock.waited = lock.waited.saturating_add(more(waited));

@@ -60,7 +60,10 @@ pub fn default_heap(
 ) -> HeapFigures {
     let held = held_by_class(raw, constants);
     let bins: Vec<Row<'_>> = raw.rows("bin").map(Iterator::collect).unwrap_or_default();
-    let more: Vec<Row<'_>> = raw.rows("more_bin").map(Iterator::collect).unwrap_or_default();
+    let more: Vec<Row<'_>> = raw
+        .rows("more_bin")
+        .map(Iterator::collect)
+        .unwrap_or_default();
     let mixed = Mixed::of(raw);
     let in_mixed = mixed.as_ref().map_or(&[][..], |mixed| &mixed.blocks);
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
@@ -482,9 +485,18 @@ impl BinNumbers {
         values.set("class_free_blocks", self.free);
         values.set("class_full_spans", full);
         values.set("class_live_blocks", self.live);
-        values.set_known("class_lock_acquisitions", bins.value(|fields| fields.lock_acquisitions));
-        values.set_known("class_lock_contentions", bins.value(|fields| fields.lock_contentions));
-        values.set_known("class_lock_refusals", bins.value(|fields| fields.lock_refusals));
+        values.set_known(
+            "class_lock_acquisitions",
+            bins.value(|fields| fields.lock_acquisitions),
+        );
+        values.set_known(
+            "class_lock_contentions",
+            bins.value(|fields| fields.lock_contentions),
+        );
+        values.set_known(
+            "class_lock_refusals",
+            bins.value(|fields| fields.lock_refusals),
+        );
         values.set_known("class_queued_blocks", self.queued);
         values.set_known("class_refilled_blocks", self.taken);
         values.set_known("class_remote_blocks", self.remote_blocks);
