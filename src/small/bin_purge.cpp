@@ -79,6 +79,7 @@ unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsign
   if (lists_to_search_ != 0 && !empty_.empty()) {
     const unsigned unwanted = static_cast<unsigned>(unwanted_pages(info.bytes).count / info.pages);
     looks -= release_empty_locked(pages, size_class, unwanted < looks ? unwanted : looks);
+    if (looks < kLooksAPurge) return looks;
   }
   Span* gone = nullptr;
   while (lists_to_search_ != 0) {
