@@ -134,7 +134,7 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         .rows("private_heap")
         .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
         .unwrap_or_default();
-    let mut locks = Vec::new();
+    let mut locks: Vec<LockFigures> = Vec::new();
     for table in LIST.tables.iter().filter(|table| table.lock) {
         let Some(rows) = raw.rows(&table.name) else {
             continue;

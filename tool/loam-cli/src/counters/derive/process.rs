@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::copies::Copies;
 use super::super::directory::Field;
 use super::super::list::{Scope, LIST};
-use super::super::raw::{Raw, Row};
+use super::super::raw::Raw;
 use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
 use super::heap::Large;
 use super::{heap, sum, times, total, Constants};
