@@ -280,6 +280,8 @@ TEST_F(BinsByHome, OnlyWhatIsAnothersIsLeftInTheStash) {
   EXPECT_TRUE(heap->wants_transfer(c, &consumer, out[150], 0));
   EXPECT_FALSE(heap->wants_transfer(c, &consumer, own[50], 0)) << "its own";
   EXPECT_FALSE(heap->wants_transfer(c, &producer, out[150], 1)) << "its own";
+  int neighbour = 0;
+  EXPECT_FALSE(heap->wants_transfer(c, &neighbour, own[50], 2)) << "its home's, whoever took it";
   heap->transfer(c, out, 200, &consumer);
   EXPECT_EQ(heap->stats(c).queued, 200u);
   EXPECT_TRUE(heap->is_valid());
