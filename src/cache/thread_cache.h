@@ -276,7 +276,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.
   ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
-  uint8_t home = 0;        ///< whose bins and mixed spans it takes from first (small/small_heap.h)
+  uint8_t home = 0;              ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;          ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;    ///< os::thread_number(), once the hardened heap asked for it
 };

@@ -171,7 +171,8 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       if (left < info.slots) {
         if (got >= enough) break;
       } else if (LOAM_LIKELY(!random_slots)) {
-        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
+        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte,
+                                    SpanOwner(heap, shard_), source);
         if (span == nullptr) break;
         for (Span* after; span != nullptr; span = after) {
           after = List<Span>::next(span);

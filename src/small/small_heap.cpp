@@ -35,7 +35,6 @@ constexpr unsigned kLooksALock = 8 * Bin::kLooksAPurge;
 // others out before their turn. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
-
 // Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come side by side. The last
 // block is used first.
 LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
