@@ -222,6 +222,7 @@ class PageHeap {
   Place take(Pages pages, Pages alignment, Taker taker, Source source);
   Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
   Place take_blocks(Pages pages, Pages alignment, Taker taker);
+  void use_blocks(Block* block, size_t pages, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
   Block* take_whole(Taker taker);
   bool grow(unsigned blocks);

@@ -83,16 +83,20 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
       continue;
     }
     place.fresh = least_fresh == pages.count;
-    Block* block = &place.region->blocks[place.page.index / kPagesPerBlock];
-    for (size_t left = pages.count; left != 0; ++block) {
-      const unsigned here = left < kPagesPerBlock ? static_cast<unsigned>(left) : kPagesPerBlock;
-      activate(block, taker);
-      mark_used(block, 0, here);
-      left -= here;
-    }
+    use_blocks(&place.region->blocks[place.page.index / kPagesPerBlock], pages.count, taker);
     return place;
   }
   return {};
+}
+
+// Marks so many pages used, from the block's first on. pre: they are free
+void PageHeap::use_blocks(Block* block, size_t pages, Taker taker) {
+  for (; pages != 0; ++block) {
+    const unsigned here = pages < kPagesPerBlock ? static_cast<unsigned>(pages) : kPagesPerBlock;
+    activate(block, taker);
+    mark_used(block, 0, here);
+    pages -= here;
+  }
 }
 
 }  // namespace loam

@@ -57,7 +57,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
   const auto offset = static_cast<unsigned>(end % kPagesPerBlock);
   const size_t room = offset == 0 ? 0 : kPagesPerBlock - offset;
   const auto here = static_cast<unsigned>(more.count < room ? more.count : room);
-  size_t left = more.count - here;
+  const size_t left = more.count - here;
   if (left != 0) {
     if (span->first_page % kPagesPerBlock != 0) return false;
     // What moving would do as well.
@@ -68,12 +68,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
     if (!clear_way(last, offset, here)) return false;
     mark_used(last, offset, here);  // the bins' bounds stay upper bounds
   }
-  for (Block* block = last + 1; left != 0; ++block) {
-    const auto its = static_cast<unsigned>(left < kPagesPerBlock ? left : kPagesPerBlock);
-    activate(block, Taker{RunKind::kLarge, last->shard});
-    mark_used(block, 0, its);
-    left -= its;
-  }
+  use_blocks(last + 1, left, Taker{RunKind::kLarge, last->shard});
   used_ += more;
   note_peak();
   return true;
