@@ -58,6 +58,18 @@ uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
 // frees): relaxed, for a live block's bit is clear before and after.
 void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
 
+void mark_all_free(Span* span, unsigned slots) {
+  for (unsigned slot = 0; slot < slots; slot += 64) {
+    store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
+  }
+}
+
+unsigned count_free(const Span* span) {
+  unsigned bits = 0;
+  for (const uint64_t word : span->free_bits) bits += count_bits(word);
+  return bits;
+}
+
 bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
 
 // Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
@@ -188,10 +200,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       }
       span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
       if (span == nullptr) break;
-      for (unsigned slot = 0; slot < info.slots; slot += 64) {
-        const unsigned here = info.slots - slot < 64 ? info.slots - slot : 64;
-        store_word(&span->free_bits[slot / 64], bit_range(0, here));
-      }
+      mark_all_free(span, info.slots);
       span->free_slots = info.slots;
       span->list = kNoList;
       spans_ += 1;
@@ -286,9 +295,13 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
 }
 
+// Of the bin's spans, but for their list.
+LOAM_INLINE uint32_t Bin::own_label(unsigned size_class) const {
+  return Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
+}
+
 LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
-  const uint32_t own = Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
-  return (span->label() - own) << (32 - kListShift) == 0;
+  return (span->label() - own_label(size_class)) << (32 - kListShift) == 0;
 }
 
 // Marks the slot at the offset as free. False where none begins there, or where it is free already.
@@ -359,9 +372,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     if (run_length(here, slots, step) != slots) break;
     span->free_slots = static_cast<uint16_t>(slots);
     if (LOAM_UNLIKELY(empty_spans_ <= more_empty_)) {
-      for (unsigned slot = 0; slot < slots; slot += 64) {
-        store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
-      }
+      mark_all_free(span, slots);
       free_slots_ += slots;
       push_empty(span);
       continue;
@@ -383,7 +394,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
 LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count) {
   const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
   const uint32_t scale = kListScale.scale[giving.size_class], none_free = scaled_list(slots, scale);
-  const uint32_t label = Span::label_of(SizeClass(giving.size_class), shard_, SpanKind::kSmall, 0);
+  const uint32_t label = own_label(giving.size_class);
   unsigned moving = 0;
   found[count] = nullptr;
   for (unsigned i = 0; i != count;) {
@@ -571,8 +582,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     size_t spans = 0;
     if (((occupied_ >> k) & 1) == lists_[k].empty() || !lists_[k].is_valid()) return false;
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
-      unsigned bits = 0;
-      for (uint64_t word : span->free_bits) bits += count_bits(word);
+      const unsigned bits = count_free(span);
       if (bits != span->free_slots || bits == 0 || span->list != k) return false;
       if (list_of(info.slots - bits, size_class) != k) return false;
       if (!is_own(span, size_class)) return false;
@@ -585,8 +595,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
   }
   size_t empty = 0;
   for (const Span* span = empty_.front(); span != nullptr; span = List<Span>::next(span)) {
-    unsigned bits = 0;
-    for (uint64_t word : span->free_bits) bits += count_bits(word);
+    const unsigned bits = count_free(span);
     if (bits != info.slots || span->free_slots != bits || span->list != kEmptyList || !is_own(span, size_class)) return false;
     free_slots += bits;
     unbacked += count_bits(span->unbacked_pages);

@@ -117,6 +117,7 @@ class Bin {
  private:
   friend struct CounterFields;
   void push_empty(Span* span);
+  [[nodiscard]] uint32_t own_label(unsigned size_class) const;
   [[nodiscard]] bool is_own(const Span* span, unsigned size_class) const;
   void place(Span* span);
   void unlink(Span* span);

@@ -45,18 +45,25 @@ LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigne
 
 }  // namespace
 
-unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                              PageHeap::Source source, unsigned enough) {
+template <class Act>
+LOAM_INLINE void SmallHeap::in_drained(Bin& bin, unsigned size_class, Act act) {
   RemoteBatch* emptied;
-  unsigned got;
-  bool is_crowded;
   {
     Lock lock(bin.mutex());
     emptied = bin.drain_locked(pages(), mixed_, size_class);
-    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough);
-    is_crowded = bin.is_crowded_locked();
+    act();
   }
   remote_pool.give(emptied);
+}
+
+unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                              PageHeap::Source source, unsigned enough) {
+  unsigned got;
+  bool is_crowded;
+  in_drained(bin, size_class, [&] {
+    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough);
+    is_crowded = bin.is_crowded_locked();
+  });
   if (LOAM_UNLIKELY(is_crowded)) use_more_bins(size_class);
   return got;
 }
@@ -82,19 +89,15 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
   for (unsigned i = 1; i < count; ++i) {
     Bin& bin = bin_of(size_class, home + i);
     if (bin.free_slots_hint() < wanted) continue;
-    RemoteBatch* emptied;
     unsigned got = 0;
-    {
-      Lock lock(bin.mutex());
-      emptied = bin.drain_locked(pages(), mixed_, size_class);
+    in_drained(bin, size_class, [&] {
       const size_t free = bin.free_slots_locked();
       const unsigned here = free < wanted ? static_cast<unsigned>(free) : wanted;
       // No more than there is: so no page is asked for.
       if (here != 0) {
         got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, here, PageHeap::Source::kBacked);
       }
-    }
-    remote_pool.give(emptied);
+    });
     if (got != 0) return got;
   }
   return 0;
@@ -324,7 +327,7 @@ bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void*
   const unsigned bins = bins_in_use(size_class);
   const unsigned shard = SpanFinder().at(reinterpret_cast<uintptr_t>(first))->bin_shard();
   if (shard == (home & (bins - 1)) || shard >= bins) return false;
-  return (shard == 0 ? bins_[size_class] : more_bins_[size_class][shard - 1]).stash().wants(giver);
+  return bin_at(size_class, shard).stash().wants(giver);
 }
 
 LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
@@ -419,15 +422,7 @@ Pages SmallHeap::compact() {
   Pages purged;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     empty_stash(c, true);
-    for_each_bin(c, [&](Bin& bin) {
-      RemoteBatch* emptied;
-      {
-        Lock lock(bin.mutex());
-        emptied = bin.drain_locked(pages(), mixed_, c);
-        purged += bin.compact_locked(pages(), c);
-      }
-      remote_pool.give(emptied);
-    });
+    for_each_bin(c, [&](Bin& bin) { in_drained(bin, c, [&] { purged += bin.compact_locked(pages(), c); }); });
   }
   return purged + mixed_.compact();
 }

@@ -106,6 +106,9 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned shard) {
     return LOAM_LIKELY(shard == 0) ? bins_[size_class] : more_bins_[size_class][shard - 1];
   }
+  [[nodiscard]] const Bin& bin_at(unsigned size_class, unsigned shard) const {
+    return const_cast<SmallHeap*>(this)->bin_at(size_class, shard);
+  }
   [[nodiscard]] Bin& bin_of(unsigned size_class, unsigned home) {
     return bin_at(size_class, home & (bins_in_use(size_class) - 1));
   }
@@ -115,6 +118,9 @@ class alignas(kPageBytes) SmallHeap {
     const unsigned count = bins_in_use(size_class);
     for (unsigned s = 0; s < count; ++s) act(bin_at(size_class, s));
   }
+  /// act() under the bin's lock, once what waited in its remote queue has come home.
+  template <class Act>
+  void in_drained(Bin& bin, unsigned size_class, Act act);
   [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const;
 
   [[nodiscard]] unsigned take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
