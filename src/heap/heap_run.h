@@ -129,7 +129,7 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   const uint32_t* const number =
       reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(region->page_span) + place);
   // Records' places fit 32 bits, and a parked run's tag and list fall off at their end: its record is nobody's.
-  static_assert(kPagesPerRegion * sizeof(Span) <= kFreeRunTag);
+  static_assert(kRecordsPerRegion * sizeof(Span) <= kFreeRunTag);
   static_assert(uint32_t{sizeof(Span)} << kFreeRunListShift == 0);
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
   const Span* const span =

@@ -38,7 +38,7 @@ Region* add_region(uintptr_t base) {
   if (reserved == nullptr) return nullptr;
   Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
   const size_t fixed =
-      round_up(sizeof(Region) - (kPagesPerRegion - kSpanStep) * sizeof(Span), os::granularity());
+      round_up(sizeof(Region) - (kRecordsPerRegion - kSpanStep) * sizeof(Span), os::granularity());
   if (!os::commit(region, fixed)) {
     os::release(reserved, kHeaderBytes);
     return nullptr;
@@ -59,10 +59,10 @@ Span* take_span_record(Region* region) {
     region->free_spans = region->spans[number].first_page;
   } else {
     number = region->spans_used;
-    LOAM_ASSERT(number < kPagesPerRegion);
+    if (LOAM_UNLIKELY(number == kRecordsPerRegion)) return nullptr;
     if (number == region->spans_committed) {
       const uint32_t more = number + kSpanStep;
-      if (!commit_spans(region, more < kPagesPerRegion ? more : kPagesPerRegion)) return nullptr;
+      if (!commit_spans(region, more < kRecordsPerRegion ? more : kRecordsPerRegion)) return nullptr;
     }
     region->spans_used = number + 1;
   }

@@ -29,6 +29,9 @@ struct Extent {
 };
 inline constexpr unsigned kMaxExtents = 64;
 
+/// Records of a region: one a page, since a run has a page at least, and number 0, which is none.
+inline constexpr uint32_t kRecordsPerRegion = kPagesPerRegion + 1;
+
 struct Region {
   uint8_t page_class[kPagesPerRegion];
   /// Record number; 0 = none. A large run sets its first page only. With kFreeRunTag it is no run's that is in use:
@@ -49,7 +52,7 @@ struct Region {
   uint32_t free_spans;       ///< head of the list of free records, linked through first_page
   uintptr_t base;            ///< the region's address, a multiple of 1 GiB
   Region* next;
-  Span spans[kPagesPerRegion];
+  Span spans[kRecordsPerRegion];
 
   [[nodiscard]] void* page_address(PageId page) const {
     return reinterpret_cast<void*>(base + (static_cast<uintptr_t>(page.index) << kPageShift));
@@ -77,7 +80,7 @@ inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
 /// number to the record. So far up that it falls off, as the tag does, where a record's number becomes its place
 /// (span_named_at() in heap/heap_run.h asserts it).
 inline constexpr unsigned kFreeRunListShift = 26;
-static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << (31 - kFreeRunListShift),
+static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << (31 - kFreeRunListShift),
               "tag, list and record fit 32 bits");
 
 /// Region of a record that lives in one.
@@ -123,7 +126,7 @@ static_assert(kPagesPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << 
 }
 [[nodiscard]] LOAM_INLINE Span* span_in(Region* region, PageId page) {
   const uint32_t number = __atomic_load_n(&region->page_span[page.index], __ATOMIC_RELAXED);
-  return number - 1 < kPagesPerRegion - 1 ? &region->spans[number] : nullptr;
+  return number - 1 < kRecordsPerRegion - 1 ? &region->spans[number] : nullptr;
 }
 
 /// Record of the span that covers the page of `address`, or null. For a large run only its first
@@ -158,7 +161,7 @@ class SpanFinder {
       entry_ = entry;
     }
     const uint32_t number = __atomic_load_n(&page_span_[Region::page_of(address).index], __ATOMIC_RELAXED);
-    return LOAM_LIKELY(number - 1 < kPagesPerRegion - 1) ? &spans_[number] : none();
+    return LOAM_LIKELY(number - 1 < kRecordsPerRegion - 1) ? &spans_[number] : none();
   }
 
  private:
@@ -182,7 +185,8 @@ class SpanFinder {
 /// for the header is refused. pre: no region there yet; the page heap's lock is held
 [[nodiscard]] Region* add_region(uintptr_t base);
 
-/// A free span record of the region, zeroed but for its first_page; null when its memory is refused.
+/// A free span record of the region, zeroed but for its first_page; null when its memory is refused, or none is left: then
+/// shards keep some (take_spare_record()), or every page has its own.
 /// pre: the page heap's lock is held
 [[nodiscard]] Span* take_span_record(Region* region);
 

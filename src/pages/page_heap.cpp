@@ -266,7 +266,7 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   const Taker taker{RunKind::kLarge, static_cast<uint8_t>(shard)};
   const Place place = take(pages, alignment, taker, Source::kAny);
   if (place.region == nullptr) return nullptr;
-  Span* span = take_span_record(place.region);
+  Span* span = take_record(place.region);
   if (span == nullptr) {
     release_pages(place.region, place.page, pages, 0, now_ms_);
     return nullptr;

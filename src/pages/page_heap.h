@@ -271,6 +271,12 @@ class PageHeap {
   void join_batch(unsigned shard, Span* batch);
   /// Joins that many runs or a few more, the longest kept first; false when there was none. pre: as join_batch()
   bool join_batches(unsigned shard, unsigned most);
+  /// take_span_record(), also of what shards keep. pre: the page heap's lock is held, and no shard's
+  [[nodiscard]] LOAM_INLINE Span* take_record(Region* region) {
+    Span* const span = take_span_record(region);
+    return LOAM_LIKELY(span != nullptr) ? span : take_last_record(region);
+  }
+  LOAM_COLD Span* take_last_record(Region* region);
   void stock_records(unsigned shard);
   void return_spares(unsigned shard);
   void note_parked();
@@ -379,7 +385,7 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
     if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
     // A shard's lock leads to the records that the shard keeps, and to no others.
     Region* region = region_of(parked.first(length));
-    span = is_spans ? take_span_record(region) : take_spare_record(region, number - 1);
+    span = is_spans ? take_record(region) : take_spare_record(region, number - 1);
     if (LOAM_UNLIKELY(span == nullptr)) return Cut::kNoRecord;
     parked.cut(length, count, span);
   }

@@ -96,6 +96,15 @@ void PageHeap::stock_records(unsigned shard) {
   }
 }
 
+// All records were handed out. There is one a page, so where pages are left, shards keep some.
+Span* PageHeap::take_last_record(Region* region) {
+  for (unsigned s = 0; s < kPageShards; ++s) {
+    Lock its(shards_[s].mutex);
+    while (Span* const spare = take_spare_record(region, s)) return_span_record(region, spare);
+  }
+  return take_span_record(region);
+}
+
 void PageHeap::return_spares(unsigned shard) {
   for (Region* region = regions_; region != nullptr; region = region->next) {
     while (region->spares[shard].count > kMostSpares) return_span_record(region, take_spare_record(region, shard));

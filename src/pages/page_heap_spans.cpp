@@ -131,7 +131,7 @@ LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
 }
 
 LOAM_INLINE Span* PageHeap::cut_filling(Span* run, unsigned count) {
-  Span* const span = take_span_record(filling_);
+  Span* const span = take_record(filling_);
   if (LOAM_UNLIKELY(span == nullptr)) return nullptr;
   parked(ParkedRuns::kSpansRuns).cut(run, count, span);
   parked_pages_ -= Pages(count);
@@ -165,7 +165,7 @@ Span* PageHeap::search_filling(unsigned count) {
     if (next == offset) {
       next = dirty.find_clear(offset);
       if (next - offset >= count) {
-        Span* const span = take_span_record(region);
+        Span* const span = take_record(region);
         if (span == nullptr) return nullptr;
         span->first_page = page;
         static_cast<void>(mark_used(block, offset, count));
@@ -216,7 +216,7 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
   if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
     if (place.region == nullptr) return nullptr;
-    span = take_span_record(place.region);
+    span = take_record(place.region);
     if (span == nullptr) {
       release_pages(place.region, place.page, pages, 0, now_ms_);
       return nullptr;

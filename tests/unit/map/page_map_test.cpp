@@ -201,12 +201,20 @@ TEST_F(PageMap, RecordsAreDistinctZeroedAndReused) {
 }
 
 TEST_F(PageMap, EveryPageOfARegionCanHaveItsRecord) {
-  for (unsigned i = 1; i < kPagesPerRegion; ++i) {
-    Span* span = take_span_record(region_);
-    ASSERT_NE(span, nullptr) << i;
-    span->first_page = i;  // each record can be written
+  Span* span = nullptr;
+  for (unsigned page = 0; page < kPagesPerRegion; ++page) {
+    span = take_span_record(region_);
+    ASSERT_NE(span, nullptr) << page;
+    span->first_page = page;  // each record can be written
   }
-  EXPECT_EQ(region_->spans_used, kPagesPerRegion);
+  EXPECT_EQ(take_span_record(region_), nullptr) << "there is one a page, and record 0 is none";
+  publish_span(region_, span, Pages(1), SizeClass(5));
+  const uintptr_t last = base_ + (kPagesPerRegion - 1) * kPageBytes;
+  SpanFinder finder;
+  EXPECT_EQ(span_at(last), span);
+  EXPECT_EQ(finder.at(last), span);
+  return_span_record(region_, span);
+  EXPECT_EQ(take_span_record(region_), span);
 }
 
 TEST_F(PageMap, ARefusedCommitOfRecordsLosesNothing) {
@@ -239,14 +247,14 @@ TEST_P(PageMapGranularity, EveryRecordCanBeWrittenWithLargePages) {
   fake::set_granularity(GetParam());
   Region* region = add_region(reinterpret_cast<uintptr_t>(os::reserve(kRegionBytes, kRegionBytes)));
   ASSERT_NE(region, nullptr);
-  for (unsigned i = 1; i < kPagesPerRegion; ++i) {
+  for (unsigned i = 0; i < kPagesPerRegion; ++i) {
     Span* span = take_span_record(region);
     ASSERT_NE(span, nullptr);
     span->heap = 1;
   }
   region->page_span[kPagesPerRegion - 1] = 1;
   region->blocks[kBlocksPerRegion - 1].kind = RunKind::kLarge;
-  EXPECT_GT(metadata_bytes(region), (kPagesPerRegion - 1) * sizeof(Span));
+  EXPECT_GT(metadata_bytes(region), kPagesPerRegion * sizeof(Span));
 }
 
 INSTANTIATE_TEST_SUITE_P(Bytes, PageMapGranularity, testing::Values(4096, 16384, 65536));
