@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/cpu.h"
 #include "os/os.h"
 
 namespace loam {
@@ -57,6 +58,8 @@ Span* take_span_record(Region* region) {
   uint32_t number = region->free_spans;
   if (number != 0) {
     region->free_spans = region->spans[number].first_page;
+    // The next one's, most likely. Where many were given back, nobody has looked at it for long.
+    prefetch_for_write(&region->spans[region->free_spans]);
   } else {
     number = region->spans_used;
     if (LOAM_UNLIKELY(number == kRecordsPerRegion)) return nullptr;

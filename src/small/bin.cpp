@@ -353,6 +353,74 @@ LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* 
   return 1;
 }
 
+// Whether the next pointers are most likely one span's: some of them stand no more than so many slots from the first.
+constexpr unsigned kNearPointers = 4, kNearSlots = 16;
+LOAM_INLINE bool stand_near(void* const* pointers, size_t left, size_t bytes) {
+  if (left < kNearPointers) return false;
+  const size_t reach = kNearSlots * bytes;
+  const uintptr_t from = reinterpret_cast<uintptr_t>(pointers[0]) - reach;
+  const auto is_near = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) - from < 2 * reach; };
+  static_assert(kNearPointers == 4, "the first, and these");
+  // No branch for each: which of them it is that does not follows no rule.
+  return (unsigned{is_near(pointers[1])} & unsigned{is_near(pointers[2])} & unsigned{is_near(pointers[3])}) != 0;
+}
+
+// Whether the next pointers stand one slot apart, in either direction, most likely: the last of some does as it should.
+// A shorter run costs no less by itself.
+constexpr unsigned kShortestRun = 16;
+LOAM_INLINE bool stand_in_a_row(void* const* pointers, size_t left, ptrdiff_t bytes) {
+  if (left < kShortestRun) return false;
+  const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
+  return (step == bytes || step == -bytes) &&
+         static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]) == step * ptrdiff_t{kShortestRun - 1};
+}
+
+// Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes behind, as far as the
+// pointers are its slots that are not free yet. Returns how many that were. Not inline: all registers are its loop's.
+static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count, uintptr_t base, uintptr_t bytes,
+                                  uint32_t reciprocal) {
+  uint64_t* word = words;
+  uint64_t bits = *word;
+  void* const* next = pointers;
+  void* const* const end = pointers + count;
+  do {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(*next) - base;
+    if (offset >= bytes) break;
+    const uint64_t quotient = offset * reciprocal;
+    if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) break;  // as mark_slot()
+    const uint64_t slot = quotient >> 32;
+    if (uint64_t* const its = words + (slot >> 6); its != word) {
+      store_word(word, bits);
+      word = its;
+      bits = *word;
+    }
+    const uint64_t more = bits | uint64_t{1} << (slot & 63);
+    if (LOAM_UNLIKELY(more == bits)) break;
+    bits = more;
+  } while (++next != end);
+  store_word(word, bits);
+  return static_cast<unsigned>(next - pointers);
+}
+
+// Gives pointers as far as they lie in the first one's span, which is `span`, in any order. Returns how many that were.
+// pre: 1 <= count
+LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span* span, unsigned count) {
+  if (LOAM_LIKELY(is_own(span, giving.size_class))) {
+    const SizeClassInfo& info = giving.info;
+    const uintptr_t base = reinterpret_cast<uintptr_t>(pointers[0]) - offset_in(span, pointers[0]);
+    const unsigned marked =
+        mark_slots(span->free_bits, pointers, count, base, size_t{info.slots} * info.bytes, info.reciprocal);
+    if (LOAM_LIKELY(marked != 0)) {
+      span->free_slots = static_cast<uint16_t>(span->free_slots + marked);
+      move(giving, &span, 1);
+      return marked;
+    }
+  }
+  Span* found[] = {span, nullptr};
+  give_scattered(giving, pointers, found, 1);
+  return 1;
+}
+
 // Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many
 // pointers that were. Less than what marking and unmarking costs, and most of what a program does that frees in order.
 LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone) {
@@ -437,6 +505,7 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
 
 void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count) {
   const ptrdiff_t bytes = giving.info.bytes;
+  const unsigned slots = giving.info.slots;
   void* const* const end = pointers + count;
   // Counted first: a child that is forked in the middle knows of more free slots than there are, not of fewer than it will
   // see leave.
@@ -445,30 +514,26 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
-    // Scattered ones up to the next run of neighbours; all their records first: their misses overlap. A run is looked
-    // for now and then only: its first pointers, and a run of a few, cost no more alone.
-    constexpr unsigned kPiece = 64, kStride = 8, kShortestRun = 4;
+    // Scattered ones up to the next that stand near each other; all their records first: their misses overlap. Those are
+    // looked for now and then only.
+    constexpr unsigned kPiece = 64, kStride = 8;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece + 1];
     void* const* const scattered = pointers;
     Span** last = found;
-    unsigned run = 0;
     const auto look_up = [&]() __attribute__((always_inline)) {
       Span* const span = spans.at(reinterpret_cast<uintptr_t>(*pointers++));
       prefetch_for_write(span);
       *last++ = span;
     };
+    const auto are_near = [&]() __attribute__((always_inline)) {
+      return stand_near(pointers, static_cast<size_t>(end - pointers), size_t(bytes));
+    };
+    bool near;
     do {
-      const size_t left = static_cast<size_t>(end - pointers);
-      if (left >= kShortestRun) {
-        const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
-        const ptrdiff_t reach = static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]);
-        if ((step == bytes || step == -bytes) && reach == step * ptrdiff_t{kShortestRun - 1}) {
-          run = run_length(pointers, static_cast<unsigned>(left), step);
-          break;
-        }
-      }
-      if (LOAM_LIKELY(left >= kStride)) {
+      near = are_near();
+      if (near) break;
+      if (LOAM_LIKELY(static_cast<size_t>(end - pointers) >= kStride)) {
         static_assert(kStride == 8, "as often as here");
         look_up(), look_up(), look_up(), look_up();
         look_up(), look_up(), look_up(), look_up();
@@ -476,11 +541,21 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
         while (pointers != end) look_up();
       }
     } while (pointers != end && last != found + kPiece);
-    give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
-    while (run != 0) {
-      const unsigned done = give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
-      pointers += done;
-      run -= done;
+    if (last != found) give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
+    for (; near; near = are_near()) {
+      const unsigned left = static_cast<unsigned>(end - pointers);
+      // The next span's record, while this one's slots are marked.
+      if (left > slots) prefetch_for_write(spans.at(reinterpret_cast<uintptr_t>(pointers[slots])));
+      if (!stand_in_a_row(pointers, left, bytes)) {
+        pointers += give_near(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), left);
+        continue;
+      }
+      for (unsigned run = run_length(pointers, left, static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]));
+           run != 0;) {
+        const unsigned done = give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
+        pointers += done;
+        run -= done;
+      }
     }
   }
   if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);

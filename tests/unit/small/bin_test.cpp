@@ -252,33 +252,74 @@ TEST_F(BinMisuse, TheSamePointerTwiceInOneBatchCountsOnce) {
   EXPECT_EQ(model.stats().free_slots, free_slots + 1);
 }
 
+// Few are marked one by one, more by whole words.
 TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  for (const int first : {69, 40}) {
+    for (const bool downwards : {false, true}) {
+      BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
+      for (int i = 0; i < 85; ++i) tailed.take(1);
+      char* base = static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
+      tailed.give({base + 70 * 48, base + 72 * 48});
+      fake::take_errors();
+      // Live slots and two free ones, then the span's tail and the next span, which is nobody's.
+      std::vector<void*> run;
+      for (int slot = first; slot < 74; ++slot) run.push_back(base + slot * 48);
+      std::vector<void*> beyond;
+      for (int slot = first + 14; slot < 87; ++slot) {
+        if (slot >= 74) beyond.push_back(base + slot * 48);
+      }
+      if (downwards) std::reverse(run.begin(), run.end());
+      if (downwards) std::reverse(beyond.begin(), beyond.end());
+      tailed.give(run);
+      const std::string twice = fake::take_errors();
+      EXPECT_EQ(tailed.stats().free_slots, run.size());
+      for (const int slot : {70, 72}) {
+        std::ostringstream address;
+        address << static_cast<void*>(base + slot * 48);
+        EXPECT_NE(twice.find(address.str()), std::string::npos) << twice;
+      }
+      EXPECT_NE(twice.find("double free"), std::string::npos);
+      tailed.give(beyond);
+      EXPECT_NE(fake::take_errors().find("into the middle"), std::string::npos);
+      EXPECT_EQ(tailed.stats().free_slots, run.size() + beyond.size() - 2);
+      Lock lock(tailed.bin().mutex());
+      EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
+    }
+  }
+}
+
+// A structure's blocks, freed in another order than they were made in.
+TEST_F(BinMisuse, AmongPointersOfOneSpanOnlyTheBadOnesAreDropped) {
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const bool downwards : {false, true}) {
     BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
-    for (int i = 0; i < 85; ++i) tailed.take(1);
-    char* base = static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
-    tailed.give({base + 70 * 48, base + 72 * 48});
+    tailed.take(2 * 85);
+    std::vector<void*> live = tailed.live();
+    std::sort(live.begin(), live.end());
+    char* const one = static_cast<char*>(live.front());
+    char* const other = static_cast<char*>(live.back()) - 84 * 48;
+    // Good ones beside each kind of bad one: twice, inside of a block, of another region, behind the last slot.
+    std::vector<void*> batch;
+    for (const int slot : {3, 2, 5, 4, 7, 6, 4, 9, 8}) batch.push_back(one + slot * 48);
+    batch.push_back(one + 10 * 48 + 16);
+    for (const int slot : {11, 10, 13, 12}) batch.push_back(one + slot * 48);
+    batch.push_back(one + 14 * 48 + 4 * kRegionBytes);  // 4 GiB: the same in 32 bits
+    for (const int slot : {81, 80, 84, 83, 85, 82}) batch.push_back(one + slot * 48);
+    for (const int slot : {3, 2, 62, 66, 63, 65}) batch.push_back(other + slot * 48);
+    if (downwards) std::reverse(batch.begin(), batch.end());
     fake::take_errors();
-    // Three live slots and two free ones, then the span's tail and the next span, which is nobody's.
-    std::vector<void*> run;
-    for (int slot = 69; slot < 74; ++slot) run.push_back(base + slot * 48);
-    std::vector<void*> beyond;
-    for (int slot = 83; slot < 87; ++slot) beyond.push_back(base + slot * 48);
-    if (downwards) std::reverse(run.begin(), run.end());
-    if (downwards) std::reverse(beyond.begin(), beyond.end());
-    tailed.give(run);
-    const std::string twice = fake::take_errors();
-    EXPECT_EQ(tailed.stats().free_slots, 5u);
-    for (const int slot : {70, 72}) {
-      std::ostringstream address;
-      address << static_cast<void*>(base + slot * 48);
-      EXPECT_NE(twice.find(address.str()), std::string::npos) << twice;
-    }
-    EXPECT_NE(twice.find("double free"), std::string::npos);
-    tailed.give(beyond);
-    EXPECT_NE(fake::take_errors().find("into the middle"), std::string::npos);
-    EXPECT_EQ(tailed.stats().free_slots, 7u);
+    tailed.give(batch);
+    const std::string errors = fake::take_errors();
+    const auto reports_of = [&errors](const std::string& what) {
+      size_t n = 0;
+      for (size_t at = errors.find(what); at != std::string::npos; at = errors.find(what, at + 1)) ++n;
+      return n;
+    };
+    EXPECT_EQ(reports_of("double free"), 1u) << errors;
+    EXPECT_EQ(reports_of("into the middle"), 2u) << errors;
+    EXPECT_EQ(reports_of("no block"), 1u) << errors;
+    EXPECT_EQ(tailed.stats().free_slots, batch.size() - 4);
     Lock lock(tailed.bin().mutex());
     EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
   }
