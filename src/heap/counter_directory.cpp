@@ -45,8 +45,7 @@ enum Table : uint32_t {
 struct Constants {
   uint64_t page_bytes = kPageBytes;
   uint64_t block_bytes = kBlockBytes;
-  uint64_t map_bytes_per_block =
-      kPagesPerBlock * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) + sizeof(Block);
+  uint64_t map_bytes_per_block = kMapBytesPerBlock;
   uint64_t span_record_bytes = sizeof(Span);
   uint64_t magazine_limit = ThreadCache::kMaxCapacity;
   uint64_t repeats_start = 0;

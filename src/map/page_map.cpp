@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "base/cpu.h"
 #include "os/os.h"
 
 namespace loam {
@@ -55,11 +54,9 @@ Region* add_region(uintptr_t base) {
 }
 
 Span* take_span_record(Region* region) {
-  uint32_t number = region->free_spans;
-  if (number != 0) {
-    region->free_spans = region->spans[number].first_page;
-    // The next one's, most likely. Where many were given back, nobody has looked at it for long.
-    prefetch_for_write(&region->spans[region->free_spans]);
+  uint32_t number;
+  if (LOAM_LIKELY(!region->free_records.empty())) {
+    number = region->free_records.take(region->free_record_bits);
   } else {
     number = region->spans_used;
     if (LOAM_UNLIKELY(number == kRecordsPerRegion)) return nullptr;
@@ -76,8 +73,7 @@ Span* take_span_record(Region* region) {
 
 void return_span_record(Region* region, Span* span) {
   span->kind = SpanKind::kNone;
-  span->first_page = region->free_spans;
-  region->free_spans = static_cast<uint32_t>(span - region->spans);
+  region->free_records.add(region->free_record_bits, static_cast<uint32_t>(span - region->spans));
 }
 
 namespace {
@@ -113,9 +109,7 @@ void unpublish_span(Region* region, Span* span, Pages pages) {
 size_t metadata_bytes(const Region* region) {
   size_t blocks = 0;
   for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
-  const size_t pages = blocks * kPagesPerBlock;
-  return pages * (sizeof region->page_class[0] + sizeof region->page_span[0]) + blocks * sizeof(Block) +
-         region->spans_used * sizeof(Span);
+  return blocks * kMapBytesPerBlock + region->spans_used * sizeof(Span);
 }
 
 }  // namespace loam

@@ -6,7 +6,7 @@
 // so that a record's own address names its region. Extents (the parts of the region that Loam has
 // reserved) may be smaller than the region under a tight RLIMIT_AS.
 //
-//   header:  | guard | page_class 256 KiB | page_span 1 MiB | blocks | scalars | span records ... | guard
+//   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | blocks | scalars | span records ... | guard
 //
 // The directory holds differences to `no_region`, so that an empty entry (zero) leads to a table of
 // zeros without a branch. Class 0 means: not a small block of the default heap, take the slow path.
@@ -17,6 +17,7 @@
 
 #include <atomic>
 
+#include "map/free_records.h"
 #include "map/records.h"
 
 namespace loam {
@@ -37,6 +38,7 @@ struct Region {
   /// Record number; 0 = none. A large run sets its first page only. With kFreeRunTag it is no run's that is in use:
   /// the first and the last page of a parked run (pages/parked_runs.h) say so to what is freed beside them.
   uint32_t page_span[kPagesPerRegion];
+  FreeRecords::Bits free_record_bits;  ///< of free_records; touched once a record was given back
   /// Free records that a shard of the page heap keeps for its cuts, so that these need no other lock than the shard's.
   struct alignas(64) Spares {
     uint32_t first;  ///< linked through first_page; 0 = none
@@ -49,9 +51,9 @@ struct Region {
   uint32_t extent_count;
   uint32_t spans_committed;  ///< records that may be touched
   uint32_t spans_used;       ///< records handed out at least once; record 0 is never used
-  uint32_t free_spans;       ///< head of the list of free records, linked through first_page
   uintptr_t base;            ///< the region's address, a multiple of 1 GiB
   Region* next;
+  FreeRecords free_records;  ///< of those that were handed out
   Span spans[kRecordsPerRegion];
 
   [[nodiscard]] void* page_address(PageId page) const {
@@ -63,6 +65,10 @@ struct Region {
   /// pre: the block is one of the region's
   [[nodiscard]] unsigned number_of(const Block* block) const { return static_cast<unsigned>(block - blocks); }
 };
+
+/// Of a region's header for each block of pages, spans' records aside. bytes
+inline constexpr size_t kMapBytesPerBlock =
+    kPagesPerBlock * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) + kPagesPerBlock / 8 + sizeof(Block);
 
 inline constexpr size_t kHeaderAlignment = size_t{32} << 20;
 inline constexpr size_t kHeaderGuard = size_t{64} << 10;  // the largest page size of aarch64

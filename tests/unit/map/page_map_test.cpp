@@ -195,6 +195,7 @@ TEST_F(PageMap, RecordsAreDistinctZeroedAndReused) {
   for (unsigned i = 0; i < 10'000; ++i) {
     Span* span = take_span_record(region_);
     ASSERT_EQ(taken.erase(span), 1u) << "a returned record comes before a fresh one";
+    ASSERT_EQ(span, order[i]) << "in the order in which they lie";
     ASSERT_EQ(span->free_slots, 0u);
     ASSERT_EQ(span->next, nullptr);
   }
