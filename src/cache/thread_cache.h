@@ -237,6 +237,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
+  [[nodiscard]] bool take_room_of_idle(size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
   void retire_magazine(unsigned size_class);
   void free_array(unsigned size_class);
@@ -261,6 +262,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr uint32_t kRepeats = 256;
   uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;
+  uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
   uint32_t slow_in_this_tick_ = 0;
   uint64_t last_tick_ms_ = 0;
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks

@@ -293,6 +293,35 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
   });
 }
 
+// Before the next collection, which comes after 256 slow operations: its batches fit its magazine, and a class in use keeps
+// what it has.
+TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
+  in_thread([] {
+    const unsigned busy = use_up_the_room().back();
+    uint64_t most = 0;
+    // Of one after the other, so that the last collection was now sooner, now later.
+    for (const size_t bytes : {272, 304, 336, 368, 400}) {
+      const unsigned c = class_for(bytes);
+      const unsigned batch = static_cast<unsigned>(kClassBytes / bytes / 2);
+      std::vector<void*> blocks;
+      uint64_t slow = 1, sum = 0;
+      for (int round = 0; round < 1000 && slow != 0; ++round) {
+        slow = current_cache->refills() + current_cache->flushes();
+        for (unsigned i = 0; i < batch; ++i) blocks.push_back(allocate(c));
+        for (void* block : blocks) release(block);
+        blocks.clear();
+        slow = current_cache->refills() + current_cache->flushes() - slow;
+        sum += slow;
+        release(allocate(busy));
+        ASSERT_GT(current_cache->held_blocks(busy), 8u) << "more than the first slots";
+      }
+      EXPECT_EQ(slow, 0u) << bytes;
+      most = std::max(most, sum);
+    }
+    EXPECT_LT(most, 100u);
+  });
+}
+
 TEST_F(ThreadCacheTest, ACollectionLeavesAClassInUseTheBlockItNeeds) {
   in_thread([] {
     release(allocate(30));
