@@ -328,6 +328,13 @@ LOAM_COLD void Bin::give_other(Giving& giving, void* const* pointer, const Span*
   report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
 }
 
+// Gives the first pointer, which `span` is named for, right or wrong. Returns 1: how many that were.
+unsigned Bin::give_one(Giving& giving, void* const* pointers, Span* span) {
+  Span* found[] = {span, nullptr};
+  give_scattered(giving, pointers, found, 1);
+  return 1;
+}
+
 // Gives pointers that stand one slot apart, in either direction, as far as one word of free bits goes, the first in `span`.
 // Returns how many that were. pre: 1 <= run
 LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span, unsigned run) {
@@ -348,9 +355,7 @@ LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* 
       return run;
     }
   }
-  Span* found[] = {span, nullptr};
-  give_scattered(giving, pointers, found, 1);
-  return 1;
+  return give_one(giving, pointers, span);
 }
 
 // Whether the next pointers are most likely one span's: some of them stand no more than so many slots from the first.
@@ -377,8 +382,8 @@ LOAM_INLINE bool stand_in_a_row(void* const* pointers, size_t left, ptrdiff_t by
 
 // Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes behind, as far as the
 // pointers are its slots that are not free yet. Returns how many that were. Not inline: all registers are its loop's.
-static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count, uintptr_t base, uintptr_t bytes,
-                                  uint32_t reciprocal) {
+static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count, uintptr_t base,
+                                         uintptr_t bytes, uint32_t reciprocal) {
   uint64_t* word = words;
   uint64_t bits = *word;
   void* const* next = pointers;
@@ -416,9 +421,7 @@ LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span*
       return marked;
     }
   }
-  Span* found[] = {span, nullptr};
-  give_scattered(giving, pointers, found, 1);
-  return 1;
+  return give_one(giving, pointers, span);
 }
 
 // Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many

@@ -137,6 +137,7 @@ class Bin {
   void move(Giving& giving, Span** spans, unsigned count);
   void give_other(Giving& giving, void* const* pointer, const Span* span);
   void give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count);
+  unsigned give_one(Giving& giving, void* const* pointers, Span* span);
   unsigned give_near(Giving& giving, void* const* pointers, Span* span, unsigned count);
   unsigned give_run(Giving& giving, void* const* pointers, Span* span, unsigned run);
 

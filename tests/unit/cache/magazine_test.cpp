@@ -279,7 +279,7 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
   in_thread([] {
     use_up_the_room();
     // Another size's batches, long enough for collections: in the end they fit its magazine.
-    const unsigned c = class_for(640);
+    const unsigned c = class_for(272);
     std::vector<void*> blocks;
     uint64_t slow = 1;
     for (int round = 0; round < 3000 && slow != 0; ++round) {
