@@ -14,9 +14,10 @@ namespace loam {
 
 template <unsigned N>
 class BinSet {
-  static_assert(N % 64 == 0 && N / 64 < 64, "whole words, and one word to name them");
+  static_assert(N % 64 == 0 && N / 64 <= 64, "whole words, and one word to name them");
 
  public:
+  [[nodiscard]] bool empty() const { return used_ == 0; }
   [[nodiscard]] bool test(unsigned bin) const { return (words_[bin / 64] >> (bin % 64)) & 1; }
 
   LOAM_INLINE void set(unsigned bin) {

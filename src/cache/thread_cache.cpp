@@ -146,7 +146,7 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   const size_t shared = more + beyond_due(due_bytes_ + due) - beyond_due(due_bytes_);
-  if (due + more != 0 && granted_bytes_ + due_bytes_ + due + more > kThreadBytes) {
+  if (due + more != 0 && !has_room(due + more)) {
     // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
     if (first ? !make_way(size_class, due) : !take_room_of_idle(more)) return false;
   }
@@ -159,6 +159,8 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   due_bytes_ += due;
   return true;
 }
+
+bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes; }
 
 bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4, "longest array's growths");
@@ -243,7 +245,7 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
     shrink(largest);
     if (always_armed || tuning_[largest].use == Use::kNone) arm(magazines_[largest]);
   }
-  return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes;
+  return has_room(bytes);
 }
 
 // The next idle class of the few that a call looks at gives its blocks home and its room away. False where that does not leave
@@ -255,18 +257,18 @@ bool ThreadCache::take_room_of_idle(size_t bytes) {
     const unsigned c = next_idle_;
     const Tuning& t = tuning_[c];
     if (t.use != Use::kNone || t.capacity <= initial_capacity(c)) continue;
-    const unsigned held = static_cast<unsigned>(magazines_[c].head - magazines_[c].base);
-    if (held != 0) evict(c, held, SmallHeap::Wait::kNo);
     retire_magazine(c);
-    return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes;
+    return has_room(bytes);
   }
   return false;
 }
 
-// Gives an empty magazine's share back. Its class starts again with its first slots, but in the same array.
+// Gives a magazine's blocks home and its share back. Its class starts again with its first slots, but in the same array.
 void ThreadCache::retire_magazine(unsigned size_class) {
   Magazine& m = magazines_[size_class];
   Tuning& t = tuning_[size_class];
+  const unsigned held = static_cast<unsigned>(m.head - m.base);
+  if (held != 0) evict(size_class, held, SmallHeap::Wait::kNo);
   const unsigned initial = initial_capacity(size_class);
   give_room_back((t.capacity - initial) * block_bytes(size_class));
   if (size_class == kMixedClass) {
@@ -585,8 +587,6 @@ void ThreadCache::collect() {
     t.use = Use::kNone;
     if (use == Use::kNone) {
       // Nobody called: others wait for its blocks, and for its room.
-      const unsigned held = static_cast<unsigned>(m.head - m.base);
-      if (held != 0) evict(c, held, SmallHeap::Wait::kNo);
       retire_magazine(c);
       continue;
     }

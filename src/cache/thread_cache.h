@@ -236,6 +236,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
+  /// For so many bytes of blocks more, whatever other threads hold.
+  [[nodiscard]] bool has_room(size_t bytes) const;
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool take_room_of_idle(size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);

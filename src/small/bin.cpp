@@ -370,14 +370,14 @@ LOAM_INLINE bool stand_near(void* const* pointers, size_t left, size_t bytes) {
   return (unsigned{is_near(pointers[1])} & unsigned{is_near(pointers[2])} & unsigned{is_near(pointers[3])}) != 0;
 }
 
-// Whether the next pointers stand one slot apart, in either direction, most likely: the last of some does as it should.
-// A shorter run costs no less by itself.
+// How far apart the next pointers stand, most likely, where that is one slot in either direction: the last of some does as it
+// should. Else 0: a shorter row costs no less by itself.
 constexpr unsigned kShortestRun = 16;
-LOAM_INLINE bool stand_in_a_row(void* const* pointers, size_t left, ptrdiff_t bytes) {
-  if (left < kShortestRun) return false;
+LOAM_INLINE ptrdiff_t step_of_row(void* const* pointers, size_t left, ptrdiff_t bytes) {
+  if (left < kShortestRun) return 0;
   const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
-  return (step == bytes || step == -bytes) &&
-         static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]) == step * ptrdiff_t{kShortestRun - 1};
+  const ptrdiff_t reach = static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]);
+  return (step == bytes || step == -bytes) && reach == step * ptrdiff_t{kShortestRun - 1} ? step : 0;
 }
 
 // Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes behind, as far as the
@@ -549,12 +549,12 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
       const unsigned left = static_cast<unsigned>(end - pointers);
       // The next span's record, while this one's slots are marked.
       if (left > slots) prefetch_for_write(spans.at(reinterpret_cast<uintptr_t>(pointers[slots])));
-      if (!stand_in_a_row(pointers, left, bytes)) {
+      const ptrdiff_t step = step_of_row(pointers, left, bytes);
+      if (step == 0) {
         pointers += give_near(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), left);
         continue;
       }
-      for (unsigned run = run_length(pointers, left, static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]));
-           run != 0;) {
+      for (unsigned run = run_length(pointers, left, step); run != 0;) {
         const unsigned done = give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
         pointers += done;
         run -= done;

@@ -297,7 +297,13 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
 // what it has.
 TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
   in_thread([] {
-    const unsigned busy = use_up_the_room().back();
+    // Whom the search meets first of those that hold something.
+    unsigned busy = 0;
+    for (const unsigned c : use_up_the_room()) {
+      if (busy == 0 && current_cache->held_blocks(c) > 50) busy = c;
+    }
+    ASSERT_NE(busy, 0u);
+    release(allocate(busy));
     uint64_t most = 0;
     // Of one after the other, so that the last collection was now sooner, now later.
     for (const size_t bytes : {272, 304, 336, 368, 400}) {

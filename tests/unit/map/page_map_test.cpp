@@ -208,6 +208,7 @@ TEST_F(PageMap, EveryPageOfARegionCanHaveItsRecord) {
     ASSERT_NE(span, nullptr) << page;
     span->first_page = page;  // each record can be written
   }
+  EXPECT_EQ(region_->spans_used, kRecordsPerRegion);
   EXPECT_EQ(take_span_record(region_), nullptr) << "there is one a page, and record 0 is none";
   publish_span(region_, span, Pages(1), SizeClass(5));
   const uintptr_t last = base_ + (kPagesPerRegion - 1) * kPageBytes;

@@ -252,6 +252,12 @@ TEST_F(BinMisuse, TheSamePointerTwiceInOneBatchCountsOnce) {
   EXPECT_EQ(model.stats().free_slots, free_slots + 1);
 }
 
+size_t reports_of(const std::string& errors, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = errors.find(what); at != std::string::npos; at = errors.find(what, at + 1)) ++n;
+  return n;
+}
+
 // Few are marked one by one, more by whole words.
 TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
   set_corruption_policy(CorruptionPolicy::kReport);
@@ -311,14 +317,9 @@ TEST_F(BinMisuse, AmongPointersOfOneSpanOnlyTheBadOnesAreDropped) {
     fake::take_errors();
     tailed.give(batch);
     const std::string errors = fake::take_errors();
-    const auto reports_of = [&errors](const std::string& what) {
-      size_t n = 0;
-      for (size_t at = errors.find(what); at != std::string::npos; at = errors.find(what, at + 1)) ++n;
-      return n;
-    };
-    EXPECT_EQ(reports_of("double free"), 1u) << errors;
-    EXPECT_EQ(reports_of("into the middle"), 2u) << errors;
-    EXPECT_EQ(reports_of("no block"), 1u) << errors;
+    EXPECT_EQ(reports_of(errors, "double free"), 1u) << errors;
+    EXPECT_EQ(reports_of(errors, "into the middle"), 2u) << errors;
+    EXPECT_EQ(reports_of(errors, "no block"), 1u) << errors;
     EXPECT_EQ(tailed.stats().free_slots, batch.size() - 4);
     Lock lock(tailed.bin().mutex());
     EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
@@ -346,14 +347,9 @@ TEST_F(BinMisuse, AmongScatteredPointersOnlyTheBadOnesAreDropped) {
     fake::take_errors();
     tailed.give(batch);
     const std::string errors = fake::take_errors();
-    const auto reports_of = [&errors](const std::string& what) {
-      size_t n = 0;
-      for (size_t at = errors.find(what); at != std::string::npos; at = errors.find(what, at + 1)) ++n;
-      return n;
-    };
-    EXPECT_EQ(reports_of("double free"), 3u) << errors;
-    EXPECT_EQ(reports_of("into the middle"), 6u) << errors;
-    EXPECT_EQ(reports_of("no block"), 2u) << errors;
+    EXPECT_EQ(reports_of(errors, "double free"), 3u) << errors;
+    EXPECT_EQ(reports_of(errors, "into the middle"), 6u) << errors;
+    EXPECT_EQ(reports_of(errors, "no block"), 2u) << errors;
     EXPECT_EQ(tailed.stats().free_slots, 12u);
     Lock lock(tailed.bin().mutex());
     EXPECT_TRUE(tailed.bin().is_valid_locked(class_for(48)));
