@@ -47,6 +47,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   stopped_word_ = 0;
   stopped_ = false;
   charged_ = peak_ = records_ = set_aside_ = large_bytes_ = coming_bytes_ = unbacked_pages_ = 0;
+  lost_slots_ = 0;
   large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
   set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
   maximum_ = 0;
@@ -484,6 +485,11 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
 void PrivateHeap::reset_after_fork(uintptr_t survivor) {
   mutex_.reset_after_fork();
   inside_.store(0, std::memory_order_relaxed);
+  // Who was on a fast path may have had a slot in its hands: cached by its state, in no magazine.
+  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;
+    lost_slots_ += cache->owner->busy.load(std::memory_order_relaxed);
+  }
   if (unsynchronized() || lock_owner_ == 0 || lock_owner_ == survivor) return;
   lock_owner_ = 0;
   lock_depth_ = 0;

@@ -149,6 +149,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// Brings a cache's slots home and forgets it, at once or, as long as a thread holds the heap's lock, with the unlock:
   /// nothing in a locked heap changes but by its owner's calls. pre: its thread is the caller, or gone
   void retire_cache(HeapCache* cache);
+  /// pre: the other threads' caches are not adopted yet
   void reset_after_fork(uintptr_t survivor);
 
  private:
@@ -268,6 +269,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   HeapRun* starter_ = nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
   uint32_t starters_ = 0;       // that there are
   uint32_t starters_made_ = 0;
+  uint32_t lost_slots_ = 0;     // at most so many were in no place when the process was forked
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
   loam_failure_callback on_failure_ = nullptr;

@@ -287,7 +287,8 @@ bool PrivateHeap::is_valid() {
   cached += held_back();
   valid = valid && blocks_are_intact() && poison_is_intact();
   for (unsigned c = 1; c < kSizeClassCount; ++c) bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
-  valid = valid && runs_.is_valid(runs + 1) && cached == cached_states && bytes + coming_bytes_ + records_ == charged_ &&
+  valid = valid && cached <= cached_states && cached_states <= cached + lost_slots_;
+  valid = valid && runs_.is_valid(runs + 1) && bytes + coming_bytes_ + records_ == charged_ &&
           spans == bin_spans && starters == starters_ && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
   resume_caches();
   return valid;

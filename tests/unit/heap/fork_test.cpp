@@ -11,6 +11,7 @@
 #include "cache/thread_cache.h"
 #include "heap/blocks.h"
 #include "heap/heap.h"
+#include "heap/heap_registry.h"
 
 namespace loam {
 namespace {
@@ -143,6 +144,50 @@ TEST_F(ForkTest, ForksAmongBusyThreadsNeitherHangNorBreakTheChild) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(heap::is_valid());
+}
+
+// A thread that is stopped on a private heap's fast path, where the slot has left the magazine and is not live yet, or has
+// been marked and is not in the magazine yet. Two threads can stand there at once. One slot more is missing than threads
+// stood there: that is a fault.
+TEST_F(ForkTest, TheChildFindsAHeapWholeThatOthersWereTakingFrom) {
+  for (const unsigned threads : {1u, 2u}) {
+    for (const unsigned missing : {threads, threads + 1}) {
+      loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
+      options.flags = LOAM_HEAP_EAGER;
+      loam_status why = LOAM_OK;
+      PrivateHeap* heap = heap_registry.create(options, &why);
+      ASSERT_NE(heap, nullptr);
+      std::atomic<unsigned> inside{0};
+      std::atomic<bool> over{false};
+      const auto stand_still = [&](unsigned slots) {
+        void* block = heap->allocate(64, LOAM_ALIGNMENT, false, &why);
+        ASSERT_EQ(heap->free(block), LOAM_OK);
+        ThreadHeaps* thread = thread_heaps();
+        HeapMagazine& m = thread->door_of(heap).cache->magazines[class_for(64)];
+        ASSERT_GE(m.held(), slots);
+        thread->enter();
+        m.head -= slots;
+        ++inside;
+        while (!over) std::this_thread::yield();
+        m.head += slots;
+        thread->leave();
+      };
+      std::vector<std::thread> others;
+      for (unsigned t = 0; t < threads; ++t) {
+        others.emplace_back(stand_still, t == 0 ? 1 + missing - threads : 1);
+        while (inside <= t) std::this_thread::yield();
+      }
+      EXPECT_EQ(in_child([&] {
+                  const bool valid = heap->is_valid();
+                  return valid == (missing == threads) && heap_registry.destroy(heap) == LOAM_OK ? 0 : 1;
+                }),
+                0);
+      over = true;
+      for (std::thread& other : others) other.join();
+      EXPECT_TRUE(heap->is_valid());
+      EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+    }
+  }
 }
 
 TEST_F(ForkTest, AGrandchildWorksToo) {
