@@ -11,6 +11,8 @@
 #include "os/fatal.h"
 #include "os/os.h"
 
+constinit bool loam_keeps_deep_binding = false;
+
 namespace loam {
 
 namespace {
@@ -134,6 +136,7 @@ void apply_options() {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
   if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
+  loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
   apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full") == 1);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
   if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value);

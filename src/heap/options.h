@@ -22,11 +22,20 @@ inline constexpr Option kOptions[] = {
      "full: check every free and the size that it says, exactly and at once; slower"},
     {"LOAM_HARDEN", "off|all|LIST", "off",
      "catch overflows, uses after free and wrong frees; LIST of canary, quarantine[=BYTES], zero, random, guards, trace; slower"},
+    {"LOAM_DEEP_BINDING", "ignore|keep", "ignore",
+     "keep: a library that is loaded with RTLD_DEEPBIND is bound so, and may use the system's heap"},
     {"LOAM_SAMPLE", "off|N", "off",
      "count all calls, time one in N on average and follow its block: for rates, times and rounding; slower"},
     {"LOAM_PUBLISH", "off|1|PATH", "off",
      "keep an image of the counters in a file, for readers that may not look into the process; 1: in the user's runtime folder"},
 };
+
+}  // namespace loam
+
+/// LOAM_DEEP_BINDING=keep. For src/api/dlopen.c.
+extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
+
+namespace loam {
 
 /// Reads the environment. An unknown value is reported on standard error and the default kept.
 void apply_options();
