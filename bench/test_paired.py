@@ -1,9 +1,11 @@
 """Tests of the benchmark's arithmetic and schedule, with a fake runner in place of programs."""
 
 import argparse
+import dataclasses
 import importlib.machinery
 import importlib.util
 import json
+import random
 import sys
 import tempfile
 import unittest
@@ -14,11 +16,11 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from paired import checks, curves, extract, gates, machine, ratios, report, results, schedule
-from paired import sweeps
+from paired import checks, curves, extract, gates, machine, programs, ratios, report, results
+from paired import schedule, sweeps
 from paired.allocators import Allocator
-from paired.errors import UsageError
-from paired.trial import Case, Outcome, TrialFailed, TrialTooLong
+from paired.errors import SetupError, UsageError
+from paired.trial import Case, Outcome, Runner, TrialFailed, TrialTooLong
 
 
 def setUpModule():
@@ -240,6 +242,175 @@ class ScheduleTests(unittest.TestCase):
             run = measured(FakeRunner({"ours": 1.0, "near": 1.0}), ["near"], rounds=2)
         self.assertEqual([r.kept for r in run.rounds], [False, True, True, True])
         self.assertEqual(len(run.kept("final")), 2)
+
+
+class ProgramTests(unittest.TestCase):
+    """With a launcher that reports the same figures every time, and programs of three lines whose
+    allocators are words in their environment."""
+
+    LAUNCHER = """#!/bin/sh
+while [ "$1" != -- ]; do
+  case $1 in
+    --report) report=$2 ;;
+    --set) export "$2" ;;
+  esac
+  shift 2
+done
+shift
+"$@"
+code=$?
+echo '{"seconds":2,"user_seconds":1,"system_seconds":0.5,"minor_faults":7,"rss_peak":4096}' >"$report"
+exit $code
+"""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.runner = Runner(self.file("launch", self.LAUNCHER))
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def program(self, text, **further):
+        command = self.file("fake", f"#!/bin/sh\n{text}\n")
+        return programs.Program(
+            "fake",
+            "a fake",
+            (str(command),),
+            "nothing",
+            size=1,
+            quick=1,
+            share=1,
+            arguments=lambda folder, size: [folder, size],
+            **further,
+        )
+
+    def measured(self, program, *behaviours, seconds=None):
+        gate = programs.gate(program, self.folder, False)
+        run = schedule.Run(gate, "ours")
+        peers = [Allocator(b, "1", "test", None, {"BEHAVIOUR": b}) for b in behaviours]
+        seconds = {"fake": seconds} if seconds else None
+        options = argparse.Namespace(rounds=2, screening=1, seed=1, seconds=seconds)
+        schedule.Scheduler(
+            self.runner, allocator("ours"), peers, options, Silent(), lambda: None
+        ).run(gate, run)
+        return run
+
+    def test_figures_are_the_launchers(self):
+        run = self.measured(self.program("echo right"), "fine")
+        sample = run.kept("screening")[0]["ours"][0]
+        figures = {key: sample[key] for key in ("cpu", "wall", "peak", "faults")}
+        self.assertEqual(figures, {"cpu": 1.5, "wall": 2, "peak": 4096, "faults": 7})
+        verdict = report.versus(run, ["fine"], "cpu")
+        self.assertEqual((verdict.peer, verdict.estimate.median), ("fine", 1.0))
+
+    def test_a_peer_that_crashes_or_answers_wrong_is_named_and_the_rest_goes_on(self):
+        behave = """case $BEHAVIOUR in
+          crash) kill -SEGV $$ ;;
+          wrong) echo left ;;
+          *) echo right ;;
+        esac"""
+        run = self.measured(self.program(behave), "crash", "wrong", "fine")
+        self.assertEqual(set(run.failed), {"crash", "wrong"})
+        self.assertIn("signal 11", run.failed["crash"])
+        self.assertIn("'left', not 'right'", run.failed["wrong"])
+        self.assertTrue(run.complete)
+        lines, verdicts = report.gate(run, ["crash", "wrong", "fine"])
+        self.assertEqual({verdict.peer for verdict in verdicts}, {"fine"})
+        self.assertIn(f"  crash failed: {run.failed['crash']}", lines)
+
+    def test_what_a_program_writes_is_part_of_its_answer(self):
+        behave = """case $BEHAVIOUR in
+          wrong) echo left >"$1/out" ;;
+          lazy) ;;
+          *) echo right >"$1/out" ;;
+        esac"""
+        run = self.measured(self.program(behave, written="out"), "wrong", "lazy", "fine")
+        self.assertEqual(set(run.failed), {"wrong", "lazy"})
+
+    def test_inputs_and_environment_are_the_same_for_everyone(self):
+        program = self.program(
+            'cat "$1/in"; echo $WORD',
+            input="in",
+            make=lambda generator, size: f"{generator.random()} {size}\n",
+            environment={"WORD": "given"},
+        )
+        run = self.measured(program, "fine")
+        self.assertEqual(run.failed, {})
+        answer = programs.gate(program, self.folder, False)
+        answer.prepare(self.runner)
+        kept = answer.steps[0].read.__self__.right
+        self.assertTrue(kept.startswith("0.13436424411240122 1\n"), kept)
+        self.assertTrue(kept.endswith("given\n"), kept)
+
+    def test_a_program_that_does_not_run_at_all_is_no_failure_of_the_run(self):
+        run = self.measured(self.program("echo broken >&2; exit 2"), "fine")
+        self.assertEqual(set(run.failed), {"fake"})
+        self.assertIn("not even under the system's malloc: ended with status 2", run.failed["fake"])
+        self.assertTrue(run.complete)
+
+    def test_a_servers_answer_is_its_clients(self):
+        # Without the client's file the server would wait for good.
+        server = """[ "$BEHAVIOUR" != crash ] || kill -SEGV $$
+          until [ -e "$1/end" ]; do sleep 0.01; done
+          rm "$1/end"; echo served"""
+        client = self.file("client", '[ "$1" != "" ] && echo answered && : >"$1/end"')
+        program = self.program(server, client=lambda folder, size: ["sh", client, folder])
+        run = self.measured(program, "fine")
+        self.assertEqual(run.failed, {})
+        gate = programs.gate(program, self.folder, False)
+        gate.prepare(self.runner)
+        self.assertEqual(gate.steps[0].read.__self__.right, "served\nanswered\n")
+
+    def test_a_server_that_dies_is_told_from_a_client_that_fails(self):
+        server = '[ "$BEHAVIOUR" != crash ] || kill -SEGV $$; sleep 30'
+        client = "echo no server >&2; exit 1"
+        program = self.program(server, client=lambda folder, size: ["sh", "-c", client])
+        case = programs.gate(program, self.folder, False).steps[0].case
+        with self.assertRaisesRegex(TrialFailed, "signal 11"):
+            self.runner.run(case, Allocator("c", "1", "test", None, {"BEHAVIOUR": "crash"}), 0)
+        with mock.patch("paired.trial.GRACE", 0.1):
+            with self.assertRaisesRegex(TrialFailed, "its client failed: no server"):
+                self.runner.run(case, allocator("ours"), 0)
+
+    def test_within_a_budget_everyone_is_in_every_round(self):
+        run = self.measured(self.program("echo right"), "fine", "well", seconds=1e-9)
+        self.assertEqual([r.order for r in run.rounds], [["ours", "fine", "well"]])
+        # Three allocators of a second each: 21 s have room for three mirrored rounds after the first.
+        took = mock.patch.object(schedule.ratios, "median_of", lambda *_: 1.0)
+        with took, mock.patch.object(schedule.time, "monotonic", lambda: 0.0):
+            run = self.measured(self.program("echo right"), "fine", "well", seconds=21)
+        self.assertEqual([len(r.order) for r in run.rounds], [3, 6, 6, 6])
+
+    def test_what_the_machine_lacks_is_said_with_what_to_install(self):
+        absent = dataclasses.replace(self.program(""), commands=("sh", "no-such-program"))
+        self.assertEqual(
+            absent.missing(), "no-such-program not found (Debian: apt install nothing)"
+        )
+        self.assertIsNone(self.program("").missing())
+        options = argparse.Namespace(
+            quick=True, gate=[], micro=False, heaps=False, shapes=None, programs="fake"
+        )
+        with mock.patch.dict(programs.ALL, {"fake": absent}, clear=True):
+            with self.assertRaisesRegex(SetupError, "apt install nothing"):
+                script("run").chosen(options, self.folder)
+            programs.ALL["here"] = dataclasses.replace(self.program(""), name="here")
+            options.programs = "all"
+            wanted, left_out = script("run").chosen(options, self.folder)
+        self.assertEqual(([gate.name for gate in wanted], set(left_out)), (["here"], {"fake"}))
+
+    def test_every_program_has_its_sources_and_the_same_input_every_time(self):
+        for program in programs.ALL.values():
+            for argument in program.arguments(Path("inputs"), program.quick):
+                if isinstance(argument, Path) and argument.is_relative_to(programs.SOURCES):
+                    self.assertTrue(argument.is_file(), argument)
+            if program.make:
+                texts = {program.make(random.Random(1), program.quick) for _ in range(2)}
+                self.assertEqual(len(texts), 1, program.name)
 
 
 class ResultsTests(unittest.TestCase):

@@ -4,4 +4,5 @@ allocators  who is compared            machine   what it ran on, and who else wa
 trial       one process, watched       schedule  A B B A rounds, screening, discarding
 ratios      paired ratios, intervals   gates     the cases, their figures and their limits
 results     the JSON file              report    tables made from that file alone
+programs    what others wrote, what it is given, whether it answers right
 """

@@ -178,6 +178,17 @@ def private_heaps(outcome):
     return figures
 
 
+def program(outcome):
+    """Of a program that is not ours: what the system accounts to it and to what it started."""
+    watched = outcome.watch
+    return {
+        "cpu": watched["user_seconds"] + watched["system_seconds"],
+        "wall": watched["seconds"],
+        "peak": watched["rss_peak"],
+        "faults": watched["minor_faults"],
+    }
+
+
 def shape(outcome):
     figures = rounds(outcome, "rounds")
     after = outcome.series("after")

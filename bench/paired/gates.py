@@ -40,6 +40,7 @@ class Gate:
     derive: callable = None  # figures of all steps -> further figures
     share: int = 60  # of a time budget, in relation to the others: about seconds of a full run
     counted: callable = None  # allocator -> figures that need no clock
+    prepare: callable = None  # runner -> None, before the first trial; TrialFailed ends the gate
 
 
 def build(workloads, bench, quick):

@@ -123,18 +123,34 @@ def markdown(run, peers):
     return [*lines, ""] if notes else lines, verdicts
 
 
+def versus(run, peers, figure):
+    """The verdict on one figure of a suite."""
+    check = next(check for check in run.gate.checks if check.figure == figure)
+    present = [peer for peer in peers if peer not in run.failed]
+    return check.judge(run.kept("screening"), run.kept("final"), run.subject, present)
+
+
+def ratio_words(verdict):
+    found = verdict.estimate
+    return f"{found.median:.2f} [{found.low:.2f} {found.high:.2f}]"
+
+
+def is_disturbed(run):
+    kept = [r.others for r in run.rounds if r.kept]
+    return bool(kept) and statistics.median(kept) > OTHERS_LIMIT
+
+
 def _quiet(run):
     kept = [r for r in run.rounds if r.kept]
     lines = []
     dropped = len(run.rounds) - len(kept)
     if dropped:
         lines.append(f"  {dropped} rounds discarded: the hypervisor took the processor meanwhile")
-    if kept:
+    if is_disturbed(run):
         others = statistics.median(r.others for r in kept)
-        if others > OTHERS_LIMIT:
-            lines.append(
-                f"  DISTURBED: others used {others:.0%} of the machine; do not trust these times"
-            )
+        lines.append(
+            f"  DISTURBED: others used {others:.0%} of the machine; do not trust these times"
+        )
     return lines
 
 

@@ -3,7 +3,8 @@
 Version 1, JSON:
   format, version, started, finished (null while it runs), interrupted, options, machine,
   sources {commit, dirty}, subject, allocators {name: version, source, file, sha256, environment},
-  absent {name: reason}, gates {name: {title, complete, failed {name: reason}, rounds [...]}}
+  absent {name: reason}, left_out {program: reason}, programs {name: version},
+  gates {name: {title, complete, failed {name: reason}, rounds [...]}}
 A round: phase (screening or final), order, samples {allocator: [{figure: number}, ...]}, steal,
 others (shares of the machine), kept. A file that was merged has `parts`, in the order of time. Tables and verdicts are made from this file alone.
 """
@@ -131,6 +132,8 @@ def merge(parts):
         _same(first, data, str(path))
         whole["allocators"].update(data["allocators"])
         whole["absent"].update(data["absent"])
+        for key in ("left_out", "programs"):
+            whole[key] = whole.get(key, {}) | data.get(key, {})
         whole["sources"]["dirty"] = whole["sources"]["dirty"] or data["sources"]["dirty"]
         whole["finished"] = data["finished"]
         whole["parts"].append(

@@ -5,7 +5,8 @@ steady drift of the machine cancels; with two that is A B B A. Rounds in which t
 more than STEAL_LIMIT of the machine are kept aside and run again.
 
 Within a time budget everyone runs once (twice if that is cheap), then the contenders run together
-in as many mirrored rounds as the rest of the gate's share of the budget has room for.
+in as many mirrored rounds as the rest of the gate's share of the budget has room for; of a suite,
+everyone runs in those.
 """
 
 import math
@@ -76,10 +77,21 @@ class Scheduler:
     def run(self, gate, run):
         """Goes on from the rounds that `run` has already."""
         everyone = [self.subject, *self.peers]
+        began = time.monotonic()
+        try:
+            if gate.prepare:
+                gate.prepare(self.runner)
+        except TrialFailed as error:
+            run.failed[gate.name] = str(error)
+            self.progress.failed(gate.name, str(error))
+            run.complete = True
+            self.notify()
+            return
         if gate.counted:
             self._count(gate, run, everyone)
         elif self.options.seconds:
-            self._within(self.options.seconds[gate.name], gate, run, everyone)
+            left = self.options.seconds[gate.name] - (time.monotonic() - began)
+            self._within(left, gate, run, everyone)
         else:
             self._fixed(gate, run, everyone)
         run.complete = True
@@ -112,6 +124,13 @@ class Scheduler:
         self.progress.plan(gate, len(everyone), "all peers once")
         self._rounds(gate, run, "screening", everyone, 1, mirrored=False)
         once = took(names)
+        if gate.all_in_every_round:
+            left = seconds - max(time.monotonic() - began, once)
+            room = math.floor(left / (2 * once)) if once > 0 else MOST_ROUNDS
+            rounds = max(0, min(room, MOST_ROUNDS))
+            self.progress.plan(gate, rounds * 2 * len(everyone), "all peers")
+            self._rounds(gate, run, "screening", everyone, 1 + rounds)
+            return
         if 2 * once <= SCREENING_SHARE * seconds:
             self._rounds(gate, run, "screening", everyone, 2, mirrored=False)
         contenders = self._contenders(gate, run, MOST_IN_BUDGET)

@@ -1,15 +1,18 @@
 """One trial: one process under one allocator, started and watched by build/bench/launch."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import SetupError
 
 LAUNCHER_FAULT, NO_COMMAND, TIMED_OUT = 125, 127, 124
+GRACE = 5  # seconds that a server may take to end after its client has
 
 
 class TrialFailed(Exception):
@@ -28,6 +31,10 @@ class Case:
     arguments: list
     repeat: int = 0
     timeout: int = 600
+    environment: dict = field(default_factory=dict)
+    foreign: bool = False  # nobody here wrote it: its output is an answer, not our JSON lines
+    # A server's client, not under the allocator: its output is the answer, and it ends the server.
+    client: list = field(default_factory=list)
 
 
 @dataclass
@@ -38,6 +45,7 @@ class Outcome:
     start: dict
     checkpoints: list
     end: dict
+    answer: str = ""  # of a program that is not ours
 
     def series(self, name):
         """The checkpoints of one series, in order."""
@@ -79,12 +87,12 @@ class Runner:
             command += ["--timeout", str(case.timeout), "--set", f"BENCH_PADDING={'x' * padding}"]
             if allocator.path:
                 command += ["--preload", str(allocator.path)]
-            for name, value in allocator.environment.items():
+            for name, value in {**case.environment, **allocator.environment}.items():
                 command += ["--set", f"{name}={value}"]
             if case.repeat:
                 command += ["--repeat", str(case.repeat)]
             command += ["--", str(case.program), *map(str, case.arguments)]
-            output = self._execute(command)
+            output = self._execute(command, case)
             if output.returncode == LAUNCHER_FAULT:
                 raise SetupError(output.stderr.strip() or "the launcher failed")
             self._judge(output, case)
@@ -95,22 +103,52 @@ class Runner:
         return self._parse(watch, output.stdout, case)
 
     @staticmethod
-    def _execute(command):
-        process = subprocess.Popen(
+    def _execute(command, case):
+        with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             stdin=subprocess.DEVNULL,
-        )
-        try:
-            stdout, stderr = process.communicate()
-        except BaseException:
-            # The launcher's child dies with it; nothing may go on running behind an interrupt.
-            process.kill()
-            process.wait()
-            raise
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+        ) as process:
+            try:
+                answer = Runner._serve(process, case) if case.client else ""
+                stdout, stderr = process.communicate()
+            except BaseException:
+                # The launcher's child dies with it; nothing may go on running behind an interrupt.
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, stdout + answer, stderr)
+
+    @staticmethod
+    def _serve(server, case):
+        """What the client of a server prints. If the client fails, a server that died meanwhile is
+        the reason, and one that still runs has given wrong answers or none."""
+        with subprocess.Popen(
+            list(map(str, case.client)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as client:
+            try:
+                stdout, stderr = client.communicate(timeout=case.timeout + GRACE)
+            except BaseException as error:
+                # With what it started itself, which would go on asking.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(client.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TrialTooLong(f"its client ran past {case.timeout} s") from None
+                raise
+        if client.returncode != 0:
+            try:
+                server.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                detail = stderr.strip().splitlines()[-1:] or ["no message"]
+                raise TrialFailed(f"its client failed: {detail[0]}") from None
+        return stdout
 
     @staticmethod
     def _judge(output, case):
@@ -122,7 +160,7 @@ class Runner:
             raise TrialTooLong(f"ran past its limit of {case.timeout} s")
         if code == NO_COMMAND:
             raise SetupError(detail[0])
-        if code == 2:
+        if code == 2 and not case.foreign:
             raise SetupError(f"{case.program.name} refused its arguments: {detail[0]}")
         if code > 128:
             raise TrialFailed(f"died of signal {code - 128} {detail[0]}".strip())
@@ -132,6 +170,8 @@ class Runner:
     def _parse(watch, text, case):
         if case.repeat:
             return Outcome(watch, {}, [], {})
+        if case.foreign:
+            return Outcome(watch, {}, [], {}, text)
         try:
             lines = [json.loads(line) for line in text.splitlines()]
         except ValueError:

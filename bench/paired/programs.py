@@ -1,0 +1,381 @@
+"""Real programs that nobody here wrote: what each is given, and how its answer is checked.
+
+A program is asked for an answer that is the same every time. The first trial of a gate runs under
+the system's malloc and is not counted: its answer is what every other has to give. Inputs that are
+large are made by seeded code; the small ones lie in bench/programs.
+"""
+
+import hashlib
+import random
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import extract
+from .allocators import Allocator
+from .checks import Versus
+from .gates import Gate, Step
+from .trial import Case, TrialFailed
+
+SOURCES = Path(__file__).resolve().parent.parent / "programs"
+TIMEOUT = 120  # seconds; each takes one to five, so that it is a program that hangs
+# Before PATH: a version manager's front is a shell script, which would be measured with it.
+SYSTEM_FOLDERS = "/usr/bin:/bin"
+
+
+@dataclass(frozen=True)
+class Program:
+    """`arguments` is called with the folder of the inputs and the size, and so is `client`; `make`
+    with a random generator and the size, and gives the text of `input`."""
+
+    name: str
+    does: str
+    commands: tuple  # the first is measured, the others must be there
+    packages: str  # Debian's
+    size: int
+    quick: int
+    share: int  # of the time, in relation to the others: about a run's tenths of a second
+    arguments: callable
+    input: str | None = None
+    make: callable = None
+    client: callable = None
+    written: str | None = None  # a file that is part of the answer
+    environment: dict = field(default_factory=dict)
+    version: str = "--version"
+
+    def missing(self):
+        """None where the machine has it, else what to install."""
+        lacking = [command for command in self.commands if not find(command)]
+        if not lacking:
+            return None
+        return f"{', '.join(lacking)} not found (Debian: apt install {self.packages})"
+
+
+def find(command):
+    return shutil.which(command, path=SYSTEM_FOLDERS) or shutil.which(command)
+
+
+def version(program):
+    """As the program says it itself, or as much of it as looks like a version."""
+    try:
+        said = subprocess.run(
+            [find(program.commands[0]), program.version],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    text = said.stdout + said.stderr
+    found = re.search(r"\d+(\.\d+)+", text) or re.search(r"\d+", text)
+    return found.group() if found else "unknown"
+
+
+class Answers:
+    """What a program answers: the first answer is the right one."""
+
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+        self.right = None
+
+    def read(self, outcome):
+        """The figures of a trial whose answer is right."""
+        answer = outcome.answer
+        if self.program.written:
+            path = self.folder / self.program.written
+            try:
+                answer += f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+                path.unlink()  # the next trial has to write its own
+            except OSError:
+                raise TrialFailed(f"wrote no {path.name}") from None
+        if self.right is None:
+            self.right = answer
+        if answer != self.right:
+            raise TrialFailed(f"another answer than the system's malloc: {self._difference(answer)}")
+        return extract.program(outcome)
+
+    def _difference(self, answer):
+        lines, right = answer.splitlines(), self.right.splitlines()
+        for number in range(max(len(lines), len(right))):
+            one, other = (x[number][:40] if number < len(x) else "nothing" for x in (lines, right))
+            if one != other:
+                return f"'{one}', not '{other}'"
+        return "other ends of lines"
+
+
+def gate(program, folder, quick):
+    """The suite of one program, with inputs in `folder`; no limit."""
+    size = program.quick if quick else program.size
+    command = find(program.commands[0]) or program.commands[0]
+    case = Case(
+        Path(command),
+        program.arguments(folder, size),
+        timeout=TIMEOUT,
+        environment=program.environment,
+        foreign=True,
+        client=program.client(folder, size) if program.client else [],
+    )
+    answers = Answers(program, folder)
+
+    def prepare(runner):
+        if program.make:
+            (folder / program.input).write_text(program.make(random.Random(1), size))
+        try:
+            answers.read(runner.run(case, Allocator("system", "", "system", None), 0))
+        except TrialFailed as error:
+            raise TrialFailed(f"not even under the system's malloc: {error}") from None
+
+    return Gate(
+        program.name,
+        f"{program.commands[0]}: {program.does}",
+        [Step(case, answers.read)],
+        [
+            Versus("cpu", "speed, processor", "s", None, speed=True),
+            Versus("wall", "speed, clock", "s", None, speed=True),
+            Versus("peak", "peak resident", "MiB", None),
+            Versus("faults", "minor faults", "count", None),
+        ],
+        all_in_every_round=True,
+        share=program.share,
+        prepare=prepare,
+    )
+
+
+def factoring(generator, bits):
+    """Two primes of so many bits, to be found from their product: hard for a solver, and sat."""
+
+    def prime():
+        while True:
+            value = generator.getrandbits(bits) | 1 << (bits - 1) | 1
+            if all(value % divisor for divisor in range(3, int(value**0.5) + 1, 2)):
+                return value
+
+    product, width = prime() * prime(), 2 * bits
+    return "\n".join(
+        [
+            "(set-logic QF_BV)",
+            *(f"(declare-fun {name} () (_ BitVec {width}))" for name in "ab"),
+            f"(assert (= (bvmul a b) (_ bv{product} {width})))",
+            *(f"(assert (bvult {name} (_ bv{1 << bits} {width})))" for name in "ab"),
+            f"(assert (bvugt a (_ bv1 {width})))",
+            "(assert (bvule a b))",
+            "(check-sat)",
+            "(get-value (a b))",
+            "",
+        ]
+    )
+
+
+def statements(generator, thousands):
+    """Rows of many lengths: inserted, indexed, thinned, inserted again, joined, grown, sorted."""
+
+    def rows(first, longest):
+        for begin in range(first, first + thousands * 1000, 500):
+            values = (
+                f"({i},'name{generator.randrange(thousands * 700)}',"
+                f"'{'x' * generator.randrange(longest)}{i}')"
+                for i in range(begin, begin + 500)
+            )
+            yield f"insert into t values {','.join(values)};"
+
+    return "\n".join(
+        [
+            "create table t(a integer primary key, b text, c text);",
+            *rows(0, 200),
+            "create index ib on t(b);",
+            "delete from t where a % 3 = 0;",
+            *rows(thousands * 1000, 300),
+            "select count(*), sum(length(c)) from t;",
+            "select count(distinct b) from t;",
+            "select count(*) from t x join t y on x.b = y.b;",
+            "update t set b = b || 'x' where a % 5 = 0;",
+            "select a, b from t order by c, a limit 1;",
+            "",
+        ]
+    )
+
+
+def elements(generator, thousands):
+    lines = (
+        f'<e id="{i}" n="name{i}"><a>{"z" * generator.randrange(20)}</a>'
+        f'<b x="{generator.randrange(10)}">text {i}</b><!-- c --></e>'
+        for i in range(thousands * 1000)
+    )
+    return "<r>" + "\n".join(lines) + "</r>\n"
+
+
+def drawing(generator, pages):
+    """PostScript: curves and words, a page after another."""
+
+    def point():
+        return f"{generator.randrange(600)} {generator.randrange(800)}"
+
+    lines = ["%!PS"]
+    for page in range(pages):
+        for _ in range(4000):
+            paint = generator.choice(["stroke", "fill"])
+            lines.append(
+                f"newpath {point()} moveto {point()} {point()} {point()} curveto "
+                f"{generator.random():.2f} setgray {paint}"
+            )
+        lines.append(f"/Times-Roman findfont {20 + page} scalefont setfont 50 700 moveto")
+        lines.append(f"(page {page}) show showpage")
+    return "\n".join(lines) + "\n"
+
+
+def _script(name):
+    return lambda folder, size: [SOURCES / name, size]
+
+
+def _drawn(folder, size):
+    # The last page is what is compared.
+    sure = ["-q", "-dSAFER", "-dNOPAUSE", "-dBATCH"]
+    return [*sure, "-sDEVICE=png16m", "-r72", f"-sOutputFile={folder / 'page.png'}", folder / "gs.ps"]
+
+
+def _compiled(folder, size):
+    form = ["-std=c++20", f"-O{size}", "-g", "-c"]
+    return [*form, "-o", folder / "headers.o", SOURCES / "headers.cpp"]
+
+
+def _served(folder, size):
+    own = ["--port", 0, "--unixsocket", folder / "redis.sock", "--dir", folder]
+    return [*own, "--save", "", "--appendonly", "no", "--logfile", folder / "redis.log"]
+
+
+ALL = {
+    program.name: program
+    for program in (
+        Program(
+            "z3",
+            "factors a product of two primes as a formula of bit vectors",
+            ("z3",),
+            "z3",
+            size=17,
+            quick=10,
+            share=9,
+            arguments=lambda folder, size: [folder / "z3.smt2"],
+            input="z3.smt2",
+            make=factoring,
+        ),
+        Program(
+            "lua",
+            "trees of tables, strings, a table of strings",
+            ("lua5.4",),
+            "lua5.4",
+            size=15,
+            quick=10,
+            share=10,
+            arguments=_script("trees.lua"),
+            version="-v",
+        ),
+        Program(
+            "perl",
+            "hashes of arrays, split, sort",
+            ("perl",),
+            "perl",
+            size=100,
+            quick=5,
+            share=11,
+            arguments=_script("hashes.pl"),
+            environment={"PERL_HASH_SEED": "0"},
+        ),
+        Program(
+            "ruby",
+            "a hash of strings, rows sorted, trees of arrays",
+            ("ruby",),
+            "ruby",
+            size=80,
+            quick=5,
+            share=12,
+            arguments=_script("hashes.rb"),
+        ),
+        Program(
+            "sqlite",
+            "a database in memory: insert, index, delete, join, sort",
+            ("sqlite3",),
+            "sqlite3",
+            size=140,
+            quick=2,
+            share=10,
+            arguments=lambda folder, size: ["-bail", ":memory:", f".read {folder / 'sqlite.sql'}"],
+            input="sqlite.sql",
+            make=statements,
+        ),
+        Program(
+            "xml",
+            "reads a large document into a tree and counts in it",
+            ("xmllint",),
+            "libxml2-utils",
+            size=250,
+            quick=5,
+            share=9,
+            arguments=lambda folder, size: ["--xpath", "count(//b[@x=7])", folder / "xml.xml"],
+            input="xml.xml",
+            make=elements,
+        ),
+        Program(
+            "gs",
+            "draws curves and words on pages",
+            ("gs",),
+            "ghostscript",
+            size=5,
+            quick=1,
+            share=7,
+            arguments=_drawn,
+            input="gs.ps",
+            make=drawing,
+            written="page.png",
+        ),
+        Program(
+            "php",
+            "a hash of strings, rows sorted, to JSON and back",
+            ("php",),
+            "php-cli",
+            size=150,
+            quick=5,
+            share=9,
+            arguments=_script("rows.php"),
+            # Without PHP's own heap, which would take all from ours in blocks of 2 MiB.
+            environment={"USE_ZEND_ALLOC": "0"},
+        ),
+        Program(
+            "python",
+            "records to JSON and back, lists in a dictionary, trees of objects",
+            ("python3",),
+            "python3",
+            size=30,
+            quick=2,
+            share=9,
+            arguments=_script("records.py"),
+            # Without Python's own pools of small blocks.
+            environment={"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"},
+        ),
+        Program(
+            "clang",
+            "compiles a small file with the standard library's heaviest headers",
+            ("clang++",),
+            "clang",
+            size=1,
+            quick=0,
+            share=31,
+            arguments=_compiled,
+            written="headers.o",
+        ),
+        Program(
+            "redis",
+            "serves redis-benchmark over a socket; the server alone counts",
+            ("redis-server", "redis-benchmark", "redis-cli"),
+            "redis",
+            size=51_200,
+            quick=3200,
+            share=18,
+            arguments=_served,
+            client=lambda folder, size: ["sh", SOURCES / "redis.sh", folder / "redis.sock", size],
+        ),
+    )
+}
