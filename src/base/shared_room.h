@@ -32,6 +32,8 @@ class SharedRoom {
     if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit))
       return true;
     give(bytes);
+    // May lose one of two at once: who looks asks whether there were any.
+    refusals_.store(refusals() + 1, std::memory_order_relaxed);
     return false;
   }
 
@@ -41,11 +43,15 @@ class SharedRoom {
   /// In the child of a fork(), with what its owners hold.
   void recount_after_fork(size_t bytes) { held_.store(bytes, std::memory_order_relaxed); }
 
+  /// Changes when somebody is refused. Recent.
+  [[nodiscard]] uint32_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
+
   /// Recent.
   [[nodiscard]] size_t held() const { return held_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<size_t> held_{0};
+  std::atomic<uint32_t> refusals_{0};
 };
 
 }  // namespace loam

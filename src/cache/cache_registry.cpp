@@ -41,6 +41,7 @@ ThreadCache* CacheRegistry::start_thread() {
       cache = new (piece) ThreadCache(ThreadCache::Live{});
     }
     cache->next = nullptr;
+    cache->forget_refusals();
     live_.push_back(cache);
     ++threads_;
     const unsigned home = emptiest_home();

@@ -17,6 +17,10 @@ constexpr size_t kDueBytes = 1024;
 // What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
 // two first slots of every class make 1.5 MiB, so a thread that uses them all pays no lock a block.
 constexpr size_t kThreadBytes = size_t{2} << 20;
+// In a larger heap this part of it, up to what all threads may hold; while another thread is refused room, and for so many
+// collections afterwards, kThreadBytes again (decision 39).
+constexpr size_t kThreadShare = 2;
+constexpr uint8_t kModestCollections = 250;
 // Every thread's due of first slots of large blocks; what it takes beyond is shared with the others.
 constexpr size_t kThreadDue = size_t{512} << 10;
 // The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
@@ -160,7 +164,13 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   return true;
 }
 
-bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_bytes_ + bytes <= kThreadBytes; }
+size_t ThreadCache::most_bytes() const {
+  if (modest_ != 0) return kThreadBytes;
+  const size_t by_share = page_heap.used_bytes_hint() / kThreadShare;
+  return by_share < kThreadBytes ? kThreadBytes : by_share < kProcessBytes ? by_share : kProcessBytes;
+}
+
+bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_bytes_ + bytes <= most_bytes(); }
 
 bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4, "longest array's growths");
@@ -594,6 +604,15 @@ void ThreadCache::collect() {
     if (use == Use::kHit) shrink(c);
     arm(m);
   }
+  if (modest_ != 0) --modest_;
+  notice_refusals();
+}
+
+void ThreadCache::notice_refusals() {
+  const uint32_t refusals = process_room.refusals();
+  if (LOAM_LIKELY(refusals == seen_refusals_)) return;
+  seen_refusals_ = refusals;
+  modest_ = kModestCollections;
 }
 
 bool ThreadCache::sample_is_due(uint64_t mean) {
@@ -622,6 +641,9 @@ bool ThreadCache::attend() {
   slow_in_this_tick_ = 0;
   default_small_heap.tick();
   page_heap.tick();
+  notice_refusals();
+  // The heap shrank, or another was refused, and there may be no slow operations for long.
+  if (LOAM_UNLIKELY(!has_room(0))) collect();
   for (unsigned c = 1; c < kMagazineCount; ++c) arm(magazines_[c]);
   return true;
 }

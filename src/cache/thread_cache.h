@@ -161,6 +161,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] CallCounts& calls() { return calls_; }
   [[nodiscard]] bool is_valid() const;
 
+  /// Who was refused room before is none of this thread's affair, which begins.
+  void forget_refusals() {
+    seen_refusals_ = process_room.refusals();
+    modest_ = 0;
+  }
+
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
@@ -238,6 +244,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void give_due_back(size_t bytes);
   /// For so many bytes of blocks more, whatever other threads hold.
   [[nodiscard]] bool has_room(size_t bytes) const;
+  /// What magazines may hold, whatever other threads hold. Recent.
+  [[nodiscard]] size_t most_bytes() const;
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool take_room_of_idle(size_t bytes);
   [[nodiscard]] bool resize(unsigned size_class, unsigned capacity);
@@ -252,6 +260,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void overflow(unsigned size_class, bool only_gives);
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
+  void notice_refusals();
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();
   /// The same for a thread that frees runs, now and then.
@@ -265,6 +274,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint32_t repeats_ = kRepeats;
   uint32_t slow_operations_ = 0;
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
+  uint8_t modest_ = 0;     ///< collections for which this thread may hold no more than others, who were refused room
+  uint32_t seen_refusals_ = 0;
   uint32_t slow_in_this_tick_ = 0;
   uint64_t last_tick_ms_ = 0;
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks

@@ -293,6 +293,117 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
   });
 }
 
+// A heap of so many bytes, in blocks that no cache holds.
+class LargeHeap {
+ public:
+  explicit LargeHeap(size_t bytes) : span_(page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero_)) {}
+  ~LargeHeap() { shrink(); }
+  void shrink() {
+    if (span_ != nullptr) page_heap.free(span_);
+    span_ = nullptr;
+  }
+
+ private:
+  bool zero_ = false;
+  Span* span_;
+};
+
+// Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns slow operations of the last of
+// `rounds`.
+uint64_t slow_in_turn(unsigned classes, int rounds, size_t bytes = kClassBytes / 2) {
+  uint64_t slow = 0;
+  for (int round = 0; round < rounds; ++round) {
+    slow = current_cache->refills() + current_cache->flushes();
+    for (unsigned c = class_for(528); c < class_for(528) + classes; ++c) {
+      const unsigned batch = static_cast<unsigned>(bytes / kSizeClasses[c].bytes);
+      std::vector<void*> blocks;
+      for (unsigned i = 0; i < batch; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+    }
+    slow = current_cache->refills() + current_cache->flushes() - slow;
+  }
+  return slow;
+}
+
+// Some dozen slow operations of one small class a round.
+void overflow(int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 6000; ++i) blocks.push_back(allocate(2));
+    for (void* block : blocks) release(block);
+  }
+}
+
+constexpr unsigned kManyClasses = 40;  // with 64 KiB each in use
+// First slots of blocks below 1 KiB stand beside the rest.
+constexpr size_t kFirstSlotsBytes = size_t{256} << 10;
+constexpr unsigned kTooMany = 80;      // for all threads together
+
+TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
+  in_thread([] {
+    LargeHeap heap(size_t{64} << 20);
+    EXPECT_EQ(slow_in_turn(kManyClasses, 40), 0u) << "all of them fit";
+    EXPECT_GT(current_cache->held_bytes(), kThreadBytes);
+    // More than all threads may hold: it stops there, and is not taken for one of several that want it.
+    static_cast<void>(slow_in_turn(kTooMany, 40, kClassBytes));
+    for (int round = 0; round < 40; ++round) {
+      static_cast<void>(slow_in_turn(kTooMany, 1, kClassBytes));
+      ASSERT_GT(current_cache->held_bytes(), 2 * kThreadBytes) << round;
+      ASSERT_LE(current_cache->held_bytes(), ThreadCache::kProcessBytes + (size_t{512} << 10));
+    }
+    // The next collections find the heap small again, whether its classes rest or not.
+    heap.shrink();
+    for (int round = 0; round < 10; ++round) {
+      static_cast<void>(slow_in_turn(kManyClasses, 10));
+      overflow(200);
+      static_cast<void>(slow_in_turn(kManyClasses, 10));
+    }
+    const size_t most = std::max(kThreadBytes, page_heap.used_bytes_hint() / 2);
+    EXPECT_LE(current_cache->held_bytes(), most + kFirstSlotsBytes);
+  });
+}
+
+TEST_F(ThreadCacheTest, AThreadInASmallHeapHoldsLittle) {
+  in_thread([] {
+    EXPECT_NE(slow_in_turn(kManyClasses, 40), 0u);
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + kFirstSlotsBytes);
+  });
+}
+
+// One thread has most of what all may hold. Another is refused, the first notices by and by, and the other has room.
+TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
+  LargeHeap heap(size_t{64} << 20);
+  constexpr unsigned kSome = 14;  // classes that fit what a thread may hold in any case
+  enum class Turn { kFirst, kSecond, kNotice, kAgain, kOver };
+  std::atomic<Turn> turn{Turn::kFirst};
+  const auto wait_for = [&](Turn which) {
+    while (turn.load() != which) std::this_thread::yield();
+  };
+  std::thread first([&] {
+    static_cast<void>(slow_in_turn(kTooMany, 40));
+    EXPECT_GT(current_cache->held_bytes(), 3 * kThreadBytes);
+    turn = Turn::kSecond;
+    wait_for(Turn::kNotice);
+    // Every class in use misses: none of them rests, and none has too much.
+    for (int i = 0; i < 4; ++i) static_cast<void>(slow_in_turn(kTooMany, 1, kClassBytes * 9 / 8));
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + kFirstSlotsBytes);
+    static_cast<void>(slow_in_turn(kTooMany, 1));
+    EXPECT_LE(current_cache->held_bytes(), kThreadBytes + kFirstSlotsBytes) << "not at once again";
+    turn = Turn::kAgain;
+    wait_for(Turn::kOver);
+  });
+  std::thread second([&] {
+    wait_for(Turn::kSecond);
+    EXPECT_NE(slow_in_turn(kSome, 40), 0u) << "too little is left";
+    turn = Turn::kNotice;
+    wait_for(Turn::kAgain);
+    EXPECT_EQ(slow_in_turn(kSome, 40), 0u);
+    turn = Turn::kOver;
+  });
+  first.join();
+  second.join();
+}
+
 // Before the next collection, which comes after 256 slow operations: its batches fit its magazine, and a class in use keeps
 // what it has.
 TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
