@@ -171,6 +171,19 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
   return moved;
 }
 
+LOAM_INLINE void* resize_small(void* block, size_t slot_bytes, size_t bytes) {
+  if (bytes > slot_bytes || !worth_staying(slot_bytes, bytes)) return move_to(block, slot_bytes, bytes);
+  if (sampler.on()) sampler.resize(block, slot_bytes, bytes);
+  return block;
+}
+
+// What find() says of most blocks, with fewer looks: a slot of a span of the class begins there. pre: class_at(block)
+LOAM_INLINE bool begins_slot_of(unsigned size_class, const void* block) {
+  if (LOAM_UNLIKELY(size_class - 1 >= kSizeClassCount - 1)) return false;
+  const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
+  return LOAM_LIKELY(span != nullptr) && begins_slot(kSizeClasses[size_class], offset_in(span, block));
+}
+
 bool resize_in_place(void* block, const Found& found, size_t bytes) {
   switch (found.kind) {
     case Found::kSmallBlock:
@@ -346,24 +359,13 @@ LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* calle
   return nullptr;
 }
 
-}  // namespace
-
-void* reallocate(void* block, size_t bytes) {
-  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
-  if (hardening.on()) {
-    bool common;
-    void* result = reallocate_hardened(block, bytes, __builtin_return_address(0), &common);
-    if (!common) return result;
-  }
+// What is no slot of one class's span, or was freed a moment ago.
+LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   const Found found = find(block);
   switch (found.kind) {
     case Found::kSmallBlock:
       if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
-      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) {
-        if (sampler.on()) sampler.resize(block, found.bytes, bytes);
-        return block;
-      }
-      return move_to(block, found.bytes, bytes);
+      return resize_small(block, found.bytes, bytes);
     case Found::kLargeBlock:
       if (resize_in_place(block, found, bytes)) return block;
       return move_to(block, found.bytes, bytes);
@@ -384,6 +386,22 @@ void* reallocate(void* block, size_t bytes) {
   }
   report_misuse("realloc of a pointer that is no block (freed already, or not from this heap)", block);
   return nullptr;
+}
+
+}  // namespace
+
+void* reallocate(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
+  if (hardening.on()) {
+    bool common;
+    void* result = reallocate_hardened(block, bytes, __builtin_return_address(0), &common);
+    if (!common) return result;
+  }
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  if (LOAM_LIKELY(begins_slot_of(size_class, block)) && LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
+    return resize_small(block, kSizeClasses[size_class].bytes, bytes);
+  }
+  return reallocate_found(block, bytes);
 }
 
 bool try_resize(void* block, size_t bytes) {
