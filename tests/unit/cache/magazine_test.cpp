@@ -1,5 +1,7 @@
 // How long a thread's magazines are, and what is taken and given at once.
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "cache/thread_cache_fixture.h"
@@ -296,7 +298,10 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
 // A heap of so many bytes, in blocks that no cache holds.
 class LargeHeap {
  public:
-  explicit LargeHeap(size_t bytes) : span_(page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero_)) {}
+  explicit LargeHeap(size_t bytes) {
+    bool zero;
+    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero);
+  }
   ~LargeHeap() { shrink(); }
   void shrink() {
     if (span_ != nullptr) page_heap.free(span_);
@@ -304,8 +309,7 @@ class LargeHeap {
   }
 
  private:
-  bool zero_ = false;
-  Span* span_;
+  Span* span_ = nullptr;
 };
 
 // Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns slow operations of the last of
