@@ -16,6 +16,7 @@ LARGEST = 32 * 1024
 MAX_TAIL = 0.016       # of a span's bytes
 MAX_PAGES = 32         # bits in the mask of unbacked pages
 MAX_SLOTS = 256        # bits in a span's free words
+LISTS = 8              # of a bin's spans, by how full they are
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "src/small/size_class_table.h"
 
 
@@ -60,6 +61,11 @@ def span_pages(size):
     return best[1]
 
 
+def list_scale(slots):
+    """used * LISTS // slots, by multiplication: used * scale - 1 has it in its top byte (small/bin.cpp proves it)."""
+    return (LISTS << 24) // slots + 1
+
+
 def render():
     rows, previous = [], 0
     for number, size in enumerate(sizes(), 1):
@@ -70,7 +76,7 @@ def render():
         # Slot of a byte offset: (offset * reciprocal) >> 32, exact for every offset inside a span.
         reciprocal = (1 << 32) // size + 1
         assert all((o * reciprocal) >> 32 == o // size for o in range(0, pages * PAGE, 1))
-        rows.append(f"    {{{size:6}, {pages:3}, {slots:4}, {reciprocal:10}u}},"
+        rows.append(f"    {{{size:6}, {pages:3}, {slots:4}, {reciprocal:10}u, {list_scale(slots):9}u}},"
                     f"  // {number:3}  {rounding * 100:7.1f} %  {100 * tail / (pages * PAGE):6.2f} %")
         previous = size
     body = "\n".join(rows)
@@ -90,6 +96,7 @@ struct SizeClassInfo {{
   uint8_t pages;        ///< of a span
   uint16_t slots;       ///< of a span
   uint32_t reciprocal;  ///< slot of an offset = (offset * reciprocal) >> 32
+  uint32_t list_scale;  ///< list of a span = (used slots * list_scale - 1) >> 24
 }};
 
 inline constexpr unsigned kSizeClassCount = {count};  // number 0 included
@@ -97,7 +104,7 @@ inline constexpr size_t kLargestSmall = {LARGEST};
 
 // clang-format off
 inline constexpr SizeClassInfo kSizeClasses[kSizeClassCount] = {{
-    {{     0,   0,    0,          0u}},  // class  rounding    tail
+    {{     0,   0,    0,          0u,         0u}},  // class  rounding    tail
 {body}
 }};
 // clang-format on

@@ -38,6 +38,17 @@ struct mallinfo2 info2() {
 
 #endif
 
+// Of the class's own requests the smallest, by what classes there are now.
+unsigned least_request(unsigned size_class) {
+  const unsigned bytes = class_info(size_class).bytes, classes = class_count();
+  unsigned below = 0;
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned other = class_info(class_number(i)).bytes;
+    if (other < bytes && other > below) below = other;
+  }
+  return below + 1;
+}
+
 // The counters of the list as elements, in the glibc shape's free places.
 void print_counters(FILE* out) {
   stats::Values values;
@@ -94,11 +105,13 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
   Snapshot s;
   heap::take_snapshot(&s);
   fprintf(out, "<malloc version=\"loam-%s\">\n<heap nr=\"0\">\n<sizes>\n", LOAM_VERSION);
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  const unsigned classes = class_count();
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned c = class_number(i);
     const ClassSnapshot& k = s.classes[c];
     if (k.spans == 0) continue;
     fprintf(out, "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
-            kSizeClasses[c - 1].bytes + 1, kSizeClasses[c].bytes, k.live, k.cached, k.free, k.spans);
+            least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);
   }
   fprintf(out, "</sizes>\n");
   fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n", s.span_free_bytes + s.cached_bytes);

@@ -139,9 +139,10 @@ void write_array(Text& text, const uint64_t* values, unsigned count) {
 void write_classes(Text& text, loam_heap* heap) {
   text << ",\n\"classes\": [";
   const char* separator = "\n  {";
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  const unsigned classes = class_count();
+  for (unsigned i = 0; i < classes; ++i) {
     stats::Class k;
-    if (!stats::read_class(heap, c, &k)) break;
+    if (!stats::read_class(heap, class_number(i), &k)) break;
     text << separator;
     write_counters(text, k.values, of_class);
     if (k.occupancy[0] != kUnknown) {
@@ -210,13 +211,13 @@ LOAM_EXPORT loam_status loam_stats(loam_heap* heap, struct loam_stats* out) LOAM
   return fill(out, values, of_heap) ? LOAM_OK : LOAM_INVALID_ARGUMENT;
 }
 
-LOAM_EXPORT unsigned loam_class_count() LOAM_NOEXCEPT { return kSizeClassCount - 1; }
+LOAM_EXPORT unsigned loam_class_count() LOAM_NOEXCEPT { return class_count(); }
 
 LOAM_EXPORT loam_status loam_class_stats(loam_heap* heap, unsigned index, struct loam_class_stats* out) LOAM_NOEXCEPT {
   if (out == nullptr) return LOAM_INVALID_ARGUMENT;
-  if (index >= kSizeClassCount - 1) return LOAM_NO_MORE;
+  if (index >= class_count()) return LOAM_NO_MORE;
   stats::Class k;
-  if (!stats::read_class(inner(heap), index + 1, &k)) return LOAM_INVALID_HEAP;
+  if (!stats::read_class(inner(heap), class_number(index), &k)) return LOAM_INVALID_HEAP;
   if (!fill(out, k.values, of_class)) return LOAM_INVALID_ARGUMENT;
   if (out->size >= sizeof *out) memcpy(out->occupancy, k.occupancy, sizeof out->occupancy);
   return LOAM_OK;

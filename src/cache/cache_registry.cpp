@@ -67,8 +67,10 @@ void CacheRegistry::retire(ThreadCache* cache) {
   ended_repeated_ += cache->repeated();
   cache->refills_ = cache->flushes_ = cache->repeated_ = 0;
   cache->repeats_ = ThreadCache::kRepeats;
-  add_counts(ended_calls_, cache->calls_);
-  cache->calls_ = CallCounts{};
+  if (LOAM_UNLIKELY(cache->until_sample_ != 0)) {
+    add_counts(ended_calls_, cache->calls_);
+    cache->calls_ = CallCounts{};
+  }
   add_counts(ended_runs_, cache->runs_.counts());
   cache->runs_.reset_counts();
   cache->release_slots();

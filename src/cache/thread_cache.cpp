@@ -56,8 +56,10 @@ constinit void* no_block = nullptr;  // what an unused place of the table of rec
 // Blocks of mixed spans have any size up to 1 KiB: counted at this.
 constexpr size_t kMixedBytes = 256;
 
-constexpr size_t block_bytes(unsigned size_class) {
-  return size_class == kMixedClass ? kMixedBytes : kSizeClasses[size_class].bytes;
+LOAM_INLINE size_t block_bytes(unsigned size_class) {
+  return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class].bytes
+         : size_class == kMixedClass               ? kMixedBytes
+                                                   : split_classes.info(size_class).bytes;
 }
 
 unsigned initial_capacity(unsigned size_class) { return magazine_policy::initial_capacity(block_bytes(size_class)); }
@@ -69,18 +71,22 @@ size_t initial_bytes(unsigned size_class, unsigned capacity) {
 
 // By class, for a division costs as much as the rest of a miss that finds its magazine as long as it may be.
 struct MaxCapacities {
-  uint16_t slots[kMagazineCount];
+  uint16_t slots[kMixedClass + 1];
 };
 constexpr MaxCapacities make_max_capacities() {
   MaxCapacities table{};
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
-    table.slots[c] = static_cast<uint16_t>(magazine_policy::max_capacity(block_bytes(c)));
+  for (unsigned c = 1; c <= kMixedClass; ++c) {
+    const size_t bytes = c == kMixedClass ? kMixedBytes : kSizeClasses[c].bytes;
+    table.slots[c] = static_cast<uint16_t>(magazine_policy::max_capacity(bytes));
   }
   return table;
 }
 constexpr MaxCapacities kMaxCapacities = make_max_capacities();
 
-unsigned max_capacity(unsigned size_class) { return kMaxCapacities.slots[size_class]; }
+unsigned max_capacity(unsigned size_class) {
+  return LOAM_LIKELY(size_class <= kMixedClass) ? kMaxCapacities.slots[size_class]
+                                                : magazine_policy::max_capacity(block_bytes(size_class));
+}
 
 // An array that has its full length from the start, and stays where it is until its thread ends. That of blocks of
 // mixed spans because other threads read its pointers, to learn the blocks' sizes (count_mixed()).
@@ -125,6 +131,7 @@ void set_full_free_checks(bool on) {
 }
 
 ThreadCache::ThreadCache(Live) {
+  asm("" : : "r"(this) : "memory");  // calls_ is what it was: no zeroing before this is dead
   for (void**& recent : recent_) recent = &no_block;
 }
 
@@ -242,7 +249,8 @@ void ThreadCache::shrink(unsigned size_class) {
 bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   unsigned largest = 0;
   size_t most = 0;
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) {
     const unsigned capacity = tuning_[c].capacity;
     if (c == size_class || capacity <= initial_capacity(c)) continue;
     const size_t granted = (capacity - initial_capacity(c)) * block_bytes(c);
@@ -263,10 +271,10 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
 bool ThreadCache::take_room_of_idle(size_t bytes) {
   if (slow_operations_ < kIdleAfter) return false;
   for (unsigned looks = kLooksForIdle; looks != 0; --looks) {
-    next_idle_ = static_cast<uint8_t>(next_idle_ % (kMixedClass - 1) + 1);
+    next_idle_ = static_cast<uint8_t>(next_idle_ % (split_classes.end() - 1) + 1);
     const unsigned c = next_idle_;
     const Tuning& t = tuning_[c];
-    if (t.use != Use::kNone || t.capacity <= initial_capacity(c)) continue;
+    if (c == kMixedClass || t.use != Use::kNone || t.capacity <= initial_capacity(c)) continue;
     retire_magazine(c);
     return has_room(bytes);
   }
@@ -339,7 +347,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   }
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
-  const unsigned enough = wanted < kSizeClasses[size_class].slots ? wanted : wanted / 2;
+  const unsigned enough = wanted < class_info(size_class).slots ? wanted : wanted / 2;
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
@@ -379,7 +387,7 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
 // So many of the magazine's first blocks, or a few less, that no span of few slots is left in the middle: its blocks were
 // most likely allocated together, are freed together and go home together.
 unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   if (info.slots > count || count == held_blocks(size_class)) return count;
   void** const kept = magazines_[size_class].base + count;
   const uintptr_t address = reinterpret_cast<uintptr_t>(*kept);
@@ -486,7 +494,7 @@ bool ThreadCache::check_free(unsigned size_class, void* block) {
 
 bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool freed) {
   if (size_class != kMixedClass) {
-    const SizeClassInfo& info = kSizeClasses[size_class];
+    const SizeClassInfo& info = class_info(size_class);
     const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
     const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
     const size_t slot = offset / info.bytes;
@@ -585,7 +593,8 @@ void ThreadCache::collect() {
   slow_operations_ = 0;
   default_small_heap.tick();
   runs_.collect();
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) {
     Magazine& m = magazines_[c];
     Tuning& t = tuning_[c];
     if (t.capacity == 0) {
@@ -644,13 +653,15 @@ bool ThreadCache::attend() {
   notice_refusals();
   // The heap shrank, or another was refused, and there may be no slow operations for long.
   if (LOAM_UNLIKELY(!has_room(0))) collect();
-  for (unsigned c = 1; c < kMagazineCount; ++c) arm(magazines_[c]);
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) arm(magazines_[c]);
   return true;
 }
 
 void ThreadCache::flush_all(SmallHeap::Wait wait) {
   runs_.flush();
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) {
     Magazine& m = magazines_[c];
     // A fork() caught its thread between two arrays. (A class without one stays as it is.)
     if (m.head == nullptr && m.base != nullptr) __atomic_store_n(&m.head, m.base, __ATOMIC_RELAXED);
@@ -662,7 +673,8 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
 
 void ThreadCache::release_slots() {
   runs_.close();
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) {
     Magazine& m = magazines_[c];
     if (m.base != nullptr) metadata.free(m.base, array_bytes(c, tuning_[c].array_growths));
     m = Magazine{};
@@ -700,7 +712,8 @@ void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
 
 size_t ThreadCache::held_bytes() const {
   size_t total = 0;
-  for (unsigned c = 1; c < kMagazineCount; ++c) total += held_blocks(c) * block_bytes(c);
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) total += held_blocks(c) * block_bytes(c);
   return total + runs_.held().bytes();
 }
 

@@ -38,7 +38,7 @@
 #include "cache/magazine_policy.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
-#include "small/size_classes.h"
+#include "small/split_classes.h"
 #include "small/small_heap.h"
 
 namespace loam {
@@ -55,7 +55,7 @@ struct Magazine {
 // The first base, so that a magazine's address is the cache's plus 32 times its class: one instruction less on
 // either fast path. Aligned so that no magazine's four words lie in two cache lines.
 struct alignas(64) Magazines {
-  Magazine magazines_[kMagazineCount] = {};  // the last one: blocks of mixed spans
+  Magazine magazines_[kMagazineCount] = {};  // that of kMixedClass: blocks of mixed spans
 };
 
 class ThreadCache : private Magazines, public ListLink<ThreadCache> {
@@ -65,8 +65,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr unsigned kMaxCapacity = magazine_policy::kMaxCapacity;
 
   /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
-  constexpr ThreadCache() : repeats_(0) {}
+  constexpr ThreadCache() : repeats_(0), calls_{} {}
   struct Live {};
+  /// pre: in zeroed memory
   explicit ThreadCache(Live);
 
   /// A block of the class, or null when the slow path must run.
@@ -282,7 +283,6 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   size_t due_bytes_ = 0;      ///< initial capacity of large blocks
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
-  CallCounts calls_ = {};
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint64_t random_ = 0;
   RunCache runs_;
@@ -294,9 +294,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint8_t home = 0;              ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;          ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;    ///< os::thread_number(), once the hardened heap asked for it
+
+ private:
+  // Last, and no start touches it: zero until something is sampled.
+  CallCounts calls_;
 };
 
-static_assert(sizeof(ThreadCache) <= 2 * kPageBytes, "a thread's start touches all of it");
+static_assert(sizeof(ThreadCache) - sizeof(CallCounts) <= 2 * kPageBytes, "a thread's start touches all of that");
 
 /// The caches of threads that did not allocate yet, and of those that have ended.
 extern ThreadCache unused_cache;

@@ -39,6 +39,7 @@ enum Table : uint32_t {
   kPrivateCaches,
   kPrivateMagazines,
   kMoreBins,
+  kSplitClasses,
   kTables
 };
 
@@ -155,6 +156,9 @@ struct CounterFields {
         LOAM_FIELD("granule_bytes", Constants, granule_bytes)
         LOAM_FIELD("private_slot_bytes", Constants, private_slot_bytes).next;
     next = Writer{next, kClasses} LOAM_FIELD("bytes", SizeClassInfo, bytes)
+        LOAM_FIELD("pages", SizeClassInfo, pages)
+        LOAM_FIELD("slots", SizeClassInfo, slots).next;
+    next = Writer{next, kSplitClasses} LOAM_FIELD("bytes", SizeClassInfo, bytes)
         LOAM_FIELD("pages", SizeClassInfo, pages)
         LOAM_FIELD("slots", SizeClassInfo, slots).next;
     next = write_bin(next, kBins);
@@ -331,7 +335,7 @@ constexpr CounterFields::Directory CounterFields::make() {
   CounterTable* t = d.tables;
   t[kConstants] = table("constant", kRecord, &constants, sizeof constants, 1);
   t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
-  t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kSizeClassCount,
+  t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kMagazineCount,
                    lock_of(__builtin_offsetof(Bin, mutex_)));
   t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard), MixedHeap::kShards,
                     lock_of(__builtin_offsetof(MixedShard, mutex_)));
@@ -371,7 +375,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kPrivateMagazines] = inner_table("private_magazine", kNested, kPrivateCaches,
                                      __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
   t[kMoreBins] = table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
-                       kSizeClassCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+                       kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+  t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo), SplitClasses::kMost + 1);
   for (unsigned i = 0; i < Directory::kAll.count; ++i) d.fields[i] = Directory::kAll.fields[i];
   return d;
 }
@@ -389,6 +394,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&loam_counters, sizeof loam_counters);
   piece(&constants, sizeof constants);
   piece(kSizeClasses, sizeof kSizeClasses);
+  piece(&split_classes, sizeof split_classes);
   piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
   piece(&cache_registry, sizeof cache_registry);
   for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c)) piece(c, sizeof *c);

@@ -160,7 +160,7 @@ void describe(const Span* span, loam_walk_entry* entry) {
   entry->first = entry->address;
   size_t in_slots = entry->bytes;
   if (span->kind == SpanKind::kSmall) {
-    const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+    const SizeClassInfo& info = class_info(index_of(span->size_class));
     in_slots = size_t{info.slots} * info.bytes;
   }
   entry->last = static_cast<char*>(entry->address) + in_slots;
@@ -171,7 +171,7 @@ void describe(const Span* span, loam_walk_entry* entry) {
 size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
   const uintptr_t base = span_base(span);
   if (span->kind == SpanKind::kSmall) {
-    const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+    const SizeClassInfo& info = class_info(index_of(span->size_class));
     const size_t slot = step - 1;
     if (slot >= info.slots) return 0;
     entry->address = reinterpret_cast<void*>(base + slot * info.bytes);
@@ -227,7 +227,7 @@ bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   }
   // The step of the slot and those that it takes; a slot of a mixed span takes one a granule.
   const bool small = span->kind == SpanKind::kSmall;
-  const size_t unit = small ? kSizeClasses[index_of(span->size_class)].bytes : kGranuleBytes;
+  const size_t unit = small ? class_info(index_of(span->size_class)).bytes : kGranuleBytes;
   const size_t taken = small ? 1 : entry.bytes / kGranuleBytes;
   cursor[1] = offset / unit + 1 + taken;
   return offset % unit == 0 && taken != 0;

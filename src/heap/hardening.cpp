@@ -121,7 +121,7 @@ void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
 
 Hardening::Extent Hardening::measure(const void* block, Shadow::State state) const {
   if (is_small(state)) {
-    return {size_t{state} - Shadow::kSmallest, kSizeClasses[class_at(block)].bytes, 0};
+    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes, 0};
   }
   const size_t guard = state == Shadow::kLargeGuarded ? guard_ : 0;
   if (const Span* span = large_span_at(block)) {
@@ -327,7 +327,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
     slot_bytes = run->use == RunUse::kSpan ? run->slot_bytes : 0;
     heap = run->heap->name()[0] != '\0' ? run->heap->name() : "private";
   } else if (span->kind == SpanKind::kSmall || span->kind == SpanKind::kEmpty) {
-    slot_bytes = kSizeClasses[index_of(span->size_class)].bytes;
+    slot_bytes = class_info(index_of(span->size_class)).bytes;
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;
   if (slot_bytes == 0 && (span->kind != SpanKind::kLarge)) base = address;

@@ -147,7 +147,7 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
     return found;
   }
   if (size_class == 0 && span->run_kind() != SpanKind::kSmall) return found;
-  const SizeClassInfo& info = kSizeClasses[index_of(span->size_class)];
+  const SizeClassInfo& info = class_info(index_of(span->size_class));
   if (!begins_slot(info, address - span_base(span))) return found;
   found.kind = Found::kSmallBlock;
   found.span = span;
@@ -179,9 +179,9 @@ LOAM_INLINE void* resize_small(void* block, size_t slot_bytes, size_t bytes) {
 
 // What find() says of most blocks, with fewer looks: a slot of a span of the class begins there. pre: class_at(block)
 LOAM_INLINE bool begins_slot_of(unsigned size_class, const void* block) {
-  if (LOAM_UNLIKELY(size_class - 1 >= kSizeClassCount - 1)) return false;
+  if (LOAM_UNLIKELY(!has_own_spans(size_class))) return false;
   const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-  return LOAM_LIKELY(span != nullptr) && begins_slot(kSizeClasses[size_class], offset_in(span, block));
+  return LOAM_LIKELY(span != nullptr) && begins_slot(class_info(size_class), offset_in(span, block));
 }
 
 bool resize_in_place(void* block, const Found& found, size_t bytes) {
@@ -219,10 +219,13 @@ void* allocate_slow(size_t bytes) {
     Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
     return LOAM_LIKELY(span != nullptr) ? reinterpret_cast<void*>(span_base(span)) : allocate_unkept(bytes);
   }
-  const unsigned size_class = class_for(bytes);
+  const unsigned size_class = bytes <= kFineLimit ? fine_class(bytes) : split_classes.class_for(bytes);
   ThreadCache* cache = current_cache;
   void* block = cache->pop(size_class);
-  if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
+  if (block == nullptr) {
+    if (bytes > kFineLimit) default_small_heap.note_request(size_class, bytes);
+    block = allocate_uncached(cache, size_class, bytes);
+  }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
 }
@@ -399,7 +402,7 @@ void* reallocate(void* block, size_t bytes) {
   }
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(begins_slot_of(size_class, block)) && LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
-    return resize_small(block, kSizeClasses[size_class].bytes, bytes);
+    return resize_small(block, class_info(size_class).bytes, bytes);
   }
   return reallocate_found(block, bytes);
 }
@@ -413,7 +416,7 @@ size_t usable_size(const void* block) {
   // What lies behind the bytes asked for is the canary's.
   if (hardening.on() && hardening.owns(block)) return hardening.requested(block);
   const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class - 1 < kSizeClassCount - 1)) return kSizeClasses[size_class].bytes;
+  if (LOAM_LIKELY(has_own_spans(size_class))) return class_info(size_class).bytes;
   if (block == nullptr) return 0;
   const Found found = find(block);
   if (found.kind != Found::kPrivateBlock) return found.bytes;

@@ -12,7 +12,7 @@ namespace {
 
 // Blocks of mixed spans do not tell their size to free(); none is above 1 KiB.
 size_t block_bytes_of(unsigned size_class) {
-  return size_class == kMixedClass ? MixedHeap::kLargestBlock : kSizeClasses[size_class].bytes;
+  return size_class == kMixedClass ? MixedHeap::kLargestBlock : class_info(size_class).bytes;
 }
 
 bool is_live(const ThreadCache* cache) { return cache->state() == ThreadCache::State::kLive; }
@@ -93,7 +93,7 @@ void* Sampler::allocate(unsigned size_class, size_t bytes) {
   if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
   ThreadCache* const cache = current_cache;  // another one after a thread's first call
   const bool hit = cache == before && is_live(cache) && cache->refills() == refills;
-  const size_t block_bytes = kSizeClasses[size_class].bytes;
+  const size_t block_bytes = class_info(size_class).bytes;
   if (LOAM_UNLIKELY(!is_live(cache))) {
     count_allocation(size_class);
     return block;
@@ -125,7 +125,7 @@ void Sampler::free(unsigned size_class, void* block) {
 
 void Sampler::count_allocation(unsigned size_class) {
   CallCounts once{};
-  once.allocs[CallCounts::band_of(kSizeClasses[size_class].bytes)] = 1;
+  once.allocs[CallCounts::band_of(class_info(size_class).bytes)] = 1;
   cache_registry.count_uncached(once);
 }
 

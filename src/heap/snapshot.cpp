@@ -16,16 +16,18 @@ void take_snapshot(Snapshot* out) {
   MixedHeap& mixed_heap = default_small_heap.mixed();
   size_t cached_mixed[kSizeClassCount] = {};
   cache_registry.count_mixed(cached_mixed);
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  const unsigned classes = class_count();
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned c = class_number(i);
     const BinStats bin = default_small_heap.stats(c);
-    const SizeClassInfo& info = kSizeClasses[c];
+    const SizeClassInfo& info = class_info(c);
     ClassSnapshot& s = out->classes[c];
     s.spans = bin.spans;
     s.slots = bin.slots;
     s.free = bin.free_slots;
-    s.mixed = mixed_heap.blocks(c);
+    s.mixed = c < kSizeClassCount ? mixed_heap.blocks(c) : 0;
     const size_t outside = bin.slots - bin.free_slots + s.mixed;
-    const size_t held = cache_registry.held_blocks(c) + bin.queued + cached_mixed[c];
+    const size_t held = cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
     s.cached = held < outside ? held : outside;
     s.live = outside - s.cached;
     s.unbacked_pages = bin.unbacked_pages;

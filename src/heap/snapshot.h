@@ -31,7 +31,7 @@ struct ClassSnapshot {
 };
 
 struct Snapshot {
-  ClassSnapshot classes[kSizeClassCount];
+  ClassSnapshot classes[kMagazineCount];  ///< by number; those not in use, and kMixedClass, are all zero
   size_t live_small_bytes;
   size_t live_large_bytes;  ///< runs of pages, whole pages counted; of private heaps too
   size_t live_huge_bytes;   ///< own mappings

@@ -17,7 +17,8 @@ namespace loam::stats {
 namespace {
 
 size_t tail_bytes(unsigned c) {
-  return Pages(kSizeClasses[c].pages).bytes() - size_t{kSizeClasses[c].slots} * kSizeClasses[c].bytes;
+  const SizeClassInfo& info = class_info(c);
+  return Pages(info.pages).bytes() - size_t{info.slots} * info.bytes;
 }
 
 uint64_t ratio(uint64_t part, uint64_t whole) {
@@ -73,7 +74,7 @@ void add_lock(const Mutex& mutex, HeapSums* s) {
 }
 
 void add_class(unsigned c, uint64_t spans, uint64_t free, uint64_t live, uint64_t cached, HeapSums* s) {
-  const uint64_t bytes = kSizeClasses[c].bytes;
+  const uint64_t bytes = class_info(c).bytes;
   s->spans += spans;
   s->free_blocks += free;
   s->free_bytes += free * bytes;
@@ -110,7 +111,7 @@ void add_private(const HeapReading& r, HeapSums* s) {
 
 // The default heap's small blocks, and the locks that all heaps share.
 void add_default(const Snapshot& snapshot, HeapSums* s) {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
     const ClassSnapshot& k = snapshot.classes[c];
     add_class(c, k.spans, k.free, k.live, k.cached, s);
     s->taken += k.taken;
@@ -292,8 +293,8 @@ bool read(loam_heap* heap, Values* out) {
     }
     return true;
   }
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    if (kSizeClasses[c].bytes > 1024) long_slots += snapshot.classes[c].free;
+  for (unsigned c = 1; c < kMagazineCount; ++c) {
+    if (class_info(c).bytes > 1024) long_slots += snapshot.classes[c].free;
   }
   out->of[kFreeListLength] = long_slots;
   put_pages(pages, huge, snapshot.metadata_bytes, out);
@@ -304,14 +305,14 @@ bool read(loam_heap* heap, Values* out) {
 bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
   memset(out, 0xff, sizeof *out);
   uint64_t* v = out->values.of;
-  v[kClassBytes] = kSizeClasses[size_class].bytes;
+  v[kClassBytes] = class_info(size_class).bytes;
   uint64_t spans;
   if (heap != nullptr && heap != default_heap()) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
     HeapReading reading;
     own->read(&reading);
-    const HeapReading::Class& k = reading.classes[size_class];
+    const HeapReading::Class& k = size_class < kSizeClassCount ? reading.classes[size_class] : HeapReading::Class{};
     spans = k.spans;
     v[kClassLiveBlocks] = live_slots(k, size_class);
     v[kClassCachedBlocks] = k.cached;
@@ -344,16 +345,18 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
 }
 
 bool read_lock(unsigned index, LockFigures* out) {
-  if (index < kSizeClassCount - 1) {
-    const BinStats bin = default_small_heap.stats(index + 1);
+  const unsigned classes = class_count();
+  if (index < classes) {
+    const unsigned c = class_number(index);
+    const BinStats bin = default_small_heap.stats(c);
     *out = LockFigures{};
-    name_with_number(out->name, "class-", kSizeClasses[index + 1].bytes);
+    name_with_number(out->name, "class-", class_info(c).bytes);
     out->taken = bin.lock_acquisitions;
     out->waited = bin.lock_contentions;
     out->refused = bin.lock_refusals;
     return true;
   }
-  index -= kSizeClassCount - 1;
+  index -= classes;
   if (index < MixedHeap::kShards) {
     put_lock("mixed-", index, default_small_heap.mixed().mutex(index), out);
     return true;

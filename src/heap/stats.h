@@ -8,7 +8,7 @@
 
 #include "heap/counter_list.h"
 #include "pages/page_heap.h"
-#include "small/size_classes.h"
+#include "small/split_classes.h"
 
 namespace loam::stats {
 
@@ -37,7 +37,7 @@ struct LockFigures {
 
 /// Null: the process. False when `heap` is none.
 [[nodiscard]] bool read(loam_heap* heap, Values* out);
-/// Null: the default heap. pre: 1 <= size_class < kSizeClassCount
+/// Null: the default heap. pre: class_number() of something
 [[nodiscard]] bool read_class(loam_heap* heap, unsigned size_class, Class* out);
 /// False when there are not so many.
 [[nodiscard]] bool read_lock(unsigned index, LockFigures* out);

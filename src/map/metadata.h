@@ -34,8 +34,8 @@ class MetadataArena {
   };
   static constexpr size_t kChunk = size_t{1} << 20;
   // The first pieces come from the library's own memory: most programs need no more, and that saves their start two
-  // system calls. Chosen: caches of two threads and what they hold.
-  static constexpr size_t kFirstChunk = size_t{64} << 10;
+  // system calls. Chosen: caches of two threads, of which half is never touched, and what they hold.
+  static constexpr size_t kFirstChunk = size_t{96} << 10;
   static char first_chunk_[kFirstChunk];
   static constexpr unsigned kSizes = 11;  // 64 B << 0 .. 10
   static unsigned size_index(size_t bytes);

@@ -19,28 +19,18 @@ constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
 
 // used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
 // taken off again, so that this is exact; and that a span without a used slot gets 0xff.
-struct ListScale {
-  uint32_t scale[kSizeClassCount];
-};
 constexpr unsigned kListShift = 24;
-constexpr ListScale make_list_scale() {
-  ListScale t{};
-  for (unsigned c = 1; c < kSizeClassCount; ++c) t.scale[c] = (Bin::kLists << kListShift) / kSizeClasses[c].slots + 1;
-  return t;
-}
-constexpr ListScale kListScale = make_list_scale();
-
 constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
-constexpr unsigned list_of(unsigned used, unsigned size_class) {
-  return used == 0 ? 0 : scaled_list(used, kListScale.scale[size_class]) >> kListShift;
+constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {
+  return used == 0 ? 0 : scaled_list(used, info.list_scale) >> kListShift;
 }
 
 constexpr bool lists_are_exact() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const unsigned slots = kSizeClasses[c].slots;
-    if (scaled_list(0, kListScale.scale[c]) >> kListShift != 0xff) return false;
+    if (scaled_list(0, kSizeClasses[c].list_scale) >> kListShift != 0xff) return false;
     for (unsigned used = 0; used < slots; ++used) {
-      if (list_of(used, c) != used * Bin::kLists / slots) return false;
+      if (list_of(used, kSizeClasses[c]) != used * Bin::kLists / slots) return false;
     }
   }
   return true;
@@ -97,7 +87,7 @@ unsigned pick_at_random(const uint64_t* words, unsigned free) {
 // Moves `take` of the span's free slots, chosen at random, below *next.
 LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
   const uintptr_t base = span_base(span);
-  const size_t bytes = kSizeClasses[index_of(span->size_class)].bytes;
+  const size_t bytes = class_info(index_of(span->size_class)).bytes;
   unsigned free = take + span->free_slots;  // free_slots says what will be left
   for (; take != 0; --take, --free) {
     const unsigned slot = pick_at_random(span->free_bits, free);
@@ -142,9 +132,9 @@ void Bin::push_empty(Span* span) {
 }
 
 void Bin::place(Span* span) {
-  const unsigned size_class = index_of(span->size_class);
+  const SizeClassInfo& info = class_info(index_of(span->size_class));
   const unsigned list =
-      span->free_slots == 0 ? kNoList : list_of(kSizeClasses[size_class].slots - span->free_slots, size_class);
+      span->free_slots == 0 ? kNoList : list_of(info.slots - span->free_slots, info);
   if (list == span->list) return;
   if (span->list != kNoList) unlink(span);
   span->list = static_cast<uint8_t>(list);
@@ -167,7 +157,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
 
 unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap, void** out,
                           unsigned wanted, PageHeap::Source source, unsigned enough) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   const size_t bytes = info.bytes;
   unsigned got = 0;
   void** next = out + wanted;
@@ -427,7 +417,7 @@ LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span*
 // Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many
 // pointers that were. Less than what marking and unmarking costs, and most of what a program does that frees in order.
 LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   const unsigned slots = info.slots;
   const ptrdiff_t bytes = info.bytes;
   SpanFinder spans;
@@ -464,7 +454,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
 // registers are its loop's.
 LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count) {
   const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
-  const uint32_t scale = kListScale.scale[giving.size_class], none_free = scaled_list(slots, scale);
+  const uint32_t scale = giving.info.list_scale, none_free = scaled_list(slots, scale);
   const uint32_t label = own_label(giving.size_class);
   unsigned moving = 0;
   found[count] = nullptr;
@@ -493,7 +483,7 @@ LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Sp
 
 void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                       unsigned count) {
-  Giving giving{pages, mixed, kSizeClasses[size_class], size_class, nullptr};
+  Giving giving{pages, mixed, class_info(size_class), size_class, nullptr};
   if (const unsigned whole = give_whole_spans(size_class, pointers, count, &giving.gone)) {
     if (LOAM_LIKELY(whole == count)) {
       if (giving.gone != nullptr) pages.free_spans(giving.gone);
@@ -566,7 +556,7 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
 }
 
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
-  more_empty_ = static_cast<uint16_t>(bytes / Pages(kSizeClasses[size_class].pages).bytes());
+  more_empty_ = static_cast<uint16_t>(bytes / Pages(class_info(size_class).pages).bytes());
 }
 
 unsigned Bin::release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most) {
@@ -575,7 +565,7 @@ unsigned Bin::release_empty_locked(PageHeap& pages, unsigned size_class, unsigne
   for (; released != most && !empty_.empty(); ++released) {
     Span* const span = empty_.back();
     unlink(span);
-    release_span(span, kSizeClasses[size_class].slots, &gone);
+    release_span(span, class_info(size_class).slots, &gone);
   }
   if (gone != nullptr) pages.free_spans(gone);
   return released;
@@ -594,7 +584,7 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
 }
 
 size_t Bin::donatable_bytes_hint(unsigned size_class) const {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   if (info.bytes > MixedHeap::kLargestBlock) return 0;
   const size_t free_slots = free_slots_;
   const size_t slots = spans_ * info.slots;
@@ -604,7 +594,7 @@ size_t Bin::donatable_bytes_hint(unsigned size_class) const {
 
 unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
                             unsigned home) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   const unsigned enough = static_cast<unsigned>((block_bytes + info.bytes - 1) / info.bytes);
   unsigned converted = 0, looked_at = 0;
   size_t gained = 0;
@@ -654,7 +644,7 @@ void Bin::add_stats_locked(BinStats* sum) const {
 }
 
 bool Bin::is_valid_locked(unsigned size_class) const {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   size_t free_slots = 0, unbacked = 0;
   for (unsigned k = 0; k < kLists; ++k) {
     size_t spans = 0;
@@ -662,7 +652,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
       const unsigned bits = count_free(span);
       if (bits != span->free_slots || bits == 0 || span->list != k) return false;
-      if (list_of(info.slots - bits, size_class) != k) return false;
+      if (list_of(info.slots - bits, info) != k) return false;
       if (!is_own(span, size_class)) return false;
       free_slots += bits;
       unbacked += count_bits(span->unbacked_pages);

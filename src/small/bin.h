@@ -19,7 +19,7 @@
 #include "small/idle_slots.h"
 #include "small/mixed_heap.h"
 #include "small/remote_queue.h"
-#include "small/size_classes.h"
+#include "small/split_classes.h"
 #include "small/transfer_stash.h"
 
 namespace loam {
@@ -77,7 +77,7 @@ class Bin {
   /// True while more is free than the class should keep without a look: end_period_locked() every
   /// IdleSlots::kPeriodMs, and purge_unwanted_locked(). Without the lock, for one thread at a time.
   [[nodiscard]] bool is_watched(unsigned size_class) {
-    idle_.settle(backed_bytes(kSizeClasses[size_class].bytes));
+    idle_.settle(backed_bytes(class_info(size_class).bytes));
     return idle_.watched();
   }
   void end_period_locked(size_t slot_bytes);
@@ -108,6 +108,11 @@ class Bin {
   /// Slots that are free in spans, or in the remote queue and will be; without the lock.
   [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
   [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
+  /// Slots handed out; without the lock.
+  [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
+    const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_;
+    return free < slots ? slots - free : 0;
+  }
 
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] RemoteQueue& remote() { return remote_; }

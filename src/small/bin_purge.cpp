@@ -31,7 +31,7 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
 
 // Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their pages.
 Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   if (span->free_slots == info.slots) {
     unlink(span);
     release_span(span, info.slots, gone);
@@ -75,7 +75,7 @@ Pages Bin::unwanted_pages(size_t slot_bytes) const {
 }
 
 unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   if (lists_to_search_ != 0 && !empty_.empty()) {
     const unsigned unwanted = static_cast<unsigned>(unwanted_pages(info.bytes).count / info.pages);
     looks -= release_empty_locked(pages, size_class, unwanted < looks ? unwanted : looks);

@@ -12,7 +12,10 @@ inline constexpr size_t kFineLimit = 1024;
 
 /// The magazine, and the class byte of pages, for blocks of mixed spans (mixed_heap.h): any size.
 inline constexpr unsigned kMixedClass = kSizeClassCount;
-inline constexpr unsigned kMagazineCount = kSizeClassCount + 1;
+/// Classes beyond the fixed ones at most (split_classes.h). Chosen: programs that fill their heaps with blocks of
+/// one size have a few such sizes; each class costs a thread's cache 37 bytes.
+inline constexpr unsigned kMostSplitClasses = 16;
+inline constexpr unsigned kMagazineCount = kMixedClass + 1 + kMostSplitClasses;
 
 namespace detail {
 

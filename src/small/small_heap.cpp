@@ -12,7 +12,7 @@ namespace {
 // Slots that may wait in one remote queue before the sender itself waits for the lock and empties it, so
 // that an idle owner strands nothing: 64 KiB of blocks, at least a few batches.
 unsigned queue_limit(unsigned size_class) {
-  const unsigned by_bytes = (64u << 10) / kSizeClasses[size_class].bytes;
+  const unsigned by_bytes = (64u << 10) / class_info(size_class).bytes;
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
 }
 
@@ -39,7 +39,7 @@ constexpr unsigned kUsedSoon = 64;
 // block is used first.
 LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
   // Smaller ones share lines, so there are fewer than blocks.
-  if (count < kUsedSoon || kSizeClasses[size_class].bytes < kCacheLine) return;
+  if (count < kUsedSoon || class_info(size_class).bytes < kCacheLine) return;
   for (unsigned i = count; i-- != 0;) prefetch_for_write(blocks[i]);
 }
 
@@ -106,13 +106,14 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
 // Makes empty spans that bins keep the page heap's, for who needs some before a page is touched that nobody has: those of
 // the class first. True if there were some.
 bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
+  const SizeClassInfo& info = class_info(size_class);
   const size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
-  for (unsigned i = 0; i < kSizeClassCount; ++i) {
-    const unsigned c = (size_class + i) % kSizeClassCount;
+  const unsigned classes = split_classes.end();
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned c = (size_class + i) % classes;
     const unsigned count = bins_in_use(c);
     if (count == 1) continue;
-    const unsigned length = kSizeClasses[c].pages;
+    const unsigned length = class_info(c).pages;
     for (unsigned s = 1; s <= count; ++s) {
       Bin& bin = bin_of(c, home + s);
       if (!bin.has_empty_hint()) continue;
@@ -140,14 +141,14 @@ unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** 
 
 void SmallHeap::release_empty_spans() {
   if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    if (bins_in_use(c) == 1) continue;
+  for_each_class([&](unsigned c) {
+    if (bins_in_use(c) == 1) return;
     for_each_bin(c, [&](Bin& bin) {
       if (!bin.has_empty_hint()) return;
       Lock lock(bin.mutex());
       static_cast<void>(bin.release_empty_locked(pages(), c, ~0u));
     });
-  }
+  });
 }
 
 unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
@@ -174,7 +175,7 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
   if (got != 0) {
     ask_for_lines(size_class, out, got);  // from the cache of who freed them
     bin.remote().discount_others(got);
-    stash_room_.give(got * size_t{kSizeClasses[size_class].bytes});
+    stash_room_.give(got * size_t{class_info(size_class).bytes});
   }
   return got;
 }
@@ -190,7 +191,7 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
       if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most)) return got;
     }
   }
-  if (LOAM_LIKELY(!unmapped_ && kSizeClasses[size_class].bytes <= MixedHeap::kLargestBlock)) {
+  if (LOAM_LIKELY(!unmapped_ && class_info(size_class).bytes <= MixedHeap::kLargestBlock)) {
     const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
     if (LOAM_LIKELY(got != 0)) return got;
     // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
@@ -235,7 +236,7 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted,
   unsigned converted = 0;
   if (donor != nullptr) {
     Lock lock(donor->mutex());
-    converted = donor->donate_locked(mixed_, donor_class, kSizeClasses[size_class].bytes, kDonationBytes, home);
+    converted = donor->donate_locked(mixed_, donor_class, class_info(size_class).bytes, kDonationBytes, home);
   }
   if (converted != 0) {
     // None where others of the home were faster.
@@ -253,7 +254,7 @@ void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned co
     return give(size_class, pointers, count, Wait::kNo);
   }
   // Counted before they can be taken.
-  const size_t bytes = count * size_t{kSizeClasses[size_class].bytes};
+  const size_t bytes = count * size_t{class_info(size_class).bytes};
   if (LOAM_LIKELY(stash_room_.take(bytes, pages().used_bytes_hint()))) {
     bin.remote().count_others(count);
     if (LOAM_LIKELY(bin.stash().put(size_class, pointers, count))) return;
@@ -273,7 +274,7 @@ void SmallHeap::empty_stash(unsigned size_class, bool all) {
     give(size_class, batch->pointers(), static_cast<unsigned>(batch->count), Wait::kYes);
   }
   bin.remote().discount_others(static_cast<uint32_t>(blocks));
-  stash_room_.give(blocks * kSizeClasses[size_class].bytes);
+  stash_room_.give(blocks * class_info(size_class).bytes);
   bin.stash().release(size_class, idle);
 }
 
@@ -283,7 +284,7 @@ void SmallHeap::tick() {
   if (LOAM_LIKELY(now - last < kLookMs)) return;
   // relaxed: one of those who come looks, whichever
   if (!last_look_ms_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
-  for (unsigned c = 1; c < kSizeClassCount && stash_room_.held() != 0; ++c) {
+  for (unsigned c = 1; c < split_classes.end() && stash_room_.held() != 0; ++c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, false);
   }
   purge_unwanted(now);
@@ -298,15 +299,16 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   const unsigned first = next_to_purge_.load(std::memory_order_relaxed);
   bool some_wait = false;
   unsigned looks = kLooksATick;
-  for (unsigned i = 0; i < kSizeClassCount; ++i) {
-    const unsigned c = (first + i) % kSizeClassCount;
-    if (c == 0) continue;
+  const unsigned classes = split_classes.end();
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned c = (first + i) % classes;
+    if (!has_own_spans(c)) continue;
     for_each_bin(c, [&](Bin& bin) {
       if (LOAM_LIKELY(!bin.is_watched(c))) return;
       some_wait = true;
       // A lock that is held is somebody's who works with the class: the next look will do. A period then is a longer one.
       if (period_ends && bin.mutex().try_lock()) {
-        bin.end_period_locked(kSizeClasses[c].bytes);
+        bin.end_period_locked(class_info(c).bytes);
         bin.mutex().unlock();
       }
       while (looks >= kLooksALock && bin.mutex().try_lock()) {
@@ -418,12 +420,25 @@ void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, un
   remote_pool.give(emptied);
 }
 
+LOAM_COLD void SmallHeap::split_class(unsigned size_class, size_t slot_bytes) {
+  const SizeClassInfo& whole = class_info(size_class);
+  const SizeClassInfo finer = shape_of(slot_bytes);
+  // What a slot takes of its span, the tail included.
+  const size_t bytes = Pages(whole.pages).bytes() / whole.slots, fewer = Pages(finer.pages).bytes() / finer.slots;
+  if (bytes - bytes / kLeastSavedShare < fewer) return;
+  size_t used = 0;
+  for_each_bin(size_class, [&](const Bin& bin) { used += bin.used_slots_hint(size_class); });
+  if (used * (bytes - fewer) < kLeastSavedBytes) return;
+  // Where it was refused, later requests ask again.
+  static_cast<void>(split_classes.add(size_class, finer));
+}
+
 Pages SmallHeap::compact() {
   Pages purged;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for_each_class([&](unsigned c) {
     empty_stash(c, true);
     for_each_bin(c, [&](Bin& bin) { in_drained(bin, c, [&] { purged += bin.compact_locked(pages(), c); }); });
-  }
+  });
   return purged + mixed_.compact();
 }
 
@@ -433,49 +448,52 @@ BinStats SmallHeap::stats(unsigned size_class) {
     Lock lock(bin.mutex());
     bin.add_stats_locked(&s);
   });
-  s.slots = s.spans * kSizeClasses[size_class].slots;
+  s.slots = s.spans * class_info(size_class).slots;
   return s;
 }
 
 bool SmallHeap::is_valid() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    bool valid = true;
+  bool valid = true;
+  for_each_class([&](unsigned c) {
     for_each_bin(c, [&](Bin& bin) {
       Lock lock(bin.mutex());
       valid = valid && bin.is_valid_locked(c);
     });
-    if (!valid || (!unmapped_ && !bins_[c].stash().is_valid(c))) return false;
-  }
-  return mixed_.is_valid();
+    valid = valid && (unmapped_ || bins_[c].stash().is_valid(c));
+  });
+  return valid && mixed_.is_valid();
 }
 
 void SmallHeap::lock_all() {
+  split_classes.mutex().lock();  // there are as many classes when they are unlocked
   // A class's first bin's lock keeps others from coming into use.
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for_each_class([&](unsigned c) {
     bins_[c].mutex().lock();
     for (unsigned s = 1; s < bins_in_use(c); ++s) bin_at(c, s).mutex().lock();
-  }
-  for (unsigned c = 1; c < kSizeClassCount; ++c) bins_[c].stash().mutex().lock();
+  });
+  for_each_class([&](unsigned c) { bins_[c].stash().mutex().lock(); });
   mixed_.lock_all();
 }
 void SmallHeap::unlock_all() {
   mixed_.unlock_all();
-  for (unsigned c = kSizeClassCount; c-- > 1;) bins_[c].stash().mutex().unlock();
-  for (unsigned c = kSizeClassCount; c-- > 1;) {
+  for_each_class([&](unsigned c) { bins_[c].stash().mutex().unlock(); });
+  for_each_class([&](unsigned c) {
     for (unsigned s = bins_in_use(c); s-- != 0;) bin_at(c, s).mutex().unlock();
-  }
+  });
+  split_classes.mutex().unlock();
 }
 void SmallHeap::reset_locks_after_fork() {
+  split_classes.mutex().reset_after_fork();
   size_t stashed = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for_each_class([&](unsigned c) {
     bins_[c].stash().mutex().reset_after_fork();
     const uint32_t blocks = bins_[c].stash().blocks();
     for (unsigned s = 0; s < bins_in_use(c); ++s) {
       bin_at(c, s).mutex().reset_after_fork();
       bin_at(c, s).remote().recount_after_fork(s == 0 ? blocks : 0);
     }
-    stashed += blocks * size_t{kSizeClasses[c].bytes};
-  }
+    stashed += blocks * size_t{class_info(c).bytes};
+  });
   stash_room_.recount_after_fork(stashed);
   mixed_.reset_locks_after_fork();
 }

@@ -54,9 +54,21 @@ class alignas(kPageBytes) SmallHeap {
     return bins_in_use(size_class) == 1 ? bins_[size_class].stash().wants(giver)
                                         : wants_others(size_class, giver, first, home);
   }
-  [[nodiscard]] static constexpr unsigned max_transfer(unsigned size_class) {
+  [[nodiscard]] static unsigned max_transfer(unsigned size_class) {
     return TransferStash::batch_slots(size_class);
   }
+
+  /// Notes a request that found its magazine empty. Where the class's requests leave much of their slots, which are many, the
+  /// class is split (split_classes.h). pre: kFineLimit < bytes <= kLargestSmall
+  LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
+    if (const size_t slot_bytes = split_classes.note(size_class, bytes); LOAM_UNLIKELY(slot_bytes != 0)) {
+      split_class(size_class, slot_bytes);
+    }
+  }
+  /// A class is split where that saves at least this part of what its slots take, and so many bytes. Chosen: what a
+  /// class may cost in partly used spans and in magazines, several times over, and no less.
+  static constexpr size_t kLeastSavedShare = 64;
+  static constexpr size_t kLeastSavedBytes = size_t{128} << 10;
 
   /// Brings home what waits in stashes and nobody has wanted since the last look, and gives pages inside live spans back
   /// whose slots nobody wanted for a second (idle_slots.h); no more often than every kLookMs, and a bounded number.
@@ -112,6 +124,16 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] Bin& bin_of(unsigned size_class, unsigned home) {
     return bin_at(size_class, home & (bins_in_use(size_class) - 1));
   }
+  void split_class(unsigned size_class, size_t slot_bytes);
+
+  /// act(size_class) of all that have bins.
+  template <class Act>
+  static void for_each_class(Act act) {
+    const unsigned end = split_classes.end();
+    for (unsigned c = 1; c < end; ++c) {
+      if (has_own_spans(c)) act(c);
+    }
+  }
   /// act(bin) of the class's bins in use.
   template <class Act>
   void for_each_bin(unsigned size_class, Act act) {
@@ -156,10 +178,10 @@ class alignas(kPageBytes) SmallHeap {
   uint8_t heap_ = 0;
   bool unmapped_ = false;
   // Read by every refill and flush, and hardly ever written.
-  alignas(64) std::atomic<uint8_t> doublings_[kSizeClassCount] = {};
-  Bin bins_[kSizeClassCount];
+  alignas(64) std::atomic<uint8_t> doublings_[kMagazineCount] = {};
+  Bin bins_[kMagazineCount];  // that of kMixedClass is never used
   // Last: never touched where threads do not meet. A class's side by side, so that few classes touch few pages.
-  Bin more_bins_[kSizeClassCount][kShards - 1];
+  Bin more_bins_[kMagazineCount][kShards - 1];
 };
 
 /// The bins behind malloc().

@@ -38,7 +38,7 @@ bool TransferStash::put(unsigned size_class, void* const* pointers, unsigned cou
   Batch* batch;
   {
     Lock lock(mutex_);
-    if (batches_ >= kMostBatches || (blocks() + count) * size_t{kSizeClasses[size_class].bytes} > kMostBytes) {
+    if (batches_ >= kMostBatches || (blocks() + count) * size_t{class_info(size_class).bytes} > kMostBytes) {
       return false;
     }
     batch = spare_;

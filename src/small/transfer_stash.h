@@ -15,7 +15,7 @@
 #include <atomic>
 
 #include "os/mutex.h"
-#include "small/size_classes.h"
+#include "small/split_classes.h"
 
 namespace loam {
 
@@ -39,8 +39,8 @@ class alignas(64) TransferStash {
   static constexpr size_t kMostBytes = size_t{256} << 10;
   /// What one batch of a class holds, but kFewPointers always.
   static constexpr unsigned kFewPointers = 4;
-  [[nodiscard]] static constexpr unsigned batch_slots(unsigned size_class) {
-    const size_t by_bytes = kMostBytes / 4 / kSizeClasses[size_class].bytes + 1;
+  [[nodiscard]] static unsigned batch_slots(unsigned size_class) {
+    const size_t by_bytes = kMostBytes / 4 / class_info(size_class).bytes + 1;
     return by_bytes < kFewPointers ? kFewPointers : by_bytes < kMostPointers ? static_cast<unsigned>(by_bytes) : kMostPointers;
   }
 

@@ -110,7 +110,7 @@ def find_symbol(path, wanted):
 # Fields that came after the golden images were written: what wrote those had none of it. Anywhere else a field that is
 # missing is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
-LATER_TABLES = {"page_shard", "more_bin"}
+LATER_TABLES = {"page_shard", "more_bin", "split_class"}
 LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0}}
 
 
@@ -211,10 +211,12 @@ def read(memory, older=False):
     d = Directory(memory, older)
     constant = d.one("constant")
     classes = d.records("class")
+    last = len(classes)  # the fixed ones; in magazines the place of blocks in mixed spans
+    classes += d.records("split_class")
     bins = d.records("bin")
     more_bins = d.records("more_bin")
     for number, more in enumerate(more_bins):
-        into = bins[number // (len(more_bins) // len(classes))]
+        into = bins[number // (len(more_bins) // len(bins))]
         for name, value in more.items():
             if name == "occupancy":
                 into[name] = [a + b for a, b in zip(into[name], value)]
@@ -233,7 +235,6 @@ def read(memory, older=False):
         count = (magazine["head"] - magazine["base"]) // entry
         return count if magazine["head"] and 0 <= count <= constant["magazine_limit"] else 0
 
-    last = len(classes)
     waiting = sum(held(of_thread[last]) for of_thread in magazines if len(of_thread) > last)
     mixed_blocks = [sum(shard["blocks"][c] for shard in mixed_shards) for c in range(last)]
     total_mixed, prefix, shares = sum(mixed_blocks[1:]), 0, [0] * last
@@ -261,10 +262,12 @@ def read(memory, older=False):
         v["span_tail_bytes"] += spans * (classes[c]["pages"] * page - classes[c]["slots"] * size)
         v["free_list_length"] += free if size > 1024 else 0
 
-    for c in range(1, last):
+    in_use = [c for c in range(1, len(classes)) if classes[c]["bytes"] != 0]
+    for c in in_use:
         b = bins[c]
-        out = classes[c]["slots"] * b["spans"] - b["free_slots"] + mixed_blocks[c]
-        cached = min(sum(held(of_thread[c]) for of_thread in magazines) + b["queued"] + shares[c], out)
+        out = classes[c]["slots"] * b["spans"] - b["free_slots"] + (mixed_blocks[c] if c < last else 0)
+        share = shares[c] if c < last else 0
+        cached = min(sum(held(of_thread[c]) for of_thread in magazines) + b["queued"] + share, out)
         add(c, b["spans"], b["free_slots"], out - cached, cached)
         v["unbacked_bytes"] += b["unbacked_pages"] * page
         for name, raw in (("refilled_blocks", "taken"), ("returned_blocks", "given"), ("queued_blocks", "queued"),
@@ -283,7 +286,7 @@ def read(memory, older=False):
                                              "private_registry")}
     is_one = len(mixed_shards) == 1  # in images of older libraries
     locked |= {"mixed" if is_one else f"mixed-{i}": shard for i, shard in enumerate(mixed_shards)}
-    locked |= {f"class-{classes[c]['bytes']}": bins[c] for c in range(1, last)}
+    locked |= {f"class-{classes[c]['bytes']}": bins[c] for c in in_use}
     shards = d.records("page_shard")
     locked |= {f"page-shard-{i}": shard for i, shard in enumerate(shards)}
     in_shards = sum(shard["parked_pages"] for shard in shards)

@@ -1,7 +1,7 @@
 // A program with a heap worth reading: blocks of every kind, several threads, a private heap. Then it prints what
 // loam_stats_json() says, and waits until its standard input ends.
 //
-//   target idle|busy|load      load: goes on allocating until its standard input ends
+//   target idle|split|busy|load   split: two sizes fill the heap; load: goes on allocating until its standard input ends
 #include <loam/loam.h>
 #include <loam/stats.h>
 
@@ -70,6 +70,20 @@ void write_all(void*, const char* text, size_t length) {
   }
 }
 
+// Two sizes that lose much in their classes: they get classes of their own. Some stay.
+void fill_with_two_sizes() {
+  constexpr size_t kSizes[] = {1032, 4368};
+  constexpr unsigned kEach = 6000;
+  static void* of_sizes[2 * kEach];
+  for (unsigned i = 0; i < 2 * kEach; ++i) {
+    of_sizes[i] = malloc(kSizes[i % 2]);
+    memset(of_sizes[i], 1, kSizes[i % 2]);
+  }
+  for (unsigned i = 0; i < 2 * kEach; ++i) {
+    if (i % 7 < 5) free(of_sizes[i]);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,6 +97,8 @@ int main(int argc, char** argv) {
       memset(block, 1, bytes);
       bytes *= 7;
     }
+  } else if (strcmp(mode, "split") == 0) {
+    fill_with_two_sizes();
   } else {
     stop = load;  // here: whether threads go on
     pthread_barrier_init(&barrier, nullptr, kThreads);

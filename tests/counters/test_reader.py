@@ -102,6 +102,13 @@ class ReaderTest(unittest.TestCase):
     def test_an_idle_process_is_read_exactly(self):
         self.quiescent("idle")
 
+    def test_classes_that_the_program_split_are_read_exactly(self):
+        found, says = self.quiescent("split")
+        by_bytes = {c["class_bytes"]: c for c in says["classes"]}
+        for finer, whole in ((1040, 1088), (4368, 4608)):
+            self.assertGreater(min(by_bytes[c]["class_live_blocks"] for c in (finer, whole)), 100)
+        self.assertGreater(found["live_small_bytes"], 8_000_000)
+
     def test_after_a_busy_phase_every_figure_agrees(self):
         found, _ = self.quiescent("busy")
         self.assertGreater(found["live_large_bytes"], 0)
@@ -192,7 +199,7 @@ class ReaderTest(unittest.TestCase):
 
 def write(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for name, environment in (("idle", {}), ("busy", {"LOAM_SAMPLE": "10"})):
+    for name, environment in (("idle", {}), ("split", {}), ("busy", {"LOAM_SAMPLE": "10"})):
         with Target(name, **environment) as target:
             reader.read(target.memory)
             directory = reader.Directory(target.memory)

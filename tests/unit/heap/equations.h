@@ -24,14 +24,15 @@ inline void expect_equations(const Snapshot& s) {
   EXPECT_GE(s.peak_used_bytes, s.used_bytes);
   EXPECT_LE(s.largest_free_bytes, s.dirty_bytes);
   size_t live = 0, cached = 0, free = 0;
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+  for (unsigned i = 0; i < class_count(); ++i) {
+    const unsigned c = class_number(i);
     const ClassSnapshot& k = s.classes[c];
     EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
-    EXPECT_EQ(k.slots, k.spans * kSizeClasses[c].slots);
+    EXPECT_EQ(k.slots, k.spans * class_info(c).slots);
     EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
-    live += k.live * kSizeClasses[c].bytes;
-    cached += k.cached * kSizeClasses[c].bytes;
-    free += k.free * kSizeClasses[c].bytes;
+    live += k.live * class_info(c).bytes;
+    cached += k.cached * class_info(c).bytes;
+    free += k.free * class_info(c).bytes;
   }
   EXPECT_EQ(live, s.live_small_bytes);
   EXPECT_EQ(cached + s.cached_run_bytes, s.cached_bytes);

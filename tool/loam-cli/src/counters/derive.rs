@@ -124,12 +124,30 @@ impl<'a> Magazines<'a> {
     }
 }
 
+/// Where a class's record is, by its number: the fixed ones, then those that a program's own sizes have split off. Older
+/// libraries have the first alone.
+const CLASS_TABLES: [&str; 2] = ["class", "split_class"];
+
+/// The size of the blocks of each class, by its number; 0: none, or not in use.
+fn class_bytes(raw: &Raw) -> Vec<u64> {
+    CLASS_TABLES
+        .iter()
+        .filter_map(|table| raw.rows(table))
+        .flatten()
+        .map(|row| row.get("bytes").unwrap_or(0))
+        .collect()
+}
+
+/// How many bins a class has beside its first: one class's after another's.
+fn more_each(raw: &Raw) -> usize {
+    let count = |table| raw.rows(table).map_or(0, Iterator::count);
+    (count("more_bin") / count("bin").max(1)).max(1)
+}
+
 /// Every lock of every table that has one.
 fn locks(raw: &Raw) -> Vec<LockFigures> {
-    let classes: Vec<u64> = raw
-        .rows("class")
-        .map(|rows| rows.map(|row| row.get("bytes").unwrap_or(0)).collect())
-        .unwrap_or_default();
+    let classes = class_bytes(raw);
+    let more_each = more_each(raw);
     let owners: Vec<u64> = raw
         .rows("private_heap")
         .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
@@ -143,13 +161,12 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         let field = |name| raw.field(&table.name, name);
         let (taken, waited) = (field("lock_acquisitions"), field("lock_contentions"));
         let refused = field("lock_refusals");
-        // Of a class.
-        let more_each = rows.clone().count() / classes.len().max(1);
         // One lock in older libraries.
         let has_shards = rows.clone().nth(1).is_some();
         for row in rows {
-            // Record 0 of the bins belongs to no class.
-            if is_bin && row.record.number == 0 {
+            // Record 0 of the bins belongs to no class, nor does one whose class is not in use.
+            let class = classes.get(row.record.number as usize);
+            if is_bin && (row.record.number == 0 || class == Some(&0)) {
                 continue;
             }
             let value = |field: Option<&Field>| row.value(field?, 0);
@@ -157,7 +174,7 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 continue;
             };
             if table.name == "more_bin" {
-                let class = row.record.number as usize / more_each.max(1);
+                let class = row.record.number as usize / more_each;
                 let more = |field| value(field).unwrap_or(0);
                 if let Some(lock) = locks.iter_mut().find(|lock| {
                     lock.heap == Some(0)
@@ -171,7 +188,6 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 }
                 continue;
             }
-            let class = classes.get(row.record.number as usize);
             let name = match class {
                 Some(bytes) if is_bin => format!("class-{bytes}"),
                 _ if table.name == "private_heap" => heap_lock(&row),
@@ -252,9 +268,10 @@ fn notes(raw: &Raw) -> Vec<String> {
 }
 
 /// Tables that a library may well be without.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 8] = [
     "mixed",
     "more_bin",
+    "split_class",
     "private_registry",
     "private_heap",
     "private_bin",

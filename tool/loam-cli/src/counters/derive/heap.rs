@@ -6,7 +6,7 @@ use super::super::directory::Field;
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
 use super::mixed::Mixed;
-use super::{sum, times, total, Constants, Magazines};
+use super::{sum, times, total, Constants, Magazines, CLASS_TABLES};
 
 /// A size class of the library.
 #[derive(Debug, Clone, Copy)]
@@ -17,22 +17,22 @@ struct Class {
 }
 
 fn classes(raw: &Raw) -> Vec<Class> {
-    let field = |name| raw.field("class", name);
-    let (bytes, pages, slots) = (field("bytes"), field("pages"), field("slots"));
-    let rows = raw.rows("class").into_iter().flatten();
+    let rows = CLASS_TABLES
+        .iter()
+        .filter_map(|table| raw.rows(table))
+        .flatten();
     rows.map(|row| {
-        let value =
-            |field: Option<&Field>| field.and_then(|field| row.value(field, 0)).unwrap_or(0);
+        let value = |name| row.get(name).unwrap_or(0);
         Class {
-            bytes: value(bytes),
-            pages: value(pages),
-            slots: value(slots),
+            bytes: value("bytes"),
+            pages: value("pages"),
+            slots: value("slots"),
         }
     })
     .collect()
 }
 
-/// What all threads hold of each class. The place behind the last class is that of blocks in mixed spans.
+/// What all threads hold of each class. The place behind the last fixed class is that of blocks in mixed spans.
 fn held_by_class(raw: &Raw, constants: &Constants) -> Vec<u64> {
     let mut sums: Vec<u64> = Vec::new();
     let magazines = Magazines {
@@ -67,7 +67,8 @@ pub fn default_heap(
     let mixed = Mixed::of(raw);
     let in_mixed = mixed.as_ref().map_or(&[][..], |mixed| &mixed.blocks);
     let all_mixed = in_mixed.iter().copied().fold(0, u64::saturating_add);
-    let held_mixed = held.get(classes(raw).len()).copied().unwrap_or(0);
+    let fixed = raw.rows("class").map_or(0, Iterator::count);
+    let held_mixed = held.get(fixed).copied().unwrap_or(0);
     // Which classes the blocks of the mixed magazine have is not seen: they are shared out.
     let share = |class: usize| {
         let part = in_mixed.get(class).copied().unwrap_or(0);
@@ -317,8 +318,7 @@ fn of_bins(
         return HeapFigures::default();
     };
     let more_fields = more.first().map(BinFields::of);
-    // One class's after another's.
-    let more_each = more.len() / classes.len().max(1);
+    let more_each = (more.len() / bins.len().max(1)).max(1);
     for bin in bins {
         let number = bin.record.number as usize;
         let Some(class) = classes
@@ -333,7 +333,7 @@ fn of_bins(
             None => fields.in_starters.and_then(|field| bin.value(field, 0)),
         };
         let in_mixed = elsewhere.unwrap_or(0);
-        let its = more.chunks(more_each.max(1)).nth(number).unwrap_or(&[]);
+        let its = more.chunks(more_each).nth(number).unwrap_or(&[]);
         let bins = ClassBins {
             bin,
             fields: &fields,

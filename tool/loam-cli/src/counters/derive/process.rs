@@ -8,7 +8,7 @@ use super::super::list::{Scope, LIST};
 use super::super::raw::Raw;
 use super::super::snapshot::{HeapFigures, Snapshot, Value, Values};
 use super::heap::Large;
-use super::{heap, sum, times, total, Constants};
+use super::{class_bytes, heap, more_each, sum, times, total, Constants};
 
 /// Fills in everything that is about the process as a whole.
 pub fn fill(
@@ -257,22 +257,18 @@ fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snaps
     let values = &mut snapshot.process;
     let longest = times(Some(runs.backed.longest), constants.page);
     values.set_known("largest_free_run_bytes", longest);
-    let classes: Vec<u64> = raw
-        .rows("class")
-        .map(|rows| rows.map(|row| row.get("bytes").unwrap_or(0)).collect())
-        .unwrap_or_default();
+    let classes = class_bytes(raw);
     let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
     let bins = ["bin", "private_bin"]
         .into_iter()
         .flat_map(|table| raw.rows(table).into_iter().flatten())
         .filter(|row| is_listed(row.record.number as usize));
-    // So many of a class, one class's after another's.
-    let more = raw.rows("more_bin");
-    let more_each = more.clone().map_or(0, Iterator::count) / classes.len().max(1);
-    let more = more
+    let more_each = more_each(raw);
+    let more = raw
+        .rows("more_bin")
         .into_iter()
         .flatten()
-        .filter(|row| is_listed(row.record.number as usize / more_each.max(1)));
+        .filter(|row| is_listed(row.record.number as usize / more_each));
     let slots = sum(bins.chain(more).map(|row| row.get("free_slots")));
     values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
     let partly = raw.rows("extent").map(|rows| {

@@ -1,0 +1,59 @@
+#include "small/split_classes.h"
+
+namespace loam {
+
+constinit SplitClasses split_classes;
+
+namespace {
+
+// Of a span, behind its last slot: as little as that, or as little as there is. Chosen: what a finer class saves would else go
+// to the tail; there are many blocks of it, so that longer spans are no loss.
+constexpr size_t kLeastTail = 128;
+// As the generator of the fixed classes has them: bits in the mask of unbacked pages, and slots that amortise a span's record.
+constexpr unsigned kMostPages = 32;
+constexpr unsigned least_slots(size_t bytes) { return bytes < 4096 ? 16 : bytes < 8192 ? 8 : 4; }
+constexpr uint32_t kLists = 8;
+
+}  // namespace
+
+SizeClassInfo shape_of(size_t bytes) {
+  unsigned best = 0;
+  size_t best_tail = 1, best_whole = 1;  // as a fraction
+  for (unsigned pages = 1; pages <= kMostPages; ++pages) {
+    const size_t whole = Pages(pages).bytes();
+    if (whole / bytes < least_slots(bytes)) continue;
+    const size_t tail = whole % bytes;
+    if (best != 0 && tail * best_whole >= best_tail * whole) continue;
+    best = pages;
+    best_tail = tail;
+    best_whole = whole;
+    if (tail * kLeastTail <= whole) break;
+  }
+  SizeClassInfo info{};
+  info.bytes = static_cast<uint32_t>(bytes);
+  info.pages = static_cast<uint8_t>(best);
+  info.slots = static_cast<uint16_t>(best_whole / bytes);
+  info.reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / bytes + 1);
+  info.list_scale = (kLists << 24) / info.slots + 1;
+  return info;
+}
+
+bool SplitClasses::add(unsigned size_class, const SizeClassInfo& info) {
+  if (!mutex_.try_lock()) return false;
+  const unsigned count = count_.load(std::memory_order_relaxed);
+  const size_t whole = size_class < kMixedClass ? kSizeClasses[size_class].bytes : rows_[size_class - kMixedClass].bytes;
+  const bool added = count != kMost && class_for(info.bytes) == size_class && whole > info.bytes;
+  if (added) {
+    rows_[count + 1] = info;
+    // release: pairs with end() and class_for()
+    count_.store(count + 1, std::memory_order_release);
+    const uint8_t number = static_cast<uint8_t>(kMixedClass + 1 + count);
+    for (size_t step = step_of(info.bytes); bytes_of(step) > kFineLimit && class_for(bytes_of(step)) == size_class; --step) {
+      steps_[step].store(number, std::memory_order_release);
+    }
+  }
+  mutex_.unlock();
+  return added;
+}
+
+}  // namespace loam

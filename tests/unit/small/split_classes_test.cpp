@@ -1,0 +1,99 @@
+// Classes between the fixed ones: their shapes, who asks for them, and which requests go to them.
+#include "small/split_classes.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "map/records.h"
+#include "random.h"
+
+namespace loam {
+namespace {
+
+using test::Random;
+
+TEST(SplitClasses, ShapesFitASpansRecord) {
+  for (size_t bytes = kFineLimit + 16; bytes <= kLargestSmall; bytes += 16) {
+    const SizeClassInfo info = shape_of(bytes);
+    const size_t span = Pages(info.pages).bytes();
+    ASSERT_EQ(info.bytes, bytes);
+    ASSERT_GE(info.slots, 4u) << bytes;
+    ASSERT_LE(info.slots, kMaxSlots);
+    ASSERT_LE(info.pages, kMaxSpanPages);
+    ASSERT_EQ(info.slots, span / bytes);
+    // Never much worse than the fixed ones, of which a slot and its tail are half a 64th off at most.
+    ASSERT_LE(span % bytes * 20, span) << bytes;
+    for (unsigned slot = 0; slot < info.slots; ++slot) {
+      for (const size_t offset : {slot * bytes, slot * bytes + 1, (slot + 1) * bytes - 1}) {
+        ASSERT_EQ((offset * info.reciprocal) >> 32, slot) << bytes << " at " << offset;
+        ASSERT_EQ(begins_slot(info, offset), offset % bytes == 0);
+      }
+      // As small/bin.cpp computes it.
+      ASSERT_EQ((slot * info.list_scale - 1) >> 24, slot == 0 ? 0xffu : slot * 8 / info.slots) << bytes;
+    }
+  }
+}
+
+TEST(SplitClasses, AWindowAnswersItsLargestRequest) {
+  const auto classes = std::make_unique<SplitClasses>();
+  const unsigned c = class_for(4400), other = class_for(2000);
+  for (unsigned round = 0; round < 3; ++round) {
+    const size_t largest = 4370 + 40 * round;
+    for (uint32_t i = 1; i < SplitClasses::kWindow; ++i) {
+      ASSERT_EQ(classes->note(c, i == 5 ? largest : 4353 + i % 8), 0u);
+      if (i % 2 == 0) {
+        ASSERT_EQ(classes->note(other, 1999), i % SplitClasses::kWindow == 0 ? 2000u : 0u) << i;
+      }
+    }
+    EXPECT_EQ(classes->note(c, 4353), round_up(largest, 16));
+    for (uint32_t i = 0; i < SplitClasses::kWindow / 2 + 1; ++i) static_cast<void>(classes->note(other, 1999));
+  }
+}
+
+TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
+  const auto classes = std::make_unique<SplitClasses>();
+  const unsigned whole = class_for(4400);
+  EXPECT_EQ(classes->end(), kMixedClass + 1);
+  ASSERT_TRUE(classes->add(whole, shape_of(4368)));
+  const unsigned finer = kMixedClass + 1;
+  EXPECT_EQ(classes->end(), finer + 1);
+  EXPECT_EQ(classes->info(finer).bytes, 4368u);
+  for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes) {
+    ASSERT_EQ(classes->class_for(bytes), bytes > 4352 && bytes <= 4368 ? finer : class_for(bytes)) << bytes;
+  }
+  // The same once more, and one that is no part of the class.
+  EXPECT_FALSE(classes->add(whole, shape_of(4368)));
+  EXPECT_FALSE(classes->add(whole, shape_of(4352)));
+  EXPECT_FALSE(classes->add(whole, shape_of(4624)));
+  // What is left of the class above the split, and a split of a split.
+  ASSERT_TRUE(classes->add(whole, shape_of(4512)));
+  EXPECT_EQ(classes->class_for(4368), finer);
+  EXPECT_EQ(classes->class_for(4369), finer + 1);
+  EXPECT_EQ(classes->class_for(4512), finer + 1);
+  EXPECT_EQ(classes->class_for(4513), whole);
+  ASSERT_TRUE(classes->add(finer + 1, shape_of(4400)));
+  EXPECT_EQ(classes->class_for(4400), finer + 2);
+  EXPECT_EQ(classes->class_for(4401), finer + 1);
+}
+
+TEST(SplitClasses, AreFewAndEveryOneStaysTheOneOfItsSize) {
+  const auto classes = std::make_unique<SplitClasses>();
+  Random random = test::seeded(1);
+  unsigned added = 0;
+  for (unsigned i = 0; i < 1000; ++i) {
+    const size_t bytes = 16 * (kFineLimit / 16 + 1 + random.below((kLargestSmall - kFineLimit) / 16));
+    const unsigned from = classes->class_for(bytes);
+    const size_t from_bytes = from < kMixedClass ? kSizeClasses[from].bytes : classes->info(from).bytes;
+    ASSERT_GE(from_bytes, bytes);
+    const bool adds = added < SplitClasses::kMost && from_bytes != bytes;
+    ASSERT_EQ(classes->add(from, shape_of(bytes)), adds) << bytes;
+    added += adds;
+    ASSERT_EQ(classes->end(), kMixedClass + 1 + added);
+    for (unsigned c = kMixedClass + 1; c < classes->end(); ++c) ASSERT_EQ(classes->class_for(classes->info(c).bytes), c);
+  }
+  EXPECT_EQ(added, SplitClasses::kMost);
+}
+
+}  // namespace
+}  // namespace loam
