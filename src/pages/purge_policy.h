@@ -22,9 +22,10 @@ class PurgePolicy {
   /// Chosen: long enough to bridge the rounds of a batch program, short enough that a service is small
   /// again soon after its peak. Longer keeps more, shorter refaults more.
   static constexpr uint64_t kHoldMs = 4000;
-  /// Chosen: what a program used within the last half second it is about to use again more often than not, and
-  /// then a purge costs a fault and saves nothing. Counted by slots: half a second at least, one at most.
-  static constexpr uint64_t kSoonMs = 1000;
+  /// Chosen: what a program used within the last moment it is about to use again more often than not, and then a purge costs a
+  /// fault and saves nothing. Counted by slots: a quarter of a second at least, half at most. Measured against twice and half as
+  /// long (decision 3).
+  static constexpr uint64_t kSoonMs = 500;
   /// Chosen: a page that nobody wanted for this long will not be missed much (a fault is 2 us a second).
   static constexpr uint64_t kIdleMs = 1000;
   /// Kept always: 1 MiB, so that small programs never pay.
@@ -61,7 +62,7 @@ class PurgePolicy {
   [[nodiscard]] Pages latest_peak() const { return peak_of(kSoonMs / kSlotMs); }
 
  private:
-  static constexpr unsigned kSlots = 8;
+  static constexpr unsigned kSlots = 16;
   static constexpr uint64_t kSlotMs = kHoldMs / kSlots;
   static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
 

@@ -15,8 +15,8 @@ constexpr uint64_t kStart = 1'000'000;
 constexpr uint64_t kSecond = 1000;
 constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
 constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
-// The window slides by eighths, so a peak counts for this long at least ...
-constexpr uint64_t kHeldSurely = PurgePolicy::kHoldMs - PurgePolicy::kHoldMs / 8;
+// The window slides by sixteenths, so a peak counts for this long at least ...
+constexpr uint64_t kHeldSurely = PurgePolicy::kHoldMs - PurgePolicy::kHoldMs / 16;
 
 /// What may go of what has been idle.
 Pages idle(PurgePolicy& policy, uint64_t now, size_t used, size_t dirty) {
@@ -47,7 +47,7 @@ TEST(PurgePolicy, WhatTheRecentPeakUsedIsKeptAndThenForgotten) {
 TEST(PurgePolicy, WhatWasInUseAMomentAgoIsNotYetYoung) {
   PurgePolicy policy;
   ASSERT_EQ(policy.decide(kStart, Pages(10'000), Pages(0)).young.count, 0u);
-  constexpr uint64_t kSurely = PurgePolicy::kSoonMs - PurgePolicy::kHoldMs / 8;
+  constexpr uint64_t kSurely = PurgePolicy::kSoonMs - PurgePolicy::kHoldMs / 16;
   uint64_t t = kStart;
   for (; t <= kStart + kSurely; t += 50) {
     ASSERT_EQ(policy.decide(t, Pages(100), Pages(9'900)).young.count, 0u) << t - kStart << " ms after the peak";
