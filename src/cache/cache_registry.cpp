@@ -67,7 +67,7 @@ void CacheRegistry::retire(ThreadCache* cache) {
   ended_repeated_ += cache->repeated();
   cache->refills_ = cache->flushes_ = cache->repeated_ = 0;
   cache->repeats_ = ThreadCache::kRepeats;
-  if (LOAM_UNLIKELY(cache->until_sample_ != 0)) {
+  if (LOAM_UNLIKELY(calls_are_counted())) {
     add_counts(ended_calls_, cache->calls_);
     cache->calls_ = CallCounts{};
   }

@@ -123,6 +123,7 @@ void* take_one(unsigned size_class) {
 constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
 void keep_magazines_armed() { sampled = always_armed = true; }
+bool calls_are_counted() { return sampled; }
 
 void set_full_free_checks(bool on) {
   full_checks = on;

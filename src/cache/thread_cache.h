@@ -311,8 +311,9 @@ inline ThreadCache::State ThreadCache::state() const {
   return this == &unused_cache ? State::kUnused : this == &ended_cache ? State::kEnded : State::kLive;
 }
 
-/// Has every call take the slow path from now on. Set before threads start.
+/// Has every call take the slow path from now on, where it is counted (ThreadCache::calls()). Set before threads start.
 void keep_magazines_armed();
+[[nodiscard]] bool calls_are_counted();
 
 /// Checks every free against the span and all magazines, at once. Set before threads start.
 void set_full_free_checks(bool on);
