@@ -42,7 +42,7 @@ class SplitClasses {
     std::atomic<uint32_t>& watch = watches_[size_class];
     const uint32_t seen = watch.load(std::memory_order_relaxed);
     const uint32_t step = static_cast<uint32_t>(step_of(bytes)) << 16;
-    const uint32_t now = ((seen | 0xffff) < step ? step | (seen & 0xffff) : seen) + 1;
+    const uint32_t now = (seen < step ? step | (seen & 0xffff) : seen) + 1;
     if (LOAM_LIKELY((now & 0xffff) < kWindow)) {
       watch.store(now, std::memory_order_relaxed);
       return 0;
