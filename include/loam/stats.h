@@ -224,8 +224,8 @@ struct loam_class_stats {
 /** How many size classes there are: more, once the sizes that the program asks for have split some (docs/sizes.md). */
 LOAM_API unsigned loam_class_count(void) LOAM_NOEXCEPT;
 
-/** Class `index`: from 0 by growing size, then the split ones, by age. `heap` NULL: the default heap. LOAM_OK, LOAM_NO_MORE, LOAM_INVALID_HEAP,
- *  LOAM_INVALID_ARGUMENT. */
+/** Class `index`: from 0 by growing size, then the split ones, by age. `heap` NULL: the default heap. LOAM_OK,
+ *  LOAM_NO_MORE, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_class_stats(loam_heap* heap, unsigned index, struct loam_class_stats* stats) LOAM_NOEXCEPT;
 
 /** One of the process's locks. */

@@ -57,9 +57,7 @@ constinit void* no_block = nullptr;  // what an unused place of the table of rec
 constexpr size_t kMixedBytes = 256;
 
 LOAM_INLINE size_t block_bytes(unsigned size_class) {
-  return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class].bytes
-         : size_class == kMixedClass               ? kMixedBytes
-                                                   : split_classes.info(size_class).bytes;
+  return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;
 }
 
 unsigned initial_capacity(unsigned size_class) { return magazine_policy::initial_capacity(block_bytes(size_class)); }

@@ -155,12 +155,8 @@ struct CounterFields {
         LOAM_FIELD("repeats_start", Constants, repeats_start)
         LOAM_FIELD("granule_bytes", Constants, granule_bytes)
         LOAM_FIELD("private_slot_bytes", Constants, private_slot_bytes).next;
-    next = Writer{next, kClasses} LOAM_FIELD("bytes", SizeClassInfo, bytes)
-        LOAM_FIELD("pages", SizeClassInfo, pages)
-        LOAM_FIELD("slots", SizeClassInfo, slots).next;
-    next = Writer{next, kSplitClasses} LOAM_FIELD("bytes", SizeClassInfo, bytes)
-        LOAM_FIELD("pages", SizeClassInfo, pages)
-        LOAM_FIELD("slots", SizeClassInfo, slots).next;
+    next = write_class(next, kClasses);
+    next = write_class(next, kSplitClasses);
     next = write_bin(next, kBins);
     return Writer{next, kMixed}.lock(__builtin_offsetof(MixedShard, mutex_))
         LOAM_FIELD("spans", MixedShard, spans_)
@@ -171,6 +167,12 @@ struct CounterFields {
         LOAM_FIELD("taken", MixedShard, taken_)
         LOAM_FIELD("given", MixedShard, given_)
         ("blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount).next;
+  }
+
+  static constexpr CounterField* write_class(CounterField* next, Table table) {
+    return Writer{next, table} LOAM_FIELD("bytes", SizeClassInfo, bytes)
+        LOAM_FIELD("pages", SizeClassInfo, pages)
+        LOAM_FIELD("slots", SizeClassInfo, slots).next;
   }
 
   static constexpr CounterField* write_bin(CounterField* next, Table table) {

@@ -1,5 +1,7 @@
 #include "small/split_classes.h"
 
+#include "small/bin.h"
+
 namespace loam {
 
 constinit SplitClasses split_classes;
@@ -9,17 +11,15 @@ namespace {
 // Of a span, behind its last slot: as little as that, or as little as there is. Chosen: what a finer class saves would else go
 // to the tail; there are many blocks of it, so that longer spans are no loss.
 constexpr size_t kLeastTail = 128;
-// As the generator of the fixed classes has them: bits in the mask of unbacked pages, and slots that amortise a span's record.
-constexpr unsigned kMostPages = 32;
+// As the generator of the fixed classes has it: slots that amortise a span's record.
 constexpr unsigned least_slots(size_t bytes) { return bytes < 4096 ? 16 : bytes < 8192 ? 8 : 4; }
-constexpr uint32_t kLists = 8;
 
 }  // namespace
 
 SizeClassInfo shape_of(size_t bytes) {
   unsigned best = 0;
   size_t best_tail = 1, best_whole = 1;  // as a fraction
-  for (unsigned pages = 1; pages <= kMostPages; ++pages) {
+  for (unsigned pages = 1; pages <= kMaxSpanPages; ++pages) {
     const size_t whole = Pages(pages).bytes();
     if (whole / bytes < least_slots(bytes)) continue;
     const size_t tail = whole % bytes;
@@ -34,15 +34,15 @@ SizeClassInfo shape_of(size_t bytes) {
   info.pages = static_cast<uint8_t>(best);
   info.slots = static_cast<uint16_t>(best_whole / bytes);
   info.reciprocal = static_cast<uint32_t>((uint64_t{1} << 32) / bytes + 1);
-  info.list_scale = (kLists << 24) / info.slots + 1;
+  info.list_scale = (Bin::kLists << 24) / info.slots + 1;
   return info;
 }
 
 bool SplitClasses::add(unsigned size_class, const SizeClassInfo& info) {
   if (!mutex_.try_lock()) return false;
   const unsigned count = count_.load(std::memory_order_relaxed);
-  const size_t whole = size_class < kMixedClass ? kSizeClasses[size_class].bytes : rows_[size_class - kMixedClass].bytes;
-  const bool added = count != kMost && class_for(info.bytes) == size_class && whole > info.bytes;
+  const bool added =
+      count != kMost && class_for(info.bytes) == size_class && this->info(size_class).bytes > info.bytes;
   if (added) {
     rows_[count + 1] = info;
     // release: pairs with end() and class_for()

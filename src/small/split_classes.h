@@ -30,8 +30,10 @@ class SplitClasses {
     return LOAM_LIKELY(split == 0) ? loam::class_for(bytes) : split;
   }
 
-  /// A row; that of kMixedClass and those not in use are all zero. pre: size_class >= kMixedClass
-  [[nodiscard]] LOAM_INLINE const SizeClassInfo& info(unsigned size_class) const { return rows_[size_class - kMixedClass]; }
+  /// Of any class; that of kMixedClass and those not in use are all zero.
+  [[nodiscard]] LOAM_INLINE const SizeClassInfo& info(unsigned size_class) const {
+    return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class] : rows_[size_class - kMixedClass];
+  }
 
   /// One more than the largest number in use.
   [[nodiscard]] unsigned end() const { return kMixedClass + 1 + count_.load(std::memory_order_acquire); }
@@ -77,9 +79,7 @@ class SplitClasses {
 extern SplitClasses split_classes;
 
 /// Of any class.
-[[nodiscard]] LOAM_INLINE const SizeClassInfo& class_info(unsigned size_class) {
-  return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class] : split_classes.info(size_class);
-}
+[[nodiscard]] LOAM_INLINE const SizeClassInfo& class_info(unsigned size_class) { return split_classes.info(size_class); }
 
 /// True for a class whose blocks are slots of spans of its own: not 0, and not kMixedClass.
 [[nodiscard]] LOAM_INLINE bool has_own_spans(unsigned size_class) { return size_class != 0 && size_class != kMixedClass; }

@@ -6,7 +6,7 @@ use super::super::directory::Field;
 use super::super::raw::{Raw, Row};
 use super::super::snapshot::{ClassFigures, HeapFigures, Values};
 use super::mixed::Mixed;
-use super::{sum, times, total, Constants, Magazines, CLASS_TABLES};
+use super::{more_each, sum, times, total, Constants, Magazines, CLASS_TABLES};
 
 /// A size class of the library.
 #[derive(Debug, Clone, Copy)]
@@ -318,7 +318,7 @@ fn of_bins(
         return HeapFigures::default();
     };
     let more_fields = more.first().map(BinFields::of);
-    let more_each = (more.len() / bins.len().max(1)).max(1);
+    let more_each = more_each(raw);
     for bin in bins {
         let number = bin.record.number as usize;
         let Some(class) = classes
