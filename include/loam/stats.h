@@ -58,7 +58,7 @@ struct loam_stats {
   uint64_t span_free_bytes;
   /** blocks: free slots of spans */
   uint64_t span_free_blocks;
-  /** bytes: behind the last slot of spans */
+  /** bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span lent */
   uint64_t span_tail_bytes;
   /** bytes: free pages inside spans that were given back to the system */
   uint64_t unbacked_bytes;
@@ -199,7 +199,7 @@ struct loam_class_stats {
   uint64_t free_blocks;
   /** blocks: of the cached ones: on their way from one thread to another */
   uint64_t queued_blocks;
-  /** bytes: behind the last slot of its spans */
+  /** bytes: in pages of its spans and in no slot */
   uint64_t tail_bytes;
   /** bytes: free pages of its spans that were given back */
   uint64_t unbacked_bytes;

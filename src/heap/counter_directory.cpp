@@ -180,6 +180,8 @@ struct CounterFields {
         LOAM_FIELD("spans", Bin, spans_)
         LOAM_FIELD("free_slots", Bin, free_slots_)
         LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
+        LOAM_FIELD("absent_slots", Bin, absent_slots_)
+        LOAM_FIELD("absent_pages", Bin, absent_pages_)
         LOAM_FIELD("taken", Bin, taken_)
         LOAM_FIELD("given", Bin, given_)
         ("queued", __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_), 4)

@@ -7,6 +7,7 @@
 #include "heap/private_heap.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
+#include "small/partial_span.h"
 
 namespace loam::default_heap {
 
@@ -125,13 +126,42 @@ void reset_after_fork() {
 //
 // By address. cursor: { where to look next, step in the span there, place in the table of huge blocks }.
 // Step 0 is the span's region entry; then, for slots of one class, slot + 1; in a mixed span, granule + 1.
+// Of a partial span each piece is a region: what lies between them is others'.
 
 namespace {
 
 // What a walk shows.
 bool is_run(const Span* span) { return span != nullptr && span->heap != kPrivateHeap && holds_blocks(span->kind); }
 
-// The first page at or after `address` where a run of the default heap begins; 0 if there is none.
+// Pages of a run that stand side by side: all of it, or of a partial span those around the address.
+struct Piece {
+  uintptr_t begin;
+  uintptr_t end;
+};
+Piece piece_at(const Span* span, uintptr_t address) {
+  const uintptr_t base = span_base(span);
+  if (span->kind == SpanKind::kLarge) return {base, base + Pages(span->large.pages).bytes()};
+  const uint32_t absent = absent_pages(span);
+  const unsigned page = static_cast<unsigned>((address - base) >> kPageShift);
+  const uint32_t before = absent & ((uint32_t{1} << page) - 1), behind = absent & ~before;
+  const unsigned first = before == 0 ? 0 : highest_bit(before) + 1u;
+  const unsigned end = behind == 0 ? span->page_count : lowest_bit(behind);
+  return {base + Pages(first).bytes(), base + Pages(end).bytes()};
+}
+
+// Slots of a span that lie in a piece of it: from the first to before the last.
+struct Slots {
+  size_t first;
+  size_t end;
+};
+Slots slots_in(const Span* span, const Piece& piece) {
+  const SizeClassInfo& info = class_info(index_of(span->size_class));
+  const uintptr_t base = span_base(span);
+  const size_t first = (piece.begin - base + info.bytes - 1) / info.bytes, end = (piece.end - base) / info.bytes;
+  return {first, end < info.slots ? end : info.slots};
+}
+
+// The first page at or after `address` where a run of the default heap begins, or a piece of one; 0 if there is none.
 uintptr_t next_run(uintptr_t address) {
   while (address >> kRegionShift < kDirectoryEntries) {
     const Region* region = region_at(address);
@@ -146,34 +176,41 @@ uintptr_t next_run(uintptr_t address) {
       continue;
     }
     const Span* span = span_at(address);
-    if (is_run(span) && span->first_page == page) return address;
+    if (is_run(span) && piece_at(span, address).begin == address) return address;
     address += kPageBytes;
   }
   return 0;
 }
 
-void describe(const Span* span, loam_walk_entry* entry) {
+void describe(const Span* span, const Piece& piece, loam_walk_entry* entry) {
+  const uintptr_t base = span_base(span);
+  const unsigned first_page = static_cast<unsigned>((piece.begin - base) >> kPageShift);
+  const unsigned pages = static_cast<unsigned>((piece.end - piece.begin) >> kPageShift);
+  const uint32_t unbacked = span->unbacked_pages & static_cast<uint32_t>(bit_range(first_page, pages));
   entry->kind = LOAM_ENTRY_REGION;
-  entry->bytes = Pages(span->page_count).bytes();
-  entry->uncommitted_bytes = Pages(count_bits(span->unbacked_pages)).bytes();
+  entry->bytes = piece.end - piece.begin;
+  entry->uncommitted_bytes = Pages(count_bits(unbacked)).bytes();
   entry->committed_bytes = entry->bytes - entry->uncommitted_bytes;
-  entry->first = entry->address;
-  size_t in_slots = entry->bytes;
-  if (span->kind == SpanKind::kSmall) {
-    const SizeClassInfo& info = class_info(index_of(span->size_class));
-    in_slots = size_t{info.slots} * info.bytes;
+  uintptr_t first = piece.begin, last = piece.end;
+  if (is_cut_into_slots(span->kind)) {
+    const size_t slot_bytes = class_info(index_of(span->size_class)).bytes;
+    const Slots slots = slots_in(span, piece);
+    first = base + slots.first * slot_bytes;
+    last = base + slots.end * slot_bytes;
   }
-  entry->last = static_cast<char*>(entry->address) + in_slots;
-  entry->overhead = entry->bytes - in_slots;
+  entry->first = reinterpret_cast<void*>(first);
+  entry->last = reinterpret_cast<void*>(last);
+  entry->overhead = entry->bytes - (last - first);
 }
 
 // The entry of a span at a step, and the step after it; 0 when the span is done.
-size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
+size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_walk_entry* entry) {
   const uintptr_t base = span_base(span);
-  if (span->kind == SpanKind::kSmall) {
+  if (is_cut_into_slots(span->kind)) {
     const SizeClassInfo& info = class_info(index_of(span->size_class));
-    const size_t slot = step - 1;
-    if (slot >= info.slots) return 0;
+    const Slots slots = slots_in(span, piece);
+    const size_t slot = step - 1 < slots.first ? slots.first : step - 1;
+    if (slot >= slots.end) return 0;
     entry->address = reinterpret_cast<void*>(base + slot * info.bytes);
     entry->bytes = info.bytes;
     const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
@@ -183,7 +220,7 @@ size_t describe_slot(const Span* span, size_t step, loam_walk_entry* entry) {
       entry->bytes = hardening.requested(entry->address);
       entry->overhead = info.bytes - entry->bytes;
     }
-    return step + 1;
+    return slot + 2;
   }
   MixedHeap& mixed = default_small_heap.mixed();
   const uintptr_t end = base + Pages(span->page_count).bytes();
@@ -213,20 +250,21 @@ bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
     } while (huge.address != 0 && huge.address != address);
     return huge.address != 0;
   }
-  const bool slots = span->kind == SpanKind::kSmall || span->kind == SpanKind::kMixed;
+  const bool slots = is_cut_into_slots(span->kind) || span->kind == SpanKind::kMixed;
   if (span->heap == kPrivateHeap || (!slots && span->kind != SpanKind::kLarge)) return false;
   const size_t offset = address - span_base(span);
-  cursor[0] = span_base(span);
+  const Piece piece = piece_at(span, address);
+  cursor[0] = piece.begin;
   if (span->kind == SpanKind::kLarge) {
-    cursor[0] = next_run(cursor[0] + Pages(span->large.pages).bytes());
+    cursor[0] = next_run(piece.end);
     return offset == 0;
   }
   if (entry.kind == LOAM_ENTRY_REGION) {
     cursor[1] = 1;
-    return offset == 0;
+    return address == piece.begin;
   }
   // The step of the slot and those that it takes; a slot of a mixed span takes one a granule.
-  const bool small = span->kind == SpanKind::kSmall;
+  const bool small = is_cut_into_slots(span->kind);
   const size_t unit = small ? class_info(index_of(span->size_class)).bytes : kGranuleBytes;
   const size_t taken = small ? 1 : entry.bytes / kGranuleBytes;
   cursor[1] = offset / unit + 1 + taken;
@@ -252,7 +290,9 @@ loam_status walk_next(loam_walk_entry* entry) {
   entry->size = size;
   while (cursor[0] != 0) {
     const Span* span = span_at(cursor[0]);
-    if (!is_run(span) || span_base(span) != cursor[0]) return LOAM_CHANGED;
+    if (!is_run(span)) return LOAM_CHANGED;
+    const Piece piece = piece_at(span, cursor[0]);
+    if (piece.begin != cursor[0]) return LOAM_CHANGED;
     if (cursor[1] == 0) {
       region = ++cursor[3];
       entry->address = reinterpret_cast<void*>(cursor[0]);
@@ -260,16 +300,16 @@ loam_status walk_next(loam_walk_entry* entry) {
         entry->kind = hardening.freed(entry->address) ? LOAM_ENTRY_FREE : LOAM_ENTRY_LARGE;
         entry->bytes = span->large.requested;
         entry->overhead = Pages(span->large.pages).bytes() - entry->bytes;
-        cursor[0] = next_run(cursor[0] + Pages(span->large.pages).bytes());
+        cursor[0] = next_run(piece.end);
       } else {
-        describe(span, entry);
+        describe(span, piece, entry);
         cursor[1] = 1;
       }
       break;
     }
-    cursor[1] = describe_slot(span, cursor[1], entry);
+    cursor[1] = describe_slot(span, piece, cursor[1], entry);
     if (cursor[1] != 0) break;
-    cursor[0] = next_run(cursor[0] + Pages(span->page_count).bytes());
+    cursor[0] = next_run(piece.end);
   }
   if (entry->kind == 0) {
     HugeMap::Entry huge{};

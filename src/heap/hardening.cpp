@@ -326,7 +326,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
     if (run == nullptr) return address;
     slot_bytes = run->use == RunUse::kSpan ? run->slot_bytes : 0;
     heap = run->heap->name()[0] != '\0' ? run->heap->name() : "private";
-  } else if (span->kind == SpanKind::kSmall || span->kind == SpanKind::kEmpty) {
+  } else if (is_cut_into_slots(span->kind) || span->kind == SpanKind::kEmpty) {
     slot_bytes = class_info(index_of(span->size_class)).bytes;
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;

@@ -15,6 +15,7 @@
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
+#include "small/partial_span.h"
 #include "small/remote_pool.h"
 
 namespace loam {
@@ -146,7 +147,7 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
     found.span = span;
     return found;
   }
-  if (size_class == 0 && span->run_kind() != SpanKind::kSmall) return found;
+  if (size_class == 0 && !is_cut_into_slots(span->run_kind())) return found;
   const SizeClassInfo& info = class_info(index_of(span->size_class));
   if (!begins_slot(info, address - span_base(span))) return found;
   found.kind = Found::kSmallBlock;
@@ -432,12 +433,14 @@ bool seems_live(const void* block) {
   }
   if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
-  if (found.span->run_kind() != SpanKind::kSmall) return true;
+  if (!is_cut_into_slots(found.span->run_kind())) return true;
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
   // A live block's bit is clear and nobody writes it, so no lock is needed to read it, unless its span has become mixed
   // meanwhile: what was read then is no bit of it. acquire: pairs with the release in MixedHeap::open()
   const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
-  return ((word >> (slot % 64)) & 1) == 0 || found.span->run_kind() != SpanKind::kSmall;
+  if (!is_cut_into_slots(found.span->run_kind())) return true;
+  return ((word >> (slot % 64)) & 1) == 0 &&
+         !is_absent(found.span, static_cast<unsigned>(slot), class_info(index_of(found.span->size_class)));
 }
 
 bool is_live(const void* block) {

@@ -31,6 +31,7 @@ void take_snapshot(Snapshot* out) {
     s.cached = held < outside ? held : outside;
     s.live = outside - s.cached;
     s.unbacked_pages = bin.unbacked_pages;
+    s.tail_bytes = Pages(s.spans * info.pages - bin.absent_pages).bytes() - s.slots * info.bytes;
     s.taken = bin.taken;
     s.given = bin.given;
     s.queued = bin.queued;
@@ -43,7 +44,7 @@ void take_snapshot(Snapshot* out) {
     out->live_small_bytes += s.live * info.bytes;
     out->cached_bytes += s.cached * info.bytes;
     out->span_free_bytes += s.free * info.bytes;
-    out->span_tail_bytes += s.spans * (Pages(info.pages).bytes() - size_t{info.slots} * info.bytes);
+    out->span_tail_bytes += s.tail_bytes;
     out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
   }
   const MixedStats mixed = mixed_heap.stats();

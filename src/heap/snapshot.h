@@ -13,12 +13,13 @@ namespace loam {
 
 struct ClassSnapshot {
   size_t spans;
-  size_t slots;
+  size_t slots;   ///< without those of partial spans that are absent
   size_t live;    ///< slots in the program's hands
   size_t cached;  ///< slots in magazines and remote batches
   size_t free;    ///< slots free in spans
   size_t mixed;   ///< blocks of the class in mixed spans, live or cached
   size_t unbacked_pages;
+  size_t tail_bytes;  ///< of its spans' own pages, what is in no slot
   uint64_t taken;
   uint64_t given;
   size_t queued;  ///< of the cached ones: in the remote queue

@@ -73,12 +73,12 @@ void add_lock(const Mutex& mutex, HeapSums* s) {
   s->refused += mutex.refusals();
 }
 
-void add_class(unsigned c, uint64_t spans, uint64_t free, uint64_t live, uint64_t cached, HeapSums* s) {
+void add_class(unsigned c, uint64_t spans, uint64_t tail, uint64_t free, uint64_t live, uint64_t cached, HeapSums* s) {
   const uint64_t bytes = class_info(c).bytes;
   s->spans += spans;
   s->free_blocks += free;
   s->free_bytes += free * bytes;
-  s->tail_bytes += spans * tail_bytes(c);
+  s->tail_bytes += tail;
   s->small_blocks += live;
   s->small_bytes += live * bytes;
   s->cached_blocks += cached;
@@ -94,7 +94,7 @@ uint64_t live_slots(const HeapReading::Class& k, unsigned c) {
 void add_private(const HeapReading& r, HeapSums* s) {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapReading::Class& k = r.classes[c];
-    add_class(c, k.spans, k.free_slots, live_slots(k, c), k.cached, s);
+    add_class(c, k.spans, k.spans * tail_bytes(c), k.free_slots, live_slots(k, c), k.cached, s);
     s->taken += k.taken;
     s->given += k.given;
     s->free_bytes -= k.in_starters * kSizeClasses[c].bytes;
@@ -113,7 +113,7 @@ void add_private(const HeapReading& r, HeapSums* s) {
 void add_default(const Snapshot& snapshot, HeapSums* s) {
   for (unsigned c = 1; c < kMagazineCount; ++c) {
     const ClassSnapshot& k = snapshot.classes[c];
-    add_class(c, k.spans, k.free, k.live, k.cached, s);
+    add_class(c, k.spans, k.tail_bytes, k.free, k.live, k.cached, s);
     s->taken += k.taken;
     s->given += k.given;
     s->batches += k.remote_batches;
@@ -306,7 +306,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
   memset(out, 0xff, sizeof *out);
   uint64_t* v = out->values.of;
   v[kClassBytes] = class_info(size_class).bytes;
-  uint64_t spans;
+  uint64_t spans, tail;
   if (heap != nullptr && heap != default_heap()) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
@@ -314,6 +314,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     own->read(&reading);
     const HeapReading::Class& k = size_class < kSizeClassCount ? reading.classes[size_class] : HeapReading::Class{};
     spans = k.spans;
+    tail = spans * tail_bytes(size_class);
     v[kClassLiveBlocks] = live_slots(k, size_class);
     v[kClassCachedBlocks] = k.cached;
     v[kClassFreeBlocks] = k.free_slots;
@@ -324,6 +325,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     heap::take_snapshot(&snapshot);
     const ClassSnapshot& k = snapshot.classes[size_class];
     spans = k.spans;
+    tail = k.tail_bytes;
     v[kClassLiveBlocks] = k.live;
     v[kClassCachedBlocks] = k.cached;
     v[kClassFreeBlocks] = k.free;
@@ -340,7 +342,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     v[kClassFullSpans] = out->occupancy[kOccupancyBuckets - 1] = spans - partial;
   }
   v[kClassSpans] = spans;
-  v[kClassTailBytes] = spans * tail_bytes(size_class);
+  v[kClassTailBytes] = tail;
   return true;
 }
 

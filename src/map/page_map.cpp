@@ -102,8 +102,12 @@ void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class)
 }
 
 void unpublish_span(Region* region, Span* span, Pages pages) {
-  fill(&region->page_class[span->first_page], pages, uint8_t{0});
-  fill(&region->page_span[span->first_page], pages, uint32_t{0});
+  unpublish_pages(region, PageId(span->first_page), pages);
+}
+
+void unpublish_pages(Region* region, PageId first, Pages pages) {
+  fill(&region->page_class[first.index], pages, uint8_t{0});
+  fill(&region->page_span[first.index], pages, uint32_t{0});
 }
 
 size_t metadata_bytes(const Region* region) {

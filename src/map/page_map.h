@@ -221,6 +221,8 @@ LOAM_INLINE void keep_spare_record(Region* region, unsigned shard, Span* span) {
 /// Names `span` (with class byte `size_class`) as the owner of `pages` pages from its first.
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);
 void unpublish_span(Region* region, Span* span, Pages pages);
+/// Of a span's pages, those from `first` on.
+void unpublish_pages(Region* region, PageId first, Pages pages);
 
 /// The same for a large run: its first page alone names it, and its class byte is 0 as it was. Not written, since other
 /// threads' pages share the line. pre: no page of the run names a span

@@ -22,6 +22,7 @@
 namespace loam {
 
 inline constexpr unsigned kMaxSlots = 256;     // four words of free bits
+inline constexpr unsigned kMaxPartialSlots = 128;
 inline constexpr unsigned kMaxSpanPages = 32;  // one bit a page in the mask of unbacked pages
 
 enum class SpanKind : uint8_t {
@@ -33,11 +34,17 @@ enum class SpanKind : uint8_t {
               ///< it is one of a batch in a shard (pages/page_shard.h)
   kParked,    ///< a freed run that waits for the next request of its kind (pages/parked_runs.h)
   kEmpty,     ///< was small; waits as it stands, named by its pages, for the next request of its length (page_heap.h)
+  kPartial,   ///< as kSmall, but some of its pages are not its own, nor the slots that reach into them (small/bin.h)
 };
 
 /// Whether runs of that kind have blocks. What waits for the next request may be named by its pages too.
 [[nodiscard]] constexpr bool holds_blocks(SpanKind kind) {
-  return kind == SpanKind::kSmall || kind == SpanKind::kLarge || kind == SpanKind::kMixed;
+  return kind == SpanKind::kSmall || kind == SpanKind::kLarge || kind == SpanKind::kMixed || kind == SpanKind::kPartial;
+}
+
+/// Whether they are slots of one size class.
+[[nodiscard]] constexpr bool is_cut_into_slots(SpanKind kind) {
+  return kind == SpanKind::kSmall || kind == SpanKind::kPartial;
 }
 
 struct HeapRun;     // heap/heap_run.h
@@ -74,6 +81,12 @@ struct alignas(64) Span : ListLink<Span> {
       MixedShard* shard;  ///< that it is in, and whose lock covers it
       uint64_t unused[2];
     } mixed;
+    struct {
+      uint64_t free_bits[kMaxPartialSlots / 64];
+      uint64_t own_slots;     ///< kPartial: that lie in its own pages alone
+      uint32_t absent_pages;  ///< kPartial: bit set = that page is not its own
+      uint32_t unused;
+    } partial;
     struct {
       uintptr_t base;       ///< the first slot's address; of a large run `pages` lies here
       uint64_t magazine;    ///< where a cache has the class's magazine, in bytes; of a large run `requested` lies here

@@ -152,6 +152,10 @@ class PageHeap {
   /// The same with spans that are linked through `next`, the last first: allocate_spans() hands that one out next.
   void free_spans(Span* last);
 
+  /// Gives back those pages of a span (a mask): whoever asks gets them, while the span stays what it is. Those among them
+  /// that it has as unbacked are taken as such. pre: no live block in them
+  void free_pages_of(const Span* span, uint32_t pages);
+
   /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap, kind kCached, that count
   /// as no block any more. pre: as give_run(). One lock for all of a shard
   void give_home(Span* first);
@@ -247,6 +251,7 @@ class PageHeap {
   void note_dirty();
   LOAM_NOINLINE void note_waiting();
   void free_span(Span* span);
+  void release_some(const Span* span, uint32_t pages);
   void park_span(Span* span, uint64_t since_ms);
   [[nodiscard]] bool should_stay_whole(const Span* span) const;
   void keep_whole(Span* span);

@@ -251,8 +251,32 @@ void PageHeap::free_spans(Span* last) {
   }
 }
 
+void PageHeap::free_pages_of(const Span* span, uint32_t pages) {
+  Lock lock(mutex_);
+  now_ms_ = os::now_coarse_ms();
+  release_some(span, pages);
+  count_operation();
+}
+
+void PageHeap::release_some(const Span* span, uint32_t pages) {
+  Region* const region = region_of(span);
+  while (pages != 0) {
+    const unsigned first = lowest_bit(pages);
+    const unsigned length = lowest_bit(~(uint64_t{pages} >> first));
+    const uint32_t run = static_cast<uint32_t>(bit_range(first, length));
+    const PageId page(span->first_page + first);
+    pages &= ~run;
+    unpublish_pages(region, page, Pages(length));
+    release_pages(region, page, Pages(length), (span->unbacked_pages & run) >> first, now_ms_);
+  }
+}
+
 void PageHeap::free_span(Span* span) {
   const Pages pages(span->page_count);
+  if (LOAM_UNLIKELY(span->kind == SpanKind::kPartial)) {
+    release_some(span, static_cast<uint32_t>(bit_range(0, span->page_count)) & ~span->partial.absent_pages);
+    return return_span_record(region_of(span), span);
+  }
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
     used_ -= pages;
     parked_pages_ += pages;

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "os/os.h"
 #include "os/random.h"
+#include "small/partial_span.h"
 #include "small/pointer_run.h"
 
 namespace loam {
@@ -25,6 +26,12 @@ constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {
   return used == 0 ? 0 : scaled_list(used, info.list_scale) >> kListShift;
 }
 
+// pre: not all of its slots are free
+unsigned list_of_partial(const Span* span) {
+  const unsigned own = static_cast<unsigned>(span->partial.own_slots);
+  return (own - span->free_slots) * Bin::kLists / own;
+}
+
 constexpr bool lists_are_exact() {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const unsigned slots = kSizeClasses[c].slots;
@@ -36,13 +43,6 @@ constexpr bool lists_are_exact() {
   return true;
 }
 static_assert(lists_are_exact(), "a list is an eighth of the slots");
-
-// Pages of the span that slot `slot` touches, as a mask.
-uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
-  const unsigned first = slot * info.bytes >> kPageShift;
-  const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
-  return static_cast<uint32_t>(bit_range(first, last - first + 1));
-}
 
 // Under the bin's lock. Owners of blocks read words without it (heap::seems_live(), the cache's look for double
 // frees): relaxed, for a live block's bit is clear before and after.
@@ -56,7 +56,8 @@ void mark_all_free(Span* span, unsigned slots) {
 
 unsigned count_free(const Span* span) {
   unsigned bits = 0;
-  for (const uint64_t word : span->free_bits) bits += count_bits(word);
+  const unsigned words = is_partial(span) ? kMaxPartialSlots / 64 : kMaxSlots / 64;
+  for (unsigned i = 0; i < words; ++i) bits += count_bits(span->free_bits[i]);
   return bits;
 }
 
@@ -133,8 +134,12 @@ void Bin::push_empty(Span* span) {
 
 void Bin::place(Span* span) {
   const SizeClassInfo& info = class_info(index_of(span->size_class));
-  const unsigned list =
-      span->free_slots == 0 ? kNoList : list_of(info.slots - span->free_slots, info);
+  unsigned list = kNoList;
+  if (LOAM_UNLIKELY(is_partial(span))) {
+    if (span->free_slots != 0) list = list_of_partial(span);
+  } else if (span->free_slots != 0) {
+    list = list_of(info.slots - span->free_slots, info);
+  }
   if (list == span->list) return;
   if (span->list != kNoList) unlink(span);
   span->list = static_cast<uint8_t>(list);
@@ -156,7 +161,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
 }
 
 unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap, void** out,
-                          unsigned wanted, PageHeap::Source source, unsigned enough) {
+                          unsigned wanted, PageHeap::Source source, unsigned enough, bool short_too) {
   const SizeClassInfo& info = class_info(size_class);
   const size_t bytes = info.bytes;
   unsigned got = 0;
@@ -172,7 +177,7 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       const unsigned left = wanted - got;
       if (left < info.slots) {
         if (got >= enough) break;
-      } else if (LOAM_LIKELY(!random_slots)) {
+      } else if (LOAM_LIKELY(!random_slots && !short_too)) {
         span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte,
                                     SpanOwner(heap, shard_), source);
         if (span == nullptr) break;
@@ -189,12 +194,16 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
         continue;
       }
       span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
-      if (span == nullptr) break;
-      mark_all_free(span, info.slots);
-      span->free_slots = info.slots;
+      if (span == nullptr) {
+        if (LOAM_UNLIKELY(short_too)) span = allocate_short(pages, size_class, class_byte, SpanOwner(heap, shard_));
+        if (span == nullptr) break;
+      } else {
+        mark_all_free(span, info.slots);
+        span->free_slots = info.slots;
+      }
       span->list = kNoList;
       spans_ += 1;
-      free_slots_ += info.slots;
+      free_slots_ += span->free_slots;
     }
     unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
     void** const before = next;
@@ -238,6 +247,11 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
 // The span is out of the bin, and first of those that are `gone`. pre: it is in no list
 void Bin::release_span(Span* span, unsigned slots, Span** gone) {
   spans_ -= 1;
+  if (LOAM_UNLIKELY(is_partial(span))) {
+    absent_slots_ -= slots - span->free_slots;
+    absent_pages_ -= count_bits(span->partial.absent_pages);
+    slots = span->free_slots;
+  }
   free_slots_ -= slots;
   idle_.note(free_slots_);
   if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
@@ -294,6 +308,10 @@ LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
   return (span->label() - own_label(size_class)) << (32 - kListShift) == 0;
 }
 
+LOAM_INLINE bool Bin::is_own_partial(const Span* span, unsigned size_class) const {
+  return (span->label() - Span::label_of(SizeClass(size_class), shard_, SpanKind::kPartial, 0)) << (32 - kListShift) == 0;
+}
+
 // Marks the slot at the offset as free. False where none begins there, or where it is free already.
 LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uint32_t slots) {
   const uint64_t quotient = uint64_t{offset} * reciprocal;
@@ -309,10 +327,36 @@ LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uin
 }
 
 // A pointer that mark_slot() refused, or that lies in no span of the class.
-LOAM_COLD void Bin::give_other(Giving& giving, void* const* pointer, const Span* span) {
+void Bin::give_other(Giving& giving, void* const* pointer, Span* span) {
+  if (is_own_partial(span, giving.size_class) && give_partial(giving, *pointer, span)) return;
+  refuse(giving, pointer, span);
+}
+
+// A slot of a partial span of the bin. False where none begins there that is in use.
+bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
+  const SizeClassInfo& info = giving.info;
+  if (span->list == kLeaving) return false;
+  const uint32_t offset = offset_in(span, pointer);
+  const unsigned slot = offset / info.bytes;
+  if (slot >= info.slots || is_absent(span, slot, info)) return false;
+  if (!mark_slot(span, offset, info.reciprocal, info.slots)) return false;
+  span->free_slots = static_cast<uint16_t>(span->free_slots + 1);
+  if (span->free_slots != span->partial.own_slots) {
+    place(span);
+    return true;
+  }
+  if (span->list != kNoList) unlink(span);
+  span->list = kLeaving;
+  release_span(span, info.slots, &giving.gone);
+  return true;
+}
+
+LOAM_COLD void Bin::refuse(const Giving& giving, void* const* pointer, const Span* span) {
   free_slots_ -= 1;
   given_ -= 1;
-  if (is_own(span, giving.size_class)) return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
+  if (is_own(span, giving.size_class) || is_own_partial(span, giving.size_class)) {
+    return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
+  }
   if (span->kind == SpanKind::kMixed) return giving.mixed.give(pointer, 1);
   // Of a span that went back, above or long ago: nobody's, or another class's.
   report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
@@ -555,6 +599,36 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes)))) giving.pages.note_spans_wait(true);
 }
 
+// The longest backed run that is shorter than the class's spans and holds a slot, or about that. Its slots are free.
+Span* Bin::allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner) {
+  const SizeClassInfo& info = class_info(size_class);
+  for (unsigned slots = info.slots - 1u; slots != 0; slots /= 2) {
+    const unsigned count = static_cast<unsigned>((slots * info.bytes + kPageBytes - 1) >> kPageShift);
+    if (count >= info.pages) continue;
+    Span* const span = pages.allocate_span(Pages(count), SizeClass(size_class), class_byte, owner, PageHeap::Source::kBacked);
+    if (span == nullptr) continue;
+    const unsigned fitting = static_cast<unsigned>(Pages(count).bytes() / info.bytes);
+    const unsigned own = fitting < info.slots ? fitting : info.slots;
+    span->page_count = info.pages;
+    span->partial.own_slots = own;
+    span->partial.absent_pages = static_cast<uint32_t>(bit_range(count, info.pages - count));
+    mark_all_free(span, own);
+    span->free_slots = static_cast<uint16_t>(own);
+    span->set_run_kind(SpanKind::kPartial);
+    absent_slots_ += info.slots - own;
+    absent_pages_ += info.pages - count;
+    return span;
+  }
+  return nullptr;
+}
+
+size_t Bin::lendable_bytes_hint(unsigned size_class) const {
+  const SizeClassInfo& info = class_info(size_class);
+  const size_t free_slots = free_slots_;
+  const size_t bytes = backed_bytes(info.bytes);
+  return bytes >= kDonorBytes && free_slots >= (spans_ * info.slots - absent_slots_) / 4 ? bytes : 0;
+}
+
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
   more_empty_ = static_cast<uint16_t>(bytes / Pages(class_info(size_class).pages).bytes());
 }
@@ -608,7 +682,7 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
       // Once it is mixed, others may change it.
       const unsigned free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
       unlink(span);
-      if (longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
+      if (is_partial(span) || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
         lists_[list].push_back(span);
         ++occupancy_[list];
         occupied_ |= 1u << list;
@@ -632,6 +706,8 @@ void Bin::add_stats_locked(BinStats* sum) const {
   sum->spans += spans_;
   sum->free_slots += free_slots_;
   sum->unbacked_pages += unbacked_pages_;
+  sum->absent_slots += absent_slots_;
+  sum->absent_pages += absent_pages_;
   sum->taken += taken_;
   sum->given += given_;
   sum->queued += remote_.queued();
@@ -643,6 +719,21 @@ void Bin::add_stats_locked(BinStats* sum) const {
   sum->lock_refusals += mutex_.refusals();
 }
 
+bool Bin::partial_is_valid(const Span* span, unsigned size_class) const {
+  const SizeClassInfo& info = class_info(size_class);
+  unsigned own = 0;
+  for (unsigned slot = 0; slot < info.slots; ++slot) {
+    const bool absent = is_absent(span, slot, info);
+    if (absent && slot_is_free(span, slot)) return false;
+    own += !absent;
+  }
+  for (unsigned page = 0; page < info.pages; ++page) {
+    const bool absent = ((span->partial.absent_pages >> page) & 1) != 0;
+    if (absent ? ((span->unbacked_pages >> page) & 1) != 0 : span_at(span_base(span) + Pages(page).bytes()) != span) return false;
+  }
+  return own == span->partial.own_slots && own != span->free_slots && is_own_partial(span, size_class);
+}
+
 bool Bin::is_valid_locked(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
   size_t free_slots = 0, unbacked = 0;
@@ -652,8 +743,11 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
       const unsigned bits = count_free(span);
       if (bits != span->free_slots || bits == 0 || span->list != k) return false;
-      if (list_of(info.slots - bits, info) != k) return false;
-      if (!is_own(span, size_class)) return false;
+      if (is_partial(span)) {
+        if (!partial_is_valid(span, size_class) || list_of_partial(span) != k) return false;
+      } else if (list_of(info.slots - bits, info) != k || !is_own(span, size_class)) {
+        return false;
+      }
       free_slots += bits;
       unbacked += count_bits(span->unbacked_pages);
       ++spans;
@@ -670,7 +764,8 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     ++empty;
   }
   if (!empty_.is_valid() || empty != empty_spans_ || empty > more_empty_ + size_t{1}) return false;
-  return free_slots == free_slots_ && unbacked == unbacked_pages_ && taken_ - given_ == spans_ * info.slots - free_slots_;
+  return free_slots == free_slots_ && unbacked == unbacked_pages_ &&
+         taken_ - given_ == spans_ * info.slots - absent_slots_ - free_slots_;
 }
 
 }  // namespace loam

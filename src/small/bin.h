@@ -29,6 +29,8 @@ struct BinStats {
   size_t slots;
   size_t free_slots;       ///< in spans: neither live, nor cached, nor in a remote batch
   size_t unbacked_pages;   ///< of live spans, given back to the system
+  size_t absent_slots;     ///< of partial spans: neither free nor anybody's
+  size_t absent_pages;
   uint64_t taken;          ///< slots handed to caches since the start
   uint64_t given;          ///< slots that came back
   size_t queued;           ///< slots in the remote queue and in the stash
@@ -51,7 +53,7 @@ class Bin {
   /// are `enough`, no fresh span is taken of which a part would be left.
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
                                      void** out, unsigned wanted,
-                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u);
+                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u, bool short_too = false);
 
   /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
   /// nothing is a misuse: reported, then dropped. Slots of a span that became mixed go to `mixed`.
@@ -85,6 +87,16 @@ class Bin {
   /// is met costs a look, one that gives pages back kLooksAPurge. Returns the looks that are left: where they are fewer than
   /// that, it is to go on later.
   static constexpr unsigned kLooksAPurge = 16;
+  /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
+  /// Returns how many. pre: has_partial_spans(size_class)
+  Pages lend_locked(PageHeap& pages, unsigned size_class, Pages wanted);
+  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless a good part of the bin
+  /// is free.
+  [[nodiscard]] static bool may_lend(unsigned size_class) {
+    const SizeClassInfo& info = class_info(size_class);
+    return info.pages > 1 && info.slots <= kMaxPartialSlots;
+  }
+  [[nodiscard]] size_t lendable_bytes_hint(unsigned size_class) const;
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
   [[nodiscard]] BinStats stats_locked() const {
@@ -110,7 +122,7 @@ class Bin {
   [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
   /// Slots handed out; without the lock.
   [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
-    const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_;
+    const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_ + absent_slots_;
     return free < slots ? slots - free : 0;
   }
 
@@ -124,6 +136,7 @@ class Bin {
   void push_empty(Span* span);
   [[nodiscard]] uint32_t own_label(unsigned size_class) const;
   [[nodiscard]] bool is_own(const Span* span, unsigned size_class) const;
+  [[nodiscard]] bool is_own_partial(const Span* span, unsigned size_class) const;
   void place(Span* span);
   void unlink(Span* span);
   void note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end);
@@ -140,7 +153,12 @@ class Bin {
   struct Giving;
   LOAM_NOINLINE void give_some_locked(Giving& giving, void* const* pointers, unsigned count);
   void move(Giving& giving, Span** spans, unsigned count);
-  void give_other(Giving& giving, void* const* pointer, const Span* span);
+  void give_other(Giving& giving, void* const* pointer, Span* span);
+  [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
+  [[nodiscard]] Span* allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner);
+  Pages lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info);
+  void refuse(const Giving& giving, void* const* pointer, const Span* span);
+  [[nodiscard]] bool partial_is_valid(const Span* span, unsigned size_class) const;
   void give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count);
   unsigned give_one(Giving& giving, void* const* pointers, Span* span);
   unsigned give_near(Giving& giving, void* const* pointers, Span* span, unsigned count);
@@ -168,6 +186,8 @@ class Bin {
   Count spans_;
   Count free_slots_;
   Count unbacked_pages_;
+  Count absent_slots_;  // of partial spans
+  Count absent_pages_;
   Count empty_spans_;
   IdleSlots idle_;
   uint64_t taken_ = 0;

@@ -1,30 +1,43 @@
 // A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody wanted their slots.
 #include "small/bin.h"
+#include "small/partial_span.h"
 
 namespace loam {
 
 namespace {
 
-bool all_are_free(const Span* span, unsigned first, unsigned last) {
+bool all_are_free(const uint64_t* free_bits, unsigned first, unsigned last) {
   for (unsigned slot = first; slot <= last;) {
     const unsigned bit = slot & 63, here = last - slot + 1 < 64 - bit ? last - slot + 1 : 64 - bit;
     const uint64_t bits = bit_range(bit, here);
-    if ((span->free_bits[slot >> 6] & bits) != bits) return false;
+    if ((free_bits[slot >> 6] & bits) != bits) return false;
     slot += here;
   }
   return true;
 }
 
+// Spans that one look for pages to lend meets. Chosen: as a search for a donor of mixed spans.
+constexpr unsigned kLendScan = 128;
+
 // Pages of the span that no used slot touches, as a mask.
 uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   uint32_t idle = 0;
+  const uint64_t* free_bits = span->free_bits;
+  uint64_t unused_bits[kMaxPartialSlots / 64];  // free or absent
+  if (LOAM_UNLIKELY(is_partial(span))) {
+    for (unsigned i = 0; i < kMaxPartialSlots / 64; ++i) unused_bits[i] = free_bits[i];
+    for (unsigned slot = 0; slot < info.slots; ++slot) {
+      unused_bits[slot / 64] |= uint64_t{is_absent(span, slot, info)} << (slot % 64);
+    }
+    free_bits = unused_bits;
+  }
   for (unsigned page = 0; page < info.pages; ++page) {
     const unsigned first = (page << kPageShift) / info.bytes;
     const unsigned last = (((page + 1) << kPageShift) - 1) / info.bytes;
-    const bool is_idle = first >= info.slots || all_are_free(span, first, last < info.slots ? last : info.slots - 1u);
+    const bool is_idle = first >= info.slots || all_are_free(free_bits, first, last < info.slots ? last : info.slots - 1u);
     idle |= uint32_t{is_idle} << page;
   }
-  return idle;
+  return idle & ~absent_pages(span);
 }
 
 }  // namespace
@@ -40,6 +53,57 @@ Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   const Pages purged = purge_idle_pages(span, idle_pages(span, info));
   unbacked_pages_ += purged.count;
   return purged;
+}
+
+// What is idle in the span becomes the page heap's. Returns how many pages of that are backed; where none is, nothing is done.
+Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
+  const uint32_t idle = idle_pages(span, info);
+  const Pages backed(count_bits(idle & ~span->unbacked_pages));
+  if (backed == Pages(0)) return backed;
+  if (!is_partial(span)) {
+    span->partial.own_slots = info.slots;
+    span->partial.absent_pages = 0;
+    span->set_run_kind(SpanKind::kPartial);
+  }
+  unsigned slots = 0;
+  for (unsigned slot = 0; slot < info.slots; ++slot) {
+    uint64_t* const word = &span->free_bits[slot / 64];
+    const uint64_t bit = uint64_t{1} << (slot % 64);
+    if ((*word & bit) == 0 || (pages_of_slot(slot, info) & idle) == 0) continue;
+    __atomic_store_n(word, *word & ~bit, __ATOMIC_RELAXED);  // as bin.cpp's store_word()
+    ++slots;
+  }
+  span->free_slots = static_cast<uint16_t>(span->free_slots - slots);
+  span->partial.own_slots -= slots;
+  __atomic_store_n(&span->partial.absent_pages, span->partial.absent_pages | idle, __ATOMIC_RELAXED);
+  free_slots_ -= slots;
+  absent_slots_ += slots;
+  absent_pages_ += count_bits(idle);
+  unbacked_pages_ -= count_bits(span->unbacked_pages & idle);
+  pages.free_pages_of(span, idle);
+  span->unbacked_pages &= ~idle;
+  return backed;
+}
+
+Pages Bin::lend_locked(PageHeap& pages, unsigned size_class, Pages wanted) {
+  const SizeClassInfo& info = class_info(size_class);
+  Pages lent;
+  unsigned looked_at = 0;
+  for (unsigned list = 0; list < kLists / 2; ++list) {
+    // Emptiest first. What has nothing goes behind, so that the next look meets others.
+    for (Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+      Span* const span = lists_[list].front();
+      const bool was_last = span == last;
+      const Pages here = lend_pages(pages, span, info);
+      lent += here;
+      lists_[list].remove(span);
+      lists_[list].push_back(span);
+      if (here != Pages(0)) place(span);
+      if (was_last) break;
+    }
+  }
+  idle_.note(free_slots_);
+  return lent;
 }
 
 Pages Bin::compact_locked(PageHeap& pages, unsigned size_class) {

@@ -18,6 +18,9 @@ unsigned queue_limit(unsigned size_class) {
 
 // Free ranges that one donation brings, about: several refills' worth.
 constexpr size_t kDonationBytes = size_t{32} << 10;
+// Pages that sparse spans lend at once, about.
+constexpr Pages kLentPages{128};
+constexpr unsigned kGrowthsBetweenLends = 16;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
@@ -57,11 +60,11 @@ LOAM_INLINE void SmallHeap::in_drained(Bin& bin, unsigned size_class, Act act) {
 }
 
 unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                              PageHeap::Source source, unsigned enough) {
+                              PageHeap::Source source, unsigned enough, bool short_too) {
   unsigned got;
   bool is_crowded;
   in_drained(bin, size_class, [&] {
-    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough);
+    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough, short_too);
     is_crowded = bin.is_crowded_locked();
   });
   if (LOAM_UNLIKELY(is_crowded)) use_more_bins(size_class);
@@ -202,12 +205,86 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
     if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
       if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return others;
     }
+    if (const unsigned lent = take_lent(bin, size_class, out, wanted, enough)) return lent;
     if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
     // Refused: now any donor is worth a search.
     growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
-    return take_mixed(size_class, out, wanted, home);
+    if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) return mixed;
+    lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+    return take_lent(bin, size_class, out, wanted, enough);
   }
-  return take_pure(size_class, out, wanted, enough, home);
+  return unmapped_ ? take_pure(size_class, out, wanted, enough, home) : take_large(size_class, out, wanted, enough, home);
+}
+
+// Of a class that has no blocks in mixed spans: what there is, and then a page that nobody has.
+unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+  Bin& bin = bin_of(size_class, home);
+  const unsigned least = enough < wanted ? enough : wanted;
+  unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
+  if (LOAM_LIKELY(got >= least)) return got;
+  // What came first is used first: it stands behind what comes now.
+  const auto take_more = [&](auto take_some) {
+    if (got >= least) return;
+    void** const waiting = out + (wanted - got);
+    if (got != 0) __builtin_memmove(waiting, out, got * sizeof(void*));
+    const unsigned more = take_some(wanted - got, enough - got);
+    if (got != 0) __builtin_memmove(out + more, waiting, got * sizeof(void*));
+    got += more;
+  };
+  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
+    take_more([&](unsigned more, unsigned least_more) {
+      return take_what_others_keep(bin, size_class, out, more, least_more, home);
+    });
+  }
+  take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more); });
+  take_more([&](unsigned more, unsigned least_more) {
+    return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
+  });
+  if (LOAM_LIKELY(got != 0)) return got;
+  // Refused: now any lender is worth a search.
+  lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+  return take_lent(bin, size_class, out, wanted, enough);
+}
+
+// Before a page is touched that nobody has: backed runs that are too short for a span of the class, and free pages of sparse
+// spans.
+unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough) {
+  if (pure_ || slots_are_chosen_at_random()) return 0;
+  const bool short_too = class_info(size_class).bytes > MixedHeap::kLargestBlock;
+  const auto take_backed = [&] {
+    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, short_too);
+  };
+  if (short_too && pages().pages_wait()) {
+    if (const unsigned got = take_backed()) return got;
+  }
+  const unsigned skipped = lends_skipped_.load(std::memory_order_relaxed);
+  if (skipped < kGrowthsBetweenLends) {
+    lends_skipped_.store(skipped + 1, std::memory_order_relaxed);
+    return 0;
+  }
+  Bin* lender = nullptr;
+  unsigned lender_class = 0;
+  size_t most = 0;
+  for_each_class([&](unsigned c) {
+    if (!Bin::may_lend(c)) return;
+    for_each_bin(c, [&](Bin& other) {
+      const size_t bytes = other.lendable_bytes_hint(c);
+      if (bytes <= most) return;
+      most = bytes;
+      lender = &other;
+      lender_class = c;
+    });
+  });
+  Pages lent;
+  if (lender != nullptr) {
+    Lock lock(lender->mutex());
+    lent = lender->lend_locked(pages(), lender_class, kLentPages);
+  }
+  if (lent == Pages(0)) {
+    lends_skipped_.store(0, std::memory_order_relaxed);
+    return 0;
+  }
+  return take_backed();
 }
 
 // What other homes have comes last: whoever takes it shares lines with them.
@@ -448,7 +525,7 @@ BinStats SmallHeap::stats(unsigned size_class) {
     Lock lock(bin.mutex());
     bin.add_stats_locked(&s);
   });
-  s.slots = s.spans * class_info(size_class).slots;
+  s.slots = s.spans * class_info(size_class).slots - s.absent_slots;
   return s;
 }
 

@@ -153,7 +153,9 @@ class alignas(kPageBytes) SmallHeap {
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                   PageHeap::Source source, unsigned enough);
+                                   PageHeap::Source source, unsigned enough, bool short_too = false);
+  [[nodiscard]] unsigned take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough);
   [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
@@ -173,6 +175,7 @@ class alignas(kPageBytes) SmallHeap {
   std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
   std::atomic<bool> has_more_bins_{false};  // some class
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
+  std::atomic<unsigned> lends_skipped_{0};
   bool pure_ = false;
   PageHeap* other_pages_ = nullptr;
   uint8_t heap_ = 0;

@@ -111,7 +111,8 @@ def find_symbol(path, wanted):
 # missing is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
 LATER_TABLES = {"page_shard", "more_bin", "split_class"}
-LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0}}
+LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0},
+         "bin": {"absent_slots": 0, "absent_pages": 0}}
 
 
 class Directory:
@@ -249,7 +250,7 @@ def read(memory, older=False):
                        "queued_blocks", "set_aside_bytes", "private_records_bytes", "free_list_length"], 0)
     by_class = []
 
-    def add(c, spans, free, live, cached):
+    def add(c, spans, free, live, cached, absent_slots=0, absent_pages=0):
         size = classes[c]["bytes"]
         v["live_small_bytes"] += live * size
         v["live_small_blocks"] += live
@@ -259,16 +260,18 @@ def read(memory, older=False):
         v["spans"] += spans
         v["span_free_bytes"] += free * size
         v["span_free_blocks"] += free
-        v["span_tail_bytes"] += spans * (classes[c]["pages"] * page - classes[c]["slots"] * size)
+        v["span_tail_bytes"] += ((spans * classes[c]["pages"] - absent_pages) * page
+                                 - (spans * classes[c]["slots"] - absent_slots) * size)
         v["free_list_length"] += free if size > 1024 else 0
 
     in_use = [c for c in range(1, len(classes)) if classes[c]["bytes"] != 0]
     for c in in_use:
         b = bins[c]
-        out = classes[c]["slots"] * b["spans"] - b["free_slots"] + (mixed_blocks[c] if c < last else 0)
+        absent = b["absent_slots"], b["absent_pages"]
+        out = classes[c]["slots"] * b["spans"] - absent[0] - b["free_slots"] + (mixed_blocks[c] if c < last else 0)
         share = shares[c] if c < last else 0
         cached = min(sum(held(of_thread[c]) for of_thread in magazines) + b["queued"] + share, out)
-        add(c, b["spans"], b["free_slots"], out - cached, cached)
+        add(c, b["spans"], b["free_slots"], out - cached, cached, *absent)
         v["unbacked_bytes"] += b["unbacked_pages"] * page
         for name, raw in (("refilled_blocks", "taken"), ("returned_blocks", "given"), ("queued_blocks", "queued"),
                           ("remote_batches", "remote_batches"), ("remote_blocks", "remote_blocks")):

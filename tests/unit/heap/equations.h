@@ -28,7 +28,7 @@ inline void expect_equations(const Snapshot& s) {
     const unsigned c = class_number(i);
     const ClassSnapshot& k = s.classes[c];
     EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
-    EXPECT_EQ(k.slots, k.spans * class_info(c).slots);
+    EXPECT_LE(k.slots, k.spans * class_info(c).slots) << "less those of partial spans that are absent";
     EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
     live += k.live * class_info(c).bytes;
     cached += k.cached * class_info(c).bytes;

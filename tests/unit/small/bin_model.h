@@ -13,6 +13,7 @@
 #include "os/fake.h"
 #include "random.h"
 #include "small/bin.h"
+#include "small/partial_span.h"
 
 namespace loam::test {
 
@@ -32,12 +33,15 @@ class BinModel {
   [[nodiscard]] const std::map<Span*, unsigned>& used() const { return used_; }
 
   /// Takes up to `wanted` slots and checks each; every one is written to when `write`.
-  unsigned take(unsigned wanted, bool write = false) {
+  unsigned take(unsigned wanted, bool write = false) { return take(wanted, write, PageHeap::Source::kAny, false); }
+  /// The same without a page that nobody has; from spans that are shorter than the class's too.
+  unsigned take_backed(unsigned wanted) { return take(wanted, true, PageHeap::Source::kBacked, true); }
+  unsigned take(unsigned wanted, bool write, PageHeap::Source source, bool short_too) {
     std::vector<void*> out(wanted, nullptr);
     unsigned got;
     {
       Lock lock(bin_->mutex());
-      got = bin_->take_locked(*pages_, size_class_, SizeClass(size_class_), 9, out.data(), wanted);
+      got = bin_->take_locked(*pages_, size_class_, SizeClass(size_class_), 9, out.data(), wanted, source, ~0u, short_too);
     }
     EXPECT_LE(got, wanted);
     for (unsigned i = got; i-- > 0;) enter(out[i], write);  // the last one was taken first
@@ -81,6 +85,11 @@ class BinModel {
     return bin_->compact_locked(*pages_, size_class_);
   }
 
+  Pages lend(Pages wanted) {
+    Lock lock(bin_->mutex());
+    return bin_->lend_locked(*pages_, size_class_, wanted);
+  }
+
   BinStats stats() {
     Lock lock(bin_->mutex());
     return bin_->stats_locked();
@@ -92,13 +101,16 @@ class BinModel {
       ASSERT_TRUE(bin_->is_valid_locked(size_class_));
     }
     const BinStats s = stats();
-    ASSERT_EQ(s.spans * info().slots - s.free_slots, live_.size());
+    ASSERT_EQ(s.spans * info().slots - s.absent_slots - s.free_slots, live_.size());
     ASSERT_EQ(s.taken - s.given, live_.size());
     ASSERT_GE(s.spans, used_.size());
     ASSERT_LE(s.spans, used_.size() + 1) << "more than one empty span is kept";
     ASSERT_TRUE(pages_->is_valid());
-    ASSERT_EQ(pages_->stats().used.count, s.spans * info().pages);
+    ASSERT_EQ(pages_->stats().used.count, s.spans * info().pages - s.absent_pages + others_.count);
   }
+
+  /// Pages that the test itself has from pages().
+  void count_others(Pages pages) { others_ = pages; }
 
   void check_contents() {
     for (void* p : live_) expect_content(p);
@@ -115,10 +127,11 @@ class BinModel {
     EXPECT_EQ(offset % info().bytes, 0u);
     EXPECT_LE(offset + info().bytes, Pages(info().pages).bytes());
     EXPECT_TRUE(set_.insert(p).second) << "handed out twice";
+    if (is_partial(span)) used_limits_hold_ = false;  // their shares are those of their own slots
     // Fullest first: no span with room is fuller than the chosen one by more than a list's width.
     const unsigned chosen = used_.count(span) != 0 ? used_[span] : 0;
     for (const auto& [other, count] : used_) {
-      if (count == info().slots || other == span) continue;
+      if (!used_limits_hold_ || count == info().slots || other == span) continue;
       EXPECT_LE((count - std::min(count, chosen)) * Bin::kLists, info().slots + Bin::kLists)
           << chosen << " used where another span has " << count;
     }
@@ -142,6 +155,8 @@ class BinModel {
   std::vector<void*> live_;
   std::set<void*> set_, written_;
   std::map<Span*, unsigned> used_;
+  Pages others_{};
+  bool used_limits_hold_ = true;
 };
 
 }  // namespace loam::test

@@ -362,6 +362,8 @@ struct BinFields<'a> {
     free_slots: Option<&'a Field>,
     queued: Option<&'a Field>,
     unbacked_pages: Option<&'a Field>,
+    absent_slots: Option<&'a Field>,
+    absent_pages: Option<&'a Field>,
     taken: Option<&'a Field>,
     given: Option<&'a Field>,
     remote_batches: Option<&'a Field>,
@@ -380,6 +382,8 @@ impl<'a> BinFields<'a> {
             free_slots: field("free_slots"),
             queued: field("queued"),
             unbacked_pages: field("unbacked_pages"),
+            absent_slots: field("absent_slots"),
+            absent_pages: field("absent_pages"),
             taken: field("taken"),
             given: field("given"),
             remote_batches: field("remote_batches"),
@@ -448,17 +452,26 @@ impl BinNumbers {
         let spans = bins.value(|fields| fields.spans).unwrap_or(0);
         let free = bins.value(|fields| fields.free_slots).unwrap_or(0);
         let queued = bins.value(|fields| fields.queued);
-        let in_spans = spans.saturating_mul(class.slots).saturating_sub(free);
-        let out = in_spans.saturating_add(in_mixed);
+        // Of partial spans, neither free nor anybody's. Older libraries have none.
+        let absent_slots = bins.value(|fields| fields.absent_slots).unwrap_or(0);
+        let absent_pages = bins.value(|fields| fields.absent_pages).unwrap_or(0);
+        let slots = spans
+            .saturating_mul(class.slots)
+            .saturating_sub(absent_slots);
+        let out = slots.saturating_sub(free).saturating_add(in_mixed);
         let cached = held.saturating_add(queued.unwrap_or(0)).min(out);
-        let span = class.pages.saturating_mul(constants.page);
-        let tail = span.saturating_sub(class.slots.saturating_mul(class.bytes));
+        let pages = spans
+            .saturating_mul(class.pages)
+            .saturating_sub(absent_pages);
+        let tail = pages
+            .saturating_mul(constants.page)
+            .saturating_sub(slots.saturating_mul(class.bytes));
         BinNumbers {
             spans,
             free,
             cached,
             live: out - cached,
-            tail: spans.saturating_mul(tail),
+            tail,
             queued,
             unbacked: times(bins.value(|fields| fields.unbacked_pages), constants.page),
             taken: bins.value(|fields| fields.taken),

@@ -1,0 +1,31 @@
+// Partial spans: spans of which some pages are not their own.
+//
+// A span of large slots that few old blocks pin lends its whole free pages to the page heap, and never gets them back; and where
+// only runs are left that are shorter than the class's spans, one of them becomes a span that ends early. Both are a span's
+// record with a mask of absent pages: slots count from the first page as ever, those that reach into an absent page are
+// neither free nor anybody's, and when the others are all free, the pages that are left go back.
+#pragma once
+
+#include "small/split_classes.h"
+
+namespace loam {
+
+/// Pages of the span that slot `slot` touches, as a mask.
+[[nodiscard]] inline uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
+  const unsigned first = slot * info.bytes >> kPageShift;
+  const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
+  return static_cast<uint32_t>(bit_range(first, last - first + 1));
+}
+
+/// Of any span, whoever looks.
+[[nodiscard]] LOAM_INLINE bool is_partial(const Span* span) { return span->run_kind() == SpanKind::kPartial; }
+/// relaxed: also for who owns a block of the span and has no lock; that block's pages are never among them
+[[nodiscard]] inline uint32_t absent_pages(const Span* span) {
+  return is_partial(span) ? __atomic_load_n(&span->partial.absent_pages, __ATOMIC_RELAXED) : 0;
+}
+/// Whether a slot reaches into such a page.
+[[nodiscard]] inline bool is_absent(const Span* span, unsigned slot, const SizeClassInfo& info) {
+  return (absent_pages(span) & pages_of_slot(slot, info)) != 0;
+}
+
+}  // namespace loam

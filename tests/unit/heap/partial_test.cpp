@@ -1,0 +1,204 @@
+// A program that frees most of its large blocks and goes on with others: nothing that a caller can see may tell, but for the
+// memory.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heap/blocks.h"
+#include "heap/default_heap.h"
+#include "heap/equations.h"
+#include "heap/heap.h"
+#include "small/partial_span.h"
+
+namespace loam {
+namespace {
+
+using test::expect_equations;
+using test::Random;
+using test::snapshot;
+
+bool lies_in_partial_span(const void* block) {
+  const Span* const span = span_at(reinterpret_cast<uintptr_t>(block));
+  return span != nullptr && is_partial(span);
+}
+
+class PartialHeap : public testing::Test {
+ protected:
+  static constexpr size_t kFill = size_t{48} << 20;
+
+  static void SetUpTestSuite() { test::start_once(); }
+  void TearDown() override {
+    for (void* block : kept) heap::free(block);
+    for (void* block : others) heap::free(block);
+    EXPECT_TRUE(heap::is_valid());
+    heap::compact();
+    const auto s = snapshot();
+    expect_equations(*s);
+    EXPECT_EQ(s->used_bytes, 0u);
+  }
+
+  // One block in four of those sizes is left, and then others of all sizes are there. Each has its address at either end.
+  void use() {
+    std::vector<void*> all;
+    for (size_t live = 0; live < kFill;) {
+      const size_t bytes = 4000 + random.below(20'000);
+      all.push_back(filled(bytes));
+      live += bytes;
+    }
+    for (void* block : all) {
+      if (random.below(4) == 0) {
+        kept.push_back(block);
+      } else {
+        gone.push_back(block);
+        heap::free(block);
+      }
+    }
+    for (size_t live = 0; live < kFill * 5 / 8;) {
+      const size_t bytes = 500 + random.below(12'000);
+      others.push_back(filled(bytes));
+      live += bytes;
+    }
+  }
+  static void* filled(size_t bytes) {
+    char* const block = static_cast<char*>(heap::allocate(bytes));
+    std::memcpy(block, &block, sizeof block);
+    std::memcpy(block + bytes - sizeof block, &block, sizeof block);
+    return block;
+  }
+  static bool is_whole(void* block) { return std::memcmp(block, &block, sizeof block) == 0; }
+
+  Random random = test::seeded(1);
+  std::vector<void*> kept, gone, others;
+};
+
+TEST_F(PartialHeap, IsSmallerAndLosesNothing) {
+  LOAM_TRACE_SEED(random);
+  use();
+  size_t partial = 0;
+  for (void* block : kept) {
+    EXPECT_TRUE(is_whole(block));
+    EXPECT_TRUE(heap::seems_live(block));
+    partial += lies_in_partial_span(block);
+  }
+  EXPECT_GT(partial, kept.size() / 8);
+  for (void* block : others) EXPECT_TRUE(heap::seems_live(block) && is_whole(block));
+  EXPECT_TRUE(heap::is_valid());
+  const auto s = snapshot();
+  expect_equations(*s);
+  EXPECT_LE(s->used_bytes + s->dirty_bytes, kFill + kFill / 5);  // with pure spans 1.33 of it
+}
+
+TEST_F(PartialHeap, WhatWasFreedIsKnownToBe) {
+  use();
+  size_t absent = 0;
+  for (void* block : gone) {
+    const Span* const span = span_at(reinterpret_cast<uintptr_t>(block));
+    if (span == nullptr || !is_partial(span)) continue;
+    const SizeClassInfo& info = class_info(index_of(span->size_class));
+    const size_t offset = reinterpret_cast<uintptr_t>(block) - span_base(span);
+    if (offset % info.bytes != 0 || !is_absent(span, static_cast<unsigned>(offset / info.bytes), info)) continue;
+    ++absent;
+    EXPECT_FALSE(heap::seems_live(block));
+  }
+  EXPECT_GT(absent, 0u) << "none begins in a page that is still the span's";
+}
+
+struct Seen {
+  void* address;
+  size_t bytes;
+  size_t region;
+  unsigned kind;
+  bool operator==(const Seen&) const = default;
+};
+
+// What walks show must not grow meanwhile.
+size_t walk(Seen* to, size_t room, bool forget) {
+  loam_walk_entry at{};
+  at.size = sizeof at;
+  const char *next = nullptr, *last = nullptr;
+  size_t seen = 0;
+  while (seen < room && default_heap::walk_next(&at) == LOAM_OK) {
+    if (at.kind == LOAM_ENTRY_REGION) {
+      EXPECT_EQ(next, last) << "a region's slots fill it";
+      next = static_cast<const char*>(at.first);
+      last = static_cast<const char*>(at.last);
+      EXPECT_GE(next, at.address);
+      EXPECT_LE(last, static_cast<const char*>(at.address) + at.bytes);
+    } else if (at.kind != LOAM_ENTRY_LARGE && at.kind != LOAM_ENTRY_HUGE) {
+      EXPECT_EQ(at.address, next);
+      next = static_cast<const char*>(at.address) + at.bytes + at.overhead;
+    }
+    to[seen++] = {at.address, at.bytes, at.region, at.kind};
+    if (forget) std::memset(at.cursor, 0, sizeof at.cursor);
+  }
+  return seen;
+}
+
+TEST_F(PartialHeap, AWalkShowsEveryBlockOnceWithAndWithoutItsCursor) {
+  static Seen with[100'000], without[100'000];
+  use();
+  const size_t seen = walk(with, std::size(with), false);
+  ASSERT_LT(seen, std::size(with));
+  ASSERT_EQ(walk(without, std::size(without), true), seen);
+  std::map<const void*, unsigned> shown;
+  for (size_t i = 0; i < seen; ++i) {
+    ASSERT_EQ(with[i], without[i]) << i;
+    if (with[i].kind == LOAM_ENTRY_SMALL) ++shown[with[i].address];
+  }
+  for (const auto* blocks : {&kept, &others}) {
+    for (const void* block : *blocks) ASSERT_EQ(shown[block], 1u);
+  }
+}
+
+TEST_F(PartialHeap, IsWholeInAChild) {
+  use();
+  const pid_t child = fork();
+  if (child == 0) {
+    bool whole = heap::is_valid();
+    for (void* block : kept) whole = whole && is_whole(block), heap::free(block);
+    for (void* block : others) whole = whole && is_whole(block), heap::free(block);
+    heap::compact();
+    _exit(whole && heap::is_valid() && snapshot()->live_small_bytes <= size_t{1} << 20 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PartialHeap, ThreadsInDifferentPhasesShareThePages) {
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      Random of_thread = test::seeded(t);
+      std::vector<void*> live;
+      for (unsigned round = 0; round < 12; ++round) {
+        const unsigned low = 10 + (round + t) % 4;
+        for (unsigned i = 0; i < 1500; ++i) live.push_back(filled((size_t{1} << low) + of_thread.below(1u << low)));
+        std::vector<void*> left;
+        for (void* block : live) {
+          EXPECT_TRUE(is_whole(block));
+          if (of_thread.below(8) == 0) {
+            left.push_back(block);
+          } else {
+            heap::free(block);
+          }
+        }
+        live = left;
+      }
+      for (void* block : live) {
+        EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+        heap::free(block);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace loam

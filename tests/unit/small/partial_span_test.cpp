@@ -1,0 +1,314 @@
+// Spans of which some pages are not their own: sparse ones that lend them, and short ones.
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "os/fake.h"
+#include "os/fatal.h"
+#include "small/bin_model.h"
+#include "small/small_heap.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+using test::BinModel;
+using test::Random;
+
+class PartialSpans : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override { fake::reset(); }
+  unsigned size_class() const { return class_for(GetParam()); }
+};
+
+TEST_P(PartialSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
+  Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  BinModel model(size_class());
+  model.take(30 * model.info().slots, true);
+  model.give_live(model.pick(random, model.live().size() * 9 / 10));
+  model.check();
+  const size_t spans = model.stats().spans;
+  Pages lent;
+  for (Pages more(1); more != Pages(0); lent += more) {
+    more = model.lend(Pages(8));
+    model.check();
+    ASSERT_FALSE(HasFailure());
+  }
+  // Those of spans of which at least half is used stay, for somebody of the class wants them soonest.
+  EXPECT_GT(lent, Pages(0));
+  EXPECT_EQ(model.stats().spans, spans);
+  EXPECT_EQ(model.stats().absent_pages, lent.count) << "all of them were backed";
+  model.check_contents();
+  // They are anybody's, and as good as before.
+  Pages others;
+  std::vector<Span*> runs;
+  while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0, PageHeap::Source::kBacked)) {
+    runs.push_back(run);
+    others += Pages(1);
+  }
+  EXPECT_GE(others, lent);
+  model.count_others(others);
+  model.check();
+  for (Span* run : runs) fake::touch(span_base(run), kPageBytes);
+  model.check_contents();
+  // What is left of the slots goes on being used.
+  const size_t free = model.stats().free_slots;
+  EXPECT_EQ(model.take_backed(static_cast<unsigned>(free) + 1), free);
+  model.check();
+  model.give_live(model.pick(random, model.live().size()));
+  for (Span* run : runs) model.pages().free(run);
+  model.count_others(Pages(0));
+  model.compact();
+  model.check();
+  EXPECT_EQ(model.stats().absent_slots, 0u);
+  EXPECT_EQ(model.stats().absent_pages, 0u);
+  EXPECT_EQ(model.pages().stats().used.count, 0u);
+}
+
+TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
+  BinModel model(size_class());
+  const SizeClassInfo& info = model.info();
+  const unsigned one = static_cast<unsigned>((info.bytes + kPageBytes - 1) >> kPageShift);
+  if (one == info.pages) GTEST_SKIP() << "its spans hold a slot";
+  // Backed runs of each length up to a span's, and of a page less than a slot has, apart from each other.
+  std::vector<Span*> runs;
+  for (unsigned pages = 1; pages < info.pages; ++pages) {
+    for (const unsigned length : {pages, 1u}) {
+      Span* const run = model.pages().allocate_span(Pages(length), kNoClass, kNoClass, 0, PageHeap::Source::kAny);
+      ASSERT_NE(run, nullptr);
+      runs.push_back(run);
+    }
+  }
+  Pages others;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (i % 2 == 0) {
+      model.pages().free(runs[i]);
+    } else {
+      others += Pages(1);
+    }
+  }
+  model.count_others(others);
+  const uint64_t fresh = model.pages().stats().fresh_pages;
+  const unsigned got = model.take_backed(1000);
+  model.check();
+  EXPECT_GT(got, 0u);
+  EXPECT_EQ(model.pages().stats().fresh_pages, fresh);
+  // No run that holds a slot is left.
+  EXPECT_EQ(model.pages().allocate_span(Pages(one), kNoClass, kNoClass, 0, PageHeap::Source::kBacked), nullptr);
+  model.check_contents();
+  Random random = test::seeded(2);
+  while (!model.live().empty()) {
+    model.give_live(model.pick(random, 7));
+    model.check();
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_EQ(model.stats().spans, 0u) << "none is kept";
+}
+
+TEST_P(PartialSpans, RandomUseAgreesWithTheModel) {
+  Random random = test::seeded(GetParam());
+  LOAM_TRACE_SEED(random);
+  BinModel model(size_class());
+  for (int step = 0; step < 1000; ++step) {
+    const bool grow = step / 150 % 2 == 0;
+    if (model.live().empty() || random.chance(grow ? 60 : 35)) {
+      const unsigned wanted = random.magnitude(64);
+      const unsigned got = model.take_backed(wanted);
+      if (got != wanted) {
+        ASSERT_EQ(model.take(wanted - got, true), wanted - got);
+      }
+    } else {
+      model.give_live(model.pick(random, random.magnitude(64)));
+    }
+    if (random.chance(20)) model.lend(Pages(random.magnitude(64)));
+    if (random.chance(3)) model.compact();
+    model.check();
+    ASSERT_FALSE(HasFailure()) << "step " << step;
+  }
+  model.check_contents();
+  model.give_live(model.pick(random, model.live().size()));
+  model.compact();
+  model.check();
+  EXPECT_EQ(model.pages().stats().used.count, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, PartialSpans, testing::Values(160, 576, 1024, 1152, 2048, 4608, 16384, 20480, 32768));
+
+class PartialSpansMisuse : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+  void TearDown() override { set_corruption_policy(CorruptionPolicy::kAbort); }
+
+  void expect_report(void* pointer, const char* what) {
+    set_corruption_policy(CorruptionPolicy::kReport);
+    fake::take_errors();
+    const BinStats before = model.stats();
+    model.give({pointer});
+    EXPECT_NE(fake::take_errors().find(what), std::string::npos) << what;
+    EXPECT_EQ(model.stats().free_slots, before.free_slots);
+    EXPECT_EQ(model.stats().given, before.given);
+    model.check();
+  }
+
+  BinModel model{class_for(5120)};  // slots that begin in one page and end in another
+};
+
+TEST_F(PartialSpansMisuse, AFreeOfAnAbsentSlotIsReportedAndDropped) {
+  model.take(model.info().slots, true);
+  const std::vector<void*> slots = model.live();
+  // The first one stays, and the page that the second begins in.
+  model.give_live({slots.begin() + 1, slots.end()});
+  ASSERT_GT(model.lend(Pages(1)), Pages(0));
+  ASSERT_EQ(span_at(reinterpret_cast<uintptr_t>(slots[1])), span_at(reinterpret_cast<uintptr_t>(slots[0])));
+  expect_report(slots[1], "double free");
+  expect_report(static_cast<char*>(slots[0]) + 16, "free of a pointer into the middle of a block");
+  expect_report(slots[3], "free of a block that is free already");  // its page is nobody's
+  model.give_live({slots[0]});
+  EXPECT_EQ(model.stats().spans, 0u);
+  expect_report(slots[0], "free of a block that is free already");
+}
+
+TEST_F(PartialSpansMisuse, ABlockThatComesTwiceInTheBatchThatEmptiesItsSpan) {
+  model.take(model.info().slots, true);
+  void* const last = model.live()[0];
+  model.give_live({model.live().begin() + 1, model.live().end()});
+  ASSERT_GT(model.lend(Pages(1)), Pages(0));
+  set_corruption_policy(CorruptionPolicy::kReport);
+  fake::take_errors();
+  model.give({last, last});
+  EXPECT_NE(fake::take_errors().find("double free"), std::string::npos);
+  EXPECT_EQ(model.stats().spans, 0u);
+  EXPECT_EQ(model.stats().free_slots, 0u);
+  EXPECT_EQ(model.pages().stats().used.count, 0u);
+}
+
+/// Nine large blocks in ten of one size are freed at random; then others are taken.
+class LargePhaseChange : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = size_t{32} << 20;
+
+  void SetUp() override { fake::reset(); }
+  void TearDown() override {
+    give(first, kept);
+    heap->compact();
+    EXPECT_EQ(pages->stats().used.count, 0u);
+    EXPECT_TRUE(heap->is_valid());
+    EXPECT_TRUE(pages->is_valid());
+  }
+
+  std::vector<void*> take(unsigned size_class, size_t wanted) {
+    std::vector<void*> out(wanted);
+    size_t got = 0;
+    for (unsigned more = 1; more != 0 && got < wanted; got += more) {
+      const size_t here = std::min<size_t>(wanted - got, 16);
+      more = heap->take(size_class, out.data() + got, static_cast<unsigned>(here));
+    }
+    out.resize(got);
+    for (void* block : out) {
+      fake::touch(reinterpret_cast<uintptr_t>(block), kSizeClasses[size_class].bytes);
+    }
+    return out;
+  }
+  void give(unsigned size_class, const std::vector<void*>& blocks) {
+    for (size_t i = 0; i < blocks.size(); i += 64) {
+      const size_t here = std::min<size_t>(blocks.size() - i, 64);
+      heap->give(size_class, blocks.data() + i, static_cast<unsigned>(here), SmallHeap::Wait::kYes);
+    }
+  }
+  void fill_and_thin(size_t bytes) {
+    first = class_for(bytes);
+    kept = take(first, kBytes / bytes);
+    for (void*& block : kept) std::swap(block, kept[random.below(kept.size())]);
+    const std::vector<void*> freed(kept.begin() + static_cast<ptrdiff_t>(kept.size() / 10), kept.end());
+    kept.resize(kept.size() / 10);
+    give(first, freed);
+  }
+  [[nodiscard]] uint64_t fresh_bytes() const { return pages->stats().fresh_pages * kPageBytes; }
+
+  Random random = test::seeded(3);
+  std::unique_ptr<PageHeap> pages = std::make_unique<PageHeap>();
+  std::unique_ptr<SmallHeap> heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  std::vector<void*> kept;
+  unsigned first = 0;
+};
+
+TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
+  LOAM_TRACE_SEED(random);
+  size_t lent = 0;
+  // The more, the fewer pages a block has and the more its spans' blocks had.
+  for (const auto& [from, to, share] : {std::tuple{16384, 4096, 75}, {16384, 20480, 70}, {32768, 12288, 75},
+                                        {8192, 2048, 75}, {8192, 1000, 75}, {3072, 1536, 40}}) {
+    fill_and_thin(size_t(from));
+    const uint64_t before = fresh_bytes();
+    const unsigned c = class_for(size_t(to));
+    const std::vector<void*> second = take(c, kBytes * size_t(share) / 100 / size_t(to));
+    EXPECT_LE(fresh_bytes() - before, kBytes / 10)
+        << share << " % of the memory as blocks of " << to << " bytes after " << from;
+    lent += heap->stats(first).absent_pages;
+    EXPECT_TRUE(heap->is_valid());
+    give(first, kept);
+    kept.clear();
+    for (void* block : second) {
+      if (class_at(block) == kMixedClass) {
+        heap->give_mixed(&block, 1);
+      } else {
+        give(c, {block});
+      }
+    }
+    EXPECT_EQ(heap->stats(first).absent_pages, 0u);
+    ASSERT_FALSE(HasFailure());
+    pages = std::make_unique<PageHeap>();
+    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  }
+  EXPECT_GT(lent, 0u) << "or whole free spans were enough";
+}
+
+TEST_F(LargePhaseChange, ABusyClassKeepsItsPages) {
+  const unsigned a = class_for(8192), b = class_for(12288);
+  std::vector<void*> busy = take(a, 2'000);
+  for (int breath = 0; breath < 20; ++breath) {
+    const std::vector<void*> out(busy.end() - 200, busy.end());
+    busy.resize(busy.size() - 200);
+    give(a, out);
+    const std::vector<void*> other = take(b, 50);
+    const std::vector<void*> in = take(a, 200);
+    busy.insert(busy.end(), in.begin(), in.end());
+    give(b, other);
+  }
+  EXPECT_EQ(heap->stats(a).absent_pages, 0u);
+  give(a, busy);
+}
+
+TEST_F(LargePhaseChange, PureSpansKeepTheirPages) {
+  heap->keep_spans_pure();
+  fill_and_thin(16384);
+  const unsigned c = class_for(4096);
+  const std::vector<void*> second = take(c, 1000);
+  EXPECT_EQ(heap->stats(first).absent_pages + heap->stats(c).absent_pages, 0u);
+  give(c, second);
+}
+
+TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
+  fill_and_thin(16384);
+  // A search for lenders found none a moment ago, and would not be repeated soon.
+  const unsigned c = class_for(4096);
+  fake::fail(fake::Call::kReserve);
+  fake::fail(fake::Call::kCommit);
+  heap->keep_spans_pure();
+  std::vector<void*> filler;
+  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
+  heap->keep_spans_pure(false);
+  EXPECT_EQ(heap->stats(first).absent_pages, 0u);
+  const size_t free = heap->stats(first).free_slots;
+  const std::vector<void*> second = take(c, kBytes / 4096);
+  EXPECT_GT(second.size(), free * 4 / 2) << "half of what was free in its spans";
+  EXPECT_GT(heap->stats(first).absent_pages, 0u);
+  fake::clear_failures();
+  for (void* block : filler) give(static_cast<unsigned>(class_at(block)), {block});
+  give(c, second);
+}
+
+}  // namespace
+}  // namespace loam
