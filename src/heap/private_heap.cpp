@@ -55,7 +55,9 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
     maximum_ = Pages::covering(options.maximum).bytes();
   }
-  if (options.initial > kLargestRequest) return LOAM_OUT_OF_MEMORY;
+  // What no address space holds is not tried for, piece by piece. (Beyond the maximum the first piece is refused.)
+  const bool has_addresses = options.initial >> kAddressBits == 0;
+  if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses)) return LOAM_OUT_OF_MEMORY;
   starter_ = nullptr;
   starters_ = starters_made_ = 0;
   if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;

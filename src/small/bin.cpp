@@ -472,7 +472,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
     const ptrdiff_t step = static_cast<char*>(here[1]) - static_cast<char*>(here[0]);
     if (step != bytes && step != -bytes) break;
     Span* const span = spans.at(first);
-    if (span->free_slots != 0 || !is_own(span, size_class)) break;
+    if (!is_own(span, size_class) || span->free_slots != 0) break;
     if ((step > 0 ? first : reinterpret_cast<uintptr_t>(here[slots - 1])) != span_base(span)) break;
     if (run_length(here, slots, step) != slots) break;
     span->free_slots = static_cast<uint16_t>(slots);

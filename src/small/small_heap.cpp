@@ -142,6 +142,12 @@ unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** 
   return got;
 }
 
+void SmallHeap::make_room_for_runs(Pages run) {
+  release_empty_spans();
+  // Neighbouring spans may lend one run together, but no long one.
+  if (run.count <= kMaxSpanPages) static_cast<void>(lend_pages(true));
+}
+
 void SmallHeap::release_empty_spans() {
   if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return;
   for_each_class([&](unsigned c) {
@@ -246,32 +252,25 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
   return take_lent(bin, size_class, out, wanted, enough);
 }
 
-// Before a page is touched that nobody has: backed runs that are too short for a span of the class, and free pages of sparse
-// spans.
-unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough) {
-  if (pure_ || slots_are_chosen_at_random()) return 0;
-  const bool short_too = class_info(size_class).bytes > MixedHeap::kLargestBlock;
-  const auto take_backed = [&] {
-    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, short_too);
-  };
-  if (short_too && pages().pages_wait()) {
-    if (const unsigned got = take_backed()) return got;
-  }
+// Has the bin with the most to lend give the page heap whole free pages of its sparse spans, unless a search found none a few
+// growths ago. `small_too`: also one whose spans could become mixed. False if it gave none.
+bool SmallHeap::lend_pages(bool small_too) {
+  if (!may_be_partial()) return false;
   const unsigned skipped = lends_skipped_.load(std::memory_order_relaxed);
   if (skipped < kGrowthsBetweenLends) {
     lends_skipped_.store(skipped + 1, std::memory_order_relaxed);
-    return 0;
+    return false;
   }
   Bin* lender = nullptr;
   unsigned lender_class = 0;
   size_t most = 0;
   for_each_class([&](unsigned c) {
-    if (!Bin::may_lend(c)) return;
-    for_each_bin(c, [&](Bin& other) {
-      const size_t bytes = other.lendable_bytes_hint(c);
+    if (!Bin::may_lend(c) || (!small_too && class_info(c).bytes <= MixedHeap::kLargestBlock)) return;
+    for_each_bin(c, [&](Bin& bin) {
+      const size_t bytes = bin.lendable_bytes_hint(c);
       if (bytes <= most) return;
       most = bytes;
-      lender = &other;
+      lender = &bin;
       lender_class = c;
     });
   });
@@ -280,10 +279,22 @@ unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigne
     Lock lock(lender->mutex());
     lent = lender->lend_locked(pages(), lender_class, kLentPages);
   }
-  if (lent == Pages(0)) {
-    lends_skipped_.store(0, std::memory_order_relaxed);
-    return 0;
+  if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
+  return lent != Pages(0);
+}
+
+// Before a page is touched that nobody has: backed runs that are too short for a span of the class, and free pages of sparse
+// spans.
+unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough) {
+  // Small blocks come from mixed spans: what they could use of spans that become so is more than those' whole pages.
+  const bool short_too = class_info(size_class).bytes > MixedHeap::kLargestBlock;
+  const auto take_backed = [&] {
+    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, short_too);
+  };
+  if (short_too && may_be_partial() && pages().pages_wait()) {
+    if (const unsigned got = take_backed()) return got;
   }
+  if (!lend_pages(short_too)) return 0;
   return take_backed();
 }
 

@@ -24,7 +24,7 @@ class alignas(kPageBytes) SmallHeap {
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
-  /// free ranges in sparse spans of other classes serve (mixed_heap.h). `taker`: who asks, any address of its own;
+  /// free ranges in sparse spans of other classes serve (mixed_heap.h), and their whole free pages (partial_span.h). `taker`: who asks, any address of its own;
   /// then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
   /// as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <= wanted, home < kShards
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
@@ -33,8 +33,10 @@ class alignas(kPageBytes) SmallHeap {
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
   [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home = 0);
 
-  /// Gives the page heap all empty spans that bins keep beyond one, before a page is touched that nobody has, for
-  /// something else than small blocks. Costs next to nothing where no class has several bins.
+  /// Where a large run was of pages that nobody had: gives the page heap what may serve the next one, which is all empty
+  /// spans that bins keep beyond one, and for a run that is no longer than spans are, whole free pages of sparse spans.
+  void make_room_for_runs(Pages run);
+  /// The first of these. Costs next to nothing where no class has several bins.
   void release_empty_spans();
 
   enum class Wait {
@@ -85,7 +87,7 @@ class alignas(kPageBytes) SmallHeap {
   /// Gives blocks back that came from mixed spans.
   void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
   [[nodiscard]] MixedHeap& mixed() { return mixed_; }
-  /// Stops sparse spans from becoming mixed: for checks that must tell every block's class.
+  /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
   /// Chosen: as mixed spans have, whose homes these are.
@@ -125,6 +127,8 @@ class alignas(kPageBytes) SmallHeap {
     return bin_at(size_class, home & (bins_in_use(size_class) - 1));
   }
   void split_class(unsigned size_class, size_t slot_bytes);
+  [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
+  [[nodiscard]] bool lend_pages(bool small_too);
 
   /// act(size_class) of all that have bins.
   template <class Act>

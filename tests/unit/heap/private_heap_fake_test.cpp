@@ -53,6 +53,15 @@ class PretendPrivateHeap : public testing::Test {
   static inline loam_status why_ = LOAM_OK;
 };
 
+TEST_F(PretendPrivateHeap, AnInitialSizeThatNoAddressSpaceHoldsIsRefusedAtOnce) {
+  const uint64_t calls = fake::calls(Call::kReserve);
+  for (const size_t initial : {size_t{1} << 50, SIZE_MAX / 2}) {
+    EXPECT_EQ(make(0, 0, initial), nullptr);
+    EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
+  }
+  EXPECT_EQ(fake::calls(Call::kReserve), calls);
+}
+
 TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlock) {
   const size_t before = metadata.used_bytes();
   for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EXACT_SIZES),
