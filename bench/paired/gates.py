@@ -243,7 +243,7 @@ SHAPES = {
     "sh8": [[]],
     "mstress": [[]],
     "rptest": [[]],
-    "drift": [["--mode", "cache"], ["--mode", "vectors"], ["--mode", "buffers"]],
+    "drift": [["--mode", "cache"], ["--mode", "vectors"], ["--mode", "buffers"], ["--mode", "phases"]],
 }
 
 

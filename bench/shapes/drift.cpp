@@ -1,14 +1,17 @@
 // drift: programs that run long and change what they ask for. Peak memory is the point.
 //
-// Three programs that fragmented heaps in practice, one thread each:
+// Four programs that fragmented heaps in practice, one thread each:
 //   cache     keeps --live bytes; a new block evicts the oldest ones, one time in ten a block at random and the oldest
 //             takes its place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in others.
 //   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one array of 32-byte
 //             records doubles to 8 MiB while each record gets a small block of its own; all is freed.
+//   phases    --live bytes of blocks of one size, up to an eighth less; in the next round four blocks in five are freed at
+//             random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
 //   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
 //
-// Parameters: --mode, --live (cache), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
+// Parameters: --mode, --live (cache, phases), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
 // one block allocated, resized or freed. Decisions 10 and 27 have figures.
+#include <iterator>
 #include <utility>
 
 #include "shapes/shape.h"
@@ -132,6 +135,38 @@ class Vectors {
   Table<Held> blocks_;
 };
 
+class Phases {
+ public:
+  Phases(Program& program, uint64_t live) : program_(program), live_(live), blocks_(live / 500) {}
+
+  void round(uint64_t index) {
+    static constexpr uint32_t kSizes[] = {16384, 20000, 4000, 8000, 1000, 12000, 6000, 32000, 50000, 3000, 2000, 24000};
+    const uint32_t bytes = kSizes[index % std::size(kSizes)];
+    size_t kept = 0;
+    for (size_t i = 0; i < used_; ++i) {
+      if (program_.random.below(5) == 0) {
+        std::swap(blocks_[kept++], blocks_[i]);
+      } else {
+        program_.free(blocks_[i]);
+      }
+    }
+    for (used_ = kept; used_ != blocks_.size();) {
+      const uint64_t next = bytes - program_.random.below(bytes / 8);
+      if (program_.tally.live_bytes + next > live_) break;
+      blocks_[used_++] = program_.allocate(next);
+    }
+  }
+  void clear() {
+    for (; used_ != 0; --used_) program_.free(blocks_[used_ - 1]);
+  }
+
+ private:
+  Program& program_;
+  uint64_t live_;
+  Table<Held> blocks_;
+  size_t used_ = 0;
+};
+
 class Buffers {
  public:
   explicit Buffers(Program& program) : program_(program), buffers_(20) {}
@@ -156,8 +191,8 @@ class Buffers {
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers"}, "which program");
-  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "of a cache: bytes it keeps");
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases"}, "which program");
+  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "of a cache and of phases: bytes kept");
   const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
   const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
   args.done();
@@ -167,6 +202,7 @@ int main(int argc, char** argv) {
   Cache cache(program, mode == "cache" ? live : 1 << 20);
   Vectors vectors(program);
   Buffers buffers(program);
+  Phases phases(program, mode == "phases" ? live : 1 << 20);
   Report report(args);
   report.start();
   for (uint64_t round = 0; round < rounds; ++round) {
@@ -175,6 +211,8 @@ int main(int argc, char** argv) {
       cache.round(round, steps(live / 450));
     } else if (mode == "vectors") {
       vectors.round(steps(1'500'000));
+    } else if (mode == "phases") {
+      phases.round(round);
     } else {
       buffers.round(steps(60));
     }
@@ -185,6 +223,7 @@ int main(int argc, char** argv) {
   report.begin();
   cache.clear();
   buffers.clear();
+  phases.clear();
   if (program.tally.live_bytes != 0) fail(kExitFailed, "drift: a block was lost or freed twice");
   report.finish(program.tally.operations, program.tally.checksum.value());
 }

@@ -177,15 +177,15 @@ class alignas(kPageBytes) SmallHeap {
   std::atomic<uint64_t> last_look_ms_{0};
   std::atomic<uint64_t> period_began_ms_{0};
   std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
-  std::atomic<bool> has_more_bins_{false};  // some class
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
-  std::atomic<unsigned> lends_skipped_{0};
+  std::atomic<unsigned> lends_skipped_{0};                // since lenders were
+  // Read by every refill and flush, and hardly ever written.
+  alignas(64) PageHeap* other_pages_ = nullptr;
+  std::atomic<bool> has_more_bins_{false};  // some class
   bool pure_ = false;
-  PageHeap* other_pages_ = nullptr;
   uint8_t heap_ = 0;
   bool unmapped_ = false;
-  // Read by every refill and flush, and hardly ever written.
-  alignas(64) std::atomic<uint8_t> doublings_[kMagazineCount] = {};
+  std::atomic<uint8_t> doublings_[kMagazineCount] = {};
   Bin bins_[kMagazineCount];  // that of kMixedClass is never used
   // Last: never touched where threads do not meet. A class's side by side, so that few classes touch few pages.
   Bin more_bins_[kMagazineCount][kShards - 1];
