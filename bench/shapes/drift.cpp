@@ -9,7 +9,7 @@
 //             random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
 //   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
 //
-// Parameters: --mode, --live (cache, phases), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
+// Parameters: --mode, --live (cache, phases), --from and --to (phases), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
 // one block allocated, resized or freed. Decisions 10 and 27 have figures.
 #include <iterator>
 #include <utility>
@@ -137,11 +137,13 @@ class Vectors {
 
 class Phases {
  public:
-  Phases(Program& program, uint64_t live) : program_(program), live_(live), blocks_(live / 500) {}
+  /// `from` and `to`: those two in turn, instead of twelve; 0: not so.
+  Phases(Program& program, uint64_t live, uint64_t from, uint64_t to)
+      : program_(program), live_(live), two_{static_cast<uint32_t>(from), static_cast<uint32_t>(to)}, blocks_(live / 500) {}
 
   void round(uint64_t index) {
     static constexpr uint32_t kSizes[] = {16384, 20000, 4000, 8000, 1000, 12000, 6000, 32000, 50000, 3000, 2000, 24000};
-    const uint32_t bytes = kSizes[index % std::size(kSizes)];
+    const uint32_t bytes = two_[0] != 0 ? two_[index % 2] : kSizes[index % std::size(kSizes)];
     size_t kept = 0;
     for (size_t i = 0; i < used_; ++i) {
       if (program_.random.below(5) == 0) {
@@ -163,6 +165,7 @@ class Phases {
  private:
   Program& program_;
   uint64_t live_;
+  uint32_t two_[2];
   Table<Held> blocks_;
   size_t used_ = 0;
 };
@@ -193,16 +196,21 @@ int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
   const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases"}, "which program");
   const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "of a cache and of phases: bytes kept");
+  const uint64_t from = args.bytes("from", 0, 0, 0, 1 << 20, "of phases: one of two sizes, instead of twelve");
+  const uint64_t to = args.bytes("to", 0, 0, 0, 1 << 20, "the other");
   const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
   const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
   args.done();
+  if ((from == 0) != (to == 0) || (from != 0 && (from < 600 || to < 600))) {
+    fail(kExitUsage, "drift: --from and --to go together, each 600 or more");
+  }
   const auto steps = [&](uint64_t usual) { return count != 0 ? count : usual; };
 
   Program program(args.seed());
   Cache cache(program, mode == "cache" ? live : 1 << 20);
   Vectors vectors(program);
   Buffers buffers(program);
-  Phases phases(program, mode == "phases" ? live : 1 << 20);
+  Phases phases(program, mode == "phases" ? live : 1 << 20, from, to);
   Report report(args);
   report.start();
   for (uint64_t round = 0; round < rounds; ++round) {

@@ -142,7 +142,8 @@ Piece piece_at(const Span* span, uintptr_t address) {
   const uintptr_t base = span_base(span);
   if (span->kind == SpanKind::kLarge) return {base, base + Pages(span->large.pages).bytes()};
   const uint32_t absent = absent_pages(span);
-  const unsigned page = static_cast<unsigned>((address - base) >> kPageShift);
+  // Of a record that changed meanwhile anything may come, but no shift by more than there is.
+  const unsigned page = static_cast<unsigned>((address - base) >> kPageShift) % kMaxSpanPages;
   const uint32_t before = absent & ((uint32_t{1} << page) - 1), behind = absent & ~before;
   const unsigned first = before == 0 ? 0 : highest_bit(before) + 1u;
   const unsigned end = behind == 0 ? span->page_count : lowest_bit(behind);

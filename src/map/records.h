@@ -22,7 +22,7 @@
 namespace loam {
 
 inline constexpr unsigned kMaxSlots = 256;     // four words of free bits
-inline constexpr unsigned kMaxPartialSlots = 128;
+inline constexpr unsigned kMaxPartialSlots = 128;  // two, of a span that may be partial
 inline constexpr unsigned kMaxSpanPages = 32;  // one bit a page in the mask of unbacked pages
 
 enum class SpanKind : uint8_t {

@@ -602,6 +602,7 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
 // The longest backed run that is shorter than the class's spans and holds a slot, or about that. Its slots are free.
 Span* Bin::allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner) {
   const SizeClassInfo& info = class_info(size_class);
+  static_assert(Pages(kMaxSpanPages).bytes() / (MixedHeap::kLargestBlock + kGranuleBytes) <= kMaxPartialSlots);
   for (unsigned slots = info.slots - 1u; slots != 0; slots /= 2) {
     const unsigned count = static_cast<unsigned>((slots * info.bytes + kPageBytes - 1) >> kPageShift);
     if (count >= info.pages) continue;

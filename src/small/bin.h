@@ -50,10 +50,12 @@ class Bin {
 
   /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or `source` has
   /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses. Once there
-  /// are `enough`, no fresh span is taken of which a part would be left.
+  /// are `enough`, no fresh span is taken of which a part would be left. `short_too`: where no backed run has a span's length,
+  /// the longest that holds a slot becomes a span (partial_span.h); of blocks above MixedHeap::kLargestBlock only.
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
                                      void** out, unsigned wanted,
-                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u, bool short_too = false);
+                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u,
+                                     bool short_too = false);
 
   /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
   /// nothing is a misuse: reported, then dropped. Slots of a span that became mixed go to `mixed`.
@@ -88,14 +90,15 @@ class Bin {
   /// that, it is to go on later.
   static constexpr unsigned kLooksAPurge = 16;
   /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
-  /// Returns how many. pre: has_partial_spans(size_class)
+  /// Returns how many. pre: may_lend(size_class)
   Pages lend_locked(PageHeap& pages, unsigned size_class, Pages wanted);
-  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless a good part of the bin
-  /// is free.
+  /// Whether spans of the class can have a page that no used slot touches, and a record has room to say which.
   [[nodiscard]] static bool may_lend(unsigned size_class) {
     const SizeClassInfo& info = class_info(size_class);
     return info.pages > 1 && info.slots <= kMaxPartialSlots;
   }
+  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless a good part of the bin
+  /// is free.
   [[nodiscard]] size_t lendable_bytes_hint(unsigned size_class) const;
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "map/records.h"
 #include "random.h"
+#include "small/small_heap.h"
 
 namespace loam {
 namespace {
@@ -73,6 +75,25 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
   ASSERT_TRUE(classes->add(finer + 1, shape_of(4400)));
   EXPECT_EQ(classes->class_for(4400), finer + 2);
   EXPECT_EQ(classes->class_for(4401), finer + 1);
+}
+
+TEST(SplitClasses, NoSizeLosesMoreThanATwentyFourth) {
+  // Of what a slot takes, the tail of its span included; in the class of its own, or in the fixed one where that saves too little.
+  const auto cost = [](const SizeClassInfo& info) {
+    return static_cast<double>(Pages(info.pages).bytes()) / static_cast<double>(info.slots);
+  };
+  double worst = 0, sum = 0, worst_fixed = 0;
+  unsigned sizes = 0;
+  for (size_t bytes = kFineLimit + 16; bytes <= kLargestSmall; bytes += 16, ++sizes) {
+    const double fixed = cost(kSizeClasses[class_for(bytes)]), own = cost(shape_of(bytes));
+    const double least = own > fixed - fixed / SmallHeap::kLeastSavedShare ? fixed : own;
+    worst = std::max(worst, least / static_cast<double>(bytes));
+    worst_fixed = std::max(worst_fixed, fixed / static_cast<double>(bytes));
+    sum += least / static_cast<double>(bytes);
+  }
+  EXPECT_LE(worst, 1 + 1.0 / 24);
+  EXPECT_LE(sum / sizes, 1.012);
+  EXPECT_GT(worst_fixed, 1.08) << "what it is for";
 }
 
 TEST(SplitClasses, AreFewAndEveryOneStaysTheOneOfItsSize) {
