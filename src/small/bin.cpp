@@ -332,10 +332,9 @@ void Bin::give_other(Giving& giving, void* const* pointer, Span* span) {
   refuse(giving, pointer, span);
 }
 
-// A slot of a partial span of the bin. False where none begins there that is in use.
+// A slot of a partial span of the bin. False where none begins there that is in use: so for all of a span that is about to leave.
 bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
   const SizeClassInfo& info = giving.info;
-  if (span->list == kLeaving) return false;
   const uint32_t offset = offset_in(span, pointer);
   const unsigned slot = offset / info.bytes;
   if (slot >= info.slots || is_absent(span, slot, info)) return false;

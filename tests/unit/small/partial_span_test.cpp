@@ -66,6 +66,26 @@ TEST_P(PartialSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
   EXPECT_EQ(model.pages().stats().used.count, 0u);
 }
 
+TEST_P(PartialSpans, PagesThatWentBackToTheSystemAreLentAsSuch) {
+  Random random = test::seeded(4);
+  LOAM_TRACE_SEED(random);
+  BinModel model(size_class());
+  model.take(30 * model.info().slots, true);
+  model.give_live(model.pick(random, model.live().size() / 2));
+  model.compact();  // some pages of the spans go
+  model.give_live(model.pick(random, model.live().size() * 3 / 4));
+  model.pages().purge_all();
+  const size_t unbacked = model.stats().unbacked_pages;
+  Pages lent;
+  for (Pages more(1); more != Pages(0); lent += more) more = model.lend(Pages(8));
+  model.check();
+  const BinStats stats = model.stats();
+  // What the spans lost of them is what they lent beyond the backed ones.
+  EXPECT_EQ(stats.absent_pages - lent.count, unbacked - stats.unbacked_pages);
+  EXPECT_EQ(model.pages().stats().dirty, lent);
+  model.check_contents();
+}
+
 TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   BinModel model(size_class());
   const SizeClassInfo& info = model.info();
@@ -262,6 +282,24 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
     heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
   }
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
+}
+
+TEST_F(LargePhaseChange, ALargeRunThatWasFreshHasTheNextOneFindSome) {
+  fill_and_thin(16384);
+  for (int i = 0; i < 100; ++i) heap->make_room_for_runs(Pages(kMaxSpanPages + 1));
+  EXPECT_EQ(heap->stats(first).absent_pages, 0u) << "they would be too short";
+  for (int i = 0; i < 100; ++i) heap->make_room_for_runs(Pages(16));
+  EXPECT_GT(heap->stats(first).absent_pages, 0u);
+  // What spans gave up empty, and what they lent.
+  const uint64_t before = fresh_bytes();
+  std::vector<Span*> runs;
+  bool zero;
+  for (size_t i = 0; i < kBytes / 2 / Pages(16).bytes(); ++i) {
+    runs.push_back(pages->allocate_large(Pages(16), Pages(1), Pages(16).bytes(), 0, &zero));
+    ASSERT_NE(runs.back(), nullptr);
+  }
+  EXPECT_LE(fresh_bytes() - before, kBytes / 16);
+  for (Span* run : runs) pages->free(run);
 }
 
 TEST_F(LargePhaseChange, ABusyClassKeepsItsPages) {
