@@ -21,6 +21,9 @@ constexpr size_t kDonationBytes = size_t{32} << 10;
 // Pages that sparse spans lend at once, about.
 constexpr Pages kLentPages{128};
 constexpr unsigned kGrowthsBetweenLends = 16;
+// A search for a lender reads every bin, which in a small program are pages that it never touched. A heap of less has little
+// to lend.
+constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
@@ -255,7 +258,7 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
 // Has the bin with the most to lend give the page heap whole free pages of its sparse spans, unless a search found none a few
 // growths ago. `small_too`: also one whose spans could become mixed. False if it gave none.
 bool SmallHeap::lend_pages(bool small_too) {
-  if (!may_be_partial()) return false;
+  if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
   const unsigned skipped = lends_skipped_.load(std::memory_order_relaxed);
   if (skipped < kGrowthsBetweenLends) {
     lends_skipped_.store(skipped + 1, std::memory_order_relaxed);
