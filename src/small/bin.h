@@ -89,6 +89,8 @@ class Bin {
   /// is met costs a look, one that gives pages back kLooksAPurge. Returns the looks that are left: where they are fewer than
   /// that, it is to go on later.
   static constexpr unsigned kLooksAPurge = 16;
+  [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
+
   /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
   /// Returns how many. pre: may_lend(size_class)
   Pages lend_locked(PageHeap& pages, unsigned size_class, Pages wanted);
@@ -100,7 +102,6 @@ class Bin {
   /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless a good part of the bin
   /// is free.
   [[nodiscard]] size_t lendable_bytes_hint(unsigned size_class) const;
-  [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
   [[nodiscard]] BinStats stats_locked() const {
     BinStats s{};

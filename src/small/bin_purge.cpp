@@ -1,4 +1,5 @@
-// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody wanted their slots.
+// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody wanted their slots; and are
+// lent to who would touch fresh ones.
 #include "small/bin.h"
 #include "small/partial_span.h"
 

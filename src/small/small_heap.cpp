@@ -18,14 +18,22 @@ unsigned queue_limit(unsigned size_class) {
 
 // Free ranges that one donation brings, about: several refills' worth.
 constexpr size_t kDonationBytes = size_t{32} << 10;
-// Pages that sparse spans lend at once, about.
-constexpr Pages kLentPages{128};
-constexpr unsigned kGrowthsBetweenLends = 16;
-// A search for a lender reads every bin, which in a small program are pages that it never touched. A heap of less has little
-// to lend.
-constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 // A search for a donor looks at every bin: once in so many growths that found none.
 constexpr unsigned kGrowthsBetweenDonations = 16;
+
+// Pages that sparse spans lend at once, about; a search for a lender, as for a donor.
+constexpr Pages kLentPages{128};
+constexpr unsigned kGrowthsBetweenLends = 16;
+// Such a search reads bins that a small program never touched. A heap of less has little to lend.
+constexpr size_t kLeastLendingHeap = size_t{2} << 20;
+
+// Whether it is time for a search again; a growth that finds that it is not counts.
+bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
+  const unsigned growths = skipped.load(std::memory_order_relaxed);
+  if (growths >= between) return true;
+  skipped.store(growths + 1, std::memory_order_relaxed);
+  return false;
+}
 
 // Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some time slices of a busy
 // machine's scheduler.
@@ -255,32 +263,35 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
   return take_lent(bin, size_class, out, wanted, enough);
 }
 
+// The one of which hint(bin, size_class) says most; none where it says 0 of all.
+template <class Hint>
+SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
+  Candidate best{};
+  size_t most = 0;
+  for_each_class([&](unsigned c) {
+    for_each_bin(c, [&](Bin& bin) {
+      const size_t bytes = hint(bin, c);
+      if (bytes <= most) return;
+      most = bytes;
+      best = {&bin, c};
+    });
+  });
+  return best;
+}
+
 // Has the bin with the most to lend give the page heap whole free pages of its sparse spans, unless a search found none a few
 // growths ago. `small_too`: also one whose spans could become mixed. False if it gave none.
 bool SmallHeap::lend_pages(bool small_too) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
-  const unsigned skipped = lends_skipped_.load(std::memory_order_relaxed);
-  if (skipped < kGrowthsBetweenLends) {
-    lends_skipped_.store(skipped + 1, std::memory_order_relaxed);
-    return false;
-  }
-  Bin* lender = nullptr;
-  unsigned lender_class = 0;
-  size_t most = 0;
-  for_each_class([&](unsigned c) {
-    if (!Bin::may_lend(c) || (!small_too && class_info(c).bytes <= MixedHeap::kLargestBlock)) return;
-    for_each_bin(c, [&](Bin& bin) {
-      const size_t bytes = bin.lendable_bytes_hint(c);
-      if (bytes <= most) return;
-      most = bytes;
-      lender = &bin;
-      lender_class = c;
-    });
+  if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
+  const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
+    const bool may = Bin::may_lend(c) && (small_too || class_info(c).bytes > MixedHeap::kLargestBlock);
+    return may ? bin.lendable_bytes_hint(c) : 0;
   });
   Pages lent;
-  if (lender != nullptr) {
-    Lock lock(lender->mutex());
-    lent = lender->lend_locked(pages(), lender_class, kLentPages);
+  if (lender.bin != nullptr) {
+    Lock lock(lender.bin->mutex());
+    lent = lender.bin->lend_locked(pages(), lender.size_class, kLentPages);
   }
   if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
   return lent != Pages(0);
@@ -305,29 +316,14 @@ unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigne
 unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted, unsigned home) {
   const MixedHeap::From from = pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked;
   if (const unsigned got = mixed_.take(size_class, out, wanted, from, home)) return got;
-  const unsigned skipped = growths_skipped_.load(std::memory_order_relaxed);
-  if (skipped < kGrowthsBetweenDonations) {
-    growths_skipped_.store(skipped + 1, std::memory_order_relaxed);
-    return mixed_.take_from_others(size_class, out, wanted, home);
-  }
+  if (!is_time(growths_skipped_, kGrowthsBetweenDonations)) return mixed_.take_from_others(size_class, out, wanted, home);
   if (pure_) return mixed_.take_from_others(size_class, out, wanted, home);
-  Bin* donor = nullptr;
-  unsigned donor_class = 0;
-  size_t most = 0;
-  for (unsigned c = 1; c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock; ++c) {
-    if (c == size_class) continue;
-    for_each_bin(c, [&](Bin& bin) {
-      const size_t bytes = bin.donatable_bytes_hint(c);
-      if (bytes <= most) return;
-      most = bytes;
-      donor = &bin;
-      donor_class = c;
-    });
-  }
+  const Candidate donor = bin_with_most(
+      [&](const Bin& bin, unsigned c) { return c == size_class ? 0 : bin.donatable_bytes_hint(c); });
   unsigned converted = 0;
-  if (donor != nullptr) {
-    Lock lock(donor->mutex());
-    converted = donor->donate_locked(mixed_, donor_class, class_info(size_class).bytes, kDonationBytes, home);
+  if (donor.bin != nullptr) {
+    Lock lock(donor.bin->mutex());
+    converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes, kDonationBytes, home);
   }
   if (converted != 0) {
     // None where others of the home were faster.

@@ -24,8 +24,8 @@ class alignas(kPageBytes) SmallHeap {
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
   /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
-  /// free ranges in sparse spans of other classes serve (mixed_heap.h), and their whole free pages (partial_span.h). `taker`: who asks, any address of its own;
-  /// then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
+  /// free ranges in sparse spans of other classes serve (mixed_heap.h), and their whole free pages (partial_span.h). `taker`: who
+  /// asks, any address of its own; then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
   /// as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <= wanted, home < kShards
   [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
                               unsigned enough = ~0u, unsigned room = 0, unsigned home = 0);
@@ -129,6 +129,12 @@ class alignas(kPageBytes) SmallHeap {
   void split_class(unsigned size_class, size_t slot_bytes);
   [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
   [[nodiscard]] bool lend_pages(bool small_too);
+  struct Candidate {
+    Bin* bin;
+    unsigned size_class;
+  };
+  template <class Hint>
+  [[nodiscard]] Candidate bin_with_most(Hint hint);
 
   /// act(size_class) of all that have bins.
   template <class Act>
