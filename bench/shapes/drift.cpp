@@ -8,9 +8,12 @@
 //   phases    --live bytes of blocks of one size, up to an eighth less; in the next round four blocks in five are freed at
 //             random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
 //   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
+//   aged      before the first round --live bytes of blocks of 16 to 416 bytes, nine in ten freed at random; the others
+//             stay. Then a table of blocks of 16 to 1,000 bytes, of which one at random is replaced. Here time is the point:
+//             a heap that uses what was freed should not be slower for it.
 //
-// Parameters: --mode, --live (cache, phases), --from and --to (phases), --count (blocks allocated in a round; appends for vectors), --rounds. An operation is
-// one block allocated, resized or freed. Decisions 10 and 27 have figures.
+// Parameters: --mode, --live (cache, phases, aged), --from and --to (phases), --count (blocks allocated in a round; appends
+// for vectors), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27 and 42 have figures.
 #include <iterator>
 #include <utility>
 
@@ -190,12 +193,41 @@ class Buffers {
   Table<Held> buffers_;
 };
 
+class Aged {
+ public:
+  Aged(Program& program, uint64_t live) : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {
+    for (; program_.tally.live_bytes < live; ++used_) old_[used_] = program_.allocate(program_.random.between(16, 416));
+    for (size_t i = 0; i < used_; ++i) {
+      if (program_.random.below(10) != 0) program_.free(old_[i]);
+    }
+    program_.tally.operations = 0;
+  }
+
+  void round(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      Held& held = blocks_[program_.random.below(static_cast<uint32_t>(blocks_.size()))];
+      program_.free(held);
+      held = program_.allocate(program_.random.between(16, 1000));
+    }
+  }
+  void clear() {
+    for (size_t i = 0; i < used_; ++i) program_.free(old_[i]);
+    for (auto& held : blocks_) program_.free(held);
+  }
+
+ private:
+  Program& program_;
+  Table<Held> old_;
+  Table<Held> blocks_;
+  size_t used_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases"}, "which program");
-  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "of a cache and of phases: bytes kept");
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged"}, "which program");
+  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages");
   const uint64_t from = args.bytes("from", 0, 0, 0, 1 << 20, "of phases: one of two sizes, instead of twelve");
   const uint64_t to = args.bytes("to", 0, 0, 0, 1 << 20, "the other");
   const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
@@ -211,6 +243,7 @@ int main(int argc, char** argv) {
   Vectors vectors(program);
   Buffers buffers(program);
   Phases phases(program, mode == "phases" ? live : 1 << 20, from, to);
+  Aged aged(program, mode == "aged" ? live : 0);
   Report report(args);
   report.start();
   for (uint64_t round = 0; round < rounds; ++round) {
@@ -221,6 +254,8 @@ int main(int argc, char** argv) {
       vectors.round(steps(1'500'000));
     } else if (mode == "phases") {
       phases.round(round);
+    } else if (mode == "aged") {
+      aged.round(steps(500'000));
     } else {
       buffers.round(steps(60));
     }
@@ -232,6 +267,7 @@ int main(int argc, char** argv) {
   cache.clear();
   buffers.clear();
   phases.clear();
+  aged.clear();
   if (program.tally.live_bytes != 0) fail(kExitFailed, "drift: a block was lost or freed twice");
   report.finish(program.tally.operations, program.tally.checksum.value());
 }

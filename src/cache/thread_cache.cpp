@@ -408,7 +408,7 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
 // for this one.
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
-  if (LOAM_UNLIKELY(size_class == kMixedClass)) return evict(size_class, count, SmallHeap::Wait::kNo);
+  if (LOAM_UNLIKELY(size_class == kMixedClass)) return overflow_mixed(count);
   if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, magazines_[size_class].base[0], home))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
@@ -419,6 +419,34 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   if (count > batch) count -= count % batch;
   take_out(size_class, count, batch,
            [&](void** blocks, unsigned here) { default_small_heap.transfer(size_class, blocks, here, this); });
+}
+
+// Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
+unsigned ThreadCache::wanted_again(unsigned size_class) const {
+  const Magazine& m = magazines_[size_class];
+  // An armed magazine waits for a call of its class.
+  if (m.low != m.base) return 0;
+  const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
+  const ptrdiff_t wanted = half < room ? half : room;
+  return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<unsigned>(wanted);
+}
+
+// Blocks of mixed spans that this thread's classes are in want of stay with it: at home they would become free ranges, of which
+// the next refill would cut them again.
+void ThreadCache::overflow_mixed(unsigned count) {
+  MixedHeap::Kept kept;
+  for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = static_cast<uint8_t>(wanted_again(c));
+  take_out(kMixedClass, count, MixedHeap::kPiece, [&](void** blocks, unsigned here) {
+    kept.count = 0;
+    default_small_heap.give_mixed(blocks, here, home, &kept);
+    for (unsigned i = 0; i < kept.count; ++i) {
+      Magazine& m = magazines_[kept.size_class[i]];
+      void** const place = m.head;
+      recent_[recent_index(kept.block[i])] = place;
+      __atomic_store_n(place, kept.block[i], __ATOMIC_RELAXED);
+      __atomic_store_n(&m.head, place + 1, __ATOMIC_RELEASE);  // as push()
+    }
+  });
 }
 
 void ThreadCache::free_slow(unsigned size_class, void* block) {

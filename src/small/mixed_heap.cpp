@@ -76,17 +76,18 @@ LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
     MixedShard& shard = shards_[s];
     Lock lock(shard.mutex());
     Span* span = SpanFinder().at(reinterpret_cast<uintptr_t>(pointer));
-    if (shard.give_locked(pages(), &pointer, &span, 1) == 0) return;
+    if (shard.give_locked(pages(), &pointer, &span, 1, nullptr) == 0) return;
   }
   report_misuse("free of a block that is free already, or of memory that is no block", pointer);
 }
 
-LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count) {
-  const unsigned strangers = in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count); });
+LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count, Kept* kept) {
+  const unsigned strangers = in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count, kept); });
   for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 
-LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count) {
+LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count, const MixedShard& own,
+                                             Kept* kept) {
   while (count != 0) {
     MixedShard* const shard = shard_named_by(spans[0]);
     void* its_pointers[kPiece];
@@ -102,12 +103,12 @@ LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsi
       others += !is_its;
     }
     // Those that name none are told apart under any shard's lock.
-    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its);
+    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its, shard == &own ? kept : nullptr);
     count = others;
   }
 }
 
-void MixedHeap::give(void* const* pointers, unsigned count) {
+void MixedHeap::give(void* const* pointers, unsigned count, unsigned home, Kept* kept) {
   while (count != 0) {
     const unsigned here = count < kPiece ? count : kPiece;
     // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
@@ -121,7 +122,8 @@ void MixedHeap::give(void* const* pointers, unsigned count) {
       prefetch_for_write(spans[i]);
     }
     for (unsigned i = 0; i < here; ++i) MixedShard::ask_for_tables(spans[i], its[i]);
-    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here) : give_by_shards(its, spans, here);
+    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept)
+                         : give_by_shards(its, spans, here, shard_of(home), kept);
     pointers += here;
     count -= here;
   }

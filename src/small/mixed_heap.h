@@ -6,7 +6,8 @@
 // spans without a block.
 //
 // The pages of a mixed span carry the class byte kMixedClass: free() pushes their blocks into a magazine of that
-// number, from which malloc() never pops, and which comes here when it is full.
+// number, from which malloc() never pops. When it is full its older half comes here, and what the thread's classes are in want
+// of goes back to their magazines as it is.
 //
 // There is one shard, until threads meet at its lock: then two, four, at most kShards. A thread has a home, takes from the
 // shard that this is one of, and makes spans mixed there; from the others, what is free there before a page is touched
@@ -30,6 +31,9 @@ class MixedHeap {
 
   static constexpr size_t kLargestBlock = MixedShard::kLargestBlock;
   using From = MixedShard::From;
+  using Kept = MixedShard::Kept;
+  /// Blocks that one call gives at most where some are kept.
+  static constexpr unsigned kPiece = MixedShard::kPiece;
 
   /// Chosen: threads beyond it share homes; more cost some address space, and a look at each before a page is touched.
   static constexpr unsigned kShards = 8;
@@ -48,7 +52,9 @@ class MixedHeap {
   }
 
   /// Takes blocks back. What is no block of a mixed span is a misuse: reported, then dropped.
-  void give(void* const* pointers, unsigned count);
+  void give(void* const* pointers, unsigned count) { give(pointers, count, 0, nullptr); }
+  /// The same by a thread with that home, but for those that it wants and that are its home's. pre: count <= kPiece
+  void give(void* const* pointers, unsigned count, unsigned home, Kept* kept);
 
   /// Makes a small span mixed, in the home's shard. False when memory for its tables is refused; the span is then
   /// unchanged. pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
@@ -87,13 +93,12 @@ class MixedHeap {
 
  private:
   friend struct CounterFields;
-  static constexpr unsigned kPiece = MixedShard::kPiece;
 
   /// act() under the shard's lock, and what it returns; more shards then, where threads meet there.
   template <class Act>
   [[nodiscard]] unsigned in_shard(MixedShard& shard, Act act);
-  void give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count);
-  void give_by_shards(void** pointers, Span** spans, unsigned count);
+  void give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count, Kept* kept);
+  void give_by_shards(void** pointers, Span** spans, unsigned count, const MixedShard& own, Kept* kept);
   void give_stranger(void* pointer);
   [[nodiscard]] MixedShard* shard_named_by(const Span* span);
   [[nodiscard]] MixedShard& shard_of(unsigned home) { return shards_[home & (shards_in_use() - 1)]; }

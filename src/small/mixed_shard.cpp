@@ -84,21 +84,23 @@ struct Tables {
   }
   void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
 
-  struct Freed {
-    unsigned granules;  // of the block
-    unsigned range;     // of the free range that it is now in, up to 64
-  };
-  // Makes a block's granules free. No branch: blocks end, and ranges reach into other words, as chance has it.
-  // pre: starts(first)
-  [[nodiscard]] LOAM_INLINE Freed free_block(unsigned first) const {
+  // Of the block that begins there. No branch: blocks end, and ranges reach into other words, as chance has it.
+  [[nodiscard]] LOAM_INLINE unsigned block_granules(unsigned first) const {
+    const unsigned w = first >> 6, bit = first & 63;
+    const Word* const next = w + 1 == words ? &kOutside : &word[w + 1];
+    // Of the granules behind the first one. The last bit for a block that is whole only so, and against damage.
+    const uint64_t rest = word[w].borders() >> bit >> 1 | next->borders() << (63 - bit);
+    return lowest_bit(rest | uint64_t{1} << 63) + 1;
+  }
+
+  // Makes a block's granules free. Returns how many the free range has that they are now in, up to 64. No branch.
+  // pre: starts(first), granules == block_granules(first)
+  [[nodiscard]] LOAM_INLINE unsigned free_block(unsigned first, unsigned granules) const {
     const unsigned w = first >> 6, bit = first & 63;
     Word* const here = &word[w];
     const bool is_last = w + 1 == words;
     const Word* const next = is_last ? &kOutside : here + 1;
     const Word* const previous = w == 0 ? &kOutside : here - 1;
-    // Of the granules behind the first one. The last bit for a block that is whole only so, and against damage.
-    const uint64_t rest = here->borders() >> bit >> 1 | next->borders() << (63 - bit);
-    const unsigned granules = lowest_bit(rest | uint64_t{1} << 63) + 1;
     const uint64_t block = ~uint64_t{0} >> (64 - granules);
     const uint64_t low = here->free | block << bit, high = next->free | block >> 1 >> (63 - bit);
     const uint64_t before = bits_before(previous->free, here->free, bit);
@@ -108,7 +110,7 @@ struct Tables {
     const uint64_t used_before = ~before, used_from = ~bits_from(low, high, bit);
     const unsigned range = (used_before != 0 ? 63 - highest_bit(used_before) : 64) +
                            (used_from != 0 ? lowest_bit(used_from) : 64);
-    return {granules, range < 64 ? range : 64};
+    return range < 64 ? range : 64;
   }
 };
 
@@ -336,7 +338,7 @@ void MixedShard::move(Span* const* spans, const uint8_t* ranges, unsigned count,
   }
 }
 
-unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count) {
+unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count, Kept* kept) {
   Span* moved[kPiece];
   uint8_t ranges[kPiece];
   unsigned moving = 0, strangers = 0;
@@ -353,16 +355,24 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
       refuse(span, pointers[i]);
       continue;
     }
-    const Tables::Freed freed = t.free_block(first);
-    --blocks_[class_for(size_t{freed.granules} << kGranuleShift)];
+    const unsigned granules = t.block_granules(first);
+    const unsigned size_class = class_for(size_t{granules} << kGranuleShift);
+    if (kept != nullptr && kept->wanted[size_class] != 0) {
+      --kept->wanted[size_class];
+      kept->size_class[kept->count] = static_cast<uint8_t>(size_class);
+      kept->block[kept->count++] = pointers[i];
+      continue;
+    }
+    const unsigned range = t.free_block(first, granules);
+    --blocks_[size_class];
     ++given_;
-    const unsigned free_here = span->free_slots + freed.granules;
+    const unsigned free_here = span->free_slots + granules;
     span->free_slots = static_cast<uint16_t>(free_here);
-    free_granules_ += freed.granules;
+    free_granules_ += granules;
     // No branch: when a range is the longest no branch predictor learns.
     moved[moving] = span;
-    ranges[moving] = static_cast<uint8_t>(freed.range);
-    moving += unsigned{freed.range > bound_of(span)} | unsigned{free_here == t.granules()};
+    ranges[moving] = static_cast<uint8_t>(range);
+    moving += unsigned{range > bound_of(span)} | unsigned{free_here == t.granules()};
   }
   Span* gone = nullptr;  // linked through `next`
   move(moved, ranges, moving, &gone);

@@ -54,6 +54,17 @@ class alignas(128) MixedShard {
   /// slots have few, and empty soon.
   static constexpr size_t kLargestBlock = 1024;
 
+  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
+  static constexpr unsigned kPiece = 64;
+
+  /// What a thread would rather keep of what it gives, to hand it out again as it is; and what it got.
+  struct Kept {
+    uint8_t wanted[class_for(kLargestBlock) + 1];  ///< blocks, by class
+    uint8_t count;
+    uint8_t size_class[kPiece];
+    void* block[kPiece];
+  };
+
   enum class From : uint8_t {
     kSpans,   ///< mixed spans as they are
     kBacked,  ///< and backed free pages in runs too short for a span of the class: they become mixed spans
@@ -65,8 +76,9 @@ class alignas(128) MixedShard {
   /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a misuse: reported,
   /// then dropped. Those that lie in no span of this shard, or not in the one that was found, are moved to the front; returns
   /// how many.
+  /// Those that are wanted stay live and are added to `kept`, if there is one.
   /// pre: count <= kPiece
-  [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count);
+  [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count, Kept* kept);
 
   /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by now: a hint.
   static inline void ask_for_tables(const Span* span, const void* pointer);
@@ -101,9 +113,6 @@ class alignas(128) MixedShard {
 
   static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
   static_assert(kLists == 64, "one bit a list");
-  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
-  static constexpr unsigned kPiece = 64;
-
  private:
   friend struct CounterFields;
 

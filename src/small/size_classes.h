@@ -44,12 +44,12 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 }  // namespace detail
 
 /// pre: bytes <= kFineLimit. Zero bytes get the smallest class: their pointer is unique.
-[[nodiscard]] LOAM_INLINE unsigned fine_class(size_t bytes) {
+[[nodiscard]] LOAM_INLINE constexpr unsigned fine_class(size_t bytes) {
   return detail::kClassTables.fine[(bytes + 15) >> 4];
 }
 
 /// pre: bytes <= kLargestSmall
-[[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) {
+[[nodiscard]] LOAM_INLINE constexpr unsigned class_for(size_t bytes) {
   return bytes <= kFineLimit ? fine_class(bytes) : detail::kClassTables.coarse[(bytes + 63) >> 6];
 }
 

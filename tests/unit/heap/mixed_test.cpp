@@ -131,6 +131,51 @@ TEST_F(MixedSpans, GuestsTellTheirSizeAndAreResized) {
   expect_equations(*snapshot());
 }
 
+TEST_F(MixedSpans, WhatAThreadFreesItAllocatesAgainWithoutACut) {
+  LOAM_TRACE_SEED(random);
+  make_guests();
+  fill(56, 500);
+  const auto churn = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      free(blocks.random(random));
+      add(56 + random.below(445));
+    }
+  };
+  churn(20'000);
+  const auto cuts = [] { return default_small_heap.mixed().stats().taken; };
+  const auto guests_freed = [&] {
+    size_t count = 0;
+    for (void* block : blocks.all()) count += is_guest(block);
+    return count;
+  };
+  const uint64_t before = cuts();
+  constexpr int kTimes = 40'000;
+  churn(kTimes);
+  const double share = double(guests_freed()) / double(blocks.size());
+  ASSERT_GT(share, 0.2) << "the test should meet blocks cut from mixed spans";
+  EXPECT_LT(cuts() - before, kTimes * share / 3) << "one in three that are freed may be cut again";
+  expect_equations(*snapshot());
+}
+
+TEST_F(MixedSpans, WhatAThreadOnlyFreesGoesHome) {
+  LOAM_TRACE_SEED(random);
+  make_guests();
+  const std::vector<void*> handed = guests();
+  ASSERT_GT(handed.size(), 2000u);
+  const uint64_t before = default_small_heap.mixed().stats().given;
+  std::thread([&] {
+    for (void* block : handed) heap::free(block);
+    const size_t held = current_cache->held_blocks(kMixedClass);
+    EXPECT_GT(held, 0u);
+    for (unsigned c = 1; c < kMixedClass; ++c) EXPECT_EQ(current_cache->held_blocks(c), 0u) << "class " << c;
+    EXPECT_EQ(default_small_heap.mixed().stats().given - before, handed.size() - held);
+  }).join();
+  for (void* block : handed) {
+    live -= blocks.bytes(block);
+    blocks.forget(block);
+  }
+}
+
 TEST_F(MixedSpans, AlignedAndZeroedBlocksKeepTheirPromises) {
   LOAM_TRACE_SEED(random);
   make_guests();

@@ -480,6 +480,49 @@ TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
   }
 }
 
+TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
+  void* small[3] = {take(64), take(64), take(64)};
+  void* large[2] = {take(128), take(128)};
+  const MixedStats before = mixed->stats();
+  MixedHeap::Kept kept{};
+  kept.wanted[class_for(64)] = 2;
+  kept.wanted[class_for(512)] = 9;
+  void* together[] = {large[0], small[2], small[0], large[1], small[1]};
+  mixed->give(together, 5, 0, &kept);
+  ASSERT_EQ(kept.count, 2u);
+  EXPECT_EQ(kept.block[0], small[2]);
+  EXPECT_EQ(kept.block[1], small[0]);
+  EXPECT_EQ(kept.size_class[0], class_for(64));
+  EXPECT_EQ(kept.size_class[1], class_for(64));
+  EXPECT_EQ(kept.wanted[class_for(64)], 0u);
+  EXPECT_EQ(kept.wanted[class_for(512)], 9u);
+  EXPECT_EQ(mixed->stats().given - before.given, 3u);
+  EXPECT_EQ(mixed->stats().free_bytes - before.free_bytes, 64u + 2 * 128u);
+  EXPECT_EQ(mixed->blocks(class_for(64)), 2u);
+  EXPECT_EQ(mixed->block_bytes(number(small[0])), 64u);
+  EXPECT_EQ(mixed->block_bytes(number(small[1])), 0u);
+  EXPECT_TRUE(mixed->is_valid());
+  // A misuse is none that anybody wants.
+  kept.count = 0;
+  for (uint8_t& wanted : kept.wanted) wanted = 9;
+  set_corruption_policy(CorruptionPolicy::kReport);
+  fake::take_errors();
+  void* wrong[] = {small[1], static_cast<char*>(small[0]) + 16};
+  mixed->give(wrong, 2, 0, &kept);
+  const std::string errors = fake::take_errors();
+  EXPECT_NE(errors.find("double free"), std::string::npos);
+  EXPECT_NE(errors.find("middle of a block"), std::string::npos);
+  EXPECT_EQ(kept.count, 0u);
+  // One that others' threads are served from goes home.
+  mixed->use_more_shards();
+  mixed->give(&small[0], 1, 1, &kept);
+  EXPECT_EQ(kept.count, 0u);
+  EXPECT_EQ(mixed->block_bytes(number(small[0])), 0u);
+  mixed->give(&small[2], 1, 2, &kept);
+  ASSERT_EQ(kept.count, 1u) << "homes 0 and 2 share one of two shards";
+  mixed->give(&small[2], 1);
+}
+
 TEST_F(OneMixedSpan, ABlockThatComesTwiceInOneCallIsFoundAlsoWhenItsSpanIsEmpty) {
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const size_t repeats : {1u, 300u}) {

@@ -40,7 +40,7 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
   for (auto [its, found] : {std::pair{spans[0], spans[1]}, std::pair{spans[1], spans[0]}}) {
     for (const unsigned slot : {0u, info.slots - 1u}) {
       void* pointer = block(its, slot);
-      EXPECT_EQ(shard.give_locked(*pages, &pointer, &found, 1), 1u) << "who asks looks again";
+      EXPECT_EQ(shard.give_locked(*pages, &pointer, &found, 1, nullptr), 1u) << "who asks looks again";
       EXPECT_EQ(pointer, block(its, slot));
     }
   }
@@ -51,7 +51,7 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
   for (Span* span : spans) {
     for (unsigned slot = 0; slot < info.slots; ++slot) {
       void* pointer = block(span, slot);
-      EXPECT_EQ(shard.give_locked(*pages, &pointer, &span, 1), 0u);
+      EXPECT_EQ(shard.give_locked(*pages, &pointer, &span, 1, nullptr), 0u);
     }
   }
   EXPECT_EQ(pages->stats().used.count, 0u);
