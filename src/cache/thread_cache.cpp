@@ -438,7 +438,7 @@ void ThreadCache::overflow_mixed(unsigned count) {
   for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = static_cast<uint8_t>(wanted_again(c));
   take_out(kMixedClass, count, MixedHeap::kPiece, [&](void** blocks, unsigned here) {
     kept.count = 0;
-    default_small_heap.give_mixed(blocks, here, home, &kept);
+    default_small_heap.give_mixed(blocks, here, &kept);
     for (unsigned i = 0; i < kept.count; ++i) {
       Magazine& m = magazines_[kept.size_class[i]];
       void** const place = m.head;

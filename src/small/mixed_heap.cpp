@@ -86,8 +86,7 @@ LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** s
   for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 
-LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count, const MixedShard& own,
-                                             Kept* kept) {
+LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count, Kept* kept) {
   while (count != 0) {
     MixedShard* const shard = shard_named_by(spans[0]);
     void* its_pointers[kPiece];
@@ -103,12 +102,12 @@ LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsi
       others += !is_its;
     }
     // Those that name none are told apart under any shard's lock.
-    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its, shard == &own ? kept : nullptr);
+    give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its, kept);
     count = others;
   }
 }
 
-void MixedHeap::give(void* const* pointers, unsigned count, unsigned home, Kept* kept) {
+void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
   while (count != 0) {
     const unsigned here = count < kPiece ? count : kPiece;
     // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
@@ -122,8 +121,7 @@ void MixedHeap::give(void* const* pointers, unsigned count, unsigned home, Kept*
       prefetch_for_write(spans[i]);
     }
     for (unsigned i = 0; i < here; ++i) MixedShard::ask_for_tables(spans[i], its[i]);
-    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept)
-                         : give_by_shards(its, spans, here, shard_of(home), kept);
+    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept) : give_by_shards(its, spans, here, kept);
     pointers += here;
     count -= here;
   }

@@ -52,9 +52,9 @@ class MixedHeap {
   }
 
   /// Takes blocks back. What is no block of a mixed span is a misuse: reported, then dropped.
-  void give(void* const* pointers, unsigned count) { give(pointers, count, 0, nullptr); }
-  /// The same by a thread with that home, but for those that it wants and that are its home's. pre: count <= kPiece
-  void give(void* const* pointers, unsigned count, unsigned home, Kept* kept);
+  void give(void* const* pointers, unsigned count) { give(pointers, count, nullptr); }
+  /// The same, but for those that the giver wants (Kept). pre: count <= kPiece, if there is a `kept`
+  void give(void* const* pointers, unsigned count, Kept* kept);
 
   /// Makes a small span mixed, in the home's shard. False when memory for its tables is refused; the span is then
   /// unchanged. pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
@@ -98,7 +98,7 @@ class MixedHeap {
   template <class Act>
   [[nodiscard]] unsigned in_shard(MixedShard& shard, Act act);
   void give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count, Kept* kept);
-  void give_by_shards(void** pointers, Span** spans, unsigned count, const MixedShard& own, Kept* kept);
+  void give_by_shards(void** pointers, Span** spans, unsigned count, Kept* kept);
   void give_stranger(void* pointer);
   [[nodiscard]] MixedShard* shard_named_by(const Span* span);
   [[nodiscard]] MixedShard& shard_of(unsigned home) { return shards_[home & (shards_in_use() - 1)]; }

@@ -86,10 +86,8 @@ class alignas(kPageBytes) SmallHeap {
 
   /// Gives blocks back that came from mixed spans.
   void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
-  /// The same, but for those that a thread with that home wants (mixed_heap.h).
-  void give_mixed(void* const* pointers, unsigned count, unsigned home, MixedHeap::Kept* kept) {
-    mixed_.give(pointers, count, home, kept);
-  }
+  /// The same, but for those that the giver wants (mixed_heap.h).
+  void give_mixed(void* const* pointers, unsigned count, MixedHeap::Kept* kept) { mixed_.give(pointers, count, kept); }
   [[nodiscard]] MixedHeap& mixed() { return mixed_; }
   /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }

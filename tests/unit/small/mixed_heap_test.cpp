@@ -488,7 +488,7 @@ TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
   kept.wanted[class_for(64)] = 2;
   kept.wanted[class_for(512)] = 9;
   void* together[] = {large[0], small[2], small[0], large[1], small[1]};
-  mixed->give(together, 5, 0, &kept);
+  mixed->give(together, 5, &kept);
   ASSERT_EQ(kept.count, 2u);
   EXPECT_EQ(kept.block[0], small[2]);
   EXPECT_EQ(kept.block[1], small[0]);
@@ -508,18 +508,19 @@ TEST_F(OneMixedSpan, BlocksThatAreWantedStayAsTheyAre) {
   set_corruption_policy(CorruptionPolicy::kReport);
   fake::take_errors();
   void* wrong[] = {small[1], static_cast<char*>(small[0]) + 16};
-  mixed->give(wrong, 2, 0, &kept);
+  mixed->give(wrong, 2, &kept);
   const std::string errors = fake::take_errors();
   EXPECT_NE(errors.find("double free"), std::string::npos);
   EXPECT_NE(errors.find("middle of a block"), std::string::npos);
   EXPECT_EQ(kept.count, 0u);
-  // One that others' threads are served from goes home.
+  // Of whatever shard.
   mixed->use_more_shards();
-  mixed->give(&small[0], 1, 1, &kept);
-  EXPECT_EQ(kept.count, 0u);
+  kept.wanted[class_for(64)] = 1;
+  void* last[] = {small[2], small[0]};
+  mixed->give(last, 2, &kept);
+  ASSERT_EQ(kept.count, 1u);
+  EXPECT_EQ(kept.block[0], small[2]);
   EXPECT_EQ(mixed->block_bytes(number(small[0])), 0u);
-  mixed->give(&small[2], 1, 2, &kept);
-  ASSERT_EQ(kept.count, 1u) << "homes 0 and 2 share one of two shards";
   mixed->give(&small[2], 1);
 }
 
