@@ -74,9 +74,8 @@ class alignas(128) MixedShard {
   [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end, unsigned wanted, From from);
 
   /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a misuse: reported,
-  /// then dropped. Those that lie in no span of this shard, or not in the one that was found, are moved to the front; returns
-  /// how many.
-  /// Those that are wanted stay live and are added to `kept`, if there is one.
+  /// then dropped. Those that are wanted stay live and are added to `kept`, if there is one. Those that lie in no span of this
+  /// shard, or not in the one that was found, are moved to the front; returns how many.
   /// pre: count <= kPiece
   [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count, Kept* kept);
 
@@ -113,6 +112,7 @@ class alignas(128) MixedShard {
 
   static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
   static_assert(kLists == 64, "one bit a list");
+
  private:
   friend struct CounterFields;
 
