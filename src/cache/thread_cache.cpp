@@ -441,10 +441,10 @@ void ThreadCache::overflow_mixed(unsigned count) {
     default_small_heap.give_mixed(blocks, here, &kept);
     for (unsigned i = 0; i < kept.count; ++i) {
       Magazine& m = magazines_[kept.size_class[i]];
-      void** const place = m.head;
-      recent_[recent_index(kept.block[i])] = place;
-      __atomic_store_n(place, kept.block[i], __ATOMIC_RELAXED);
-      __atomic_store_n(&m.head, place + 1, __ATOMIC_RELEASE);  // as push()
+      // As push(), but without a note among the recent frees, which are compared with what stands in the magazine of the block's
+      // pages: this is another.
+      __atomic_store_n(m.head, kept.block[i], __ATOMIC_RELAXED);
+      __atomic_store_n(&m.head, m.head + 1, __ATOMIC_RELEASE);
     }
   });
 }
