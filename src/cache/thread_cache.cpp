@@ -424,8 +424,7 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
 // Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
 unsigned ThreadCache::wanted_again(unsigned size_class) const {
   const Magazine& m = magazines_[size_class];
-  // An armed magazine waits for a call of its class.
-  if (m.low != m.base) return 0;
+  // There is less room than free places for blocks that share lines, and none in an armed magazine, which waits for a call.
   const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
   const ptrdiff_t wanted = half < room ? half : room;
   return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<unsigned>(wanted);
