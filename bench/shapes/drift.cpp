@@ -195,7 +195,10 @@ class Buffers {
 
 class Aged {
  public:
-  Aged(Program& program, uint64_t live) : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {
+  /// `live`: 0 for none at all.
+  Aged(Program& program, uint64_t live) : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {}
+
+  void age(uint64_t live) {
     for (; program_.tally.live_bytes < live; ++used_) old_[used_] = program_.allocate(program_.random.between(16, 416));
     for (size_t i = 0; i < used_; ++i) {
       if (program_.random.below(10) != 0) program_.free(old_[i]);
@@ -246,6 +249,7 @@ int main(int argc, char** argv) {
   Aged aged(program, mode == "aged" ? live : 0);
   Report report(args);
   report.start();
+  if (mode == "aged") aged.age(live);
   for (uint64_t round = 0; round < rounds; ++round) {
     report.begin();
     if (mode == "cache") {
