@@ -422,19 +422,19 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
 }
 
 // Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
-unsigned ThreadCache::wanted_again(unsigned size_class) const {
+uint8_t ThreadCache::wanted_again(unsigned size_class) const {
   const Magazine& m = magazines_[size_class];
   // There is less room than free places for blocks that share lines, and none in an armed magazine, which waits for a call.
   const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
   const ptrdiff_t wanted = half < room ? half : room;
-  return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<unsigned>(wanted);
+  return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<uint8_t>(wanted);
 }
 
 // Blocks of mixed spans that this thread's classes are in want of stay with it: at home they would become free ranges, of which
 // the next refill would cut them again.
 void ThreadCache::overflow_mixed(unsigned count) {
   MixedHeap::Kept kept;
-  for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = static_cast<uint8_t>(wanted_again(c));
+  for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = wanted_again(c);
   take_out(kMixedClass, count, MixedHeap::kPiece, [&](void** blocks, unsigned here) {
     kept.count = 0;
     default_small_heap.give_mixed(blocks, here, &kept);

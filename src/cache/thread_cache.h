@@ -260,7 +260,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void evict(unsigned size_class, unsigned count, SmallHeap::Wait wait);
   void overflow(unsigned size_class, bool only_gives);
   void overflow_mixed(unsigned count);
-  [[nodiscard]] unsigned wanted_again(unsigned size_class) const;
+  [[nodiscard]] uint8_t wanted_again(unsigned size_class) const;
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
   void notice_refusals();

@@ -108,6 +108,7 @@ LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsi
 }
 
 void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
+  LOAM_ASSERT(kept == nullptr || count <= kPiece);
   while (count != 0) {
     const unsigned here = count < kPiece ? count : kPiece;
     // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses

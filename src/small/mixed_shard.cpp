@@ -395,7 +395,7 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
 size_t MixedShard::block_bytes_locked(const Span* span, uintptr_t address) {
   const Tables t(span);
   const unsigned first = granule_in(span, reinterpret_cast<const void*>(address));
-  return t.starts(first) ? size_t{t.block_end(first + 1) - first} << kGranuleShift : 0;
+  return t.starts(first) ? size_t{t.block_granules(first)} << kGranuleShift : 0;
 }
 
 Pages MixedShard::compact_locked() {
