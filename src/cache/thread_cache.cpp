@@ -53,8 +53,8 @@ constinit bool sampled = false;
 constinit bool always_armed = false;  // one of the two
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
-// Blocks of mixed spans have any size up to 1 KiB: counted at this.
-constexpr size_t kMixedBytes = 256;
+// Blocks of mixed spans have any size up to 8 KiB: counted at this.
+constexpr size_t kMixedBytes = 512;
 
 LOAM_INLINE size_t block_bytes(unsigned size_class) {
   return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;

@@ -224,8 +224,9 @@ size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_wal
     return slot + 2;
   }
   MixedHeap& mixed = default_small_heap.mixed();
-  const uintptr_t end = base + Pages(span->page_count).bytes();
   uintptr_t at = base + (step - 1) * kGranuleBytes;
+  if (at < piece.begin) at = piece.begin;
+  const uintptr_t begin = at, end = piece.end;
   if (at >= end) return 0;
   entry->address = reinterpret_cast<void*>(at);
   entry->bytes = mixed.block_bytes(at);
@@ -234,7 +235,7 @@ size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_wal
     while (at < end && mixed.block_bytes(at) == 0) at += kGranuleBytes;
     entry->bytes = at - reinterpret_cast<uintptr_t>(entry->address);
   }
-  return step + entry->bytes / kGranuleBytes;
+  return (begin - base + entry->bytes) / kGranuleBytes + 1;
 }
 
 // The cursor behind an entry that came without one, from what else it says. False when there can be no

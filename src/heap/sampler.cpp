@@ -10,9 +10,10 @@ constinit Sampler sampler;
 
 namespace {
 
-// Blocks of mixed spans do not tell their size to free(); none is above 1 KiB.
-size_t block_bytes_of(unsigned size_class) {
-  return size_class == kMixedClass ? MixedHeap::kLargestBlock : class_info(size_class).bytes;
+// pre: the block is live
+size_t block_bytes_of(unsigned size_class, const void* block) {
+  if (LOAM_LIKELY(size_class != kMixedClass)) return class_info(size_class).bytes;
+  return default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(block));
 }
 
 bool is_live(const ThreadCache* cache) { return cache->state() == ThreadCache::State::kLive; }
@@ -106,12 +107,12 @@ void* Sampler::allocate(unsigned size_class, size_t bytes) {
 
 void Sampler::free(unsigned size_class, void* block) {
   forget(block);  // before another thread can be given its address
+  const unsigned band = CallCounts::band_of(block_bytes_of(size_class, block));
   const uint64_t began = begin();
   ThreadCache* const before = current_cache;
   const uint64_t flushes = before->flushes();
   before->free_slow(size_class, block);
   ThreadCache* const cache = current_cache;
-  const unsigned band = CallCounts::band_of(block_bytes_of(size_class));
   if (LOAM_UNLIKELY(!is_live(cache))) {
     CallCounts once{};
     once.frees[band] = 1;

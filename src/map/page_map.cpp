@@ -97,8 +97,12 @@ LOAM_INLINE void fill(Entry* entry, Pages pages, Entry value) {
 }  // namespace
 
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class) {
-  fill(&region->page_span[span->first_page], pages, static_cast<uint32_t>(span - region->spans));
-  fill(&region->page_class[span->first_page], pages, static_cast<uint8_t>(size_class));
+  publish_pages(region, span, PageId(span->first_page), pages, size_class);
+}
+
+void publish_pages(Region* region, Span* span, PageId first, Pages pages, SizeClass size_class) {
+  fill(&region->page_span[first.index], pages, static_cast<uint32_t>(span - region->spans));
+  fill(&region->page_class[first.index], pages, static_cast<uint8_t>(size_class));
 }
 
 void unpublish_span(Region* region, Span* span, Pages pages) {

@@ -220,6 +220,8 @@ LOAM_INLINE void keep_spare_record(Region* region, unsigned shard, Span* span) {
 
 /// Names `span` (with class byte `size_class`) as the owner of `pages` pages from its first.
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);
+/// Some of them, from `first` on.
+void publish_pages(Region* region, Span* span, PageId first, Pages pages, SizeClass size_class);
 void unpublish_span(Region* region, Span* span, Pages pages);
 /// Of a span's pages, those from `first` on.
 void unpublish_pages(Region* region, PageId first, Pages pages);

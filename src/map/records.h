@@ -77,9 +77,10 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t since_ms;  ///< when it came
     } batch;  ///< kCached: the first of a batch that waits in a shard, whose list links it
     struct {
-      uint64_t* tables;   ///< kMixed: which granules are free, and where blocks start
-      MixedShard* shard;  ///< that it is in, and whose lock covers it
-      uint64_t unused[2];
+      uint64_t* tables;       ///< kMixed: which granules are free, and where blocks start
+      MixedShard* shard;      ///< that it is in, and whose lock covers it
+      uint32_t absent_pages;  ///< kMixed: as kPartial's
+      uint32_t unused[3];
     } mixed;
     struct {
       uint64_t free_bits[kMaxPartialSlots / 64];
@@ -97,7 +98,7 @@ struct alignas(64) Span : ListLink<Span> {
   };
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system; kEmpty: since when
-  uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: free granules
+  uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: granules in no block, those of absent pages among them
   uint8_t heap;             ///< 0 = the default heap, kPrivateHeap = see owned
   uint8_t page_count;       ///< kSmall, kMixed
   SizeClass size_class;     ///< kSmall

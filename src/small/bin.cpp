@@ -65,6 +65,9 @@ bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slo
 
 // Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
 constexpr size_t kDonorBytes = size_t{128} << 10;
+// What must be free of its slots, one in so many. Chosen: of large slots a span has few, so that a class whose blocks come and go
+// at random has more of it free (decision 43).
+constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
 // Spans that one donation looks at.
 constexpr unsigned kDonorScan = 64;
 
@@ -659,11 +662,35 @@ RemoteBatch* Bin::drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_
 
 size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
-  if (info.bytes > MixedHeap::kLargestBlock) return 0;
+  if (!MixedHeap::serves(size_class)) return 0;
   const size_t free_slots = free_slots_;
-  const size_t slots = spans_ * info.slots;
+  const size_t slots = spans_ * info.slots - absent_slots_;
   const size_t bytes = free_slots * info.bytes;
-  return bytes >= kDonorBytes && free_slots >= slots / 4 ? bytes : 0;
+  return bytes >= kDonorBytes && free_slots >= slots / donor_share(info) ? bytes : 0;
+}
+
+// False, and the span is the last of its list, when memory for its tables is refused.
+bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home, Pages* lent) {
+  // Once it is mixed, others may change it.
+  const unsigned list = span->list, free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
+  const unsigned absent = count_bits(absent_pages(span));
+  const unsigned own_slots = is_partial(span) ? static_cast<unsigned>(span->partial.own_slots) : info.slots;
+  unlink(span);
+  if (!mixed.convert(span, home, lent)) {
+    lists_[list].push_back(span);
+    ++occupancy_[list];
+    occupied_ |= 1u << list;
+    return false;
+  }
+  spans_ -= 1;
+  free_slots_ -= free_slots;
+  idle_.note(free_slots_);
+  unbacked_pages_ -= unbacked;
+  absent_slots_ -= info.slots - own_slots;
+  absent_pages_ -= absent;
+  // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
+  given_ += own_slots - free_slots;
+  return true;
 }
 
 unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
@@ -672,29 +699,23 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
   const unsigned enough = static_cast<unsigned>((block_bytes + info.bytes - 1) / info.bytes);
   unsigned converted = 0, looked_at = 0;
   size_t gained = 0;
-  for (unsigned list = 0; list < kLists / 2; ++list) {
+  for (unsigned list = 0; list < kSparseLists; ++list) {
     // Emptiest first: a conversion costs the same whatever it brings. What does not fit goes behind, so that
     // the next look meets others.
     for (Span* last = lists_[list].back(); last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
       Span* span = lists_[list].front();
       const bool was_last = span == last;
       ++looked_at;
-      // Once it is mixed, others may change it.
-      const unsigned free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
-      unlink(span);
-      if (is_partial(span) || longest_free_run(span, info.slots, enough) < enough || !mixed.convert(span, home)) {
+      const unsigned free_slots = span->free_slots;
+      if (longest_free_run(span, info.slots, enough) < enough) {
+        lists_[list].remove(span);
         lists_[list].push_back(span);
-        ++occupancy_[list];
-        occupied_ |= 1u << list;
       } else {
-        spans_ -= 1;
-        free_slots_ -= free_slots;
-        idle_.note(free_slots_);
-        unbacked_pages_ -= unbacked;
-        // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
-        given_ += info.slots - free_slots;
-        gained += size_t{free_slots} * info.bytes;
-        ++converted;
+        Pages lent;
+        if (make_mixed(mixed, span, info, home, info.bytes > kFineLimit ? &lent : nullptr)) {
+          gained += size_t{free_slots} * info.bytes;
+          ++converted;
+        }
       }
       if (was_last) break;
     }

@@ -15,6 +15,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
+#include "base/locked_count.h"
 #include "small/crowding.h"
 #include "small/idle_slots.h"
 #include "small/mixed_heap.h"
@@ -45,6 +46,9 @@ struct BinStats {
 class Bin {
  public:
   static constexpr unsigned kLists = 8;
+  /// Those of spans of which a quarter is free, or more: they become mixed, and lend pages. Chosen: half leaves most of a bin that a
+  /// phase freed half of alone (decision 43).
+  static constexpr unsigned kSparseLists = kLists * 3 / 4;
 
   constexpr Bin() = default;
 
@@ -92,8 +96,9 @@ class Bin {
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
   /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
-  /// Returns how many. pre: may_lend(size_class)
-  Pages lend_locked(PageHeap& pages, unsigned size_class, Pages wanted);
+  /// Of a class that mixed spans serve, what is left of such a span becomes one; `home`: as MixedHeap::convert(). Returns how many.
+  /// pre: may_lend(size_class)
+  Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home);
   /// Whether spans of the class can have a page that no used slot touches, and a record has room to say which.
   [[nodiscard]] static bool may_lend(unsigned size_class) {
     const SizeClassInfo& info = class_info(size_class);
@@ -160,6 +165,7 @@ class Bin {
   void give_other(Giving& giving, void* const* pointer, Span* span);
   [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
   [[nodiscard]] Span* allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner);
+  [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home, Pages* lent);
   Pages lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info);
   void refuse(const Giving& giving, void* const* pointer, const Span* span);
   [[nodiscard]] bool partial_is_valid(const Span* span, unsigned size_class) const;
@@ -177,22 +183,13 @@ class Bin {
   // In no other list: one stays, or a class at the edge would churn the page heap; where threads meet, as many more as
   // more_empty_ says, or what is one thread's turn would be the other's next.
   List<Span> empty_;
-  // Changed under the lock, so plain stores suffice; read without it by donatable_bytes_hint().
-  class Count {
-   public:
-    operator size_t() const { return value_.load(std::memory_order_relaxed); }
-    void operator+=(size_t more) { value_.store(*this + more, std::memory_order_relaxed); }
-    void operator-=(size_t fewer) { value_.store(*this - fewer, std::memory_order_relaxed); }
-
-   private:
-    std::atomic<size_t> value_{0};
-  };
-  Count spans_;
-  Count free_slots_;
-  Count unbacked_pages_;
-  Count absent_slots_;  // of partial spans
-  Count absent_pages_;
-  Count empty_spans_;
+  // Read without the lock by the hints.
+  LockedCount spans_;
+  LockedCount free_slots_;
+  LockedCount unbacked_pages_;
+  LockedCount absent_slots_;  // of partial spans
+  LockedCount absent_pages_;
+  LockedCount empty_spans_;
   IdleSlots idle_;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;

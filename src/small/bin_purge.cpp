@@ -17,9 +17,6 @@ bool all_are_free(const uint64_t* free_bits, unsigned first, unsigned last) {
   return true;
 }
 
-// Spans that one look for pages to lend meets. Chosen: as a search for a donor of mixed spans.
-constexpr unsigned kLendScan = 128;
-
 // Pages of the span that no used slot touches, as a mask.
 uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   uint32_t idle = 0;
@@ -86,20 +83,26 @@ Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   return backed;
 }
 
-Pages Bin::lend_locked(PageHeap& pages, unsigned size_class, Pages wanted) {
+Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home) {
   const SizeClassInfo& info = class_info(size_class);
+  const bool as_mixed = MixedHeap::serves(size_class);
   Pages lent;
   unsigned looked_at = 0;
-  for (unsigned list = 0; list < kLists / 2; ++list) {
+  for (unsigned list = 0; list < kSparseLists; ++list) {
     // Emptiest first. What has nothing goes behind, so that the next look meets others.
     for (Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
       Span* const span = lists_[list].front();
       const bool was_last = span == last;
-      const Pages here = lend_pages(pages, span, info);
+      Pages here;
+      if (as_mixed && (idle_pages(span, info) & ~span->unbacked_pages) != 0) {
+        static_cast<void>(make_mixed(mixed, span, info, home, &here));
+      } else {
+        if (!as_mixed) here = lend_pages(pages, span, info);
+        lists_[list].remove(span);
+        lists_[list].push_back(span);
+        if (here != Pages(0)) place(span);
+      }
       lent += here;
-      lists_[list].remove(span);
-      lists_[list].push_back(span);
-      if (here != Pages(0)) place(span);
       if (was_last) break;
     }
   }

@@ -36,8 +36,8 @@ LOAM_INLINE unsigned MixedHeap::in_shard(MixedShard& shard, Act act) {
 }
 
 unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from, unsigned home) {
-  if (kSizeClasses[size_class].bytes > kLargestBlock) return 0;
-  const bool makes_some = from == From::kBacked && pages().pages_wait();
+  if (!serves(size_class)) return 0;
+  const bool makes_some = from == From::kLent || (from == From::kBacked && pages().pages_wait());
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
   if (!makes_some && !may_serve(size_class, home)) return 0;
   MixedShard& shard = shard_of(home);
@@ -57,9 +57,9 @@ unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned w
   return 0;
 }
 
-bool MixedHeap::convert(Span* span, unsigned home) {
+bool MixedHeap::convert(Span* span, unsigned home, Pages* lent) {
   if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
-  return shard_of(home).convert(span);
+  return shard_of(home).convert(pages(), span, lent);
 }
 
 // A guess without its lock; null where the span names none. That of a live block is right.
@@ -159,6 +159,33 @@ Pages MixedHeap::compact() {
   Pages purged;
   for_each_locked([&](MixedShard& shard) { purged += shard.compact_locked(); });
   return purged;
+}
+
+const MixedShard* MixedHeap::lender() const {
+  if (!used_.load(std::memory_order_relaxed)) return nullptr;
+  const MixedShard* best = nullptr;
+  size_t most = 0;
+  const unsigned count = shards_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    const size_t bytes = shards_[s].lendable_bytes_hint();
+    if (bytes <= most) continue;
+    most = bytes;
+    best = &shards_[s];
+  }
+  return best;
+}
+
+size_t MixedHeap::lendable_bytes_hint() const {
+  const MixedShard* const shard = lender();
+  return shard != nullptr ? shard->lendable_bytes_hint() : 0;
+}
+
+Pages MixedHeap::lend(Pages wanted) {
+  const MixedShard* const best = lender();
+  if (best == nullptr) return Pages(0);
+  MixedShard& shard = shards_[best - shards_];
+  Lock lock(shard.mutex());
+  return shard.lend_locked(pages(), wanted);
 }
 
 MixedStats MixedHeap::stats() {

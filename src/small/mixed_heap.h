@@ -45,10 +45,12 @@ class MixedHeap {
   /// The same from the other shards, of one that has some.
   [[nodiscard]] unsigned take_from_others(unsigned size_class, void** out, unsigned wanted, unsigned home);
 
+  /// Whether blocks of the class come from mixed spans, and spans of its slots become mixed.
+  [[nodiscard]] static constexpr bool serves(unsigned size_class) { return size_class <= MixedShard::kLists; }
+
   /// A guess without a lock: is there a free range in the home's shard that holds a block of the class?
   [[nodiscard]] bool may_serve(unsigned size_class, unsigned home = 0) const {
-    const size_t granules = kSizeClasses[size_class].bytes >> kGranuleShift;
-    return granules <= MixedShard::kLists && shard_of(home).may_serve(static_cast<unsigned>(granules));
+    return serves(size_class) && shard_of(home).may_serve(size_class);
   }
 
   /// Takes blocks back. What is no block of a mixed span is a misuse: reported, then dropped.
@@ -58,7 +60,7 @@ class MixedHeap {
 
   /// Makes a small span mixed, in the home's shard. False when memory for its tables is refused; the span is then
   /// unchanged. pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
-  [[nodiscard]] bool convert(Span* span, unsigned home = 0);
+  [[nodiscard]] bool convert(Span* span, unsigned home = 0, Pages* lent = nullptr);
 
   /// Bytes of the block at `address`, live or in a magazine; 0 when no block of a mixed span begins there. Any
   /// address is answered.
@@ -68,6 +70,11 @@ class MixedHeap {
 
   /// Gives the free pages inside mixed spans back to the system. Returns how many.
   Pages compact();
+
+  /// Gives the page heap whole free pages of one shard's mixed spans, for whoever asks next: about `wanted`. Returns how many.
+  Pages lend(Pages wanted);
+  /// How much that could bring at most, a guess without a lock.
+  [[nodiscard]] size_t lendable_bytes_hint() const;
 
   [[nodiscard]] MixedStats stats();
   /// Blocks of the class in mixed spans: live or in magazines.
@@ -104,6 +111,8 @@ class MixedHeap {
   [[nodiscard]] MixedShard& shard_of(unsigned home) { return shards_[home & (shards_in_use() - 1)]; }
   [[nodiscard]] const MixedShard& shard_of(unsigned home) const { return shards_[home & (shards_in_use() - 1)]; }
   [[nodiscard]] PageHeap& pages() const { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
+  /// That with the most to lend; null where none has enough.
+  [[nodiscard]] const MixedShard* lender() const;
   /// For each shard in use, under its lock.
   template <class Do>
   void for_each_locked(Do act);

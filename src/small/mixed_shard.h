@@ -17,17 +17,14 @@
 #pragma once
 
 #include "base/cpu.h"
+#include "base/locked_count.h"
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
 #include "small/crowding.h"
-#include "small/size_classes.h"
+#include "small/mixed_tables.h"
 
 namespace loam {
-
-inline constexpr unsigned kGranuleShift = 4;
-inline constexpr size_t kGranuleBytes = size_t{1} << kGranuleShift;
-inline constexpr unsigned kGranulesPerPage = kPageBytes / kGranuleBytes;
 
 struct MixedStats {
   size_t spans;
@@ -50,9 +47,7 @@ class alignas(128) MixedShard {
  public:
   constexpr MixedShard() = default;
 
-  /// Blocks up to this size come from mixed spans, and only spans of such slots become mixed: spans of larger
-  /// slots have few, and empty soon.
-  static constexpr size_t kLargestBlock = 1024;
+  static constexpr size_t kLargestBlock = kLargestMixedBlock;
 
   /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
   static constexpr unsigned kPiece = 64;
@@ -67,7 +62,8 @@ class alignas(128) MixedShard {
 
   enum class From : uint8_t {
     kSpans,   ///< mixed spans as they are
-    kBacked,  ///< and backed free pages in runs too short for a span of the class: they become mixed spans
+    kBacked,  ///< and backed free pages in runs too short for a span of the class, where many wait: they become mixed spans
+    kLent,    ///< and such pages, however few wait
   };
   /// Up to `wanted` blocks of the class, which stand at the end of the places before `out_end`, last first, as from a bin.
   /// Returns how many.
@@ -84,7 +80,7 @@ class alignas(128) MixedShard {
 
   /// Makes a small span mixed. False when memory for its tables is refused; the span is then unchanged.
   /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
-  [[nodiscard]] bool convert(Span* span);
+  [[nodiscard]] bool convert(PageHeap& pages, Span* span, Pages* lent);
 
   /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and covers the address
   [[nodiscard]] static size_t block_bytes_locked(const Span* span, uintptr_t address);
@@ -96,6 +92,12 @@ class alignas(128) MixedShard {
   /// Gives the free pages inside mixed spans back to the system. Returns how many.
   Pages compact_locked();
 
+  /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of a bounded number of spans.
+  /// Returns how many.
+  Pages lend_locked(PageHeap& pages, Pages wanted);
+  /// Bytes of free ranges, without the lock: how much lend_locked() could bring at most. Zero unless a good part is free.
+  [[nodiscard]] size_t lendable_bytes_hint() const;
+
   /// True, once in a while, where threads meet at the lock so often that they should have more than one.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
 
@@ -105,40 +107,53 @@ class alignas(128) MixedShard {
   [[nodiscard]] bool is_valid_locked() const;
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
-  /// A guess without the lock: is there a free range that holds a block of so many granules?
-  [[nodiscard]] bool may_serve(unsigned granules) const {
-    return (occupied_.load(std::memory_order_relaxed) >> (granules - 1)) != 0;
-  }
+  /// A guess without the lock: is there a free range that holds a block of the class? pre: size_class <= kLists
+  [[nodiscard]] bool may_serve(unsigned size_class) const { return find_list(size_class - 1) != kLists; }
 
-  static constexpr unsigned kLists = kLargestBlock / kGranuleBytes;
-  static_assert(kLists == 64, "one bit a list");
+  /// One for each class that comes here.
+  static constexpr unsigned kLists = kLargestMixedClass;
 
  private:
   friend struct CounterFields;
 
-  void open(Span* span, uint64_t* tables);
-  bool add_backed(PageHeap& pages, unsigned size_class);
-  void place(Span* span, unsigned longest);
+  /// The first list from `from` on that has a span; kLists if none has.
+  [[nodiscard]] LOAM_INLINE unsigned find_list(unsigned from) const;
+  void open(Span* span, uint64_t* tables, uint32_t absent);
+  bool add_backed(PageHeap& pages, unsigned size_class, From from);
+  void place(Span* span, unsigned level);
   void unlink(Span* span);
   unsigned carve(Span* span, unsigned granules, void** next, unsigned wanted);
   void refuse(const Span* span, const void* pointer);
-  void move(Span* const* spans, const uint8_t* ranges, unsigned count, Span** gone);
+  void move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone);
   void release(PageHeap& pages, Span* gone);
+  Pages lend_pages(PageHeap& pages, Span* span);
 
   Mutex mutex_;
-  std::atomic<uint64_t> occupied_{0};  // bit k: lists_[k] is not empty
-  List<Span> lists_[kLists];           // [k]: the longest free range has at most k + 1 granules; the last: or more
+  static constexpr unsigned kListWords = (kLists + 63) / 64;
+  std::atomic<uint64_t> occupied_[kListWords] = {};  // bit k: lists_[k] is not empty
+  List<Span> lists_[kLists];  // [k]: the longest free range holds a block of class k + 1 at most
   List<Span> full_;
   size_t spans_ = 0;
-  size_t span_pages_ = 0;
-  size_t free_granules_ = 0;
-  size_t unbacked_pages_ = 0;
+  // Read without the lock by lendable_bytes_hint(). Of spans' own pages.
+  LockedCount span_pages_;
+  LockedCount free_granules_;
+  LockedCount unbacked_pages_;
   uint64_t converted_ = 0;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;
   Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
 };
+
+LOAM_INLINE unsigned MixedShard::find_list(unsigned from) const {
+  unsigned w = from >> 6;
+  uint64_t bits = occupied_[w].load(std::memory_order_relaxed) & (~uint64_t{0} << (from & 63));
+  while (bits == 0) {
+    if (++w == kListWords) return kLists;
+    bits = occupied_[w].load(std::memory_order_relaxed);
+  }
+  return w * 64 + lowest_bit(bits);
+}
 
 LOAM_INLINE void MixedShard::ask_for_tables(const Span* span, const void* pointer) {
   const uintptr_t tables = reinterpret_cast<uintptr_t>(__atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED));

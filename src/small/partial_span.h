@@ -10,6 +10,9 @@
 
 namespace loam {
 
+/// Spans that one look for pages to lend meets. Chosen: as a search for a donor of mixed spans.
+inline constexpr unsigned kLendScan = 128;
+
 /// Pages of the span that slot `slot` touches, as a mask.
 [[nodiscard]] inline uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
   const unsigned first = slot * info.bytes >> kPageShift;
@@ -21,7 +24,9 @@ namespace loam {
 [[nodiscard]] LOAM_INLINE bool is_partial(const Span* span) { return span->run_kind() == SpanKind::kPartial; }
 /// relaxed: also for who owns a block of the span and has no lock; that block's pages are never among them
 [[nodiscard]] inline uint32_t absent_pages(const Span* span) {
-  return is_partial(span) ? __atomic_load_n(&span->partial.absent_pages, __ATOMIC_RELAXED) : 0;
+  const SpanKind kind = span->run_kind();
+  if (kind == SpanKind::kPartial) return __atomic_load_n(&span->partial.absent_pages, __ATOMIC_RELAXED);
+  return kind == SpanKind::kMixed ? __atomic_load_n(&span->mixed.absent_pages, __ATOMIC_RELAXED) : 0;
 }
 /// Whether a slot reaches into such a page.
 [[nodiscard]] inline bool is_absent(const Span* span, unsigned slot, const SizeClassInfo& info) {

@@ -156,7 +156,7 @@ unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** 
 void SmallHeap::make_room_for_runs(Pages run) {
   release_empty_spans();
   // Neighbouring spans may lend one run together, but no long one.
-  if (run.count <= kMaxSpanPages) static_cast<void>(lend_pages(true));
+  if (run.count <= kMaxSpanPages) static_cast<void>(lend_pages(true, 0));
 }
 
 void SmallHeap::release_empty_spans() {
@@ -211,26 +211,51 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
       if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most)) return got;
     }
   }
-  if (LOAM_LIKELY(!unmapped_ && class_info(size_class).bytes <= MixedHeap::kLargestBlock)) {
-    const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
-    if (LOAM_LIKELY(got != 0)) return got;
-    // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
-    if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) {
-      ask_for_lines(size_class, out, mixed);
-      return mixed;
-    }
-    if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-      if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return others;
-    }
-    if (const unsigned lent = take_lent(bin, size_class, out, wanted, enough)) return lent;
-    if (const unsigned fresh = take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough)) return fresh;
-    // Refused: now any donor is worth a search.
-    growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
-    if (const unsigned mixed = take_mixed(size_class, out, wanted, home)) return mixed;
-    lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
-    return take_lent(bin, size_class, out, wanted, enough);
+  if (LOAM_UNLIKELY(unmapped_)) return take_pure(size_class, out, wanted, enough, home);
+  return MixedHeap::serves(size_class) ? take_small(bin, size_class, out, wanted, enough, home)
+                                       : take_large(size_class, out, wanted, enough, home);
+}
+
+// Of a class that has blocks in mixed spans.
+unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+  const auto take = [&](PageHeap::Source source) { return take_from(bin, size_class, out, wanted, source, enough); };
+  if (const unsigned got = take(PageHeap::Source::kBacked); LOAM_LIKELY(got != 0)) return got;
+  // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
+  if (const unsigned found = take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kBacked)) return found;
+  const auto take_donated = [&]() -> unsigned {
+    if (!donate(size_class, home)) return 0;
+    if (const unsigned got = take(PageHeap::Source::kBacked)) return got;
+    // None where others of the home were faster.
+    return take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kLent);
+  };
+  if (const unsigned donated = take_donated()) return donated;
+  // What other homes have comes last: whoever takes it shares lines with them.
+  if (const unsigned mixed = mixed_.take_from_others(size_class, out, wanted, home)) {
+    ask_for_lines(size_class, out, mixed);
+    return mixed;
   }
-  return unmapped_ ? take_pure(size_class, out, wanted, enough, home) : take_large(size_class, out, wanted, enough, home);
+  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
+    if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return others;
+  }
+  if (const unsigned lent = take_lent(bin, size_class, out, wanted, enough, home)) return lent;
+  if (const unsigned fresh = take(PageHeap::Source::kAny)) return fresh;
+  // Refused: now any donor, and any lender, is worth a search.
+  growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  if (const unsigned donated = take_donated()) return donated;
+  lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+  return take_lent(bin, size_class, out, wanted, enough, home);
+}
+
+// Free ranges of mixed spans, and backed runs that are too short for a span. A short span of large slots serves them faster than
+// a mixed one, and loses no more at its end.
+unsigned SmallHeap::take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home,
+                                MixedHeap::From from) {
+  if (class_info(size_class).bytes > kFineLimit && may_be_partial() && (from == MixedHeap::From::kLent || pages().pages_wait())) {
+    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true)) return got;
+  }
+  const unsigned got = mixed_.take(size_class, out, wanted, pure_ ? MixedHeap::From::kSpans : from, home);
+  if (got != 0) ask_for_lines(size_class, out, got);
+  return got;
 }
 
 // Of a class that has no blocks in mixed spans: what there is, and then a page that nobody has.
@@ -253,14 +278,14 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
       return take_what_others_keep(bin, size_class, out, more, least_more, home);
     });
   }
-  take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more); });
+  take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more, home); });
   take_more([&](unsigned more, unsigned least_more) {
     return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
   });
   if (LOAM_LIKELY(got != 0)) return got;
   // Refused: now any lender is worth a search.
   lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
-  return take_lent(bin, size_class, out, wanted, enough);
+  return take_lent(bin, size_class, out, wanted, enough, home);
 }
 
 // The one of which hint(bin, size_class) says most; none where it says 0 of all.
@@ -279,45 +304,48 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
   return best;
 }
 
-// Has the bin with the most to lend give the page heap whole free pages of its sparse spans, unless a search found none a few
-// growths ago. `small_too`: also one whose spans could become mixed. False if it gave none.
-bool SmallHeap::lend_pages(bool small_too) {
+// Has the bin with the most to lend, or the mixed spans, give the page heap whole free pages, unless a search found none a few
+// growths ago. For a class that mixed spans do not serve of all, else of such classes only: what the others have to give is
+// donate()'s. False if none were given.
+bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
   if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
+  size_t most = 0;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
-    const bool may = Bin::may_lend(c) && (small_too || class_info(c).bytes > MixedHeap::kLargestBlock);
-    return may ? bin.lendable_bytes_hint(c) : 0;
+    const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
+    const size_t bytes = may ? bin.lendable_bytes_hint(c) : 0;
+    if (bytes > most) most = bytes;
+    return bytes;
   });
   Pages lent;
-  if (lender.bin != nullptr) {
+  if (of_all && mixed_.lendable_bytes_hint() > most) lent = mixed_.lend(kLentPages);
+  if (lent == Pages(0) && lender.bin != nullptr) {
     Lock lock(lender.bin->mutex());
-    lent = lender.bin->lend_locked(pages(), lender.size_class, kLentPages);
+    lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);
   }
   if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
   return lent != Pages(0);
 }
 
-// Before a page is touched that nobody has: backed runs that are too short for a span of the class, and free pages of sparse
-// spans.
-unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough) {
-  // Small blocks come from mixed spans: what they could use of spans that become so is more than those' whole pages.
-  const bool short_too = class_info(size_class).bytes > MixedHeap::kLargestBlock;
+// Before a page is touched that nobody has: backed runs that are too short for a span of the class, where mixed spans do not
+// serve it, and free pages of sparse spans.
+unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+  const bool is_large = !MixedHeap::serves(size_class);
   const auto take_backed = [&] {
-    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, short_too);
+    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, is_large);
   };
-  if (short_too && may_be_partial() && pages().pages_wait()) {
+  if (is_large && may_be_partial() && pages().pages_wait()) {
     if (const unsigned got = take_backed()) return got;
   }
-  if (!lend_pages(short_too)) return 0;
-  return take_backed();
+  return lend_pages(is_large, home) ? take_backed() : 0;
 }
 
-// What other homes have comes last: whoever takes it shares lines with them.
-unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted, unsigned home) {
-  const MixedHeap::From from = pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked;
-  if (const unsigned got = mixed_.take(size_class, out, wanted, from, home)) return got;
-  if (!is_time(growths_skipped_, kGrowthsBetweenDonations)) return mixed_.take_from_others(size_class, out, wanted, home);
-  if (pure_) return mixed_.take_from_others(size_class, out, wanted, home);
+// Has sparse spans of another class become mixed, unless a search for some found none a few growths ago. False if none did.
+bool SmallHeap::donate(unsigned size_class, unsigned home) {
+  if (pure_) return false;
+  // Smaller blocks may fit where larger ones did not.
+  const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
+  if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
   const Candidate donor = bin_with_most(
       [&](const Bin& bin, unsigned c) { return c == size_class ? 0 : bin.donatable_bytes_hint(c); });
   unsigned converted = 0;
@@ -325,13 +353,10 @@ unsigned SmallHeap::take_mixed(unsigned size_class, void** out, unsigned wanted,
     Lock lock(donor.bin->mutex());
     converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes, kDonationBytes, home);
   }
-  if (converted != 0) {
-    // None where others of the home were faster.
-    if (const unsigned got = mixed_.take(size_class, out, wanted, MixedHeap::From::kSpans, home)) return got;
-  } else {
-    growths_skipped_.store(0, std::memory_order_relaxed);
-  }
-  return mixed_.take_from_others(size_class, out, wanted, home);
+  if (converted != 0) return true;
+  growths_skipped_.store(0, std::memory_order_relaxed);
+  refused_class_.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  return false;
 }
 
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver) {

@@ -130,7 +130,7 @@ class alignas(kPageBytes) SmallHeap {
   }
   void split_class(unsigned size_class, size_t slot_bytes);
   [[nodiscard]] bool may_be_partial() const { return !pure_ && !slots_are_chosen_at_random(); }
-  [[nodiscard]] bool lend_pages(bool small_too);
+  [[nodiscard]] bool lend_pages(bool of_all, unsigned home);
   struct Candidate {
     Bin* bin;
     unsigned size_class;
@@ -167,11 +167,14 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
                                    PageHeap::Source source, unsigned enough, bool short_too = false);
   [[nodiscard]] unsigned take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough);
+  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
   [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
-  [[nodiscard]] unsigned take_mixed(unsigned size_class, void** out, unsigned wanted, unsigned home);
+  [[nodiscard]] unsigned take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home,
+                                     MixedHeap::From from);
+  [[nodiscard]] bool donate(unsigned size_class, unsigned home);
 
   // What all stashes may hold: this, or the heap's size divided by kStashShare.
   static constexpr size_t kStashBytes = size_t{1} << 20;
@@ -186,6 +189,7 @@ class alignas(kPageBytes) SmallHeap {
   std::atomic<uint64_t> period_began_ms_{0};
   std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
+  std::atomic<uint8_t> refused_class_{0};                 // whose blocks no donor's free ranges held then
   std::atomic<unsigned> lends_skipped_{0};                // since lenders were
   // Read by every refill and flush, and hardly ever written.
   alignas(64) PageHeap* other_pages_ = nullptr;

@@ -1,0 +1,204 @@
+// The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out of line, a cache line a page.
+//
+// Not thread-safe: the lock of the span's shard covers them.
+#pragma once
+
+#include "base/bits.h"
+#include "small/partial_span.h"
+
+namespace loam {
+
+inline constexpr unsigned kGranuleShift = 4;
+inline constexpr size_t kGranuleBytes = size_t{1} << kGranuleShift;
+inline constexpr unsigned kGranulesPerPage = kPageBytes / kGranuleBytes;
+
+/// Blocks up to this size come from mixed spans, and only spans of such slots become mixed. Chosen: above, what a span
+/// has is whole pages, or gaps in which nothing fits (decision 43).
+inline constexpr size_t kLargestMixedBlock = 8192;
+inline constexpr unsigned kLargestMixedClass = class_for(kLargestMixedBlock);
+static_assert(kSizeClasses[kLargestMixedClass].bytes == kLargestMixedBlock);
+
+/// 64 granules of both tables. The words of a page are one line: a free looks at one.
+struct GranuleWord {
+  uint64_t free;
+  uint64_t start;
+
+  [[nodiscard]] uint64_t borders() const { return free | start; }  // where a block ends
+};
+inline constexpr unsigned kWordsPerPage = kGranulesPerPage / 64;
+static_assert(kWordsPerPage * sizeof(GranuleWord) == kCacheLine, "a page's words");
+
+/// What the tables of a span of so many pages take.
+[[nodiscard]] constexpr size_t mixed_table_bytes(unsigned pages) { return pages * kWordsPerPage * sizeof(GranuleWord); }
+
+/// What is before and behind a span's words: nothing free, and no block goes on.
+inline constexpr GranuleWord kOutside = {0, ~uint64_t{0}};
+
+/// 64 bits of two words one after the other, from that bit of the first on; and those up to that bit of the second.
+/// pre: bit < 64
+LOAM_INLINE uint64_t bits_from(uint64_t word, uint64_t next, unsigned bit) {
+  return word >> bit | next << 1 << (63 - bit);
+}
+LOAM_INLINE uint64_t bits_before(uint64_t previous, uint64_t word, unsigned bit) {
+  return previous >> bit | word << 1 << (63 - bit);
+}
+
+inline constexpr unsigned kMostGranules = kLargestMixedBlock / kGranuleBytes;  // of a block
+
+struct GranuleLevels {
+  uint8_t of[kMostGranules + 1];
+};
+constexpr GranuleLevels make_granule_levels() {
+  GranuleLevels levels{};
+  for (unsigned granules = 1; granules <= kMostGranules; ++granules) {
+    const size_t bytes = granules * kGranuleBytes;
+    const unsigned size_class = class_for(bytes);
+    levels.of[granules] = static_cast<uint8_t>(size_class - (kSizeClasses[size_class].bytes > bytes));
+  }
+  return levels;
+}
+inline constexpr GranuleLevels kGranuleLevels = make_granule_levels();
+
+/// The level of a free range: the largest class whose block it holds, 0 if it is empty.
+[[nodiscard]] LOAM_INLINE unsigned level_of_range(unsigned granules) {
+  return kGranuleLevels.of[granules < kMostGranules ? granules : kMostGranules];
+}
+
+/// The tables of a span.
+struct MixedTables {
+  GranuleWord* word;
+  unsigned words;
+
+  explicit MixedTables(const Span* span)
+      : word(reinterpret_cast<GranuleWord*>(span->mixed.tables)), words(span->page_count * kWordsPerPage) {}
+
+  [[nodiscard]] unsigned granules() const { return words * 64; }
+  [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
+  [[nodiscard]] bool is_free(unsigned i) const { return (word[i >> 6].free >> (i & 63)) & 1; }
+
+  /// The first granule at or after `from` whose bit is set in what `of` makes of its word; granules() if none is.
+  template <class Of>
+  [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
+    unsigned w = from >> 6;
+    if (w >= words) return granules();
+    uint64_t bits = of(word[w]) & (~uint64_t{0} << (from & 63));
+    while (bits == 0) {
+      if (++w == words) return granules();
+      bits = of(word[w]);
+    }
+    return w * 64 + lowest_bit(bits);
+  }
+  [[nodiscard]] unsigned block_end(unsigned from) const {
+    return find(from, [](const GranuleWord& w) { return w.borders(); });
+  }
+  [[nodiscard]] unsigned find_free(unsigned from) const {
+    return find(from, [](const GranuleWord& w) { return w.free; });
+  }
+  [[nodiscard]] unsigned free_end(unsigned from) const {
+    return find(from, [](const GranuleWord& w) { return ~w.free; });
+  }
+
+  template <class Op>
+  LOAM_INLINE void over_range(unsigned first, unsigned count, Op op) const {
+    for (unsigned w = first >> 6, bit = first & 63; count != 0; ++w, bit = 0) {
+      const unsigned here = count < 64 - bit ? count : 64 - bit;
+      op(word[w].free, bit_range(bit, here));
+      count -= here;
+    }
+  }
+  void set_free(unsigned first, unsigned count) const {
+    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits |= mask; });
+  }
+  void set_used(unsigned first, unsigned count) const {
+    over_range(first, count, [](uint64_t& bits, uint64_t mask) { bits &= ~mask; });
+  }
+  void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
+
+  /// Where the free range begins that ends before `end`; `end` where none does.
+  [[nodiscard]] unsigned free_begin(unsigned end) const {
+    while (end != 0) {
+      const unsigned w = (end - 1) >> 6, bit = (end - 1) & 63;
+      const uint64_t used = ~word[w].free & (~uint64_t{0} >> (63 - bit));
+      if (used != 0) return w * 64 + highest_bit(used) + 1;
+      end = w * 64;
+    }
+    return 0;
+  }
+
+  /// Of the block that begins there. One branch, on whether it is longer than 64: small blocks end, and ranges reach into
+  /// other words, as chance has it.
+  [[nodiscard]] LOAM_INLINE unsigned block_granules(unsigned first) const {
+    const unsigned w = first >> 6, bit = first & 63;
+    const GranuleWord* const next = w + 1 == words ? &kOutside : &word[w + 1];
+    // Of the 64 granules behind the first one.
+    const uint64_t rest = word[w].borders() >> bit >> 1 | next->borders() << (63 - bit);
+    if (LOAM_UNLIKELY(rest == 0)) return long_block_granules(first);
+    return lowest_bit(rest) + 1;
+  }
+  [[nodiscard]] LOAM_NOINLINE unsigned long_block_granules(unsigned first) const {
+    const unsigned granules = block_end(first + 64) - first;
+    return granules < kMostGranules ? granules : kMostGranules;  // against damage
+  }
+
+  /// Makes a block's granules free. Returns the level of the free range that they are now in; or the highest, where `enough`, the
+  /// span's before, is that.
+  /// pre: starts(first), granules == block_granules(first)
+  [[nodiscard]] LOAM_INLINE unsigned free_block(unsigned first, unsigned granules, unsigned enough) const {
+    const unsigned w = first >> 6, bit = first & 63;
+    GranuleWord* const here = &word[w];
+    here->start &= ~(uint64_t{1} << bit);
+    if (LOAM_UNLIKELY(granules > 64)) return free_long_block(first, granules, enough);
+    const bool is_last = w + 1 == words;
+    const GranuleWord* const next = is_last ? &kOutside : here + 1;
+    const GranuleWord* const previous = w == 0 ? &kOutside : here - 1;
+    const uint64_t block = ~uint64_t{0} >> (64 - granules);
+    const uint64_t low = here->free | block << bit, high = next->free | block >> 1 >> (63 - bit);
+    const uint64_t before = bits_before(previous->free, here->free, bit);
+    here->free = low;
+    here[is_last ? 0 : 1].free = is_last ? low : high;
+    const uint64_t used_before = ~before, used_from = ~bits_from(low, high, bit);
+    if (LOAM_LIKELY(used_before != 0) && LOAM_LIKELY(used_from != 0)) {
+      return level_of_range(63 - highest_bit(used_before) + lowest_bit(used_from));
+    }
+    return level_around(first, enough);
+  }
+  [[nodiscard]] LOAM_NOINLINE unsigned free_long_block(unsigned first, unsigned granules, unsigned enough) const {
+    set_free(first, granules);
+    return level_around(first, enough);
+  }
+  /// pre: is_free(first)
+  [[nodiscard]] LOAM_NOINLINE unsigned level_around(unsigned first, unsigned enough) const {
+    if (enough == kLargestMixedClass) return enough;
+    return level_of_range(free_end(first) - free_begin(first));
+  }
+
+  /// Has all granules of those pages be one block each that is nobody's: ranges and blocks end there.
+  void mark_absent(uint32_t pages) const {
+    for (; pages != 0; pages &= pages - 1) {
+      const unsigned first = lowest_bit(pages) * kGranulesPerPage;
+      set_used(first, kGranulesPerPage);
+      set_start(first);
+    }
+  }
+  /// Pages that are free all over, as a mask.
+  [[nodiscard]] uint32_t free_pages() const {
+    uint32_t pages = 0;
+    for (unsigned w = 0; w < words; w += kWordsPerPage) {
+      uint64_t all = ~uint64_t{0};
+      for (unsigned i = 0; i < kWordsPerPage; ++i) all &= word[w + i].free;
+      pages |= uint32_t{all == ~uint64_t{0}} << (w / kWordsPerPage);
+    }
+    return pages;
+  }
+  /// Of the longest free range.
+  [[nodiscard]] unsigned level() const {
+    unsigned longest = 0;
+    for (unsigned first = find_free(0), end; first < granules(); first = find_free(end)) {
+      end = free_end(first);
+      if (end - first > longest) longest = end - first;
+    }
+    return level_of_range(longest);
+  }
+};
+
+}  // namespace loam
