@@ -92,13 +92,12 @@ class Bin {
   /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest spans' first. A span that
   /// is met costs a look, one that gives pages back kLooksAPurge. Returns the looks that are left: where they are fewer than
   /// that, it is to go on later.
-  static constexpr unsigned kLooksAPurge = 16;
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
 
   /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
   /// Of a class that mixed spans serve, what is left of such a span becomes one; `home`: as MixedHeap::convert(). Returns how many.
   /// pre: may_lend(size_class)
-  Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home);
+  Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home = 0);
   /// Whether spans of the class can have a page that no used slot touches, and a record has room to say which.
   [[nodiscard]] static bool may_lend(unsigned size_class) {
     const SizeClassInfo& info = class_info(size_class);

@@ -16,6 +16,10 @@
 
 namespace loam {
 
+/// What a search for unwanted pages pays for a span that gives some back, where one that is only met costs a look. Chosen: a
+/// system call, about.
+inline constexpr unsigned kLooksAPurge = 16;
+
 class IdleSlots {
  public:
   /// Free bytes of a class that are its own breathing, and not worth a search. Chosen: a search for less would touch
@@ -37,6 +41,12 @@ class IdleSlots {
   /// Slots were taken, so many are left.
   LOAM_INLINE void note(size_t free_slots) {
     if (free_slots < least_) least_ = free_slots;
+  }
+
+  /// Unwanted ones are not the owner's any more.
+  void give_away(size_t slots) {
+    least_ -= slots < least_ ? slots : least_;
+    before_ -= slots < before_ ? slots : before_;
   }
 
   void end_period(size_t free_slots) {

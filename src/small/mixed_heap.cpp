@@ -188,6 +188,23 @@ Pages MixedHeap::lend(Pages wanted) {
   return shard.lend_locked(pages(), wanted);
 }
 
+bool MixedHeap::lend_unwanted(bool period_ends, unsigned looks) {
+  if (!used_.load(std::memory_order_relaxed)) return false;
+  bool some_wait = false;
+  const unsigned count = shards_in_use();
+  for (unsigned s = 0; s < count; ++s) {
+    MixedShard& shard = shards_[s];
+    if (!shard.is_watched()) continue;
+    some_wait = true;
+    // As with bins: a lock that is held is somebody's who works there.
+    if (!shard.mutex().try_lock()) continue;
+    if (period_ends) shard.end_period_locked();
+    looks = shard.lend_unwanted_locked(pages(), looks);
+    shard.mutex().unlock();
+  }
+  return some_wait;
+}
+
 MixedStats MixedHeap::stats() {
   MixedStats sum{};
   sum.shards = shards_in_use();

@@ -76,6 +76,10 @@ class MixedHeap {
   /// How much that could bring at most, a guess without a lock.
   [[nodiscard]] size_t lendable_bytes_hint() const;
 
+  /// Now and then: gives the page heap whole free pages that nobody wanted, at most as many as `looks` allow
+  /// (MixedShard::lend_unwanted_locked()). True while there may be more.
+  [[nodiscard]] bool lend_unwanted(bool period_ends, unsigned looks);
+
   [[nodiscard]] MixedStats stats();
   /// Blocks of the class in mixed spans: live or in magazines.
   [[nodiscard]] size_t blocks(unsigned size_class);

@@ -59,6 +59,7 @@ Pages purge_idle_pages(Span* span, uint32_t idle) {
 }
 
 void MixedShard::unlink(Span* span) {
+  if (LOAM_UNLIKELY(span == last_to_search_)) last_to_search_ = nullptr;
   if (span->list == kFullList) return full_.remove(span);
   List<Span>& list = lists_[span->list];
   list.remove(span);
@@ -135,7 +136,13 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   blocks_[size_class] += used;
   if (lent != nullptr) *lent = lend_pages(heap, span);
   place(span, t.level());
+  note_free(heap);
   return true;
+}
+
+// Ranges came.
+LOAM_INLINE void MixedShard::note_free(PageHeap& pages) {
+  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.note_spans_wait(true);
 }
 
 // Halves of a span's length: longer pieces leave less behind their last block, and a page serves every class that comes
@@ -223,6 +230,7 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
     got += carve(span, granules, out_end - got, wanted - got);
   }
   if (got == 0) return 0;  // adding nothing would touch a page
+  idle_.note(free_granules_);
   blocks_[size_class] += got;
   taken_ += got;
   return got;
@@ -295,6 +303,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
   Span* gone = nullptr;  // linked through `next`
   move(moved, levels, moving, &gone);
   if (gone != nullptr) release(pages, gone);
+  note_free(pages);
   return strangers;
 }
 
@@ -357,26 +366,66 @@ Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
   return backed;
 }
 
+// Of the list's first span, which goes where it belongs then, or behind the others.
+Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
+  Span* const span = lists_[list].front();
+  const Pages lent = lend_pages(pages, span);
+  if (lent != Pages(0)) {
+    place(span, MixedTables(span).level());
+  } else {
+    lists_[list].remove(span);
+    lists_[list].push_back(span);
+  }
+  return lent;
+}
+
 Pages MixedShard::lend_locked(PageHeap& pages, Pages wanted) {
   Pages lent;
   unsigned looked_at = 0;
   // The emptiest first.
   for (unsigned list = kLists; list-- != kPageList;) {
-    for (Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
-      Span* const span = lists_[list].front();
-      const bool was_last = span == last;
-      const Pages here = lend_pages(pages, span);
-      lent += here;
-      if (here != Pages(0)) {
-        place(span, MixedTables(span).level());
-      } else {
-        lists_[list].remove(span);
-        lists_[list].push_back(span);
-      }
+    for (const Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+      const bool was_last = lists_[list].front() == last;
+      lent += lend_front(pages, list);
       if (was_last) break;
     }
   }
+  idle_.note(free_granules_);
   return lent;
+}
+
+void MixedShard::end_period_locked() {
+  idle_.end_period(free_granules_);
+  if (list_to_search_ == 0 && unwanted_pages() != Pages(0)) search_below(kLists);
+}
+
+// The next list in which a span may have a free page.
+void MixedShard::search_below(unsigned list) {
+  while (list != kPageList && lists_[list - 1].empty()) --list;
+  list_to_search_ = static_cast<uint8_t>(list == kPageList ? 0 : list);
+  last_to_search_ = list_to_search_ == 0 ? nullptr : lists_[list - 1].back();
+}
+
+unsigned MixedShard::lend_unwanted_locked(PageHeap& pages, unsigned looks) {
+  while (list_to_search_ != 0) {
+    if (unwanted_pages() == Pages(0)) {
+      list_to_search_ = 0;
+      break;
+    }
+    if (last_to_search_ == nullptr) {
+      search_below(list_to_search_ - 1u);
+      if (list_to_search_ == 0) idle_.end_watch(backed_bytes());
+      continue;
+    }
+    if (looks < kLooksAPurge) break;
+    const unsigned list = list_to_search_ - 1u;
+    const bool was_last = lists_[list].front() == last_to_search_;
+    const Pages lent = lend_front(pages, list);
+    if (was_last) last_to_search_ = nullptr;
+    idle_.give_away(lent.count * kGranulesPerPage);
+    looks -= lent == Pages(0) ? 1 : kLooksAPurge;
+  }
+  return looks;
 }
 
 void MixedShard::add_stats_locked(MixedStats* sum) const {

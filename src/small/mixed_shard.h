@@ -22,6 +22,7 @@
 #include "os/mutex.h"
 #include "pages/page_heap.h"
 #include "small/crowding.h"
+#include "small/idle_slots.h"
 #include "small/mixed_tables.h"
 
 namespace loam {
@@ -95,6 +96,15 @@ class alignas(128) MixedShard {
   /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of a bounded number of spans.
   /// Returns how many.
   Pages lend_locked(PageHeap& pages, Pages wanted);
+  /// True while more is free than should be kept without a look, as Bin::is_watched().
+  [[nodiscard]] bool is_watched() {
+    idle_.settle(backed_bytes());
+    return idle_.watched();
+  }
+  void end_period_locked();
+  /// As lend_locked(), but only as many pages as were free and unwanted; `looks` as Bin::purge_unwanted_locked(). What nobody
+  /// wants of the page heap's goes back to the system from there.
+  [[nodiscard]] unsigned lend_unwanted_locked(PageHeap& pages, unsigned looks);
   /// Bytes of free ranges, without the lock: how much lend_locked() could bring at most. Zero unless a good part is free.
   [[nodiscard]] size_t lendable_bytes_hint() const;
 
@@ -127,6 +137,15 @@ class alignas(128) MixedShard {
   void move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone);
   void release(PageHeap& pages, Span* gone);
   Pages lend_pages(PageHeap& pages, Span* span);
+  Pages lend_front(PageHeap& pages, unsigned list);
+  void search_below(unsigned list);
+  void note_free(PageHeap& pages);
+  /// Of free ranges, about.
+  [[nodiscard]] size_t backed_bytes() const {
+    const size_t free = free_granules_ << kGranuleShift, gone = Pages(unbacked_pages_).bytes();
+    return free > gone ? free - gone : 0;
+  }
+  [[nodiscard]] Pages unwanted_pages() const { return Pages(idle_.unwanted_slots() / kGranulesPerPage); }
 
   Mutex mutex_;
   static constexpr unsigned kListWords = (kLists + 63) / 64;
@@ -138,6 +157,10 @@ class alignas(128) MixedShard {
   LockedCount span_pages_;
   LockedCount free_granules_;
   LockedCount unbacked_pages_;
+  IdleSlots idle_;  // of granules
+  // Where lend_unwanted_locked() goes on: in this list, plus 1, up to this span; 0 = there is nothing to do.
+  uint8_t list_to_search_ = 0;
+  Span* last_to_search_ = nullptr;
   uint64_t converted_ = 0;
   uint64_t taken_ = 0;
   uint64_t given_ = 0;

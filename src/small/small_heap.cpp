@@ -41,9 +41,9 @@ constexpr uint64_t kLookMs = 50;
 
 // Chosen: 64 purges inside spans, or 1,024 spans without one, are 0.3 to 0.8 ms: the pause of the call that happens to pay,
 // and a hundredth of the running time while there is anything to purge.
-constexpr unsigned kLooksATick = 64 * Bin::kLooksAPurge;
+constexpr unsigned kLooksATick = 64 * kLooksAPurge;
 // ... of which so many under one class's lock.
-constexpr unsigned kLooksALock = 8 * Bin::kLooksAPurge;
+constexpr unsigned kLooksALock = 8 * kLooksAPurge;
 
 // A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines asked for then push
 // others out before their turn. Measured (decision 26).
@@ -428,10 +428,11 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
         const unsigned left = bin.purge_unwanted_locked(pages(), c, kLooksALock);
         bin.mutex().unlock();
         looks -= kLooksALock - left;
-        if (left >= Bin::kLooksAPurge) break;
+        if (left >= kLooksAPurge) break;
       }
     });
   }
+  if (mixed_.lend_unwanted(period_ends, looks)) some_wait = true;
   if (some_wait) pages().note_spans_wait(true);
 }
 

@@ -87,7 +87,7 @@ class BinModel {
 
   Pages lend(Pages wanted) {
     Lock lock(bin_->mutex());
-    return bin_->lend_locked(*pages_, size_class_, wanted);
+    return bin_->lend_locked(*pages_, mixed_, size_class_, wanted);
   }
 
   BinStats stats() {

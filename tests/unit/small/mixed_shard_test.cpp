@@ -29,7 +29,7 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
   for (Span*& span : spans) {
     span = pages->allocate_span(Pages(info.pages), SizeClass(c), SizeClass(c), 0);
     ASSERT_NE(span, nullptr);
-    ASSERT_TRUE(shard.convert(span));
+    ASSERT_TRUE(shard.convert(*pages, span, nullptr));
   }
   const auto block = [&](const Span* span, unsigned slot) {
     return reinterpret_cast<void*>(span_base(span) + size_t{slot} * info.bytes);
