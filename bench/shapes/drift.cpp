@@ -5,16 +5,20 @@
 //             takes its place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in others.
 //   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one array of 32-byte
 //             records doubles to 8 MiB while each record gets a small block of its own; all is freed.
-//   phases    --live bytes of blocks of one size, up to an eighth less; in the next round four blocks in five are freed at
-//             random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
+//   phases    --live bytes of blocks of one size, up to an eighth less; in the next round all blocks but one in --kept, five,
+//             are freed at random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
+//             With --sizes 16-1000,3000 or the like, of those ranges and sizes in turn.
 //   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
 //   aged      before the first round --live bytes of blocks of 16 to 416 bytes, nine in ten freed at random; the others
 //             stay. Then a table of blocks of 16 to 1,000 bytes, of which one at random is replaced. Here time is the point:
 //             a heap that uses what was freed should not be slower for it.
 //
-// Parameters: --mode, --live (cache, phases, aged), --from and --to (phases), --count (blocks allocated in a round; appends
-// for vectors), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27 and 42 have figures.
-#include <iterator>
+// Parameters: --mode, --live (cache, phases, aged), --sizes and --kept (phases), --count (blocks allocated in a round; appends
+// for vectors), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42 and 43
+// have figures.
+#include <algorithm>
+#include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "shapes/shape.h"
@@ -138,25 +142,74 @@ class Vectors {
   Table<Held> blocks_;
 };
 
+// What blocks of a phase are asked for: of --sizes, one or a range.
+struct Sizes {
+  uint32_t least, most;
+};
+constexpr std::string_view kUsualSizes = "16384,20000,4000,8000,1000,12000,6000,32000,50000,3000,2000,24000";
+
+// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. No memory, which would be the measured heap's.
+class SizesInTurn {
+ public:
+  explicit SizesInTurn(std::string_view list) {
+    for (bool more = true; more;) {
+      const size_t comma = list.find(',');
+      more = comma != list.npos;
+      if (count_ == kMost) fail(kExitUsage, "drift: --sizes takes 32 of them at most");
+      sizes_[count_++] = parse(list.substr(0, comma));
+      list = more ? list.substr(comma + 1) : "";
+    }
+  }
+  [[nodiscard]] Sizes operator[](uint64_t index) const { return sizes_[index % count_]; }
+  // The least that a block of any of them has, on average.
+  [[nodiscard]] uint64_t least_mean() const {
+    uint64_t least = UINT32_MAX;
+    for (size_t i = 0; i < count_; ++i) least = std::min(least, (uint64_t{sizes_[i].least} + sizes_[i].most) / 2);
+    return least;
+  }
+
+ private:
+  static constexpr size_t kMost = 32;
+
+  static Sizes parse(std::string_view text) {
+    const size_t dash = text.find('-');
+    const uint32_t first = number(text.substr(0, dash), text);
+    if (dash == text.npos) return {first - first / 8 + 1, first};
+    const uint32_t last = number(text.substr(dash + 1), text);
+    if (first > last) fail(kExitUsage, "drift: --sizes: in '", text, "' the larger one comes first");
+    return {first, last};
+  }
+  static uint32_t number(std::string_view digits, std::string_view text) {
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc{} || end != digits.data() + digits.size() || value < 16 || value > 1 << 20) {
+      fail(kExitUsage, "drift: --sizes: '", text, "' is no size from 16 to 1048576 bytes, and no range of them, as in 16-1000,3000");
+    }
+    return value;
+  }
+
+  Sizes sizes_[kMost];
+  size_t count_ = 0;
+};
+
 class Phases {
  public:
-  /// `from` and `to`: those two in turn, instead of twelve; 0: not so.
-  Phases(Program& program, uint64_t live, uint64_t from, uint64_t to)
-      : program_(program), live_(live), two_{static_cast<uint32_t>(from), static_cast<uint32_t>(to)}, blocks_(live / 500) {}
+  /// One block in `kept` stays from phase to phase.
+  Phases(Program& program, uint64_t live, const SizesInTurn& sizes, uint64_t kept)
+      : program_(program), live_(live), sizes_(sizes), kept_(static_cast<uint32_t>(kept)), blocks_(live / sizes.least_mean() * 3 / 2) {}
 
   void round(uint64_t index) {
-    static constexpr uint32_t kSizes[] = {16384, 20000, 4000, 8000, 1000, 12000, 6000, 32000, 50000, 3000, 2000, 24000};
-    const uint32_t bytes = two_[0] != 0 ? two_[index % 2] : kSizes[index % std::size(kSizes)];
+    const Sizes sizes = sizes_[index];
     size_t kept = 0;
     for (size_t i = 0; i < used_; ++i) {
-      if (program_.random.below(5) == 0) {
+      if (program_.random.below(kept_) == 0) {
         std::swap(blocks_[kept++], blocks_[i]);
       } else {
         program_.free(blocks_[i]);
       }
     }
     for (used_ = kept; used_ != blocks_.size();) {
-      const uint64_t next = bytes - program_.random.below(bytes / 8);
+      const uint64_t next = sizes.most - program_.random.below(sizes.most - sizes.least + 1);
       if (program_.tally.live_bytes + next > live_) break;
       blocks_[used_++] = program_.allocate(next);
     }
@@ -168,7 +221,8 @@ class Phases {
  private:
   Program& program_;
   uint64_t live_;
-  uint32_t two_[2];
+  SizesInTurn sizes_;
+  uint32_t kept_;
   Table<Held> blocks_;
   size_t used_ = 0;
 };
@@ -231,21 +285,18 @@ int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
   const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged"}, "which program");
   const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages");
-  const uint64_t from = args.bytes("from", 0, 0, 0, 1 << 20, "of phases: one of two sizes, instead of twelve");
-  const uint64_t to = args.bytes("to", 0, 0, 0, 1 << 20, "the other");
+  const SizesInTurn sizes(args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
+  const uint64_t kept = args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
   const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
   const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
   args.done();
-  if ((from == 0) != (to == 0) || (from != 0 && (from < 600 || to < 600))) {
-    fail(kExitUsage, "drift: --from and --to go together, each 600 or more");
-  }
   const auto steps = [&](uint64_t usual) { return count != 0 ? count : usual; };
 
   Program program(args.seed());
   Cache cache(program, mode == "cache" ? live : 1 << 20);
   Vectors vectors(program);
   Buffers buffers(program);
-  Phases phases(program, mode == "phases" ? live : 1 << 20, from, to);
+  Phases phases(program, mode == "phases" ? live : 1 << 20, sizes, kept);
   Aged aged(program, mode == "aged" ? live : 0);
   Report report(args);
   report.start();

@@ -29,7 +29,7 @@ enum class SpanKind : uint8_t {
   kNone = 0,  ///< the record is not in use
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
-  kMixed,     ///< was small and sparse; now blocks of any small class
+  kMixed,     ///< was small and sparse; now blocks of any class up to 8 KiB
   kCached,    ///< a freed run that waits as it stands, named by its first page: a thread keeps it (cache/run_cache.h), or
               ///< it is one of a batch in a shard (pages/page_shard.h)
   kParked,    ///< a freed run that waits for the next request of its kind (pages/parked_runs.h)

@@ -1,6 +1,6 @@
-// Mixed spans: sparse spans of one size class whose free slots were opened to blocks of every class.
+// Mixed spans: sparse spans of one size class whose free slots were opened to blocks of every class up to 8 KiB.
 //
-// A program that frees nine blocks in ten and goes on with another size would otherwise keep both: the free
+// A program that frees a part of its blocks and goes on with another size would otherwise keep both: the free
 // slots of a span serve their own class only. When a bin needs memory and no backed run of its spans' length is free,
 // sparse spans of other bins become mixed (mixed_shard.h). Before that, backed free pages in shorter runs become mixed
 // spans without a block.
@@ -59,7 +59,8 @@ class MixedHeap {
   void give(void* const* pointers, unsigned count, Kept* kept);
 
   /// Makes a small span mixed, in the home's shard. False when memory for its tables is refused; the span is then
-  /// unchanged. pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
+  /// unchanged. With `lent`, its whole free pages become the page heap's, if one of them is backed; so many that are go there.
+  /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(Span* span, unsigned home = 0, Pages* lent = nullptr);
 
   /// Bytes of the block at `address`, live or in a magazine; 0 when no block of a mixed span begins there. Any

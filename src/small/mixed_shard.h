@@ -1,13 +1,14 @@
 // One of the places where mixed spans are (mixed_heap.h), with a lock of its own. A mixed span is a sparse span of one size
-// class whose free slots were opened to blocks of every class, or free pages that were too few for a span:
-// neighbouring free granules are one range, and any class cuts blocks from it.
+// class whose free slots were opened to blocks of every class up to 8 KiB, or free pages that were too few for a span:
+// neighbouring free granules are one range, and any class cuts blocks from it. Whole free pages may go to the page heap.
 //
 //   granules (16 bytes):   0   1   2   3   4   5   6   7   8   9
 //   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
 //   start                  1   .   .   .   .   1   .   1   .   .     1: a block begins
 //
 //   a block reaches from its start to the next start or free granule, so that both tables tell its size;
-//   free_granules of a span = population of `free`;   start and free are disjoint
+//   a page that is not the span's own any more (Span::mixed.absent_pages) is one block, which is nobody's
+//   free_slots of a span = population of `free` + granules of absent pages;   start and free are disjoint
 //   a span names its shard from the moment it is mixed until its pages go back, and stays in it
 //
 // A double free and a pointer into a block are told exactly, by the start bit.
@@ -79,7 +80,7 @@ class alignas(128) MixedShard {
   /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by now: a hint.
   static inline void ask_for_tables(const Span* span, const void* pointer);
 
-  /// Makes a small span mixed. False when memory for its tables is refused; the span is then unchanged.
+  /// Makes a small span mixed. False when memory for its tables is refused; the span is then unchanged. `lent`: as MixedHeap::convert()
   /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(PageHeap& pages, Span* span, Pages* lent);
 

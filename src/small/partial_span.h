@@ -1,9 +1,9 @@
 // Partial spans: spans of which some pages are not their own.
 //
-// A span of large slots that few old blocks pin lends its whole free pages to the page heap, and never gets them back; and where
-// only runs are left that are shorter than the class's spans, one of them becomes a span that ends early. Both are a span's
-// record with a mask of absent pages: slots count from the first page as ever, those that reach into an absent page are
-// neither free nor anybody's, and when the others are all free, the pages that are left go back.
+// A span of slots above 8 KiB (others become mixed: mixed_shard.h) that few old blocks pin lends its whole free pages to the page
+// heap, and never gets them back; and where only runs are left that are shorter than the class's spans, one of them becomes a span
+// that ends early. Both are a span's record with a mask of absent pages: slots count from the first page as ever, those that reach
+// into an absent page are neither free nor anybody's, and when the others are all free, the pages that are left go back.
 #pragma once
 
 #include "small/split_classes.h"

@@ -84,6 +84,19 @@ class Arguments {
     return value;
   }
 
+  // A text as it was given; who asks checks it.
+  std::string_view text(std::string_view name, std::string_view usual, std::string_view help) {
+    const char* given = take(name);
+    const Parameter p{.name = name,
+                      .text = given ? given : usual,
+                      .full_text = usual,
+                      .help = help,
+                      .choices = {usual},
+                      .choice_count = 1};
+    remember(p);
+    return p.text;
+  }
+
   // Call after the last parameter was asked for.
   void done() {
     if (help_) print_help();
@@ -210,11 +223,11 @@ class Arguments {
         out(" WORD   ");
         out(p.help);
         out(" (");
-        for (size_t k = 0; k < p.choice_count; ++k) {
+        for (size_t k = 0; k < p.choice_count && p.choice_count > 1; ++k) {
           if (k) out("|");
           out(p.choices[k]);
         }
-        out("; default ");
+        out(p.choice_count > 1 ? "; default " : "default ");
         out(p.choices[0]);
         if (p.full_text != p.choices[0]) {
           out(", full ");

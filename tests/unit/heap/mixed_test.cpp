@@ -83,7 +83,8 @@ class MixedSpans : public testing::Test {
 
 TEST_F(MixedSpans, PhasesOfManySizesKeepContentsAndEquations) {
   LOAM_TRACE_SEED(random);
-  constexpr size_t kRanges[][2] = {{24, 40}, {104, 152}, {56, 72}, {200, 264}, {360, 488}, {1, 1024}, {600, 1024}};
+  constexpr size_t kRanges[][2] = {{24, 40}, {104, 152}, {56, 72}, {200, 264}, {360, 488}, {1, 1024}, {600, 1024},
+                                    {1000, 8192}, {3000, 5000}, {16, 3000}};
   uint64_t conversions = snapshot()->mixed_conversions;
   for (const auto& [low, high] : kRanges) {
     fill(low, high);

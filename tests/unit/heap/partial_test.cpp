@@ -28,6 +28,12 @@ bool lies_in_partial_span(const void* block) {
   return span != nullptr && is_partial(span);
 }
 
+// One that lent pages.
+bool lies_in_mixed_span_with_gaps(const void* block) {
+  const Span* const span = span_at(reinterpret_cast<uintptr_t>(block));
+  return span != nullptr && span->kind == SpanKind::kMixed && absent_pages(span) != 0;
+}
+
 class PartialHeap : public testing::Test {
  protected:
   static constexpr size_t kFill = size_t{48} << 20;
@@ -44,10 +50,10 @@ class PartialHeap : public testing::Test {
   }
 
   // One block in four of those sizes is left, and then others of all sizes are there. Each has its address at either end.
-  void use() {
+  void use(size_t low = 4000, size_t high = 24'000) {
     std::vector<void*> all;
     for (size_t live = 0; live < kFill;) {
-      const size_t bytes = 4000 + random.below(20'000);
+      const size_t bytes = low + random.below(high - low);
       all.push_back(filled(bytes));
       live += bytes;
     }
@@ -92,6 +98,22 @@ TEST_F(PartialHeap, IsSmallerAndLosesNothing) {
   const auto s = snapshot();
   expect_equations(*s);
   EXPECT_LE(s->used_bytes + s->dirty_bytes, kFill + kFill / 5);  // with pure spans 1.33 of it
+}
+
+TEST_F(PartialHeap, IsAsSmallWhereSpansBecomeMixed) {
+  LOAM_TRACE_SEED(random);
+  use(1000, 8000);
+  size_t mixed = 0;
+  for (void* block : kept) {
+    EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+    mixed += lies_in_mixed_span_with_gaps(block);
+  }
+  EXPECT_GT(mixed, kept.size() / 4);
+  for (void* block : others) EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+  EXPECT_TRUE(heap::is_valid());
+  const auto s = snapshot();
+  expect_equations(*s);
+  EXPECT_LE(s->used_bytes + s->dirty_bytes, kFill + kFill / 5);
 }
 
 TEST_F(PartialHeap, WhatWasFreedIsKnownToBe) {
@@ -140,9 +162,9 @@ size_t walk(Seen* to, size_t room, bool forget) {
   return seen;
 }
 
-TEST_F(PartialHeap, AWalkShowsEveryBlockOnceWithAndWithoutItsCursor) {
-  static Seen with[100'000], without[100'000];
-  use();
+// Once each, with and without a cursor.
+void expect_that_walks_show(std::initializer_list<const std::vector<void*>*> all) {
+  static Seen with[200'000], without[200'000];
   const size_t seen = walk(with, std::size(with), false);
   ASSERT_LT(seen, std::size(with));
   ASSERT_EQ(walk(without, std::size(without), true), seen);
@@ -151,9 +173,19 @@ TEST_F(PartialHeap, AWalkShowsEveryBlockOnceWithAndWithoutItsCursor) {
     ASSERT_EQ(with[i], without[i]) << i;
     if (with[i].kind == LOAM_ENTRY_SMALL) ++shown[with[i].address];
   }
-  for (const auto* blocks : {&kept, &others}) {
+  for (const auto* blocks : all) {
     for (const void* block : *blocks) ASSERT_EQ(shown[block], 1u);
   }
+}
+
+TEST_F(PartialHeap, AWalkShowsEveryBlockOfPartialSpansOnce) {
+  use();
+  expect_that_walks_show({&kept, &others});
+}
+
+TEST_F(PartialHeap, AWalkShowsEveryBlockOfMixedSpansThatLentOnce) {
+  use(1000, 8000);
+  expect_that_walks_show({&kept, &others});
 }
 
 TEST_F(PartialHeap, IsWholeInAChild) {

@@ -86,6 +86,7 @@ class BinModel {
   }
 
   Pages lend(Pages wanted) {
+    used_limits_hold_ = false;  // the shares of partial spans are those of their own slots
     Lock lock(bin_->mutex());
     return bin_->lend_locked(*pages_, mixed_, size_class_, wanted);
   }
@@ -127,7 +128,7 @@ class BinModel {
     EXPECT_EQ(offset % info().bytes, 0u);
     EXPECT_LE(offset + info().bytes, Pages(info().pages).bytes());
     EXPECT_TRUE(set_.insert(p).second) << "handed out twice";
-    if (is_partial(span)) used_limits_hold_ = false;  // their shares are those of their own slots
+    if (is_partial(span)) used_limits_hold_ = false;
     // Fullest first: no span with room is fuller than the chosen one by more than a list's width.
     const unsigned chosen = used_.count(span) != 0 ? used_[span] : 0;
     for (const auto& [other, count] : used_) {

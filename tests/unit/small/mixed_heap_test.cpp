@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,16 @@ class Model {
     ASSERT_EQ(pages_->stats().used.bytes(), Pages(pages).bytes() + m.span_bytes);
   }
 
+  [[nodiscard]] Pages pages_with_a_mixed_block() const {
+    std::set<uintptr_t> pages;
+    for (const auto& [address, c] : live_) {
+      if (class_at(reinterpret_cast<void*>(address)) != kMixedClass) continue;
+      const uintptr_t last = address + kSizeClasses[c].bytes - 1;
+      for (uintptr_t page = address >> kPageShift; page <= last >> kPageShift; ++page) pages.insert(page);
+    }
+    return Pages(pages.size());
+  }
+
   void expect_empty_after_the_last_free(Random& random) {
     thin(random, 0);
     check();
@@ -217,7 +228,7 @@ class MixedHeapTest : public testing::TestWithParam<size_t> {
 };
 
 TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
-  uint64_t converted = 0;
+  uint64_t converted = 0, lends = 0;
   for (uint64_t salt = 0; salt < 6; ++salt) {
     Random random = test::seeded(salt);
     LOAM_TRACE_SEED(random);
@@ -227,7 +238,7 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
       if (salt % 2 == 0 && random.chance(2)) model.mixed().use_more_shards();
       const unsigned home = random.below(MixedHeap::kShards);
       const unsigned c = random.between(1, Model::kClasses - 1);
-      switch (random.below(7)) {
+      switch (random.below(8)) {
         case 0:
           model.take_from_bin(c, random.between(1, 12 * kSizeClasses[c].slots));
           break;
@@ -250,6 +261,11 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
         case 6:
           model.give_together(random, random.magnitude(1000));
           break;
+        case 7: {
+          const Pages lent = model.mixed().lend(Pages(random.magnitude(256)));
+          lends += lent != Pages(0);
+          break;
+        }
       }
       ASSERT_NO_FATAL_FAILURE(model.check()) << "step " << step;
       ASSERT_FALSE(HasFailure()) << "step " << step;
@@ -258,6 +274,80 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
     model.expect_empty_after_the_last_free(random);
   }
   EXPECT_GT(converted, 200u) << "the walks should meet mixed spans";
+  EXPECT_GT(lends, 0u) << "... with free pages";
+}
+
+TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
+  for (const size_t bytes : {704, 2048, 5120}) {
+    Random random = test::seeded(bytes);
+    LOAM_TRACE_SEED(random);
+    Model model;
+    const unsigned c = class_for(bytes);
+    model.take_from_bin(c, unsigned((size_t{8} << 20) / bytes));
+    model.thin(random, model.size() / 5);
+    while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+    // Some of them are filled again, so that there are free pages in spans of all kinds.
+    for (unsigned i = 0; i < 40; ++i) model.take_mixed(random.between(1, class_for(1024)), random.between(1, 100));
+    model.thin(random, model.size() * 2 / 3);
+    ASSERT_NO_FATAL_FAILURE(model.check());
+    const size_t span_bytes = model.mixed().stats().span_bytes;
+    const Pages live = model.pages_with_a_mixed_block();
+    Pages lent;
+    for (Pages more(1); more != Pages(0); lent += more) {
+      more = model.mixed().lend(Pages(8));
+      ASSERT_NO_FATAL_FAILURE(model.check());
+      if (model.mixed().lendable_bytes_hint() == 0) break;
+    }
+    EXPECT_GT(lent, Pages(0)) << bytes;
+    EXPECT_EQ(model.mixed().stats().span_bytes, span_bytes - lent.bytes()) << bytes;
+    EXPECT_GE(model.mixed().stats().span_bytes, live.bytes()) << bytes;
+    if (model.mixed().lendable_bytes_hint() != 0) {
+      EXPECT_EQ(model.mixed().stats().span_bytes, live.bytes()) << bytes << ": something is left";
+    }
+    // Others have them now, backed as they were; and the blocks beside them are what they were.
+    const uint64_t fresh = model.pages().stats().fresh_pages;
+    std::vector<Span*> runs;
+    while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0, PageHeap::Source::kBacked)) {
+      runs.push_back(run);
+      fake::touch(span_base(run), kPageBytes);
+    }
+    EXPECT_GE(runs.size(), lent.count);
+    EXPECT_EQ(model.pages().stats().fresh_pages, fresh);
+    for (Span* run : runs) model.pages().free(run);
+    model.expect_empty_after_the_last_free(random);
+  }
+}
+
+TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
+  Random random = test::seeded(13);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(704);
+  model.take_from_bin(c, 200 * kSizeClasses[c].slots);
+  model.thin(random, model.size() / 3);
+  while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+  model.thin(random, model.size() / 8);
+  const size_t span_bytes = model.mixed().stats().span_bytes;
+  const auto pass = [&](bool period_ends) { return model.mixed().lend_unwanted(period_ends, 1 << 20); };
+  EXPECT_TRUE(pass(true));
+  EXPECT_TRUE(pass(false));
+  EXPECT_EQ(model.mixed().stats().span_bytes, span_bytes) << "it may be wanted in a moment";
+  // A thread that takes half of it in each period wants that.
+  const size_t half = model.mixed().stats().free_bytes / 2;
+  for (unsigned i = 0; i < 3; ++i) {
+    std::vector<void*> blocks;
+    for (size_t bytes = 0; bytes < half; bytes += 16 * 100) {
+      for (void* block : model.take_mixed(class_for(16), 100)) blocks.push_back(block);
+    }
+    for (void* block : blocks) model.give(block, false);
+    static_cast<void>(pass(true));
+  }
+  ASSERT_NO_FATAL_FAILURE(model.check());
+  EXPECT_GT(model.mixed().stats().free_bytes, half - half / 8) << "what is wanted stays";
+  while (pass(true)) ASSERT_NO_FATAL_FAILURE(model.check());
+  EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes());
+  EXPECT_FALSE(pass(true)) << "nobody has to come for nothing";
+  model.expect_empty_after_the_last_free(random);
 }
 
 TEST_P(MixedHeapTest, AConversionKeepsWhatWasGivenBackToTheSystem) {
