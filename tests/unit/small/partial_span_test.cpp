@@ -327,6 +327,25 @@ TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
   }
 }
 
+TEST_F(LargePhaseChange, SmallerBlocksFitWhereLargerOnesDoNot) {
+  fill_and_thin(208);
+  std::vector<void*> large, small;
+  const unsigned a = class_for(8192), b = class_for(416);
+  uint64_t fresh = 0;
+  for (size_t bytes = 0; bytes < kBytes / 4; bytes += 16 * 416) {
+    // Finds no donor: spans of two pages have no free range of that length but with no block at all.
+    for (void* block : take(a, 1)) large.push_back(block);
+    const uint64_t before = fresh_bytes();
+    for (void* block : take(b, 16)) small.push_back(block);
+    fresh += fresh_bytes() - before;
+  }
+  EXPECT_LE(fresh, kBytes / 64);
+  for (void* block : large) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(a, {block});
+  for (void* block : small) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(b, {block});
+  for (void* block : kept) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(first, {block});
+  kept.clear();
+}
+
 TEST_F(LargePhaseChange, ALargeRunThatWasFreshHasTheNextOneFindSome) {
   fill_and_thin(16384);
   for (int i = 0; i < 100; ++i) heap->make_room_for_runs(Pages(kMaxSpanPages + 1));
