@@ -92,6 +92,9 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     model.take_from_bin(c, unsigned((size_t{8} << 20) / bytes));
     model.thin(random, model.size() / 5);
     while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+    if (bytes > kFineLimit) {
+      EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes()) << bytes << ": at once";
+    }
     // Some of them are filled again, so that there are free pages in spans of all kinds.
     for (unsigned i = 0; i < 40; ++i) model.take_mixed(random.between(1, class_for(1024)), random.between(1, 100));
     model.thin(random, model.size() * 2 / 3);
@@ -131,7 +134,7 @@ TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
   const unsigned c = class_for(704);
   model.take_from_bin(c, 200 * kSizeClasses[c].slots);
   model.thin(random, model.size() / 3);
-  while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+  while (model.donate(c, class_for(64), 1 << 20) != 0) continue;
   model.thin(random, model.size() / 8);
   const size_t span_bytes = model.mixed().stats().span_bytes;
   const auto pass = [&](bool period_ends) { return model.mixed().lend_unwanted(period_ends, 1 << 20); };
@@ -142,8 +145,8 @@ TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
   const size_t half = model.mixed().stats().free_bytes / 2;
   for (unsigned i = 0; i < 3; ++i) {
     std::vector<void*> blocks;
-    for (size_t bytes = 0; bytes < half; bytes += 16 * 100) {
-      for (void* block : model.take_mixed(class_for(16), 100)) blocks.push_back(block);
+    for (size_t bytes = 0; bytes < half; bytes += 64 * 100) {
+      for (void* block : model.take_mixed(class_for(64), 100)) blocks.push_back(block);
     }
     for (void* block : blocks) model.give(block, false);
     static_cast<void>(pass(true));
@@ -153,6 +156,27 @@ TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
   while (pass(true)) ASSERT_NO_FATAL_FAILURE(model.check());
   EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes());
   EXPECT_FALSE(pass(true)) << "nobody has to come for nothing";
+  model.expect_empty_after_the_last_free(random);
+}
+
+TEST_P(MixedHeapTest, ASearchForThemMeetsEverySpanThoughSpansComeAndGo) {
+  Random random = test::seeded(14);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(704);
+  for (int round = 0; round < 4; ++round) {
+    model.take_from_bin(c, 200 * kSizeClasses[c].slots);
+    model.thin(random, model.size() / 4);
+    while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+    // A few looks at a time, and each time some of the spans that are still to be met end.
+    for (int step = 0; step < 40; ++step) {
+      model.thin(random, model.size() * 15 / 16);
+      static_cast<void>(model.mixed().lend_unwanted(step % 8 == 0, 2 * kLooksAPurge));
+      ASSERT_NO_FATAL_FAILURE(model.check());
+    }
+    unsigned passes = 0;
+    while (model.mixed().lend_unwanted(true, 64 * kLooksAPurge)) ASSERT_LT(++passes, 1000u) << "it does not end";
+  }
   model.expect_empty_after_the_last_free(random);
 }
 
