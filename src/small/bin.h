@@ -12,10 +12,10 @@
 
 #include <atomic>
 
+#include "base/locked_count.h"
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/page_heap.h"
-#include "base/locked_count.h"
 #include "small/crowding.h"
 #include "small/idle_slots.h"
 #include "small/mixed_heap.h"
