@@ -35,6 +35,18 @@ namespace loam {
   return (~uint64_t{0} >> (64 - count)) << first;
 }
 
+/// Calls visit(first, length, bits) for each maximal run of set bits, lowest first; `bits` are the run's.
+template <class Visit>
+LOAM_INLINE void for_each_run(uint32_t mask, Visit visit) {
+  while (mask != 0) {
+    const unsigned first = lowest_bit(mask);
+    const unsigned length = lowest_bit(~(uint64_t{mask} >> first));
+    const uint32_t run = static_cast<uint32_t>(bit_range(first, length));
+    mask &= ~run;
+    visit(first, length, run);
+  }
+}
+
 [[nodiscard]] LOAM_INLINE uint64_t rotate_right(uint64_t word, unsigned by) {
   return std::rotr(word, static_cast<int>(by));
 }

@@ -260,15 +260,11 @@ void PageHeap::free_pages_of(const Span* span, uint32_t pages) {
 
 void PageHeap::release_some(const Span* span, uint32_t pages) {
   Region* const region = region_of(span);
-  while (pages != 0) {
-    const unsigned first = lowest_bit(pages);
-    const unsigned length = lowest_bit(~(uint64_t{pages} >> first));
-    const uint32_t run = static_cast<uint32_t>(bit_range(first, length));
+  for_each_run(pages, [&](unsigned first, unsigned length, uint32_t run) {
     const PageId page(span->first_page + first);
-    pages &= ~run;
     unpublish_pages(region, page, Pages(length));
     release_pages(region, page, Pages(length), (span->unbacked_pages & run) >> first, now_ms_);
-  }
+  });
 }
 
 void PageHeap::free_span(Span* span) {

@@ -161,31 +161,19 @@ Pages MixedHeap::compact() {
   return purged;
 }
 
-const MixedShard* MixedHeap::lender() const {
-  if (!used_.load(std::memory_order_relaxed)) return nullptr;
-  const MixedShard* best = nullptr;
-  size_t most = 0;
+Pages MixedHeap::lend(Pages wanted, size_t more_than) {
+  if (!used_.load(std::memory_order_relaxed)) return Pages(0);
+  MixedShard* lender = nullptr;
   const unsigned count = shards_in_use();
   for (unsigned s = 0; s < count; ++s) {
     const size_t bytes = shards_[s].lendable_bytes_hint();
-    if (bytes <= most) continue;
-    most = bytes;
-    best = &shards_[s];
+    if (bytes <= more_than) continue;
+    more_than = bytes;
+    lender = &shards_[s];
   }
-  return best;
-}
-
-size_t MixedHeap::lendable_bytes_hint() const {
-  const MixedShard* const shard = lender();
-  return shard != nullptr ? shard->lendable_bytes_hint() : 0;
-}
-
-Pages MixedHeap::lend(Pages wanted) {
-  const MixedShard* const best = lender();
-  if (best == nullptr) return Pages(0);
-  MixedShard& shard = shards_[best - shards_];
-  Lock lock(shard.mutex());
-  return shard.lend_locked(pages(), wanted);
+  if (lender == nullptr) return Pages(0);
+  Lock lock(lender->mutex());
+  return lender->lend_locked(pages(), wanted);
 }
 
 bool MixedHeap::lend_unwanted(bool period_ends, unsigned looks) {

@@ -72,10 +72,9 @@ class MixedHeap {
   /// Gives the free pages inside mixed spans back to the system. Returns how many.
   Pages compact();
 
-  /// Gives the page heap whole free pages of one shard's mixed spans, for whoever asks next: about `wanted`. Returns how many.
-  Pages lend(Pages wanted);
-  /// How much that could bring at most, a guess without a lock.
-  [[nodiscard]] size_t lendable_bytes_hint() const;
+  /// Gives the page heap whole free pages of the mixed spans of the shard with the most to lend, for whoever asks next: about
+  /// `wanted`, where it may bring more than so many bytes. Returns how many.
+  Pages lend(Pages wanted, size_t more_than = 0);
 
   /// Now and then: gives the page heap whole free pages that nobody wanted, at most as many as `looks` allow
   /// (MixedShard::lend_unwanted_locked()). True while there may be more.
@@ -116,8 +115,6 @@ class MixedHeap {
   [[nodiscard]] MixedShard& shard_of(unsigned home) { return shards_[home & (shards_in_use() - 1)]; }
   [[nodiscard]] const MixedShard& shard_of(unsigned home) const { return shards_[home & (shards_in_use() - 1)]; }
   [[nodiscard]] PageHeap& pages() const { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
-  /// That with the most to lend; null where none has enough.
-  [[nodiscard]] const MixedShard* lender() const;
   /// For each shard in use, under its lock.
   template <class Do>
   void for_each_locked(Do act);

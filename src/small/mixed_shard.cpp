@@ -3,7 +3,7 @@
 #include "base/cpu.h"
 #include "map/metadata.h"
 #include "os/os.h"
-#include "small/mixed_tables.h"
+#include "small/partial_span.h"
 
 namespace loam {
 
@@ -41,20 +41,16 @@ uint32_t pages_of_granules(unsigned first, unsigned count) {
 Pages purge_idle_pages(Span* span, uint32_t idle) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
   size_t purged = 0;
-  idle &= ~span->unbacked_pages;
-  while (idle != 0) {
-    const unsigned first = lowest_bit(idle);
-    const unsigned length = lowest_bit(~(uint64_t{idle} >> first));
-    idle &= ~static_cast<uint32_t>(bit_range(first, length));
+  for_each_run(idle & ~span->unbacked_pages, [&](unsigned first, unsigned length, uint32_t) {
     const uintptr_t page = (span_base(span) >> kPageShift) + first;
     const uintptr_t begin = (page + grain - 1) / grain * grain;
     const uintptr_t end = (page + length) / grain * grain;
-    if (begin >= end) continue;
-    if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) continue;
+    if (begin >= end) return;
+    if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) return;
     const unsigned count = static_cast<unsigned>(end - begin);
     span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));
     purged += count;
-  }
+  });
   return Pages(purged);
 }
 
@@ -63,10 +59,7 @@ void MixedShard::unlink(Span* span) {
   if (span->list == kFullList) return full_.remove(span);
   List<Span>& list = lists_[span->list];
   list.remove(span);
-  if (list.empty()) {
-    std::atomic<uint64_t>& word = occupied_[span->list / 64];
-    word.store(word.load(std::memory_order_relaxed) & ~(uint64_t{1} << span->list % 64), std::memory_order_relaxed);
-  }
+  if (list.empty()) occupied_.clear(span->list);
 }
 
 // `level`: an upper bound of that of the longest free range; 0 = nothing free.
@@ -77,8 +70,7 @@ void MixedShard::place(Span* span, unsigned level) {
   span->set_list(list);
   if (list == kFullList) return full_.push_front(span);
   lists_[list].push_front(span);
-  std::atomic<uint64_t>& word = occupied_[list / 64];
-  word.store(word.load(std::memory_order_relaxed) | uint64_t{1} << list % 64, std::memory_order_relaxed);
+  occupied_.set(list);
 }
 
 // A mixed span without a block, in the list of those without a free range.
@@ -128,11 +120,10 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   free_granules_ -= used * granules;
   // Blocks that were handed out under the old class byte may be freed under it until this is seen: their
   // bin sends them on.
-  for (uint32_t own = static_cast<uint32_t>(bit_range(0, pages)) & ~absent; own != 0;) {
-    const unsigned first = lowest_bit(own), length = lowest_bit(~(uint64_t{own} >> first));
+  const uint32_t own = static_cast<uint32_t>(bit_range(0, pages)) & ~absent;
+  for_each_run(own, [&](unsigned first, unsigned length, uint32_t) {
     publish_pages(region_of(span), span, PageId(span->first_page + first), Pages(length), SizeClass(kMixedClass));
-    own &= ~static_cast<uint32_t>(bit_range(first, length));
-  }
+  });
   blocks_[size_class] += used;
   if (lent != nullptr) *lent = lend_pages(heap, span);
   place(span, t.level());
@@ -220,8 +211,8 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
   unsigned got = 0;
   while (got < wanted) {
-    const unsigned list = find_list(size_class - 1);
-    if (list == kLists) {
+    const unsigned list = occupied_.find_set(size_class - 1);
+    if (list == kNoList) {
       if (from == From::kSpans || !add_backed(pages, size_class, from)) break;
       continue;
     }
@@ -344,10 +335,8 @@ Pages MixedShard::compact_locked() {
 }
 
 size_t MixedShard::lendable_bytes_hint() const {
-  const size_t granules = free_granules_, pages = span_pages_;
-  const size_t bytes = granules << kGranuleShift, unbacked = Pages(unbacked_pages_).bytes();
-  if (bytes < unbacked + kLeastLent || bytes < Pages(pages / 4).bytes()) return 0;
-  return bytes - unbacked;
+  const size_t backed = backed_bytes();
+  return backed >= kLeastLent && free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes() ? backed : 0;
 }
 
 // What is idle in the span becomes the page heap's. Returns how many pages of that are backed; where none is, nothing is done.
@@ -478,7 +467,7 @@ bool MixedShard::is_valid_locked() const {
     return free_here == span->free_slots && free_here != t.granules() && level_of_range(longest) <= level_of(span);
   };
   for (unsigned k = 0; k < kLists; ++k) {
-    if (((occupied_[k / 64].load(std::memory_order_relaxed) >> k % 64) & 1) == lists_[k].empty()) return false;
+    if (occupied_.test(k) == lists_[k].empty()) return false;
     for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
       if (!span_is_valid(span, k)) return false;
     }
@@ -489,7 +478,7 @@ bool MixedShard::is_valid_locked() const {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     if (blocks[c] != blocks_[c]) return false;
   }
-  return spans == spans_ && pages == span_pages_ && free_granules == free_granules_ && unbacked == unbacked_pages_;
+  return occupied_.is_valid() && spans == spans_ && pages == span_pages_ && free_granules == free_granules_ && unbacked == unbacked_pages_;
 }
 
 }  // namespace loam

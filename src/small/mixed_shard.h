@@ -17,6 +17,7 @@
 // takes no other's, but for all of them in order.
 #pragma once
 
+#include "base/bin_set.h"
 #include "base/cpu.h"
 #include "base/locked_count.h"
 #include "map/page_map.h"
@@ -119,7 +120,7 @@ class alignas(128) MixedShard {
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
   /// A guess without the lock: is there a free range that holds a block of the class? pre: size_class <= kLists
-  [[nodiscard]] bool may_serve(unsigned size_class) const { return find_list(size_class - 1) != kLists; }
+  [[nodiscard]] bool may_serve(unsigned size_class) const { return occupied_.find_set(size_class - 1) != kNoList; }
 
   /// One for each class that comes here.
   static constexpr unsigned kLists = kLargestMixedClass;
@@ -127,8 +128,6 @@ class alignas(128) MixedShard {
  private:
   friend struct CounterFields;
 
-  /// The first list from `from` on that has a span; kLists if none has.
-  [[nodiscard]] LOAM_INLINE unsigned find_list(unsigned from) const;
   void open(Span* span, uint64_t* tables, uint32_t absent);
   bool add_backed(PageHeap& pages, unsigned size_class, From from);
   void place(Span* span, unsigned level);
@@ -149,8 +148,8 @@ class alignas(128) MixedShard {
   [[nodiscard]] Pages unwanted_pages() const { return Pages(idle_.unwanted_slots() / kGranulesPerPage); }
 
   Mutex mutex_;
-  static constexpr unsigned kListWords = (kLists + 63) / 64;
-  std::atomic<uint64_t> occupied_[kListWords] = {};  // bit k: lists_[k] is not empty
+  static constexpr unsigned kNoList = (kLists + 63) / 64 * 64;
+  BinSet<kNoList> occupied_;  // those of lists_ that are not empty
   List<Span> lists_[kLists];  // [k]: the longest free range holds a block of class k + 1 at most
   List<Span> full_;
   size_t spans_ = 0;
@@ -168,16 +167,6 @@ class alignas(128) MixedShard {
   Crowding crowding_;
   size_t blocks_[kSizeClassCount] = {};
 };
-
-LOAM_INLINE unsigned MixedShard::find_list(unsigned from) const {
-  unsigned w = from >> 6;
-  uint64_t bits = occupied_[w].load(std::memory_order_relaxed) & (~uint64_t{0} << (from & 63));
-  while (bits == 0) {
-    if (++w == kListWords) return kLists;
-    bits = occupied_[w].load(std::memory_order_relaxed);
-  }
-  return w * 64 + lowest_bit(bits);
-}
 
 LOAM_INLINE void MixedShard::ask_for_tables(const Span* span, const void* pointer) {
   const uintptr_t tables = reinterpret_cast<uintptr_t>(__atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED));

@@ -3,8 +3,9 @@
 // Not thread-safe: the lock of the span's shard covers them.
 #pragma once
 
-#include "base/bits.h"
-#include "small/partial_span.h"
+#include "base/bitmap.h"
+#include "map/page_map.h"
+#include "small/size_classes.h"
 
 namespace loam {
 
@@ -64,6 +65,13 @@ inline constexpr GranuleLevels kGranuleLevels = make_granule_levels();
   return kGranuleLevels.of[granules < kMostGranules ? granules : kMostGranules];
 }
 
+/// Which granules of a span are free, as a bitmap of the longest span's.
+struct FreeGranules : BitSearch<kMaxSpanPages * kGranulesPerPage, FreeGranules> {
+  const GranuleWord* words;
+
+  [[nodiscard]] LOAM_INLINE uint64_t word(unsigned w) const { return words[w].free; }
+};
+
 /// The tables of a span.
 struct MixedTables {
   GranuleWord* word;
@@ -114,17 +122,6 @@ struct MixedTables {
   }
   void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
 
-  /// Where the free range begins that ends before `end`; `end` where none does.
-  [[nodiscard]] unsigned free_begin(unsigned end) const {
-    while (end != 0) {
-      const unsigned w = (end - 1) >> 6, bit = (end - 1) & 63;
-      const uint64_t used = ~word[w].free & (~uint64_t{0} >> (63 - bit));
-      if (used != 0) return w * 64 + highest_bit(used) + 1;
-      end = w * 64;
-    }
-    return 0;
-  }
-
   /// Of the block that begins there. One branch, on whether it is longer than 64: small blocks end, and ranges reach into
   /// other words, as chance has it.
   [[nodiscard]] LOAM_INLINE unsigned block_granules(unsigned first) const {
@@ -169,7 +166,7 @@ struct MixedTables {
   /// pre: is_free(first)
   [[nodiscard]] LOAM_NOINLINE unsigned level_around(unsigned first, unsigned enough) const {
     if (enough == kLargestMixedClass) return enough;
-    return level_of_range(free_end(first) - free_begin(first));
+    return level_of_range(free_end(first) - FreeGranules{{}, word}.run_begin(first));
   }
 
   /// Has all granules of those pages be one block each that is nobody's: ranges and blocks end there.

@@ -292,13 +292,10 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
 template <class Hint>
 SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
   Candidate best{};
-  size_t most = 0;
   for_each_class([&](unsigned c) {
     for_each_bin(c, [&](Bin& bin) {
       const size_t bytes = hint(bin, c);
-      if (bytes <= most) return;
-      most = bytes;
-      best = {&bin, c};
+      if (bytes > best.bytes) best = {&bin, c, bytes};
     });
   });
   return best;
@@ -310,15 +307,12 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
   if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
-  size_t most = 0;
   const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
     const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
-    const size_t bytes = may ? bin.lendable_bytes_hint(c) : 0;
-    if (bytes > most) most = bytes;
-    return bytes;
+    return may ? bin.lendable_bytes_hint(c) : 0;
   });
   Pages lent;
-  if (of_all && mixed_.lendable_bytes_hint() > most) lent = mixed_.lend(kLentPages);
+  if (of_all) lent = mixed_.lend(kLentPages, lender.bytes);
   if (lent == Pages(0) && lender.bin != nullptr) {
     Lock lock(lender.bin->mutex());
     lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);

@@ -134,6 +134,7 @@ class alignas(kPageBytes) SmallHeap {
   struct Candidate {
     Bin* bin;
     unsigned size_class;
+    size_t bytes;  ///< what the hint said
   };
   template <class Hint>
   [[nodiscard]] Candidate bin_with_most(Hint hint);

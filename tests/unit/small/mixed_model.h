@@ -110,6 +110,14 @@ class MixedModel {
     while (order_.size() > keep) give(random_block(random), random.chance(20));
   }
 
+  /// Fills so many spans of the class, thins all that is out to one block in `share`, and opens what of the class has room for a
+  /// block of `for_class`.
+  void open_sparse_spans(Random& random, unsigned c, unsigned spans, size_t share, unsigned for_class) {
+    take_from_bin(c, spans * kSizeClasses[c].slots);
+    thin(random, size() / share);
+    while (donate(c, for_class, 1 << 20) != 0) continue;
+  }
+
   /// Blocks of mixed spans in one call, as a magazine brings them: a span may come more than once.
   void give_together(Random& random, unsigned most) {
     std::vector<void*> blocks;

@@ -239,6 +239,10 @@ class LargePhaseChange : public testing::Test {
       heap->give(size_class, blocks.data() + i, static_cast<unsigned>(here), SmallHeap::Wait::kYes);
     }
   }
+  /// Of the class, whatever spans they were cut from.
+  void give_any(unsigned size_class, const std::vector<void*>& blocks) {
+    for (void* block : blocks) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(size_class, {block});
+  }
   void fill_and_thin(size_t bytes) {
     first = class_for(bytes);
     kept = take(first, kBytes / bytes);
@@ -272,13 +276,7 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
     EXPECT_TRUE(heap->is_valid());
     give(first, kept);
     kept.clear();
-    for (void* block : second) {
-      if (class_at(block) == kMixedClass) {
-        heap->give_mixed(&block, 1);
-      } else {
-        give(c, {block});
-      }
-    }
+    give_any(c, second);
     EXPECT_EQ(heap->stats(first).absent_pages, 0u);
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
@@ -306,20 +304,8 @@ TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
     }
     EXPECT_LE(fresh_bytes() - before, kBytes / 10) << share << " % of the memory as other blocks after half of " << from;
     EXPECT_TRUE(heap->is_valid());
-    for (const auto& [c, block] : second) {
-      if (class_at(block) == kMixedClass) {
-        heap->give_mixed(&block, 1);
-      } else {
-        give(c, {block});
-      }
-    }
-    for (void* block : kept) {
-      if (class_at(block) == kMixedClass) {
-        heap->give_mixed(&block, 1);
-      } else {
-        give(first, {block});
-      }
-    }
+    for (const auto& [c, block] : second) give_any(c, {block});
+    give_any(first, kept);
     kept.clear();
     ASSERT_FALSE(HasFailure());
     pages = std::make_unique<PageHeap>();
@@ -340,9 +326,9 @@ TEST_F(LargePhaseChange, SmallerBlocksFitWhereLargerOnesDoNot) {
     fresh += fresh_bytes() - before;
   }
   EXPECT_LE(fresh, kBytes / 64);
-  for (void* block : large) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(a, {block});
-  for (void* block : small) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(b, {block});
-  for (void* block : kept) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(first, {block});
+  give_any(a, large);
+  give_any(b, small);
+  give_any(first, kept);
   kept.clear();
 }
 
