@@ -106,8 +106,8 @@ struct loam_stats {
   uint64_t cache_misses;
   /** operations: frees that found their thread's magazine full */
   uint64_t cache_flushes;
-  /** operations: frees of a block into the place of the magazine where it had stood, or the one below; a lower bound of cached_frees that needs no sampling */
-  uint64_t cache_repeats;
+  /** operations: frees that their thread's magazine took without a slow call: counted without sampling too */
+  uint64_t cache_frees;
   /** blocks: that went from spans to caches; allocations that hit a cache are not seen here */
   uint64_t refilled_blocks;
   /** blocks: that came back from caches to spans, or whose span became mixed */

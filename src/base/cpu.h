@@ -36,12 +36,12 @@ LOAM_INLINE void cpu_pause() {
 
 /// `pointer`, or `instead` where it stands above `limit`: without a branch, for what no branch predictor learns.
 template <class T>
-[[nodiscard]] LOAM_INLINE T* unless_above(T* pointer, T* limit, T* instead) {
+[[nodiscard]] LOAM_INLINE T* if_below(T* pointer, T* limit, T* instead) {
 #if defined(__x86_64__)
-  asm("cmpq %2, %0\n\tcmovaq %1, %0" : "+r"(pointer) : "r"(instead), "r"(limit) : "cc");  // a ?: becomes a branch
+  asm("cmpq %2, %0\n\tcmovaeq %1, %0" : "+r"(pointer) : "r"(instead), "r"(limit) : "cc");  // a ?: becomes a branch
   return pointer;
 #else
-  return pointer > limit ? instead : pointer;
+  return pointer < limit ? pointer : instead;
 #endif
 }
 

@@ -64,9 +64,9 @@ void CacheRegistry::retire(ThreadCache* cache) {
   --at_home_[cache->home];
   ended_refills_ += cache->refills_;
   ended_flushes_ += cache->flushes_;
-  ended_repeated_ += cache->repeated();
-  cache->refills_ = cache->flushes_ = cache->repeated_ = 0;
-  cache->repeats_ = ThreadCache::kRepeats;
+  ended_pushed_ += cache->pushed();
+  cache->refills_ = cache->flushes_ = cache->pushed_ = 0;
+  cache->until_look_ = ThreadCache::kFreesPerLook;
   if (LOAM_UNLIKELY(calls_are_counted())) {
     add_counts(ended_calls_, cache->calls_);
     cache->calls_ = CallCounts{};
@@ -97,12 +97,12 @@ void CacheRegistry::flush_current() {
 
 CacheRegistry::Totals CacheRegistry::totals() {
   Lock lock(mutex_);
-  Totals t{threads_, 0, ended_refills_, ended_flushes_, ended_repeated_};
+  Totals t{threads_, 0, ended_refills_, ended_flushes_, ended_pushed_};
   for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
     t.held_bytes += cache->held_bytes();
     t.refills += cache->refills();
     t.flushes += cache->flushes();
-    t.repeated += cache->repeated();
+    t.pushed += cache->pushed();
   }
   return t;
 }

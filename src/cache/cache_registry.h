@@ -26,7 +26,7 @@ class CacheRegistry {
     size_t held_bytes;
     uint64_t refills;
     uint64_t flushes;
-    uint64_t repeated;
+    uint64_t pushed;
   };
   [[nodiscard]] Totals totals();
   struct Runs {
@@ -70,7 +70,7 @@ class CacheRegistry {
   uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their home
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;
-  uint64_t ended_repeated_ = 0;
+  uint64_t ended_pushed_ = 0;
   CallCounts ended_calls_ = {};
   RunCounts ended_runs_ = {};
   bool exit_hook_ = false;

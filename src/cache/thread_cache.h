@@ -65,7 +65,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr unsigned kMaxCapacity = magazine_policy::kMaxCapacity;
 
   /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
-  constexpr ThreadCache() : repeats_(0), calls_{} {}
+  constexpr ThreadCache() : until_look_(0), calls_{} {}
   struct Live {};
   /// pre: in zeroed memory
   explicit ThreadCache(Live);
@@ -89,14 +89,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(head == m->high)) return false;
     void** const next = head + 1;
     size_t index = recent_index(block);
-    // A place further up tells nothing, its block was popped; and whether it is that follows the order of the program's
+    // A place from the head on tells nothing: its block was popped. Whether it is such a one follows the order of the program's
     // frees, which no branch predictor learns. A magazine's first word, its head, is no block.
-    void** const recent = unless_above(recent_[index], next, reinterpret_cast<void**>(m));
-    if (LOAM_UNLIKELY(*recent == block)) {
-      // Either it still stands there (a double free), or it was popped and comes back to its place or the one below.
-      // The second is what a thread does that never misses its cache, so it counts down to a slow call now and then.
-      if ((recent < head && recent >= m->base) || count_down(repeats_)) return false;
-    }
+    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(m));
+    if (LOAM_UNLIKELY(*recent == block) && recent >= m->base) return false;  // a double free
+    // A thread that never misses its cache takes a slow call now and then all the same.
+    if (LOAM_UNLIKELY(count_down(until_look_))) return false;
     asm("" : "+r"(index));  // or recent_'s place is added to it for both uses, in an instruction of its own
     recent_[index] = head;
     __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there
@@ -152,9 +150,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void count_mixed(size_t counts[kSizeClassCount]) const;
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
-  /// Frees of a block into the place where it had stood or the one below: a part of those that hit the cache.
-  [[nodiscard]] uint64_t repeated() const {
-    return __atomic_load_n(&repeated_, __ATOMIC_RELAXED) + kRepeats - __atomic_load_n(&repeats_, __ATOMIC_RELAXED);
+  /// Frees that push() took.
+  [[nodiscard]] uint64_t pushed() const {
+    const uint32_t left = __atomic_load_n(&until_look_, __ATOMIC_RELAXED);
+    // The one that came to zero was not taken.
+    return __atomic_load_n(&pushed_, __ATOMIC_RELAXED) + (kFreesPerLook - (left == 0 ? 1 : left));
   }
   /// Counts calls down to the next sample; true when this is one, of one in `mean` calls.
   [[nodiscard]] bool sample_is_due(uint64_t mean);
@@ -273,8 +273,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void** recent_[kRecent] = {};  // never null in a live cache
   Tuning tuning_[kMagazineCount] = {};
   Own own_[kLineClasses + 1] = {};
-  static constexpr uint32_t kRepeats = 256;
-  uint32_t repeats_ = kRepeats;
+  static constexpr uint32_t kFreesPerLook = 256;
+  uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
   uint32_t slow_operations_ = 0;
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
   uint8_t modest_ = 0;     ///< collections for which this thread may hold no more than others, who were refused room
@@ -288,7 +288,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint64_t random_ = 0;
   RunCache runs_;
-  uint64_t repeated_ = 0;  ///< frees that repeats_ counted, up to the last slow call
+  uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last slow call
 
  public:
   // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.

@@ -49,7 +49,7 @@ struct Constants {
   uint64_t map_bytes_per_block = kMapBytesPerBlock;
   uint64_t span_record_bytes = sizeof(Span);
   uint64_t magazine_limit = ThreadCache::kMaxCapacity;
-  uint64_t repeats_start = 0;
+  uint64_t frees_per_look = 0;
   uint64_t granule_bytes = kGranuleBytes;
   uint64_t private_slot_bytes = sizeof(CacheSlot);
 };
@@ -102,7 +102,7 @@ struct CounterFields {
 
   static constexpr Constants make_constants() {
     Constants c;
-    c.repeats_start = ThreadCache::kRepeats;
+    c.frees_per_look = ThreadCache::kFreesPerLook;
     return c;
   }
   static const Constants constants;
@@ -152,7 +152,7 @@ struct CounterFields {
         LOAM_FIELD("map_bytes_per_block", Constants, map_bytes_per_block)
         LOAM_FIELD("span_record_bytes", Constants, span_record_bytes)
         LOAM_FIELD("magazine_limit", Constants, magazine_limit)
-        LOAM_FIELD("repeats_start", Constants, repeats_start)
+        LOAM_FIELD("frees_per_look", Constants, frees_per_look)
         LOAM_FIELD("granule_bytes", Constants, granule_bytes)
         LOAM_FIELD("private_slot_bytes", Constants, private_slot_bytes).next;
     next = write_class(next, kClasses);
@@ -195,13 +195,13 @@ struct CounterFields {
         LOAM_FIELD("threads", CacheRegistry, threads_)
         LOAM_FIELD("refills", CacheRegistry, ended_refills_)
         LOAM_FIELD("flushes", CacheRegistry, ended_flushes_)
-        LOAM_FIELD("repeated", CacheRegistry, ended_repeated_)
+        LOAM_FIELD("pushed", CacheRegistry, ended_pushed_)
         .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
         .runs(__builtin_offsetof(CacheRegistry, ended_runs_)).next;
     next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
         LOAM_FIELD("flushes", ThreadCache, flushes_)
-        LOAM_FIELD("repeated", ThreadCache, repeated_)
-        LOAM_FIELD("repeats", ThreadCache, repeats_)
+        LOAM_FIELD("pushed", ThreadCache, pushed_)
+        LOAM_FIELD("until_look", ThreadCache, until_look_)
         .calls(__builtin_offsetof(ThreadCache, calls_))
         .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))
         ("run_pages_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_), 8)

@@ -13,7 +13,7 @@ enum class CounterSource : uint8_t { kLive, kSampling, kSystem };
 struct CounterInfo {
   char id[24];
   char unit[20];
-  char meaning[139];
+  char meaning[105];
   CounterKind kind;
   CounterScope scope;
   CounterSource source;
@@ -62,7 +62,7 @@ enum CounterId : unsigned {
   kThreads,
   kCacheMisses,
   kCacheFlushes,
-  kCacheRepeats,
+  kCacheFrees,
   kRefilledBlocks,
   kReturnedBlocks,
   kRemoteBatches,
@@ -241,8 +241,8 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
     {"cache_flushes", "operations",
      "frees that found their thread's magazine full",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
-    {"cache_repeats", "operations",
-     "frees of a block into the place of the magazine where it had stood, or the one below; a lower bound of cached_frees that needs no sampling",
+    {"cache_frees", "operations",
+     "frees that their thread's magazine took without a slow call: counted without sampling too",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"refilled_blocks", "blocks",
      "that went from spans to caches; allocations that hit a cache are not seen here",

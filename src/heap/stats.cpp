@@ -186,7 +186,7 @@ void put_calls(Values* out) {
   v[kThreads] = caches.threads;
   v[kCacheMisses] = caches.refills;
   v[kCacheFlushes] = caches.flushes;
-  v[kCacheRepeats] = caches.repeated;
+  v[kCacheFrees] = caches.pushed;
   os::count_faults(&v[kMinorFaults], &v[kMajorFaults]);
   if (!sampler.on()) return;
   CallCounts calls;

@@ -111,7 +111,8 @@ def find_symbol(path, wanted):
 # missing is a mistake.
 RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requested") for how in ("taken", "given")}
 LATER_TABLES = {"page_shard", "more_bin", "split_class"}
-LATER = {"registry": RUN_COUNTS, "cache": RUN_COUNTS | {"run_pages_held": 0},
+LATER = {"registry": RUN_COUNTS | {"pushed": None}, "constant": {"frees_per_look": None},
+         "cache": RUN_COUNTS | {"run_pages_held": 0, "pushed": None, "until_look": None},
          "bin": {"absent_slots": 0, "absent_pages": 0}}
 
 
@@ -354,8 +355,8 @@ def read(memory, older=False):
     v["threads"] = registry["threads"]
     v["cache_misses"] = registry["refills"] + sum(cache["refills"] for cache in caches)
     v["cache_flushes"] = registry["flushes"] + sum(cache["flushes"] for cache in caches)
-    v["cache_repeats"] = registry["repeated"] + sum(
-        cache["repeated"] + constant["repeats_start"] - cache["repeats"] for cache in caches)
+    v["cache_frees"] = None if registry["pushed"] is None else registry["pushed"] + sum(
+        cache["pushed"] + constant["frees_per_look"] - max(cache["until_look"], 1) for cache in caches)
     v["large_allocs"] = pages["large_allocs"] + sum(r["runs_taken"] for r in [registry, *caches]) + huge["allocs"]
     v["large_frees"] = v["large_allocs"] - v["live_large_blocks"] - huge["blocks"]
     for name in ("acquisitions", "contentions", "refusals"):

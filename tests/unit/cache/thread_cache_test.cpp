@@ -216,21 +216,45 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   });
 }
 
-TEST_F(ThreadCacheTest, BatchesThatOnlyHitTakeASlowCallNowAndThenInEitherOrder) {
+TEST_F(ThreadCacheTest, FreesThatHitAreCountedInEveryOrder) {
   in_thread([] {
-    for (const bool in_order : {false, true}) {
-      for (size_t blocks = 1; blocks <= 9; ++blocks) {
-        std::vector<void*> batch(blocks);
-        const auto round = [&] {
-          for (void*& block : batch) block = allocate(3);
-          for (size_t i = 0; i < blocks; ++i) release(batch[in_order ? i : blocks - 1 - i]);
-        };
-        for (int i = 0; i < 8; ++i) round();
-        const uint64_t repeated = current_cache->repeated(), refills = current_cache->refills();
-        for (int i = 0; i < 1000; ++i) round();
-        EXPECT_EQ(current_cache->refills(), refills);
-        EXPECT_GE(current_cache->repeated() - repeated, 1000) << blocks << " blocks, in order: " << in_order;
+    for (const size_t stride : {1u, 2u, 5u, 10u}) {  // of 11 blocks: in order, two mixed ones, in reverse
+      std::vector<void*> batch(11);
+      const auto round = [&] {
+        for (void*& block : batch) block = allocate(3);
+        for (size_t i = 0; i < batch.size(); ++i) release(batch[(i * stride + stride - 1) % batch.size()]);
+      };
+      for (int i = 0; i < 8; ++i) round();
+      const uint64_t pushed = current_cache->pushed(), refills = current_cache->refills();
+      for (int i = 0; i < 1000; ++i) round();
+      EXPECT_EQ(current_cache->refills(), refills);
+      EXPECT_EQ(current_cache->pushed() - pushed, 1000 * batch.size()) << "a stride of " << stride;
+    }
+  });
+}
+
+// Of a few blocks, whatever is freed next: such a thread never misses its cache.
+TEST_F(ThreadCacheTest, AThreadThatOnlyHitsTakesASlowCallNowAndThen) {
+  in_thread([] {
+    for (const size_t count : {1u, 3u, 10u}) {
+      std::vector<void*> blocks;
+      for (size_t i = 0; i < count; ++i) blocks.push_back(allocate(3));
+      for (void* block : blocks) release(block);
+      uint32_t random = 1;
+      for (void*& block : blocks) ASSERT_NE(block = current_cache->pop(3), nullptr);
+      unsigned refused = 0;
+      for (int i = 0; i < 10000; ++i) {
+        random = random * 1664525 + 1013904223;
+        void*& block = blocks[(random >> 16) % count];
+        if (!current_cache->push(3, block)) {
+          ++refused;
+          current_cache->free_slow(3, block);
+        }
+        ASSERT_NE(block = current_cache->pop(3), nullptr);
       }
+      EXPECT_GE(refused, 10u) << count << " blocks";
+      EXPECT_LE(refused, 100u) << count << " blocks";
+      for (void* block : blocks) release(block);
     }
   });
 }

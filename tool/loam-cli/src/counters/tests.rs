@@ -143,7 +143,7 @@ fn process() -> Process {
             ("map_bytes_per_block", 16),
             ("span_record_bytes", 24),
             ("magazine_limit", 32),
-            ("repeats_start", 40),
+            ("frees_per_look", 40),
         ],
     );
     process.words(0x20000, &[4096, 2 << 20, 4096, 64, 100, 1000]);
@@ -194,8 +194,8 @@ fn process() -> Process {
         &[
             ("refills", 8),
             ("flushes", 16),
-            ("repeated", 24),
-            ("repeats", 32),
+            ("pushed", 24),
+            ("until_look", 32),
         ],
     );
     let magazines = Shape {
@@ -224,7 +224,7 @@ fn process() -> Process {
             ("threads", 0),
             ("refills", 8),
             ("flushes", 16),
-            ("repeated", 24),
+            ("pushed", 24),
         ],
     );
     process.words(0x26000, &[2, 90, 9, 0]);
@@ -344,7 +344,7 @@ fn a_small_process_is_read_to_the_last_block() {
     assert_eq!(whole("parked_bytes"), 3 * 4096);
     assert_eq!(whole("metadata_bytes"), 10000 + 4096 + 5 * 64);
     assert_eq!(whole("cache_misses"), 100);
-    assert_eq!(whole("cache_repeats"), 4 + 10);
+    assert_eq!(whole("cache_frees"), 4 + 10);
     assert_eq!(
         (whole("lock_acquisitions"), whole("lock_contentions")),
         (189, 14)

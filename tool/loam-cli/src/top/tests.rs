@@ -30,7 +30,9 @@ fn snapshot(waited: u64, live: u64) -> Snapshot {
         ("cached_bytes", 2 * MIB),
         ("lock_contentions", waited),
         ("cache_misses", 10 * waited),
-        ("cache_repeats", 90 * waited),
+        ("cache_frees", 100 * waited),
+        ("returned_blocks", 10 * waited),
+        ("cached_blocks", 40),
         ("cache_flushes", 5 * waited),
         ("purge_calls", 3),
     ]);

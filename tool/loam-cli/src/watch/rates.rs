@@ -24,7 +24,7 @@ pub fn of_counter(before: &Sample, now: &Sample, id: &str) -> Option<f64> {
 }
 
 /// The share of allocations that threads' caches served between two samples. Exact while the program
-/// samples; without, from what went to caches against what repeats alone show: a lower bound.
+/// samples; without, a lower bound: what was freed to caches, and neither given back nor kept, was allocated from them.
 pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     let grown = |id: &str| of_counter(before, now, id);
     if let (Some(hits), Some(all)) = (grown("cached_allocs"), grown("allocs")) {
@@ -34,10 +34,11 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
             is_exact: true,
         });
     }
-    let (repeats, misses) = (grown("cache_repeats")?, grown("cache_misses")?);
-    let all = repeats + misses;
+    let (frees, misses) = (grown("cache_frees")?, grown("cache_misses")?);
+    let hits = (frees - grown("returned_blocks")? - grown("cached_blocks")?).max(0.0);
+    let all = hits + misses;
     (all > 0.0).then_some(HitRate {
-        share: repeats / all,
+        share: hits / all,
         is_exact: false,
     })
 }

@@ -296,14 +296,13 @@ fn caches(raw: &Raw, values: &mut Values) {
     values.set_known("threads", threads);
     values.set_known("cache_misses", of_threads(raw, "refills", 0));
     values.set_known("cache_flushes", of_threads(raw, "flushes", 0));
-    let start = raw.row("constant").and_then(|row| row.get("repeats_start"));
-    let since = raw
-        .rows("cache")
-        .and_then(|rows| sum(rows.map(|row| Some(start?.saturating_sub(row.get("repeats")?)))));
-    values.set_known(
-        "cache_repeats",
-        sum([of_threads(raw, "repeated", 0), since]),
-    );
+    let start = raw
+        .row("constant")
+        .and_then(|row| row.get("frees_per_look"));
+    let since = raw.rows("cache").and_then(|rows| {
+        sum(rows.map(|row| Some(start?.saturating_sub(row.get("until_look")?.max(1)))))
+    });
+    values.set_known("cache_frees", sum([of_threads(raw, "pushed", 0), since]));
 }
 
 /// What is known only while the program samples.
