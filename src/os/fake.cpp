@@ -278,6 +278,10 @@ uint64_t now_coarse_ns() {
   return state.clock_ns;
 }
 uint64_t now_ns() { return now_coarse_ns(); }
+uint64_t running_ms() {
+  Guard guard(state.mutex);
+  return state.clock_ns / 1'000'000 * state.running_threads;
+}
 
 // Spurious returns are allowed: a waiter that only yields is the simplest system of all.
 void wait_while_equal(const uint32_t*, uint32_t) {

@@ -67,6 +67,8 @@ void set_option(const char* name, const char* value);
 
 void set_clock_ms(uint64_t ms);
 void advance_ms(uint64_t ms);
+/// So many threads have run all the time; 1 at first.
+void set_running_threads(unsigned threads);
 
 // ---- injected failures ------------------------------------------------------------------------
 

@@ -69,6 +69,11 @@ void advance_ms(uint64_t ms) {
   state.clock_ns += ms * 1'000'000;
 }
 
+void set_running_threads(unsigned threads) {
+  Guard guard(state.mutex);
+  state.running_threads = threads;
+}
+
 void fail(Call call, uint64_t nth, uint64_t count) {
   Guard guard(state.mutex);
   state.plans[unsigned(call)] = {nth - 1, count};

@@ -102,6 +102,7 @@ struct Settings {
   uintptr_t placed = 0;        // where the test wants the next reservation; 0 = the system chooses
   bool reuse = false;
   uint64_t clock_ns = uint64_t{3600} * 1'000'000'000;
+  unsigned running_threads = 1;
   std::map<std::string, std::string> options;
   Plan plans[kCalls];
   Plan any;

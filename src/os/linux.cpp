@@ -169,6 +169,7 @@ void count_faults(uint64_t* minor, uint64_t* major) {
 
 uint64_t now_coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 uint64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
+uint64_t running_ms() { return read_clock(CLOCK_PROCESS_CPUTIME_ID) / 1'000'000; }
 
 void wait_while_equal(const uint32_t* word, uint32_t expected) {
   ErrnoGuard guard;

@@ -51,6 +51,9 @@ void release(void* address, size_t bytes);
 /// The same clock, fine.
 [[nodiscard]] uint64_t now_ns();
 
+/// Milliseconds that all threads of the process together have run on processors; a system call.
+[[nodiscard]] uint64_t running_ms();
+
 /// Sleeps while *word == expected (spurious returns allowed); wakes one sleeper.
 void wait_while_equal(const uint32_t* word, uint32_t expected);
 void wake_one(const uint32_t* word);

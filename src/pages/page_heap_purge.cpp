@@ -66,9 +66,12 @@ void PageHeap::tick_locked() {
   const Pages used = note_peak();
   const Pages elsewhere = dirty_pages_ + parked_pages_;
   const Pages waiting = elsewhere + (used_ - used);
-  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting);
+  const bool may_purge = waiting > PurgePolicy::kFloor;
+  // A system call: once in the coarse clock's step, and where it tells more than the clock does.
+  const uint64_t running_ms = may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
+  const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting, running_ms);
   waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
-  pages_wait_.store(waiting > PurgePolicy::kFloor, std::memory_order_relaxed);
+  pages_wait_.store(may_purge, std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;

@@ -11,7 +11,7 @@ Pages PurgePolicy::peak_of(unsigned slots) const {
   return Pages(peak);
 }
 
-PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty) {
+PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty, uint64_t running_ms) {
   if (slot_began_ms_ == 0) slot_began_ms_ = last_ms_ = now_ms;
   // The window slides by slots; a long silence empties it whole.
   for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved) {
@@ -23,7 +23,15 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   observe(used);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
-  spent_ -= static_cast<int64_t>(passed) * kPagesPerSecond / 1000;
+  // The same share of several threads' time: each of them frees, and each would fault.
+  uint64_t ran = 0;
+  if (running_ms > last_running_ms_) {
+    if (last_running_ms_ != 0) ran = running_ms - last_running_ms_;
+    last_running_ms_ = running_ms;
+  }
+  if (ran < passed) ran = passed;
+  if (ran > kMostRunning * passed) ran = kMostRunning * passed;
+  spent_ -= static_cast<int64_t>(ran) * kPagesPerSecond / 1000;
   if (spent_ < 0) spent_ = 0;
   last_ms_ = now_ms;
 

@@ -7,7 +7,7 @@
 //   young  = dirty - soon                                        may go against the budget
 //
 // A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second of faults
-// brings) of the running time goes into faults that we caused: the loss is bounded by design, and no cap on
+// brings) of the running time, all threads' together, goes into faults that we caused: the loss is bounded by design, and no cap on
 // size can thrash. What has been idle goes for nothing.
 //
 // Not thread-safe: the page heap's lock covers it.
@@ -31,8 +31,10 @@ class PurgePolicy {
   /// Kept always: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
   /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to give it back) is 10,000
-  /// pages a second. Measured against 20,000 and 40,000 (decision 3).
+  /// pages a second for each running thread. Measured against 20,000 and 40,000 (decision 3).
   static constexpr int64_t kPagesPerSecond = 10'000;
+  /// Chosen: of so many threads at most, since every purge interrupts all of them, under the page heap's lock.
+  static constexpr uint64_t kMostRunning = 8;
   /// Chosen: how much unspent budget may gather; an eighth of a second of it.
   static constexpr int64_t kBudgetCap = kPagesPerSecond / 8;
   /// Measured: a purge after a while of other work costs 10 us before its first page (8 us for one page, 33 for
@@ -46,7 +48,12 @@ class PurgePolicy {
     uint32_t idle_before_ms;  ///< blocks last freed into before this time are old
   };
 
-  [[nodiscard]] Decision decide(uint64_t now_ms, Pages used, Pages dirty);
+  /// `running_ms`: what the process's threads have run for, together, since its start; 0 = not known, or no more than the time that
+  /// went by since the last decision.
+  [[nodiscard]] Decision decide(uint64_t now_ms, Pages used, Pages dirty, uint64_t running_ms = 0);
+
+  /// Than the last decision.
+  [[nodiscard]] bool is_later(uint64_t now_ms) const { return now_ms != last_ms_; }
 
   /// Pages that were purged against the budget.
   void spend(Pages young) { spent_ += static_cast<int64_t>(young.count); }
@@ -70,6 +77,7 @@ class PurgePolicy {
 
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
+  uint64_t last_running_ms_ = 0;
   int64_t spent_ = 0;  // of kBudgetCap; may go into debt: a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
   unsigned slot_ = 0;

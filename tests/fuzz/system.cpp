@@ -214,6 +214,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 
 uint64_t now_coarse_ns() { return state.now_ns; }
 uint64_t now_ns() { return state.now_ns; }
+uint64_t running_ms() { return state.now_ns / 1'000'000; }
 
 void wait_while_equal(const uint32_t*, uint32_t) {
   // One thread runs at a time and the others hold nothing, so only the pretended holder can be

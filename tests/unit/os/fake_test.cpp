@@ -149,6 +149,9 @@ TEST_F(FakeSystem, TheClockStandsStillUntilItIsMoved) {
   EXPECT_EQ(os::now_coarse_ns(), before + 1'500'000'000);
   fake::set_clock_ms(7);
   EXPECT_EQ(os::now_ns(), 7'000'000u);
+  EXPECT_EQ(os::running_ms(), 7u);
+  fake::set_running_threads(3);
+  EXPECT_EQ(os::running_ms(), 21u);
 }
 
 TEST_F(FakeSystem, OptionsAreWhatTheTestSays) {

@@ -87,6 +87,15 @@ TEST(System, ABlockMovesWithItsContent) {
   os::release(moved, bytes);
 }
 
+TEST(System, RunningTimeIsWhatThreadsRan) {
+  const uint64_t before = os::running_ms(), began = os::now_ns();
+  os::sleep_ms(50);
+  EXPECT_LT(os::running_ms() - before, 50u) << "who sleeps does not run";
+  while (os::running_ms() - before < 20) {
+    ASSERT_LT(os::now_ns() - began, uint64_t{60} * 1'000'000'000) << "who runs does";
+  }
+}
+
 TEST(System, TheClockNeverGoesBack) {
   uint64_t before = os::now_ns();
   for (int i = 0; i < 1000; ++i) {

@@ -30,6 +30,30 @@ class PurgeTest : public testing::Test {
     }
   }
 
+  /// 1,000 blocks that are freed into all the time, each with a long run of pages that nobody wants: none of them is ever
+  /// idle, so only the budget may take them. look(ms passed) at first and after every tick.
+  template <class Look>
+  void churn(int rounds, Look look) {
+    std::vector<uintptr_t> churned, wide;
+    for (int i = 0; i < 1000; ++i) {
+      wide.push_back(model.large(500, 1, 500 * kPageBytes));
+      churned.push_back(model.large(12, 1, 1));
+    }
+    fake::advance_ms(20 * PurgePolicy::kHoldMs);
+    for (const uintptr_t run : wide) model.free(run);
+    model.heap().tick();
+    look(0);
+    for (int round = 1; round <= rounds; ++round) {
+      for (uintptr_t& run : churned) {
+        model.resize(run, 11);  // a free into the block, and the page is taken again
+        model.resize(run, 12);
+      }
+      fake::advance_ms(kTickMs);
+      model.heap().tick();
+      look(round * kTickMs);
+    }
+  }
+
   [[nodiscard]] Pages dirty() { return model.heap().stats().dirty; }
   [[nodiscard]] uint64_t purged() { return model.heap().stats().purged_pages; }
 
@@ -96,31 +120,25 @@ TEST_F(PurgeTest, RoundsThatComeBackWithinTheHoldKeepAlmostAllTheirMemory) {
 }
 
 TEST_F(PurgeTest, YoungPagesGoNoFasterThanTheirBudget) {
-  // 400 blocks that are freed into all the time, each with a long run of pages that nobody wants:
-  // none of them is ever idle, so only the budget may take them.
-  std::vector<uintptr_t> churn, wide;
-  for (int i = 0; i < 400; ++i) {
-    wide.push_back(model.large(500, 1, 500 * kPageBytes));
-    churn.push_back(model.large(12, 1, 1));
-  }
-  fake::advance_ms(20 * PurgePolicy::kHoldMs);
-  for (const uintptr_t run : wide) model.free(run);
-  model.heap().tick();
-  const uint64_t before = purged();
-  uint64_t ms = 0;
-  for (int round = 0; round < 400; ++round) {
-    for (uintptr_t& run : churn) {
-      model.resize(run, 11);  // a free into the block, and the page is taken again
-      model.resize(run, 12);
-    }
-    fake::advance_ms(kTickMs);
-    ms += kTickMs;
-    model.heap().tick();
-    ASSERT_LE(purged() - before, kCap + kPagesPerBlock + ms * kRate / 1000)
-        << "after " << ms << " ms";
-  }
+  const uint64_t ms = 400 * kTickMs;
+  uint64_t before = 0;
+  churn(400, [&](uint64_t passed) {
+    if (passed == 0) before = purged();
+    ASSERT_LE(purged() - before, kCap + kPagesPerBlock + passed * kRate / 1000) << "after " << passed << " ms";
+  });
   EXPECT_GE(purged() - before, ms * kRate / 2000) << "what may go should go";
   model.check();
+}
+
+TEST_F(PurgeTest, TheBudgetGrowsWithTheThreadsThatRun) {
+  fake::set_running_threads(3);
+  const uint64_t ms = 400 * kTickMs;
+  uint64_t before = 0;
+  churn(400, [&](uint64_t passed) {
+    if (passed == 0) before = purged();
+    ASSERT_LE(purged() - before, kCap + kPagesPerBlock + 3 * passed * kRate / 1000) << "after " << passed << " ms";
+  });
+  EXPECT_GE(purged() - before, 2 * ms * kRate / 1000);
 }
 
 TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {

@@ -136,6 +136,41 @@ TEST(PurgePolicy, WhatWasSpentBeyondTheBudgetIsOwed) {
   }
 }
 
+// What pays in so many seconds of which each has that much running time.
+size_t spent_in(PurgePolicy& policy, uint64_t seconds, uint64_t running_ms_a_second) {
+  size_t spent = 0;
+  uint64_t t = kStart, ran = 10 * kSecond;
+  const Pages plenty(1'000'000);
+  policy.spend(policy.decide(t, Pages(0), plenty, ran).young);
+  while (t < kStart + seconds * kSecond) {
+    t += 4;
+    ran = 10 * kSecond + (t - kStart) * running_ms_a_second / 1000;
+    const Pages young = policy.decide(t, Pages(0), plenty, ran).young;
+    policy.spend(young);
+    spent += young.count;
+  }
+  return spent;
+}
+
+TEST(PurgePolicy, TheBudgetIsAShareOfTheTimeThatAllThreadsRun) {
+  PurgePolicy one, three, idle, many;
+  const size_t batch = PurgePolicy::kBatch.count;
+  EXPECT_NEAR(spent_in(one, 10, 1000), 10 * kRate, batch);
+  EXPECT_NEAR(spent_in(three, 10, 3000), 3 * 10 * kRate, 2 * batch);
+  EXPECT_NEAR(spent_in(idle, 10, 1), 10 * kRate, batch) << "who sleeps most of the time is not purged slower";
+  EXPECT_NEAR(spent_in(many, 10, 100'000), PurgePolicy::kMostRunning * 10 * kRate, 8 * batch);
+}
+
+TEST(PurgePolicy, ATimeThatIsNotKnownCountsAsNone) {
+  PurgePolicy policy;
+  const Pages plenty(1'000'000);
+  // The first reading tells nothing: the process may have run for a year.
+  policy.spend(policy.decide(kStart, Pages(0), plenty, 1'000'000).young);
+  EXPECT_EQ(policy.decide(kStart + 20, Pages(0), plenty, 0).young.count, kRate / 50);
+  policy.spend(Pages(kRate / 50));
+  EXPECT_EQ(policy.decide(kStart + 40, Pages(0), plenty, 1'000'080).young.count, 4 * kRate / 50);
+}
+
 TEST(PurgePolicy, UnspentBudgetGathersOnlyToItsCap) {
   PurgePolicy policy;
   static_cast<void>(idle(policy, kStart, 0, 0));
