@@ -106,7 +106,7 @@ struct loam_stats {
   uint64_t cache_misses;
   /** operations: frees that found their thread's magazine full */
   uint64_t cache_flushes;
-  /** operations: frees that their thread's magazine took without a slow call: counted without sampling too */
+  /** operations: frees that their thread's magazine took; counted without sampling too */
   uint64_t cache_frees;
   /** blocks: that went from spans to caches; allocations that hit a cache are not seen here */
   uint64_t refilled_blocks;

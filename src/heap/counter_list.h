@@ -242,7 +242,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "frees that found their thread's magazine full",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"cache_frees", "operations",
-     "frees that their thread's magazine took without a slow call: counted without sampling too",
+     "frees that their thread's magazine took; counted without sampling too",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"refilled_blocks", "blocks",
      "that went from spans to caches; allocations that hit a cache are not seen here",

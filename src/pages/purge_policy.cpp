@@ -25,8 +25,9 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
   // The same share of several threads' time: each of them frees, and each would fault.
   uint64_t ran = 0;
-  if (running_ms > last_running_ms_) {
-    if (last_running_ms_ != 0) ran = running_ms - last_running_ms_;
+  if (running_ms != 0) {
+    // In the child of a fork() that clock begins anew.
+    if (last_running_ms_ != 0 && running_ms > last_running_ms_) ran = running_ms - last_running_ms_;
     last_running_ms_ = running_ms;
   }
   if (ran < passed) ran = passed;

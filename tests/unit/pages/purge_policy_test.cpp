@@ -169,6 +169,11 @@ TEST(PurgePolicy, ATimeThatIsNotKnownCountsAsNone) {
   EXPECT_EQ(policy.decide(kStart + 20, Pages(0), plenty, 0).young.count, kRate / 50);
   policy.spend(Pages(kRate / 50));
   EXPECT_EQ(policy.decide(kStart + 40, Pages(0), plenty, 1'000'080).young.count, 4 * kRate / 50);
+  policy.spend(Pages(4 * kRate / 50));
+  // A fork()ed child's clock begins anew.
+  EXPECT_EQ(policy.decide(kStart + 60, Pages(0), plenty, 10).young.count, kRate / 50);
+  policy.spend(Pages(kRate / 50));
+  EXPECT_EQ(policy.decide(kStart + 80, Pages(0), plenty, 50).young.count, 2 * kRate / 50);
 }
 
 TEST(PurgePolicy, UnspentBudgetGathersOnlyToItsCap) {

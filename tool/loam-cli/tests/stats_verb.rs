@@ -235,6 +235,12 @@ fn a_program_on_loam_is_told_apart_byte_by_byte_and_its_default_heap_is_shown() 
     );
     let live = counters["process"]["live_blocks"].as_u64().unwrap();
     assert!((40 << 10..(40 << 10) + 200).contains(&live), "{live}");
+    let all = stats(&[&pid]).out;
+    let calls = all.lines().find(|line| line.starts_with("Calls: "));
+    assert!(
+        calls.is_some_and(|line| line.starts_with("Calls: 41.0 k allocations up to 32 KiB (9")),
+        "{all}"
+    );
     let page = stats(&[&pid, "--heap", "default"]);
     assert!(
         page.code == Some(0) && page.out.contains("SIZE CLASS"),

@@ -9,6 +9,7 @@ use crate::observe::residence::Kind;
 use crate::observe::view::View;
 use crate::output::units::{bytes, decimal, seconds};
 use crate::output::{bold, dim, words};
+use crate::watch::rates;
 
 /// Size classes that are listed unless one heap was asked for.
 const CLASSES_SHOWN: usize = 6;
@@ -206,9 +207,7 @@ fn heap_facts(values: &Values) -> String {
 
 fn sampled(values: &Values) -> String {
     let Some(allocs) = values.real("allocs") else {
-        return "Calls: not counted; start the program with LOAM_SAMPLE set for allocation rates, cache hits \
-                and times.\n"
-            .to_owned();
+        return unsampled(values);
     };
     let frees = values.real("frees").unwrap_or(0.0);
     let hits = values.real("cached_allocs").unwrap_or(0.0) / allocs.max(1.0);
@@ -229,6 +228,22 @@ fn sampled(values: &Values) -> String {
         text += &format!(", a free {time}");
     }
     text + ", on average.\n"
+}
+
+/// What is known of the calls that went by the caches alone.
+fn unsampled(values: &Values) -> String {
+    let all = rates::allocs_of_caches(values).filter(|all| *all > 0.0);
+    let (Some(all), Some(misses)) = (all, values.real("cache_misses")) else {
+        return "Calls: not counted; start the program with LOAM_SAMPLE set for rates and times.\n"
+            .to_owned();
+    };
+    format!(
+        "Calls: {} allocations up to 32 KiB ({:.1}% from the thread's cache), {} frees to caches; with LOAM_SAMPLE set, all \
+         calls and their times.\n",
+        decimal(all),
+        100.0 * (1.0 - misses / all).max(0.0),
+        decimal(values.whole("cache_frees") as f64),
+    )
 }
 
 fn heaps(snapshot: &Snapshot) -> String {

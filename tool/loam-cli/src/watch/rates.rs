@@ -24,9 +24,10 @@ pub fn of_counter(before: &Sample, now: &Sample, id: &str) -> Option<f64> {
 }
 
 /// The share of allocations that threads' caches served between two samples. Exact while the program
-/// samples; without, a lower bound: what was freed to caches, and neither given back nor kept, was allocated from them.
+/// samples; without, a lower bound ([`allocs_of_caches()`]).
 pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     let grown = |id: &str| of_counter(before, now, id);
+    let allocs = |sample: &Sample| allocs_of_caches(&sample.snapshot()?.process);
     if let (Some(hits), Some(all)) = (grown("cached_allocs"), grown("allocs")) {
         let share = (all > 0.0).then_some(hits / all)?;
         return Some(HitRate {
@@ -34,13 +35,20 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
             is_exact: true,
         });
     }
-    let (frees, misses) = (grown("cache_frees")?, grown("cache_misses")?);
-    let hits = (frees - grown("returned_blocks")? - grown("cached_blocks")?).max(0.0);
-    let all = hits + misses;
+    let (all, misses) = (per_second(before, now, allocs)?, grown("cache_misses")?);
     (all > 0.0).then_some(HitRate {
-        share: hits / all,
+        share: (1.0 - misses / all).max(0.0),
         is_exact: false,
     })
+}
+
+/// Allocations that threads' caches saw, hits and misses, since the start, without sampling: what came to them, freed or from
+/// spans, and neither went home nor is there now. Frees to caches of private heaps are not counted, so with those there
+/// were more.
+pub fn allocs_of_caches(values: &Values) -> Option<f64> {
+    let known = |id: &str| values.real(id);
+    let came = known("cache_frees")? + known("refilled_blocks")?;
+    Some((came - known("returned_blocks")? - known("cached_blocks")?).max(0.0))
 }
 
 /// How often a cache served.
