@@ -238,8 +238,8 @@ fn unsampled(values: &Values) -> String {
             .to_owned();
     };
     format!(
-        "Calls: {} allocations up to 32 KiB ({:.1}% from the thread's cache), {} frees to caches; with LOAM_SAMPLE set, all \
-         calls and their times.\n",
+        "Calls: at least {} allocations up to 32 KiB, {:.1}% of them or more from the thread's cache; {} frees to caches. All \
+         calls, and their times, with LOAM_SAMPLE set.\n",
         decimal(all),
         100.0 * (1.0 - misses / all).max(0.0),
         decimal(values.whole("cache_frees") as f64),

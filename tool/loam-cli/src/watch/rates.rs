@@ -43,8 +43,8 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
 }
 
 /// Allocations that threads' caches saw, hits and misses, since the start, without sampling: what came to them, freed or from
-/// spans, and neither went home nor is there now. Frees to caches of private heaps are not counted, so with those there
-/// were more.
+/// spans, and neither went home nor is there now. At least: frees to caches of private heaps are not counted, and a live block
+/// whose span becomes mixed counts as one that went home.
 pub fn allocs_of_caches(values: &Values) -> Option<f64> {
     let known = |id: &str| values.real(id);
     let came = known("cache_frees")? + known("refilled_blocks")?;
