@@ -455,7 +455,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
-  count_up(pushed_, pushed() - pushed_);
+  __atomic_store_n(&pushed_, pushed(), __ATOMIC_RELAXED);
   __atomic_store_n(&until_look_, kFreesPerLook, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();

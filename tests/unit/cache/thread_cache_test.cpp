@@ -240,12 +240,12 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsTakesASlowCallNowAndThen) {
       std::vector<void*> blocks;
       for (size_t i = 0; i < count; ++i) blocks.push_back(allocate(3));
       for (void* block : blocks) release(block);
-      uint32_t random = 1;
+      Random random = seeded(1);
+      LOAM_TRACE_SEED(random);
       for (void*& block : blocks) ASSERT_NE(block = current_cache->pop(3), nullptr);
       unsigned refused = 0;
       for (int i = 0; i < 10000; ++i) {
-        random = random * 1664525 + 1013904223;
-        void*& block = blocks[(random >> 16) % count];
+        void*& block = blocks[random.below(count)];
         if (!current_cache->push(3, block)) {
           ++refused;
           current_cache->free_slow(3, block);

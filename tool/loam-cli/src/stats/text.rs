@@ -232,8 +232,11 @@ fn sampled(values: &Values) -> String {
 
 /// What is known of the calls that went by the caches alone.
 fn unsampled(values: &Values) -> String {
-    let all = rates::allocs_of_caches(values).filter(|all| *all > 0.0);
-    let (Some(all), Some(misses)) = (all, values.real("cache_misses")) else {
+    let known = rates::allocs_of_caches(values).and_then(|all| {
+        let misses = values.real("cache_misses")?;
+        Some((all, rates::share_of_hits(all, misses)?))
+    });
+    let Some((all, hits)) = known else {
         return "Calls: not counted; start the program with LOAM_SAMPLE set for rates and times.\n"
             .to_owned();
     };
@@ -241,7 +244,7 @@ fn unsampled(values: &Values) -> String {
         "Calls: at least {} allocations up to 32 KiB, {:.1}% of them or more from the thread's cache; {} frees to caches. All \
          calls, and their times, with LOAM_SAMPLE set.\n",
         decimal(all),
-        100.0 * (1.0 - misses / all).max(0.0),
+        100.0 * hits,
         decimal(values.whole("cache_frees") as f64),
     )
 }

@@ -36,10 +36,15 @@ pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
         });
     }
     let (all, misses) = (per_second(before, now, allocs)?, grown("cache_misses")?);
-    (all > 0.0).then_some(HitRate {
-        share: (1.0 - misses / all).max(0.0),
+    Some(HitRate {
+        share: share_of_hits(all, misses)?,
         is_exact: false,
     })
+}
+
+/// Of so many allocations; none where there were none.
+pub fn share_of_hits(all: f64, misses: f64) -> Option<f64> {
+    (all > 0.0).then(|| (1.0 - misses / all).max(0.0))
 }
 
 /// Allocations that threads' caches saw, hits and misses, since the start, without sampling: what came to them, freed or from
