@@ -13,9 +13,12 @@
 //             stay. Then a table of blocks of 16 to 1,000 bytes, of which one at random is replaced. Here time is the point:
 //             a heap that uses what was freed should not be slower for it.
 //
-// Parameters: --mode, --live (cache, phases, aged), --sizes and --kept (phases), --count (blocks allocated in a round; appends
-// for vectors), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42 and 43
-// have figures.
+//   texts     20,000 buffers, of which one at random gets 1 to 40 bytes more by realloc(), until it has --longest and starts anew:
+//             programs that keep no room of their own and trust that the heap does.
+//
+// Parameters: --mode, --live (cache, phases, aged), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
+// in a round; appends for vectors and texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42, 43
+// and 45 have figures.
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -53,6 +56,14 @@ class Program {
   void resize(Held& held, uint64_t bytes) {
     held.memory = must(std::realloc(held.memory, bytes), bytes);
     touch(held.memory, bytes);
+    tally.checksum.add(bytes);
+    count(bytes - held.bytes);
+    held.bytes = bytes;
+  }
+  // The same of a block that becomes longer: what is new is written to.
+  void append(Held& held, uint64_t bytes) {
+    held.memory = must(std::realloc(held.memory, bytes), bytes);
+    touch(static_cast<char*>(held.memory) + held.bytes, bytes - held.bytes);
     tally.checksum.add(bytes);
     count(bytes - held.bytes);
     held.bytes = bytes;
@@ -279,14 +290,42 @@ class Aged {
   size_t used_ = 0;
 };
 
+class Texts {
+ public:
+  Texts(Program& program, uint64_t longest, size_t count) : program_(program), longest_(longest), texts_(count) {}
+
+  void round(uint64_t appends) {
+    for (uint64_t i = 0; i < appends; ++i) {
+      Held& text = texts_[program_.random.below(static_cast<uint32_t>(texts_.size()))];
+      const uint64_t longer = text.bytes + program_.random.between(1, 40);
+      if (longer > longest_) {
+        program_.free(text);
+      } else if (text.memory == nullptr) {
+        text = program_.allocate(longer);
+      } else {
+        program_.append(text, longer);
+      }
+    }
+  }
+  void clear() {
+    for (auto& text : texts_) program_.free(text);
+  }
+
+ private:
+  Program& program_;
+  uint64_t longest_;
+  Table<Held> texts_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged"}, "which program");
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts"}, "which program");
   const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages");
   const SizesInTurn sizes(args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
   const uint64_t kept = args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
+  const uint64_t longest = args.bytes("longest", 600, 600, 64, 1 << 20, "of texts: bytes of the longest");
   const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
   const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
   args.done();
@@ -298,6 +337,7 @@ int main(int argc, char** argv) {
   Buffers buffers(program);
   Phases phases(program, mode == "phases" ? live : 1 << 20, sizes, kept);
   Aged aged(program, mode == "aged" ? live : 0);
+  Texts texts(program, longest, mode == "texts" ? 20'000 : 0);
   Report report(args);
   report.start();
   if (mode == "aged") aged.age(live);
@@ -311,6 +351,8 @@ int main(int argc, char** argv) {
       phases.round(round);
     } else if (mode == "aged") {
       aged.round(steps(500'000));
+    } else if (mode == "texts") {
+      texts.round(steps(1'000'000));
     } else {
       buffers.round(steps(60));
     }
@@ -323,6 +365,7 @@ int main(int argc, char** argv) {
   buffers.clear();
   phases.clear();
   aged.clear();
+  texts.clear();
   if (program.tally.live_bytes != 0) fail(kExitFailed, "drift: a block was lost or freed twice");
   report.finish(program.tally.operations, program.tally.checksum.value());
 }

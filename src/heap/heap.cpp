@@ -172,10 +172,34 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
   return moved;
 }
 
-LOAM_INLINE void* resize_small(void* block, size_t slot_bytes, size_t bytes) {
-  if (bytes > slot_bytes || !worth_staying(slot_bytes, bytes)) return move_to(block, slot_bytes, bytes);
-  if (sampler.on()) sampler.resize(block, slot_bytes, bytes);
+// A program that makes a block longer by less than this part of it is likely to do so again, and trusts that that costs
+// little: the block it moves to has as much room again, so that growth is geometric whatever its steps. Who grows by an
+// eighth or more (most containers) brings room of his own, and gets what he asks for (decision 45).
+constexpr size_t kSmallStepShare = 8;
+
+LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
+  if (bytes - slot_bytes >= slot_bytes / kSmallStepShare || bytes > kLargestSmall) return bytes;
+  const size_t room = bytes + bytes / kSmallStepShare;
+  return room < kLargestSmall ? room : kLargestSmall;
+}
+
+void* grow_to(void* block, size_t slot_bytes, size_t bytes) {
+  const size_t room = with_room_to_grow(slot_bytes, bytes);
+  void* moved = allocate(room);
+  if (LOAM_UNLIKELY(moved == nullptr)) return room == bytes ? nullptr : move_to(block, slot_bytes, bytes);
+  memcpy(moved, block, slot_bytes);
+  heap::free(block);
+  if (LOAM_UNLIKELY(sampler.on()) && room != bytes) sampler.resize(moved, usable_size(moved), bytes);
+  return moved;
+}
+
+LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
+  if (LOAM_UNLIKELY(sampler.on())) sampler.resize(block, slot_bytes, bytes);
   return block;
+}
+
+LOAM_INLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
+  return bytes > slot_bytes ? grow_to(block, slot_bytes, bytes) : move_to(block, slot_bytes, bytes);
 }
 
 // What find() says of most blocks, with fewer looks: a slot of a span of the class begins there. pre: class_at(block)
@@ -369,7 +393,8 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   switch (found.kind) {
     case Found::kSmallBlock:
       if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
-      return resize_small(block, found.bytes, bytes);
+      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return stay(block, found.bytes, bytes);
+      return move_small(block, found.bytes, bytes);
     case Found::kLargeBlock:
       if (resize_in_place(block, found, bytes)) return block;
       return move_to(block, found.bytes, bytes);
@@ -402,8 +427,12 @@ void* reallocate(void* block, size_t bytes) {
     if (!common) return result;
   }
   const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(begins_slot_of(size_class, block)) && LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
-    return resize_small(block, class_info(size_class).bytes, bytes);
+  if (LOAM_LIKELY(has_own_spans(size_class)) && LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
+    const size_t slot_bytes = class_info(size_class).bytes;
+    // Who stays needs no look at the span, a line that no cache may hold: a pointer into a block's middle is found when it is
+    // freed, or moved.
+    if (bytes <= slot_bytes && worth_staying(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
+    if (LOAM_LIKELY(begins_slot_of(size_class, block))) return move_small(block, slot_bytes, bytes);
   }
   return reallocate_found(block, bytes);
 }

@@ -118,6 +118,12 @@ static void realloc_of_freed(void) {
   void* const again = opaque(realloc(opaque(block), 90000));
   (void)again;
 }
+static void realloc_inside(void) {
+  char* const block = opaque(malloc(200));
+  announce(block + 16);
+  void* const again = opaque(realloc(opaque(block + 16), 3000));
+  (void)again;
+}
 static void realloc_of_foreign(void) {
   announce(static_data);
   void* const again = opaque(realloc(opaque(static_data), 1000));
@@ -148,6 +154,7 @@ static const Misuse kKinds[] = {
     {"pointer to nothing", small_number},
     {"pointer outside user space", outside_user_space},
     {"realloc of a freed block", realloc_of_freed},
+    {"realloc of an interior pointer", realloc_inside},
     {"realloc of a foreign pointer", realloc_of_foreign},
 };
 

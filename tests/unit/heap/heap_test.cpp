@@ -156,6 +156,34 @@ TEST_F(HeapTest, AGrowingLargeBlockIsNotCopiedEachTime) {
   heap::free(block);
 }
 
+TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
+  size_t bytes = 256;
+  void* block = heap::allocate(bytes);
+  int moves = 0;
+  for (; bytes <= kLargestSmall; bytes += 8) {
+    void* grown = heap::reallocate(block, bytes);
+    ASSERT_GE(heap::usable_size(grown), bytes);
+    // Room to grow is no reason to take what the smaller classes' blocks do not: pages of its own.
+    ASSERT_LE(heap::usable_size(grown), std::min(bytes + bytes / 8 + bytes / 16 + 32, kLargestSmall));
+    moves += grown != block;
+    block = grown;
+  }
+  heap::free(block);
+  EXPECT_LE(moves, 42) << "of 4,065 steps: an eighth more each, where a class is a sixteenth longer";
+}
+
+TEST_F(HeapTest, ABlockThatGrowsByAnEighthGetsWhatItAsksFor) {
+  for (const size_t from : {size_t{64}, size_t{512}, size_t{4096}, size_t{16'384}}) {
+    for (const size_t to : {from + from / 8, from + from / 2, 2 * from}) {
+      void* plain = heap::allocate(to);
+      void* grown = heap::reallocate(heap::allocate(from), to);
+      EXPECT_EQ(heap::usable_size(grown), heap::usable_size(plain)) << from << " to " << to;
+      heap::free(plain);
+      heap::free(grown);
+    }
+  }
+}
+
 TEST_F(HeapTest, TryResizeNeverMovesAndSaysWhetherItFits) {
   void* small = heap::allocate(100);
   const size_t usable = heap::usable_size(small);
