@@ -125,6 +125,12 @@ bool RunCache::give(Span* span) {
   return true;
 }
 
+bool RunCache::park_refused(Span* span) {
+  if (span->large.pages > kPagesPerBlock || shard_ == 0) return false;
+  park_now(span);
+  return true;
+}
+
 unsigned RunCache::shard() {
   if (LOAM_UNLIKELY(shard_ == 0)) shard_ = static_cast<uint8_t>(page_heap.join_shard() + 1);
   return shard_ - 1u;

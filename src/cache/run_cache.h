@@ -63,6 +63,9 @@ class RunCache {
   /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is too long, or this
   /// cache would rather keep it (make_room()). pre: as give(), which refused it
   [[nodiscard]] bool park(Span* span);
+  /// The same where it would rather keep it, but others hold what all caches may; false where it is too long, or the thread
+  /// has no shard.
+  [[nodiscard]] bool park_refused(Span* span);
   /// True while give() refuses everything.
   [[nodiscard]] bool is_bypassed() const { return bypassed_ != 0; }
   /// The shard of the cache's thread. pre: the cache is a thread's
@@ -120,6 +123,7 @@ class RunCache {
   [[nodiscard]] Span* take_parked(Pages pages, size_t requested);
   [[nodiscard]] bool may_come_in_batches(const Span* span) const;
   bool send_batch(const Span* span);
+  void park_now(Span* span);
   void keep_rest(const PageHeap::Runs& runs);
   [[nodiscard]] bool fits(uint64_t pages) const { return held_pages_ + pages <= limit() && held_runs_ != kMostRuns; }
   void set_held(uint64_t pages, uint64_t runs);
@@ -158,11 +162,15 @@ LOAM_INLINE bool RunCache::park(Span* span) {
     asked_in_a_row_ = page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
     bypassed_ = asked_in_a_row_ < kAskedInARow ? bypassed_ - 1 : 0;
   }
+  park_now(span);
+  return true;
+}
+
+LOAM_INLINE void RunCache::park_now(Span* span) {
   ++parked_;
   used_ = true;
-  count_given(pages, span->large.requested);
+  count_given(span->large.pages, span->large.requested);
   page_heap.give_run(span);
-  return true;
 }
 
 }  // namespace loam

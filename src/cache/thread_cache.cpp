@@ -494,7 +494,10 @@ void ThreadCache::free_run_slow(Span* span) {
   static_cast<void>(runs_.shard());
   if (page_heap.wants_ticks()) attend();
   runs_.make_room(span);
-  if (!free_run(span)) page_heap.free(span);
+  if (free_run(span)) return;
+  // Where there is no room for it, its shard's lock and not the page heap's: threads that got none would all meet there.
+  if (LOAM_UNLIKELY(!runs_.park_refused(span))) return page_heap.free(span);
+  if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) attend_parked();
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {

@@ -129,9 +129,9 @@ class PageHeap {
   /// Has a batch of runs of the default heap wait as it stands: `count` large runs of one length and one shard, kind
   /// kCached, linked through `next`, that count as no block. pre: as give_run()
   void give_batch(Span* first, unsigned count);
-  /// Where a large run waits once it is freed.
+  /// Where a large run waits once it is freed. A hint, but for who holds the page heap's lock or that shard's: blocks move.
   [[nodiscard]] static unsigned shard_of(const Span* span) {
-    return region_of(span)->blocks[span->first_page / kPagesPerBlock].shard;
+    return __atomic_load_n(&region_of(span)->blocks[span->first_page / kPagesPerBlock].shard, __ATOMIC_RELAXED);
   }
   /// Pages that were asked for last in a shard.
   [[nodiscard]] uint32_t length_asked(unsigned shard) const {
@@ -263,6 +263,8 @@ class PageHeap {
   void park_large(Span* span, uint64_t since_ms);
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
+  void note_taken_elsewhere(unsigned own, const Span* span);
+  LOAM_NOINLINE void move_block(Block* block, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
   /// The first `count` pages of the shortest run that is parked there and holds them; or all of it, if it is longer by
   /// at most `more`. By ParkedRuns::number(). pre: that place's lock is held

@@ -19,23 +19,29 @@ constexpr uint32_t kParkedWhenBusy = 1024;
 // Chosen: as with spans (page_heap_spans.cpp).
 constexpr unsigned kRunsJoinedPerRequest = 32;
 
+// Runs that a shard's threads take out of others' shards until the block of the last one becomes theirs. Chosen: a move costs
+// some microseconds and the page heap's lock, a run from elsewhere a lock that its owner may hold.
+constexpr uint32_t kTakenPerMove = 16;
+
 }  // namespace
 
 unsigned PageHeap::join_shard() {
-  // The one with the fewest threads; by two threads at once perhaps not quite. So threads that come one after another
-  // use the same one.
-  unsigned best = 0;
-  uint32_t fewest = ~uint32_t{0};
-  for (unsigned s = 0; s < kPageShards; ++s) {
-    // relaxed: a hint
-    const uint32_t threads = shards_[s].threads.load(std::memory_order_relaxed);
-    if (threads >= fewest) continue;
-    best = s;
-    fewest = threads;
+  // The one with the fewest threads, so that threads that come one after another use the same one.
+  for (;;) {
+    unsigned best = 0;
+    uint32_t fewest = ~uint32_t{0};
+    for (unsigned s = 0; s < kPageShards; ++s) {
+      // relaxed: who joined is seen below
+      const uint32_t threads = shards_[s].threads.load(std::memory_order_relaxed);
+      if (threads >= fewest) continue;
+      best = s;
+      fewest = threads;
+    }
+    // Threads that start at once must not choose the same: they would meet at its lock for as long as they live.
+    if (!shards_[best].threads.compare_exchange_strong(fewest, fewest + 1, std::memory_order_relaxed)) continue;
+    use_shard(best);
+    return best;
   }
-  shards_[best].threads.fetch_add(1, std::memory_order_relaxed);
-  use_shard(best);
-  return best;
 }
 
 void PageHeap::use_shard(unsigned shard) {
@@ -70,10 +76,56 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
       result = LOAM_UNLIKELY(!shard.batches.empty()) ? take_beside_batches(s, count, more, &span)
                                                      : take_from(s, count, more, &span);
     }
-    if (result == Cut::kDone) return span;
+    if (result == Cut::kDone) {
+      if (s != own) note_taken_elsewhere(own, span);
+      return span;
+    }
     if (result == Cut::kCloserElsewhere) return nullptr;
   }
   return nullptr;
+}
+
+// Who lives on what others freed would go on meeting them, since what it frees returns to where it was: threads that began
+// together, and whoever comes after a thread that had all blocks.
+void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
+  // relaxed: of two threads of a shard at once one may not count
+  std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
+  const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
+  count.store(taken, std::memory_order_relaxed);
+  if (taken % kTakenPerMove == 0) move_block(&region_of(span)->blocks[span->first_page / kPagesPerBlock], own);
+}
+
+// What is parked in the block goes with it. Both locks, and the page heap's: whoever holds any of them finds a block's shard
+// as it is.
+void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS {
+  if (!mutex_.try_lock()) return;  // another time
+  const unsigned from = block->shard;
+  if (from != to && block->state == BlockState::kActive) {
+    shards_[from < to ? from : to].mutex.lock();
+    shards_[from < to ? to : from].mutex.lock();
+    while (join_batches(from, kPagesPerBlock)) {
+    }
+    Region* const region = region_of(block);
+    const uint32_t begin = first_page_of(block).index;
+    uint64_t moved = 0;
+    for (uint32_t page = begin; page != begin + kPagesPerBlock;) {
+      Span* const run = free_run_at(region, page, 1 + from);
+      if (run == nullptr) {
+        ++page;
+        continue;
+      }
+      parked(1 + from).take_out(run);
+      parked(1 + to).push(run, 1 + to, run->large.parked_ms);
+      moved += run->large.pages;
+      page += static_cast<uint32_t>(run->large.pages);
+    }
+    set_parked(shards_[from], shards_[from].parked_pages - moved);
+    set_parked(shards_[to], shards_[to].parked_pages + moved);
+    __atomic_store_n(&block->shard, static_cast<uint8_t>(to), __ATOMIC_RELAXED);
+    shards_[from].mutex.unlock();
+    shards_[to].mutex.unlock();
+  }
+  mutex_.unlock();
 }
 
 bool PageHeap::is_reserved(const PageShard& shard) const {
@@ -136,18 +188,24 @@ void PageHeap::give_batch(Span* first, unsigned count) {
   PageShard& shard = shards_[s];
   const uint64_t pages = first->large.pages;
   Span* const rest = List<Span>::next(first);
+  bool together = true;
   {
     Lock lock(shard.mutex);
-    const uint32_t pushes = shard.pushes;
-    // As give_run() would, one after the other.
-    if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook) look_at_clock(shard);
-    __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
-    first->batch.runs = count;
-    first->batch.rest = rest;
-    first->batch.since_ms = shard.now_ms;
-    shard.batches.push_front(first);
-    set_parked(shard, shard.parked_pages + count * pages);
+    // A block of theirs may have changed its shard (move_block()).
+    for (const Span* run = first; run != nullptr; run = List<Span>::next(run)) together &= shard_of(run) == s;
+    if (LOAM_LIKELY(together)) {
+      const uint32_t pushes = shard.pushes;
+      // As give_run() would, one after the other.
+      if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook) look_at_clock(shard);
+      __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
+      first->batch.runs = count;
+      first->batch.rest = rest;
+      first->batch.since_ms = shard.now_ms;
+      shard.batches.push_front(first);
+      set_parked(shard, shard.parked_pages + count * pages);
+    }
   }
+  if (LOAM_UNLIKELY(!together)) return give_home(first);
   note_parked();
 }
 

@@ -59,15 +59,22 @@ LOAM_INLINE void PageHeap::park_in(unsigned s, Span* span, uint64_t since_ms) {
 }
 
 LOAM_INLINE void PageHeap::give_run(Span* span) {
-  const unsigned s = shard_of(span);
-  PageShard& shard = *one_address(&shards_[s]);
   unpublish_large(span);
-  shard.mutex.lock();
-  const uint32_t pushes = shard.pushes;
-  __atomic_store_n(&shard.pushes, pushes + 1, __ATOMIC_RELAXED);
-  if (LOAM_UNLIKELY(pushes % kParkedPerLook == 0)) look_at_clock(shard);
-  park_in(s, span, shard.now_ms);
-  shard.mutex.unlock();
+  for (;;) {
+    const unsigned s = shard_of(span);
+    PageShard& shard = *one_address(&shards_[s]);
+    shard.mutex.lock();
+    if (LOAM_UNLIKELY(shard_of(span) != s)) {  // its block has just moved
+      shard.mutex.unlock();
+      continue;
+    }
+    const uint32_t pushes = shard.pushes;
+    __atomic_store_n(&shard.pushes, pushes + 1, __ATOMIC_RELAXED);
+    if (LOAM_UNLIKELY(pushes % kParkedPerLook == 0)) look_at_clock(shard);
+    park_in(s, span, shard.now_ms);
+    shard.mutex.unlock();
+    break;
+  }
   note_parked();
 }
 

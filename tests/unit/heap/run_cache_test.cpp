@@ -568,6 +568,45 @@ TEST(RunCacheTest, ThreadsAtOnceHaveShardsOfTheirOwnAndThreadsInTurnShareOne) {
   EXPECT_EQ(first, later);
 }
 
+TEST(RunCacheTest, ThreadsThatBeginAtTheSameMomentHaveShardsOfTheirOwn) {
+  constexpr unsigned kThreads = 4;
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<unsigned> ready{0};
+    unsigned joined[kThreads];
+    std::vector<std::thread> threads;
+    for (unsigned& shard : joined) {
+      threads.emplace_back([&] {
+        ++ready;
+        while (ready != kThreads) {
+        }
+        shard = page_heap.join_shard();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const unsigned shard : joined) {
+      EXPECT_EQ(std::count(std::begin(joined), std::end(joined), shard), 1) << "round " << round;
+      page_heap.leave_shard(shard);
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+TEST(RunCacheTest, AThreadThatGetsNoRoomFreesUnderItsShardsLockAlone) {
+  in_thread([] {
+    constexpr size_t kAll = size_t{1} << 40;
+    ASSERT_TRUE(RunCache::process_room.take(kAll, SIZE_MAX)) << "as if others held all there is";
+    constexpr int kOperations = 4'000;
+    Churn churn(3);
+    churn.run(1'000);
+    const uint64_t before = page_heap.mutex().acquisitions();
+    churn.run(kOperations);
+    EXPECT_EQ(cache().room(), Pages(0));
+    EXPECT_LT(page_heap.mutex().acquisitions(), before + kOperations / 4);
+    RunCache::process_room.give(kAll);
+  });
+  EXPECT_TRUE(page_heap.is_valid());
+}
+
 TEST(RunCacheTest, WhatOneThreadParkedServesAnotherBeforeTheHeapGrows) {
   in_thread([] {
     std::vector<void*> blocks;

@@ -439,6 +439,30 @@ TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
   EXPECT_TRUE(heap().is_valid());
 }
 
+TEST_F(ShardsTest, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
+  constexpr unsigned kBefore = 5, kAfter = 4, kTakes = 16;
+  heap().give_run(part_of_block[kBefore]);
+  for (unsigned take = 1; take <= kTakes; ++take) {
+    Span* const run = heap().take_run(Pages(kPart / 2), 0, kAfter).first;
+    ASSERT_NE(run, nullptr) << take;
+    publish_large(run);
+    ASSERT_EQ(PageHeap::shard_of(run), take < kTakes ? kBefore : kAfter) << take;
+    ASSERT_EQ(stats().parked, Pages(kPart / 2)) << "the other half waits on";
+    ASSERT_TRUE(heap().is_valid());
+    if (take < kTakes) heap().give_run(run);
+  }
+  // The other half went with the block, and what is freed in it waits there as well.
+  const uint64_t before = heap().shard_mutex(kBefore).acquisitions();
+  Span* const half = heap().take_run(Pages(kPart / 2), 0, kAfter).first;
+  ASSERT_NE(half, nullptr);
+  publish_large(half);
+  heap().give_run(half);
+  heap().give_run(most_of_block[kBefore]);
+  EXPECT_EQ(heap().shard_mutex(kBefore).acquisitions(), before);
+  EXPECT_EQ(stats().parked, Pages(kPagesPerBlock - kPart / 2));
+  EXPECT_TRUE(heap().is_valid());
+}
+
 // A batch of four runs, one behind the other in a block, as a thread's cache gives it.
 class BatchesTest : public ShardsTest {
  protected:
@@ -462,6 +486,39 @@ class BatchesTest : public ShardsTest {
   Span* runs[4];
   uint64_t fresh = 0;
 };
+
+TEST_F(BatchesTest, RunsOfABlockThatHasMovedMeanwhileGoHomeOneByOne) {
+  heap().give_run(runs[3]);
+  for (int i = 0; i < 16; ++i) {
+    runs[3] = heap().take_run(Pages(kPart), 0, kOther).first;
+    ASSERT_NE(runs[3], nullptr);
+    publish_large(runs[3]);
+    if (i < 15) heap().give_run(runs[3]);
+  }
+  ASSERT_EQ(PageHeap::shard_of(runs[0]), kOther);
+  Span* const stayed = part_of_block[kOwn];
+  ASSERT_EQ(PageHeap::shard_of(stayed), kOwn);
+  stayed->kind = runs[0]->kind = SpanKind::kCached;
+  stayed->next = runs[0];
+  runs[0]->next = nullptr;
+  heap().give_batch(stayed, 2);
+  EXPECT_EQ(stats().parked, Pages(2 * kPart));
+  EXPECT_TRUE(heap().is_valid());
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, kOther).first, runs[0]);
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, kOwn).first, stayed);
+}
+
+TEST_F(BatchesTest, ABatchThatWaitsInAShardWhoseBlockMovesIsJoinedFirst) {
+  give(0);
+  heap().give_run(part_of_block[kOwn]);
+  for (int i = 0; i < 16; ++i) {
+    Span* const run = heap().take_run(Pages(2), 0, kOther).first;
+    ASSERT_NE(run, nullptr);
+    publish_large(run);
+    ASSERT_TRUE(heap().is_valid()) << i;
+  }
+  EXPECT_EQ(stats().parked, Pages(5 * kPart - 16 * 2));
+}
 
 TEST_F(BatchesTest, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
   give(0);
