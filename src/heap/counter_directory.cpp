@@ -229,7 +229,8 @@ struct CounterFields {
         LOAM_FIELD("large_allocs", PageHeap, large_allocations_).next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
         LOAM_FIELD("extents", Region, extent_count)
-        LOAM_FIELD("spans_used", Region, spans_used).next;
+        LOAM_FIELD("spans_used", Region, spans_used)
+        LOAM_FIELD("records_purged", Region, records_purged).next;
     next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
         LOAM_FIELD("block_count", Extent, block_count)
         LOAM_FIELD("committed_blocks", Extent, committed_blocks).next;

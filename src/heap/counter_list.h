@@ -245,7 +245,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "frees that their thread's magazine took; counted without sampling too",
      CounterKind::kCounter, CounterScope::kProcess, CounterSource::kLive, true},
     {"refilled_blocks", "blocks",
-     "that went from spans to caches; allocations that hit a cache are not seen here",
+     "that went from spans to caches, or whose span became mixed; cache hits are not seen here",
      CounterKind::kCounter, CounterScope::kHeap, CounterSource::kLive, true},
     {"returned_blocks", "blocks",
      "that came back from caches to spans, or whose span became mixed",

@@ -495,14 +495,14 @@ CompactResult compact() {
   Pages released = default_small_heap.compact();
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
   released += page_heap.purge_all();
-  result.released_bytes = released.bytes();
+  result.released_bytes = released.bytes() + page_heap.purge_records();
   return result;
 }
 
 CompactResult purge_free_pages() {
   CompactResult result{};
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
-  result.released_bytes = page_heap.purge_all().bytes();
+  result.released_bytes = page_heap.purge_all().bytes() + page_heap.purge_records();
   return result;
 }
 

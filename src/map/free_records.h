@@ -36,6 +36,17 @@ class FreeRecords {
     return n + 1;
   }
 
+  /// Whether all of so many are free, from that one on. pre: 1 <= number, and the last one <= kPagesPerRegion
+  [[nodiscard]] bool has_all(const Bits& bits, uint32_t number, uint32_t count) const {
+    for (uint32_t n = number - 1, end = n + count; n < end;) {
+      const uint32_t here = n % 64 + (end - n) < 64 ? end - n : 64 - n % 64;
+      const uint64_t mask = (here == 64 ? ~uint64_t{0} : (uint64_t{1} << here) - 1) << (n % 64);
+      if ((bits[n / 64] & mask) != mask) return false;
+      n += here;
+    }
+    return true;
+  }
+
   /// O(pages of a region / 64)
   [[nodiscard]] bool is_valid(const Bits& bits) const {
     for (unsigned w = 0; w < kPagesPerRegion / 64; ++w) {

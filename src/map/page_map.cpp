@@ -53,6 +53,60 @@ Region* add_region(uintptr_t base) {
   return region;
 }
 
+namespace {
+
+// The page of a record that is used again holds memory from here on, and the rest of the system's page with it.
+LOAM_COLD void note_record_used(Region* region, const Span* span) {
+  const unsigned page = region->number_of_page(span);
+  if (!region->purged_record_pages.test(page)) return;
+  const auto grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(span);
+  const unsigned first = page - static_cast<unsigned>(address / kPageBytes % grain);
+  region->purged_record_pages.clear_range(first, grain);
+  region->records_purged -= static_cast<uint32_t>(grain * kPageBytes);
+}
+
+}  // namespace
+
+size_t purge_free_records(Region* region) {
+  if (region->free_records.empty()) return 0;
+  const size_t grain = os::granularity();
+  const uintptr_t spans = reinterpret_cast<uintptr_t>(region->spans);
+  // Of whole pages below what was handed out at least once: others hold nothing, or records that were never used.
+  const uintptr_t end = reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]) / grain * grain;
+  const auto may_go = [&](uintptr_t place) {
+    const auto number = static_cast<uint32_t>((place - spans) / sizeof(Span));
+    return !region->purged_record_pages.test(region->number_of_page(&region->spans[number])) &&
+           region->free_records.has_all(region->free_record_bits, number, static_cast<uint32_t>(grain / sizeof(Span)));
+  };
+  size_t purged = 0;
+  for (uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[1]), grain); begin < end;) {
+    uintptr_t past = begin;
+    while (past < end && may_go(past)) past += grain;
+    const size_t bytes = past - begin;
+    if (bytes != 0 && os::purge(reinterpret_cast<void*>(begin), bytes)) {
+      region->purged_record_pages.set_range(region->number_of_page(reinterpret_cast<const Span*>(begin)),
+                                            static_cast<unsigned>(bytes / kPageBytes));
+      purged += bytes;
+    }
+    begin = past + grain;
+  }
+  region->records_purged += static_cast<uint32_t>(purged);
+  return purged;
+}
+
+bool purged_records_are_valid(const Region* region) {
+  size_t pages = 0;
+  for (uint32_t number = 1; number < region->spans_used; ++number) {
+    const Span* const span = &region->spans[number];
+    if (reinterpret_cast<uintptr_t>(span) % kPageBytes != 0) continue;
+    if (!region->purged_record_pages.test(region->number_of_page(span))) continue;
+    ++pages;
+    if (!region->free_records.has_all(region->free_record_bits, number, kPageBytes / sizeof(Span))) return false;
+  }
+  return pages * kPageBytes == region->records_purged;
+}
+
 Span* take_span_record(Region* region) {
   uint32_t number;
   if (LOAM_LIKELY(!region->free_records.empty())) {
@@ -67,6 +121,7 @@ Span* take_span_record(Region* region) {
     region->spans_used = number + 1;
   }
   Span* span = &region->spans[number];
+  if (LOAM_UNLIKELY(region->records_purged != 0)) note_record_used(region, span);
   memset(static_cast<void*>(span), 0, sizeof *span);
   return span;
 }
@@ -117,7 +172,7 @@ void unpublish_pages(Region* region, PageId first, Pages pages) {
 size_t metadata_bytes(const Region* region) {
   size_t blocks = 0;
   for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
-  return blocks * kMapBytesPerBlock + region->spans_used * sizeof(Span);
+  return blocks * kMapBytesPerBlock + region->spans_used * sizeof(Span) - region->records_purged;
 }
 
 }  // namespace loam

@@ -39,6 +39,9 @@ struct Region {
   /// the first and the last page of a parked run (pages/parked_runs.h) say so to what is freed beside them.
   uint32_t page_span[kPagesPerRegion];
   FreeRecords::Bits free_record_bits;  ///< of free_records; touched once a record was given back
+  /// By number_of_page(): of the pages that hold records, those that were given back to the system since all of a page was
+  /// free. They read as zero, which is what a record of no run is.
+  Bitmap<round_up(kRecordsPerRegion * sizeof(Span) / kPageBytes + 2, size_t{64})> purged_record_pages;
   /// Free records that a shard of the page heap keeps for its cuts, so that these need no other lock than the shard's.
   struct alignas(64) Spares {
     uint32_t first;  ///< linked through first_page; 0 = none
@@ -51,6 +54,7 @@ struct Region {
   uint32_t extent_count;
   uint32_t spans_committed;  ///< records that may be touched
   uint32_t spans_used;       ///< records handed out at least once; record 0 is never used
+  uint32_t records_purged;   ///< bytes of purged_record_pages
   uintptr_t base;            ///< the region's address, a multiple of 1 GiB
   Region* next;
   FreeRecords free_records;  ///< of those that were handed out
@@ -61,6 +65,11 @@ struct Region {
   }
   [[nodiscard]] static PageId page_of(uintptr_t address) {
     return PageId(static_cast<uint32_t>(address >> kPageShift) & (kPagesPerRegion - 1));
+  }
+  /// Among the pages of the header that hold records.
+  [[nodiscard]] unsigned number_of_page(const Span* record) const {
+    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(record) / kPageBytes -
+                                 reinterpret_cast<uintptr_t>(spans) / kPageBytes);
   }
   /// pre: the block is one of the region's
   [[nodiscard]] unsigned number_of(const Block* block) const { return static_cast<unsigned>(block - blocks); }
@@ -198,6 +207,12 @@ class SpanFinder {
 
 /// pre: as take_span_record; no page names the record any more
 void return_span_record(Region* region, Span* span);
+
+/// Gives those pages of the header back to the system whose records are all free: one byte in 64 of what the heap's runs
+/// were at their peak. Returns the bytes. O(records handed out / 64). Lock: as take_span_record()
+size_t purge_free_records(Region* region);
+/// What is marked as purged is free, and counted. O(records / 64)
+[[nodiscard]] bool purged_records_are_valid(const Region* region);
 
 /// A record that a shard kept, as it was when it was kept; null when there is none. pre: the shard's lock is held
 [[nodiscard]] LOAM_INLINE Span* take_spare_record(Region* region, unsigned shard) {

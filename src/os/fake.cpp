@@ -165,8 +165,14 @@ bool commit(void* address, size_t bytes) {
 }
 
 bool purge(void* address, size_t bytes) {
+  ErrnoGuard keep;
   Guard guard(state.mutex);
   check_shape("purge", address, bytes);
+  if (state.metadata.meets(number(address), number(address) + bytes)) {
+    check_covered(state.metadata, "purge leaves its metadata reservation", number(address), bytes);
+    const bool granted = !refused(Call::kPurgeMetadata) && madvise(address, bytes, MADV_DONTNEED) == 0;
+    return note(Call::kPurgeMetadata, number(address), bytes, granted);
+  }
   check_covered(state.committed, "purge of what is not committed", number(address), bytes);
   const bool granted = !refused(Call::kPurge);
   if (granted) {

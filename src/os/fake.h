@@ -29,6 +29,7 @@ enum class Call : uint8_t {
   kCommit,
   kCommitMetadata,
   kPurge,
+  kPurgeMetadata,
   kPopulate,
   kAdviseHuge,
   kRelease,
@@ -38,7 +39,7 @@ enum class Call : uint8_t {
   kRegisterThreadExit,
   kBarrier,
 };
-inline constexpr unsigned kCalls = 13;
+inline constexpr unsigned kCalls = 14;
 
 struct Record {
   Call call;

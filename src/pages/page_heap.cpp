@@ -501,7 +501,7 @@ bool PageHeap::is_valid() {
   Lock lock(mutex_);
   size_t free_pages = 0, dirty = 0, whole = 0;
   for (const Region* region = regions_; region != nullptr; region = region->next) {
-    if (!region->free_records.is_valid(region->free_record_bits)) return false;
+    if (!region->free_records.is_valid(region->free_record_bits) || !purged_records_are_valid(region)) return false;
     for (unsigned i = 0; i < kBlocksPerRegion; ++i) {
       const Block* block = &region->blocks[i];
       if (block->state == BlockState::kUncommitted) continue;

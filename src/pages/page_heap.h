@@ -166,6 +166,8 @@ class PageHeap {
 
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
   Pages purge_all();
+  /// Gives the pages back that hold free records of runs alone. Returns bytes.
+  size_t purge_records();
 
   /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
   /// system refuses more.
@@ -319,6 +321,7 @@ class PageHeap {
   Pages purge_block(Block* block, Pages limit);
   void count_operation();
   void tick_locked();
+  LOAM_NOINLINE size_t purge_records_locked(uint32_t least);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
   static PageId first_page_of(const Block* block) {
@@ -360,6 +363,7 @@ class PageHeap {
   PageId filled_to_{};         // there: the block's pages before it were passed
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
+  uint64_t looked_at_records_ms_ = 0;
   uint64_t purge_calls_ = 0;
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;

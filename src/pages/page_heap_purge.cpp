@@ -10,6 +10,11 @@ namespace {
 // 0.3 to 0.8 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
 constexpr size_t kPagesPerTick = 2048;
 
+// How often pages of free records are looked for, and in regions of how many records that were ever handed out. Chosen: as
+// seldom as what is idle goes; fewer records are less than the floor that is always kept.
+constexpr uint64_t kRecordsMs = PurgePolicy::kIdleMs;
+constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
+
 }  // namespace
 
 Pages PageHeap::purge_block(Block* block, Pages limit) {
@@ -73,6 +78,10 @@ void PageHeap::tick_locked() {
   waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
   pages_wait_.store(may_purge, std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
+  if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
+    looked_at_records_ms_ = now_ms_;
+    static_cast<void>(purge_records_locked(kFewRecords));
+  }
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
   size_t bound = kPagesPerTick + idle / 64;
@@ -89,6 +98,19 @@ void PageHeap::tick_locked() {
     allowed -= done < allowed ? done : allowed;
     bound -= done < bound ? done : bound;
   }
+}
+
+size_t PageHeap::purge_records_locked(uint32_t least) {
+  size_t purged = 0;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    if (region->spans_used > least) purged += purge_free_records(region);
+  }
+  return purged;
+}
+
+size_t PageHeap::purge_records() {
+  Lock lock(mutex_);
+  return purge_records_locked(0);
 }
 
 void PageHeap::tick() {

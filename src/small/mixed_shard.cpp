@@ -125,6 +125,7 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
     publish_pages(region_of(span), span, PageId(span->first_page + first), Pages(length), SizeClass(kMixedClass));
   });
   blocks_[size_class] += used;
+  taken_ += used;  // their bin counts them as given
   if (lent != nullptr) *lent = lend_pages(heap, span);
   place(span, t.level());
   note_free(heap);

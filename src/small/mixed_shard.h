@@ -35,7 +35,7 @@ struct MixedStats {
   size_t free_bytes;
   size_t unbacked_pages;
   uint64_t converted;  ///< spans since the start
-  uint64_t taken;      ///< blocks
+  uint64_t taken;      ///< blocks; those that came with a converted span too
   uint64_t given;
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;

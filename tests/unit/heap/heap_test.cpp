@@ -156,6 +156,32 @@ TEST_F(HeapTest, AGrowingLargeBlockIsNotCopiedEachTime) {
   heap::free(block);
 }
 
+TEST_F(HeapTest, TheRecordsOfWhatIsFreedGoBackAsWell) {
+  // Of spans of a page: a record of 64 bytes for each.
+  constexpr size_t kBlocks = 600'000, kBytes = 96;
+  std::vector<void*> blocks(kBlocks);
+  const auto metadata_bytes = [] {
+    Snapshot snapshot;
+    heap::take_snapshot(&snapshot);
+    return snapshot.metadata_bytes;
+  };
+  heap::compact();
+  const size_t before = metadata_bytes();
+  for (void*& block : blocks) block = heap::allocate(kBytes);
+  const size_t full = metadata_bytes();
+  constexpr size_t kRecords = kBlocks / (kPageBytes / kBytes) * sizeof(Span);
+  EXPECT_GT(full, before + kRecords / 2) << "others may be free on pages of used ones";
+  for (void* block : blocks) heap::free(block);
+  const heap::CompactResult result = heap::compact();
+  EXPECT_GT(result.released_bytes, kBlocks * kBytes);
+  EXPECT_LT(metadata_bytes(), full - kRecords / 2);
+  EXPECT_TRUE(heap::is_valid());
+  for (void*& block : blocks) block = heap::allocate(kBytes);
+  EXPECT_LE(metadata_bytes(), full + 10 * kPageBytes);
+  for (void* block : blocks) heap::free(block);
+  EXPECT_TRUE(heap::is_valid());
+}
+
 TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
   size_t bytes = 256;
   void* block = heap::allocate(bytes);

@@ -230,6 +230,72 @@ TEST_F(PageMap, ARefusedCommitOfRecordsLosesNothing) {
   EXPECT_EQ(span, &region_->spans[committed]);
 }
 
+TEST_F(PageMap, PagesOfFreeRecordsGoBackAndComeAgainAsRecordsOfNoRun) {
+  constexpr unsigned kTaken = 1'000, kKept = 500;
+  constexpr unsigned kPerPage = kPageBytes / sizeof(Span);
+  Span* spans[kTaken];
+  for (Span*& span : spans) {
+    span = take_span_record(region_);
+    ASSERT_NE(span, nullptr);
+    span->kind = SpanKind::kSmall;
+    span->heap = 7;
+  }
+  EXPECT_EQ(purge_free_records(region_), 0u) << "all are in use";
+  const size_t before = metadata_bytes(region_);
+  for (unsigned i = 0; i < kTaken; ++i) {
+    if (i != kKept) return_span_record(region_, spans[i]);
+  }
+  const size_t purged = purge_free_records(region_);
+  // All but the page of the one that stays, and the pages at both ends, which hold something else as well.
+  EXPECT_GE(purged, (kTaken / kPerPage - 3) * kPageBytes);
+  EXPECT_LE(purged, (kTaken - 1) * sizeof(Span));
+  EXPECT_EQ(metadata_bytes(region_), before - purged);
+  EXPECT_EQ(purge_free_records(region_), 0u) << "once";
+  EXPECT_TRUE(purged_records_are_valid(region_));
+  EXPECT_EQ(spans[kKept]->heap, 7u);
+  for (unsigned i = 0; i < kTaken; ++i) {
+    if (i == kKept) continue;
+    Span* const again = take_span_record(region_);
+    ASSERT_EQ(again, spans[i]) << "the lowest first";
+    ASSERT_EQ(again->kind, SpanKind::kNone);
+    again->heap = 7;
+    ASSERT_TRUE(purged_records_are_valid(region_)) << i;
+  }
+  EXPECT_EQ(metadata_bytes(region_), before);
+}
+
+TEST_F(PageMap, RecordsOfWhichPagesAreRefusedOrGoAtAnyTimeKeepWhatIsInUse) {
+  test::Random random = test::seeded(1);
+  LOAM_TRACE_SEED(random);
+  std::vector<Span*> used;
+  size_t purged = 0;
+  for (int round = 0; round < 40; ++round) {
+    const bool grows = round % 2 == 0;
+    for (int step = 0; step < 2'000; ++step) {
+      if (used.empty() || random.chance(grows ? 90 : 3)) {
+        Span* const span = take_span_record(region_);
+        ASSERT_NE(span, nullptr);
+        ASSERT_EQ(span->first_page, 0u);
+        span->first_page = static_cast<uint32_t>(span - region_->spans);
+        used.push_back(span);
+      } else {
+        std::swap(used[random.below(static_cast<uint32_t>(used.size()))], used.back());
+        return_span_record(region_, used.back());
+        used.pop_back();
+      }
+    }
+    if (round % 5 == 1) {
+      fake::fail(fake::Call::kPurgeMetadata, 1, 1000);
+      EXPECT_EQ(purge_free_records(region_), 0u);
+      fake::fail(fake::Call::kPurgeMetadata, 1, 0);
+    }
+    purged += purge_free_records(region_);
+    ASSERT_TRUE(purged_records_are_valid(region_));
+    for (const Span* span : used) ASSERT_EQ(span->first_page, static_cast<uint32_t>(span - region_->spans));
+  }
+  EXPECT_GT(purged, 20 * kPageBytes);
+}
+
 TEST_F(PageMap, ARefusedHeaderLeavesTheDirectoryEmptyAndNothingReserved) {
   const uintptr_t base = reinterpret_cast<uintptr_t>(os::reserve(kRegionBytes, kRegionBytes));
   const size_t before = fake::metadata_bytes();

@@ -116,6 +116,8 @@ fn metadata(raw: &Raw) -> Option<u64> {
     let span = constants.get("span_record_bytes")?;
     let blocks = total(raw.rows("extent"), "committed_blocks")?;
     let spans = total(raw.rows("region"), "spans_used")?;
+    // An older library keeps them all.
+    let purged = total(raw.rows("region"), "records_purged").unwrap_or(0);
     sum([
         raw.row("metadata")?.get("used"),
         Some(
@@ -124,7 +126,7 @@ fn metadata(raw: &Raw) -> Option<u64> {
                 .unwrap_or(0),
         ),
         Some(blocks.saturating_mul(map)),
-        Some(spans.saturating_mul(span)),
+        Some(spans.saturating_mul(span).saturating_sub(purged)),
     ])
 }
 
