@@ -4,6 +4,7 @@
 //   own       batches of blocks of a size, allocated and freed by the thread itself
 //   mixed     random blocks of 16 B to 2 KiB in 1,000 slots of the thread's own
 //   large     pairs of runs of 16 to 256 KiB: page heap work
+//   written   the same, fewer of them, with all bytes written: what a program does with such blocks
 //   ring      every thread frees what its neighbour allocated, in bursts of 64
 // A checkpoint a pattern and count of threads (x), the best of --repetitions by time. Beside the common
 // figures: `waits`, how often a thread had to wait for a lock of the heap, and `collisions`, those that
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 
 #include "loam/stats.h"
 #include "crew.h"
@@ -90,7 +92,10 @@ uint64_t own(const Plan& p, unsigned me) {
   return rounds * kSlots;
 }
 
-uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t operations, uint32_t live) {
+enum class Writes { kWord, kAll };
+
+uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t operations, uint32_t live,
+               Writes writes = Writes::kWord) {
   void** slots = p.seats[me].slots;
   for (size_t i = 0; i < live; ++i) slots[i] = nullptr;
   Random random = stream(p.seed, me);
@@ -99,6 +104,7 @@ uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t
     std::free(slot);
     const size_t size = least + random.below(static_cast<uint32_t>(spread));
     slot = must(std::malloc(size), size);
+    if (writes == Writes::kAll) memset(slot, 1, size);
     write_word(slot);
   }
   for (size_t i = 0; i < live; ++i) std::free(slots[i]);
@@ -108,6 +114,9 @@ uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t
 uint64_t mixed(const Plan& p, unsigned me) { return churn(p, me, 16, 2032, p.operations, 1000); }
 uint64_t large(const Plan& p, unsigned me) {
   return churn(p, me, 16 << 10, 240 << 10, p.operations / 8, 64);
+}
+uint64_t written(const Plan& p, unsigned me) {
+  return churn(p, me, 16 << 10, 240 << 10, p.operations / 64, 64, Writes::kAll);
 }
 
 uint64_t ring(const Plan& p, unsigned me) {
@@ -138,7 +147,7 @@ uint64_t ring(const Plan& p, unsigned me) {
 constexpr struct {
   std::string_view name;
   uint64_t (*run)(const Plan&, unsigned);
-} kPatterns[] = {{"own", own}, {"mixed", mixed}, {"large", large}, {"ring", ring}};
+} kPatterns[] = {{"own", own}, {"mixed", mixed}, {"large", large}, {"written", written}, {"ring", ring}};
 
 }  // namespace
 
