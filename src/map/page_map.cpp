@@ -68,7 +68,7 @@ LOAM_COLD void note_record_used(Region* region, const Span* span) {
 
 }  // namespace
 
-size_t purge_free_records(Region* region) {
+size_t purge_free_records(Region* region, size_t most) {
   if (region->free_records.empty()) return 0;
   const size_t grain = os::granularity();
   const uintptr_t spans = reinterpret_cast<uintptr_t>(region->spans);
@@ -80,9 +80,10 @@ size_t purge_free_records(Region* region) {
            region->free_records.has_all(region->free_record_bits, number, static_cast<uint32_t>(grain / sizeof(Span)));
   };
   size_t purged = 0;
-  for (uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[1]), grain); begin < end;) {
+  for (uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[1]), grain);
+       begin < end && purged < most;) {
     uintptr_t past = begin;
-    while (past < end && may_go(past)) past += grain;
+    while (past < end && past - begin < most - purged && may_go(past)) past += grain;
     const size_t bytes = past - begin;
     if (bytes != 0 && os::purge(reinterpret_cast<void*>(begin), bytes)) {
       region->purged_record_pages.set_range(region->number_of_page(reinterpret_cast<const Span*>(begin)),

@@ -209,8 +209,9 @@ class SpanFinder {
 void return_span_record(Region* region, Span* span);
 
 /// Gives those pages of the header back to the system whose records are all free: one byte in 64 of what the heap's runs
-/// were at their peak. Returns the bytes. O(records handed out / 64). Lock: as take_span_record()
-size_t purge_free_records(Region* region);
+/// were at their peak; so many bytes at most, or one page of the system more. Returns the bytes. O(records handed out / 64).
+/// Lock: as take_span_record()
+size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
 /// What is marked as purged is free, and counted. O(records / 64)
 [[nodiscard]] bool purged_records_are_valid(const Region* region);
 

@@ -321,7 +321,7 @@ class PageHeap {
   Pages purge_block(Block* block, Pages limit);
   void count_operation();
   void tick_locked();
-  LOAM_NOINLINE size_t purge_records_locked(uint32_t least);
+  LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
   static PageId first_page_of(const Block* block) {

@@ -79,8 +79,9 @@ void PageHeap::tick_locked() {
   pages_wait_.store(may_purge, std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
   if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
-    looked_at_records_ms_ = now_ms_;
-    static_cast<void>(purge_records_locked(kFewRecords));
+    // The next tick goes on where more are left than one may give back.
+    constexpr size_t kMost = Pages(kPagesPerTick).bytes();
+    if (purge_records_locked(kFewRecords, kMost) < kMost) looked_at_records_ms_ = now_ms_;
   }
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
@@ -100,17 +101,17 @@ void PageHeap::tick_locked() {
   }
 }
 
-size_t PageHeap::purge_records_locked(uint32_t least) {
+size_t PageHeap::purge_records_locked(uint32_t least, size_t most) {
   size_t purged = 0;
-  for (Region* region = regions_; region != nullptr; region = region->next) {
-    if (region->spans_used > least) purged += purge_free_records(region);
+  for (Region* region = regions_; region != nullptr && purged < most; region = region->next) {
+    if (region->spans_used > least) purged += purge_free_records(region, most - purged);
   }
   return purged;
 }
 
 size_t PageHeap::purge_records() {
   Lock lock(mutex_);
-  return purge_records_locked(0);
+  return purge_records_locked(0, SIZE_MAX);
 }
 
 void PageHeap::tick() {

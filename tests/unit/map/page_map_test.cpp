@@ -245,7 +245,10 @@ TEST_F(PageMap, PagesOfFreeRecordsGoBackAndComeAgainAsRecordsOfNoRun) {
   for (unsigned i = 0; i < kTaken; ++i) {
     if (i != kKept) return_span_record(region_, spans[i]);
   }
-  const size_t purged = purge_free_records(region_);
+  const size_t few = purge_free_records(region_, 3 * kPageBytes);
+  EXPECT_EQ(few, 3 * kPageBytes) << "no more than is wanted";
+  EXPECT_TRUE(purged_records_are_valid(region_));
+  const size_t purged = few + purge_free_records(region_);
   // All but the page of the one that stays, and the pages at both ends, which hold something else as well.
   EXPECT_GE(purged, (kTaken / kPerPage - 3) * kPageBytes);
   EXPECT_LE(purged, (kTaken - 1) * sizeof(Span));

@@ -76,6 +76,26 @@ TEST_F(PurgeTest, AfterTheLastFreeAlmostNothingIsLeftWithinSeconds) {
   }
 }
 
+TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
+  // Pages of records: 8 MiB at most in a tick.
+  constexpr size_t kSpans = 200'000, kMost = 8 << 20;
+  const auto metadata = [&] { return model.heap().stats().metadata_bytes; };
+  for (size_t i = 0; i < kSpans; ++i) model.span(1, 1, kPageBytes);
+  const size_t full = metadata();
+  ASSERT_GT(full, kSpans * sizeof(Span));
+  model.free_all();
+  size_t before = metadata();
+  EXPECT_GT(before, kSpans * sizeof(Span) / 2);
+  for (uint64_t ms = 0; ms < 10'000; ms += kTickMs) {
+    pass(kTickMs);
+    const size_t now = metadata();
+    ASSERT_GE(now + kMost, before) << "after " << ms << " ms";
+    before = now;
+  }
+  EXPECT_LT(before, full - kSpans * sizeof(Span) + (size_t{2} << 20));
+  model.check();
+}
+
 TEST_F(PurgeTest, AFewLargeFreesAreEnoughToWantTicks) {
   for (int i = 0; i < 20; ++i) model.large(kMaxRun.count, 1, kMaxRun.bytes());
   pass(1000);
