@@ -108,7 +108,7 @@ struct loam_stats {
   uint64_t cache_flushes;
   /** operations: frees that their thread's magazine took; counted without sampling too */
   uint64_t cache_frees;
-  /** blocks: that went from spans to caches; allocations that hit a cache are not seen here */
+  /** blocks: that went from spans to caches, or whose span became mixed; cache hits are not seen here */
   uint64_t refilled_blocks;
   /** blocks: that came back from caches to spans, or whose span became mixed */
   uint64_t returned_blocks;
