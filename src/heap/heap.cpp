@@ -164,6 +164,10 @@ bool worth_staying(size_t slot_bytes, size_t bytes) {
   return bytes + 64 >= slot_bytes || bytes >= slot_bytes - slot_bytes / 4;
 }
 
+LOAM_INLINE bool may_stay(size_t slot_bytes, size_t bytes) {
+  return bytes <= slot_bytes && worth_staying(slot_bytes, bytes);
+}
+
 void* move_to(void* block, size_t old_bytes, size_t bytes) {
   void* moved = allocate(bytes);
   if (moved == nullptr) return nullptr;
@@ -183,23 +187,19 @@ LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
   return room < kLargestSmall ? room : kLargestSmall;
 }
 
-void* grow_to(void* block, size_t slot_bytes, size_t bytes) {
-  const size_t room = with_room_to_grow(slot_bytes, bytes);
-  void* moved = allocate(room);
-  if (LOAM_UNLIKELY(moved == nullptr)) return room == bytes ? nullptr : move_to(block, slot_bytes, bytes);
-  memcpy(moved, block, slot_bytes);
-  heap::free(block);
-  if (LOAM_UNLIKELY(sampler.on()) && room != bytes) sampler.resize(moved, usable_size(moved), bytes);
+// Apart, so that a block that stays saves no registers.
+LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
+  const size_t room = bytes > slot_bytes ? with_room_to_grow(slot_bytes, bytes) : bytes;
+  void* moved = move_to(block, slot_bytes, room);
+  if (LOAM_LIKELY(room == bytes)) return moved;
+  if (LOAM_UNLIKELY(moved == nullptr)) return move_to(block, slot_bytes, bytes);
+  if (LOAM_UNLIKELY(sampler.on())) sampler.resize(moved, usable_size(moved), bytes);
   return moved;
 }
 
 LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
   if (LOAM_UNLIKELY(sampler.on())) sampler.resize(block, slot_bytes, bytes);
   return block;
-}
-
-LOAM_INLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
-  return bytes > slot_bytes ? grow_to(block, slot_bytes, bytes) : move_to(block, slot_bytes, bytes);
 }
 
 // What find() says of most blocks, with fewer looks: a slot of a span of the class begins there. pre: class_at(block)
@@ -393,8 +393,7 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   switch (found.kind) {
     case Found::kSmallBlock:
       if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
-      if (bytes <= found.bytes && worth_staying(found.bytes, bytes)) return stay(block, found.bytes, bytes);
-      return move_small(block, found.bytes, bytes);
+      return may_stay(found.bytes, bytes) ? stay(block, found.bytes, bytes) : move_small(block, found.bytes, bytes);
     case Found::kLargeBlock:
       if (resize_in_place(block, found, bytes)) return block;
       return move_to(block, found.bytes, bytes);
@@ -431,7 +430,7 @@ void* reallocate(void* block, size_t bytes) {
     const size_t slot_bytes = class_info(size_class).bytes;
     // Who stays needs no look at the span, a line that no cache may hold: a pointer into a block's middle is found when it is
     // freed, or moved.
-    if (bytes <= slot_bytes && worth_staying(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
+    if (may_stay(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
     if (LOAM_LIKELY(begins_slot_of(size_class, block))) return move_small(block, slot_bytes, bytes);
   }
   return reallocate_found(block, bytes);
