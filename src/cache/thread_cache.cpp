@@ -180,7 +180,7 @@ bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_byt
 
 bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4, "longest array's growths");
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   if (m.base != nullptr && capacity <= array_slots(size_class, t.array_growths)) {
     t.set_capacity(capacity);
@@ -231,7 +231,7 @@ void ThreadCache::recount_rooms_after_fork() const {
 
 // Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.
 void ThreadCache::shrink(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   const unsigned initial = initial_capacity(size_class);
   const unsigned capacity = t.capacity / 2u < initial ? initial : t.capacity / 2u;
@@ -260,7 +260,7 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   }
   if (largest != 0) {
     shrink(largest);
-    if (always_armed || tuning_[largest].use == Use::kNone) arm(magazines_[largest]);
+    if (always_armed || tuning_[largest].use == Use::kNone) arm(magazine(largest));
   }
   return has_room(bytes);
 }
@@ -282,7 +282,7 @@ bool ThreadCache::take_room_of_idle(size_t bytes) {
 
 // Gives a magazine's blocks home and its share back. Its class starts again with its first slots, but in the same array.
 void ThreadCache::retire_magazine(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   const unsigned held = static_cast<unsigned>(m.head - m.base);
   if (held != 0) evict(size_class, held, SmallHeap::Wait::kNo);
@@ -301,7 +301,7 @@ void ThreadCache::retire_magazine(unsigned size_class) {
 
 // pre: its class has no magazine
 void ThreadCache::free_array(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   void** const old = m.base;
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
@@ -326,12 +326,12 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
   const bool stay_armed = attend();
   disarm(size_class);
   void* block = refill_and_pop(size_class);
-  if (stay_armed) arm(magazines_[size_class]);
+  if (stay_armed) arm(magazine(size_class));
   return block;
 }
 
 void* ThreadCache::refill_and_pop(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   if (m.head != m.base) return pop(size_class);
 
@@ -358,7 +358,7 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
 
 template <class Give>
 LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsigned at_once, Give give) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   const unsigned held = static_cast<unsigned>(m.head - m.base);
   // The magazine forgets its blocks before the bin learns of some, and is empty until the others have moved: a fork()
   // in between loses blocks in the child, any other order would free some twice there.
@@ -388,7 +388,7 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
 unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   const SizeClassInfo& info = class_info(size_class);
   if (info.slots > count || count == held_blocks(size_class)) return count;
-  void** const kept = magazines_[size_class].base + count;
+  void** const kept = bases_[size_class] + count;
   const uintptr_t address = reinterpret_cast<uintptr_t>(*kept);
   const auto is_near = [&](const void* block) {
     const size_t extent = size_t{info.slots} * info.bytes;
@@ -409,10 +409,10 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return overflow_mixed(count);
-  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, magazines_[size_class].base[0], home))) {
+  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, bases_[size_class][0], home))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
-  const Magazine& m = magazines_[size_class];
+  const auto m = magazine(size_class);
   if (only_gives) count = static_cast<unsigned>(m.head - m.base);
   // Whole batches, where there are some.
   const unsigned batch = SmallHeap::max_transfer(size_class);
@@ -423,7 +423,7 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
 
 // Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
 uint8_t ThreadCache::wanted_again(unsigned size_class) const {
-  const Magazine& m = magazines_[size_class];
+  const auto m = magazine(size_class);
   // There is less room than free places for blocks that share lines, and none in an armed magazine, which waits for a call.
   const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
   const ptrdiff_t wanted = half < room ? half : room;
@@ -439,7 +439,7 @@ void ThreadCache::overflow_mixed(unsigned count) {
     kept.count = 0;
     default_small_heap.give_mixed(blocks, here, &kept);
     for (unsigned i = 0; i < kept.count; ++i) {
-      Magazine& m = magazines_[kept.size_class[i]];
+      const Magazine m = magazine(kept.size_class[i]);
       // As push(), but without a note among the recent frees, which are compared with what stands in the magazine of the block's
       // pages: this is another.
       __atomic_store_n(m.head, kept.block[i], __ATOMIC_RELAXED);
@@ -462,7 +462,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   note(size_class, Use::kHit);
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);
-  if (LOAM_UNLIKELY(stay_armed)) arm(magazines_[size_class]);
+  if (LOAM_UNLIKELY(stay_armed)) arm(magazine(size_class));
 }
 
 bool ThreadCache::free_run(Span* span) {
@@ -503,7 +503,7 @@ void ThreadCache::free_run_slow(Span* span) {
 bool ThreadCache::holds(unsigned size_class, const void* block) const {
   // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a base and a head of
   // two arrays are no range.
-  const Magazine& m = magazines_[size_class];
+  const auto m = magazine(size_class);
   void** const base = __atomic_load_n(&m.base, __ATOMIC_ACQUIRE);
   void** const head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
   if (base == nullptr || head < base || head - base > static_cast<ptrdiff_t>(max_capacity(size_class))) return false;
@@ -543,7 +543,7 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
 void ThreadCache::stop_at_own(unsigned size_class) {
   Own& own = own_[size_class];
   if (own.below == kMostBelow) return;
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   const uint32_t held = static_cast<uint32_t>(m.head - m.base);
   if (own.level < held) own.level = held;
   if (m.base + own.level < m.high) m.high = m.base + own.level;
@@ -552,7 +552,7 @@ void ThreadCache::stop_at_own(unsigned size_class) {
 // A block that is surely another's. False, and nothing happened, where none is known to be, or there is no room.
 bool ThreadCache::put_below(unsigned size_class, void* block) {
   if (LOAM_LIKELY(!shares_lines(size_class))) return false;
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   Own& own = own_[size_class];
   if (own.below == kMostBelow || m.head != m.base + own.level || own.level >= tuning_[size_class].capacity) return false;
   if (own.level == 0) {
@@ -582,7 +582,7 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
 }
 
 void ThreadCache::mix(unsigned size_class) {
-  Magazine& m = magazines_[size_class];
+  const Magazine m = magazine(size_class);
   if (m.head == nullptr || m.head - m.base < 2) return;
   const bool armed = m.low == m.head;
   const unsigned top = static_cast<unsigned>(m.head - m.base) - 1;
@@ -624,7 +624,7 @@ void ThreadCache::collect() {
   runs_.collect();
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
-    Magazine& m = magazines_[c];
+    const Magazine m = magazine(c);
     Tuning& t = tuning_[c];
     if (t.capacity == 0) {
       static_assert(kIdleCollections < 1u << 6, "Tuning::idle counts that far");
@@ -683,7 +683,7 @@ bool ThreadCache::attend() {
   // The heap shrank, or another was refused, and there may be no slow operations for long.
   if (LOAM_UNLIKELY(!has_room(0))) collect();
   const unsigned end = split_classes.end();
-  for (unsigned c = 1; c < end; ++c) arm(magazines_[c]);
+  for (unsigned c = 1; c < end; ++c) arm(magazine(c));
   return true;
 }
 
@@ -691,7 +691,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
   runs_.flush();
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
-    Magazine& m = magazines_[c];
+    const Magazine m = magazine(c);
     // A fork() caught its thread between two arrays. (A class without one stays as it is.)
     if (m.head == nullptr && m.base != nullptr) __atomic_store_n(&m.head, m.base, __ATOMIC_RELAXED);
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
@@ -704,9 +704,9 @@ void ThreadCache::release_slots() {
   runs_.close();
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
-    Magazine& m = magazines_[c];
+    const Magazine m = magazine(c);
     if (m.base != nullptr) metadata.free(m.base, array_bytes(c, tuning_[c].array_growths));
-    m = Magazine{};
+    m.head = m.low = m.high = m.base = nullptr;
     tuning_[c] = Tuning{};
   }
   for (Own& own : own_) own = Own{};
@@ -716,7 +716,7 @@ void ThreadCache::release_slots() {
 }
 
 size_t ThreadCache::held_blocks(unsigned size_class) const {
-  const Magazine& m = magazines_[size_class];
+  const auto m = magazine(size_class);
   void** head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
   void** base = __atomic_load_n(&m.base, __ATOMIC_RELAXED);
   if (head == nullptr) return 0;  // between two arrays
@@ -726,7 +726,7 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
 
 void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
   const size_t held = held_blocks(kMixedClass);
-  void** slots = __atomic_load_n(&magazines_[kMixedClass].base, __ATOMIC_RELAXED);
+  void** slots = __atomic_load_n(&bases_[kMixedClass], __ATOMIC_RELAXED);
   if (held == 0) return;
   MixedHeap& mixed = default_small_heap.mixed();
   mixed.lock_all();
@@ -749,7 +749,7 @@ size_t ThreadCache::held_bytes() const {
 bool ThreadCache::is_valid() const {
   if (!runs_.is_valid()) return false;
   for (unsigned c = 0; c < kMagazineCount; ++c) {
-    const Magazine& m = magazines_[c];
+    const auto m = magazine(c);
     const Tuning& t = tuning_[c];
     if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head) return false;
     if (m.high < m.head || m.high > m.base + t.capacity) return false;

@@ -45,17 +45,31 @@ namespace loam {
 
 struct ThreadHeaps;  // heap/private_cache.h
 
-struct Magazine {
-  void** head;
-  void** low;
-  void** high;
-  void** base;
+/// Where the four words of a class's magazine stand.
+template <class Word>
+struct MagazineWords {
+  Word& head;
+  Word& low;
+  Word& high;
+  Word& base;
 };
+using Magazine = MagazineWords<void**>;
 
-// The first base, so that a magazine's address is the cache's plus 32 times its class: one instruction less on
-// either fast path. Aligned so that no magazine's four words lie in two cache lines.
+// The first base, and the words of one kind side by side, so that a fast path's instructions name a word as they are: the
+// cache's address, eight times the class and a constant. With a magazine's four words together it has to be computed from
+// the class first (decision 49).
 struct alignas(64) Magazines {
-  Magazine magazines_[kMagazineCount] = {};  // that of kMixedClass: blocks of mixed spans
+  void** heads_[kMagazineCount] = {};  // those of kMixedClass: blocks of mixed spans. Class 0 has no magazine: null
+  void** lows_[kMagazineCount] = {};
+  void** highs_[kMagazineCount] = {};
+  void** bases_[kMagazineCount] = {};
+
+  [[nodiscard]] Magazine magazine(unsigned size_class) {
+    return {heads_[size_class], lows_[size_class], highs_[size_class], bases_[size_class]};
+  }
+  [[nodiscard]] MagazineWords<void** const> magazine(unsigned size_class) const {
+    return {heads_[size_class], lows_[size_class], highs_[size_class], bases_[size_class]};
+  }
 };
 
 class ThreadCache : private Magazines, public ListLink<ThreadCache> {
@@ -72,11 +86,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// A block of the class, or null when the slow path must run.
   [[nodiscard]] LOAM_INLINE void* pop(size_t size_class) {
-    Magazine* const m = one_address(&magazines_[size_class]);
-    void** head = m->head;
-    if (LOAM_UNLIKELY(head == m->low)) return nullptr;
+    void** const head = heads_[size_class];
+    if (LOAM_UNLIKELY(head == lows_[size_class])) return nullptr;
     void* block = head[-1];
-    __atomic_store_n(&m->head, head - 1, __ATOMIC_RELAXED);  // readers of statistics see some recent value
+    __atomic_store_n(&heads_[size_class], head - 1, __ATOMIC_RELAXED);  // readers of statistics see some recent value
     // Saves callers the test of the result: a magazine holds no null.
     if (block == nullptr) __builtin_unreachable();
     return block;
@@ -84,22 +97,21 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// False when the slow path must run; class 0 always needs it.
   [[nodiscard]] LOAM_INLINE bool push(size_t size_class, void* block) {
-    Magazine* const m = one_address(&magazines_[size_class]);
-    void** head = m->head;
-    if (LOAM_UNLIKELY(head == m->high)) return false;
+    void** const head = heads_[size_class];
+    if (LOAM_UNLIKELY(head == highs_[size_class])) return false;
     void** const next = head + 1;
     size_t index = recent_index(block);
     // A place from the head on tells nothing: its block was popped. Whether it is such a one follows the order of the program's
-    // frees, which no branch predictor learns. A magazine's first word, its head, is no block.
-    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(m));
-    if (LOAM_UNLIKELY(*recent == block) && recent >= m->base) return false;  // a double free
+    // frees, which no branch predictor learns. The cache's first word is class 0's head, null, and so no block.
+    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(this));
+    if (LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class]) return false;  // a double free
     // A thread that never misses its cache takes a slow call now and then all the same.
     if (LOAM_UNLIKELY(count_down(until_look_))) return false;
     asm("" : "+r"(index));  // or recent_'s place is added to it for both uses, in an instruction of its own
     recent_[index] = head;
     __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there
     // release: pairs with the fork()ed child's copy of this memory (see above)
-    __atomic_store_n(&m->head, next, __ATOMIC_RELEASE);
+    __atomic_store_n(&heads_[size_class], next, __ATOMIC_RELEASE);
     return true;
   }
 
@@ -127,7 +139,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// True when `block` is one of this thread's last frees and still cached: using it now is a mistake.
   [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
-    const Magazine& m = magazines_[size_class];
+    const auto m = magazine(size_class);
     void** const recent = recent_[recent_index(block)];
     return recent >= m.base && recent < m.head && *recent == block;
   }
@@ -203,9 +215,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   };
   static_assert(kMaxCapacity <= 0xfff, "a capacity's bits");
 
-  static void arm(Magazine& m) { m.low = m.high = m.head; }
+  static void arm(Magazine m) { m.low = m.high = m.head; }
   void disarm(unsigned size_class) {
-    Magazine& m = magazines_[size_class];
+    const Magazine m = magazine(size_class);
     m.low = m.base;
     m.high = m.base + tuning_[size_class].capacity;
     if (LOAM_UNLIKELY(shares_lines(size_class))) stop_at_own(size_class);

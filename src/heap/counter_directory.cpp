@@ -206,8 +206,9 @@ struct CounterFields {
         .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))
         ("run_pages_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_), 8)
         ("runs_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_), 8).next;
-    return Writer{next, kMagazines} LOAM_FIELD("head", Magazine, head)
-        LOAM_FIELD("base", Magazine, base).next;
+    // From the head of a class, whose place the table names: its words do not stand side by side.
+    constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_), bases = __builtin_offsetof(ThreadCache, bases_);
+    return Writer{next, kMagazines}("head", 0, sizeof(void**))("base", bases - heads, sizeof(void**)).next;
   }
 
   static constexpr CounterField* write_pages(CounterField* next) {
@@ -349,8 +350,8 @@ constexpr CounterFields::Directory CounterFields::make() {
   // A list's head is its first member: list.h says so.
   t[kCaches] = table("cache", kList, &cache_registry.live_, sizeof(ThreadCache), kMaxListed, kNoOffset,
                      __builtin_offsetof(ThreadCache, next));
-  t[kMagazines] = inner_table("magazine", kNested, kCaches, __builtin_offsetof(ThreadCache, magazines_),
-                              sizeof(Magazine), kMagazineCount);
+  t[kMagazines] = inner_table("magazine", kNested, kCaches, __builtin_offsetof(ThreadCache, heads_),
+                              sizeof(void**), kMagazineCount);
   t[kPageHeap] = table("page_heap", kRecord, &page_heap, sizeof page_heap, 1,
                        lock_of(__builtin_offsetof(PageHeap, mutex_)));
   t[kRegions] = table("region", kList, &page_heap.regions_, 0, kDirectoryEntries, kNoOffset,

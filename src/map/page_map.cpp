@@ -7,9 +7,6 @@
 namespace loam {
 
 constinit uintptr_t directory[kDirectoryEntries] = {};
-// Never written, so its pages stay the system's shared zero page; not const, since 256 KiB of zeros
-// would then stand in the file.
-constinit uint8_t no_region[kPagesPerRegion] = {};
 constinit const Span no_span = {};
 
 namespace {
@@ -46,10 +43,12 @@ Region* add_region(uintptr_t base) {
   region->base = base;
   region->spans_committed = kSpanStep;
   region->spans_used = 1;  // number 0 means "none" in page_span
-  const uintptr_t delta =
-      reinterpret_cast<uintptr_t>(region->page_class) - reinterpret_cast<uintptr_t>(no_region);
+  static_assert(offsetof(Region, page_class) == 0, "region_at() takes the class bytes' place for the header's");
+  const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
+  // A header whose address is the number of its region's first page: by every layout of an address space it lies elsewhere.
+  LOAM_CHECK(classes != 0, "page map: a region's entry would say that there is none");
   // release publishes the header; pairs with the acquire in region_at()
-  __atomic_store_n(&directory[base >> kRegionShift], delta, __ATOMIC_RELEASE);
+  __atomic_store_n(&directory[base >> kRegionShift], classes, __ATOMIC_RELEASE);
   return region;
 }
 

@@ -8,8 +8,9 @@
 //
 //   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | blocks | scalars | span records ... | guard
 //
-// The directory holds differences to `no_region`, so that an empty entry (zero) leads to a table of
-// zeros without a branch. Class 0 means: not a small block of the default heap, take the slow path.
+// An entry of the directory is where the class byte of the address space's first page would stand, if the region's bytes went
+// back so far: whoever has an address adds all of its page number, and need not cut out the page's place in its region
+// (decision 49). Zero: no region. Class 0 means: not a small block of the default heap, take the slow path.
 //
 // Writing: page_class and page_span of a page are written only by who owns the run there; readers on
 // the free path may look at any time, and see a stable value for every live block.
@@ -87,7 +88,6 @@ static_assert(kHeaderBytes <= kHeaderAlignment, "a record's address names its re
 inline constexpr unsigned kDirectoryEntries = 1u << (kAddressBits - kRegionShift);
 
 extern uintptr_t directory[kDirectoryEntries];
-extern uint8_t no_region[kPagesPerRegion];  // zeros, never written
 
 /// Set in Region::page_span where a parked run begins or ends.
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
@@ -112,9 +112,9 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u <
   const uintptr_t entry = address >> kRegionShift;
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return nullptr;
   // acquire pairs with the release in add_region(); on x86-64 a plain load
-  const uintptr_t delta = __atomic_load_n(&directory[entry], __ATOMIC_ACQUIRE);
-  if (LOAM_UNLIKELY(delta == 0)) return nullptr;
-  Region* region = reinterpret_cast<Region*>(reinterpret_cast<uintptr_t>(no_region) + delta);
+  const uintptr_t classes = __atomic_load_n(&directory[entry], __ATOMIC_ACQUIRE);
+  if (LOAM_UNLIKELY(classes == 0)) return nullptr;
+  Region* region = reinterpret_cast<Region*>(classes + (entry << (kRegionShift - kPageShift)));
   if (region == nullptr) __builtin_unreachable();  // saves callers their test
   return region;
 }
@@ -129,10 +129,9 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u <
   const uint64_t entry = rotated >> (kRegionShift - 4);
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return 0;
   // relaxed: a live block's region was published before the block was, by whatever handed us the pointer
-  const uintptr_t table =
-      __atomic_load_n(&directory[entry], __ATOMIC_RELAXED) + reinterpret_cast<uintptr_t>(no_region);
-  const uint64_t page = (rotated >> (kPageShift - 4)) & (kPagesPerRegion - 1);
-  return __atomic_load_n(reinterpret_cast<const uint8_t*>(table) + page, __ATOMIC_RELAXED);
+  const uintptr_t classes = __atomic_load_n(&directory[entry], __ATOMIC_RELAXED);
+  if (LOAM_UNLIKELY(classes == 0)) return 0;
+  return __atomic_load_n(reinterpret_cast<const uint8_t*>(classes + (rotated >> (kPageShift - 4))), __ATOMIC_RELAXED);
 }
 
 /// class_at() of an aligned address in that page, and span_at().
