@@ -43,7 +43,7 @@ Region* add_region(uintptr_t base) {
   region->base = base;
   region->spans_committed = kSpanStep;
   region->spans_used = 1;  // number 0 means "none" in page_span
-  static_assert(offsetof(Region, page_class) == 0, "region_at() takes the class bytes' place for the header's");
+  LOAM_ASSERT(static_cast<void*>(region->page_class) == region);  // region_at() takes the one for the other
   const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
   // A header whose address is the number of its region's first page: by every layout of an address space it lies elsewhere.
   LOAM_CHECK(classes != 0, "page map: a region's entry would say that there is none");
