@@ -102,8 +102,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     void** const next = head + 1;
     size_t index = recent_index(block);
     // A place from the head on tells nothing: its block was popped. Whether it is such a one follows the order of the program's
-    // frees, which no branch predictor learns. The cache's first word is class 0's head, null, and so no block.
-    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(this));
+    // frees, which no branch predictor learns. Class 0's head is null, and so no block.
+    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(&heads_[0]));
     if (LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class]) return false;  // a double free
     // A thread that never misses its cache takes a slow call now and then all the same.
     if (LOAM_UNLIKELY(count_down(until_look_))) return false;
