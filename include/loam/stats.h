@@ -76,7 +76,7 @@ struct loam_stats {
   uint64_t parked_bytes;
   /** bytes: committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes */
   uint64_t purged_bytes;
-  /** bytes: in the heap's own records */
+  /** bytes: in the heap's own records, those that wait to be used again too */
   uint64_t metadata_bytes;
   /** bytes: may be used without asking the system: used, free runs, metadata */
   uint64_t committed_bytes;

@@ -231,7 +231,8 @@ struct CounterFields {
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
         LOAM_FIELD("extents", Region, extent_count)
         LOAM_FIELD("spans_used", Region, spans_used)
-        LOAM_FIELD("records_purged", Region, records_purged).next;
+        LOAM_FIELD("records_purged", Region, records_purged)
+        LOAM_FIELD("maps_purged", Region, maps_purged).next;
     next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
         LOAM_FIELD("block_count", Extent, block_count)
         LOAM_FIELD("committed_blocks", Extent, committed_blocks).next;
@@ -256,7 +257,7 @@ struct CounterFields {
         LOAM_FIELD("requested", HugeMap::Entry, requested)
         LOAM_FIELD("heap", HugeMap::Entry, heap).next;
     next = Writer{next, kMetadata}.lock(__builtin_offsetof(MetadataArena, mutex_))
-        LOAM_FIELD("used", MetadataArena, used_bytes_).next;
+        LOAM_FIELD("used", MetadataArena, held_bytes_).next;
     next = Writer{next, kRemotePool}.lock(__builtin_offsetof(RemotePool, mutex_)).next;
     return Writer{next, kSampler}
         LOAM_FIELD("rate", Sampler, rate_)

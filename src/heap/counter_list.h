@@ -197,7 +197,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {
      "committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes",
      CounterKind::kGauge, CounterScope::kProcess, CounterSource::kLive, true},
     {"metadata_bytes", "bytes",
-     "in the heap's own records",
+     "in the heap's own records, those that wait to be used again too",
      CounterKind::kGauge, CounterScope::kProcess, CounterSource::kLive, true},
     {"committed_bytes", "bytes",
      "may be used without asking the system: used, free runs, metadata",

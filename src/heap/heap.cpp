@@ -494,14 +494,14 @@ CompactResult compact() {
   Pages released = default_small_heap.compact();
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
   released += page_heap.purge_all();
-  result.released_bytes = released.bytes() + page_heap.purge_records();
+  result.released_bytes = released.bytes() + page_heap.purge_records() + metadata.purge(SIZE_MAX);
   return result;
 }
 
 CompactResult purge_free_pages() {
   CompactResult result{};
   result.largest_free_bytes = page_heap.stats().longest_backed_run_bytes;
-  result.released_bytes = page_heap.purge_all().bytes() + page_heap.purge_records();
+  result.released_bytes = page_heap.purge_all().bytes() + page_heap.purge_records() + metadata.purge(SIZE_MAX);
   return result;
 }
 

@@ -66,7 +66,7 @@ void take_snapshot(Snapshot* out) {
   out->dirty_bytes = pages.dirty.bytes();
   out->committed_bytes = pages.committed_bytes;
   out->reserved_bytes = pages.reserved_bytes;
-  out->metadata_bytes = pages.metadata_bytes + metadata.used_bytes() + sampler.table_bytes();
+  out->metadata_bytes = pages.metadata_bytes + metadata.held_bytes() + sampler.table_bytes();
   out->peak_used_bytes = pages.peak_used.bytes();
   out->largest_free_bytes = pages.longest_backed_run_bytes;
   out->purge_calls = pages.purge_calls;

@@ -17,18 +17,120 @@ unsigned MetadataArena::size_index(size_t bytes) {
 
 alignas(kPageBytes) constinit char MetadataArena::first_chunk_[kFirstChunk] = {};
 
+namespace {
+
+constexpr size_t kCommitStep = size_t{64} << 10;
+constexpr size_t kUnitsPerPage = kPageBytes / MetadataArena::kSmallestPiece;
+
+}  // namespace
+
 bool MetadataArena::add_chunk() {
   if (this == &metadata && bump_ == nullptr) {
     bump_ = first_chunk_;
     committed_ = end_ = bump_ + kFirstChunk;
     return true;
   }
-  const size_t guard = size_t{64} << 10;
-  char* chunk = static_cast<char*>(os::reserve_metadata(kChunk + 2 * guard, os::granularity()));
+  char* const chunk = static_cast<char*>(os::reserve_metadata(kChunk, kChunk));
   if (chunk == nullptr) return false;
-  bump_ = committed_ = chunk + guard;
-  end_ = bump_ + kChunk;
+  char* const begin = chunk + kGuard;
+  if (!os::commit(begin, kCommitStep)) {
+    os::release(chunk, kChunk);
+    return false;
+  }
+  Chunk* const header = reinterpret_cast<Chunk*>(begin);
+  header->next = chunks_;
+  chunks_ = header;
+  bump_ = begin + (sizeof(Chunk) + kSmallestPiece - 1) / kSmallestPiece * kSmallestPiece;
+  committed_ = begin + kCommitStep;
+  end_ = chunk + kChunk - kGuard;
   return true;
+}
+
+// Has bump_ stand where a piece of that size may, with room behind it. What lies before becomes smaller pieces; but not in the
+// library's own memory, of which no page goes back.
+bool MetadataArena::make_room(size_t size) {
+  size_t gap = 0;
+  for (;;) {
+    if (chunk_of(bump_) != nullptr) gap = -reinterpret_cast<uintptr_t>(bump_) & (size - 1);
+    if (bump_ != nullptr && static_cast<size_t>(end_ - bump_) >= gap + size) break;
+    if (!add_chunk()) return false;
+  }
+  while (static_cast<size_t>(committed_ - bump_) < gap + size) {
+    // In steps, so that overcommit_memory=2 is charged for what is used only.
+    if (!os::commit(committed_, kCommitStep)) return false;
+    committed_ += kCommitStep;
+  }
+  change(held_bytes_, gap);
+  while (gap != 0) {
+    const size_t piece = reinterpret_cast<uintptr_t>(bump_) & -reinterpret_cast<uintptr_t>(bump_);
+    push(bump_, size_index(piece));
+    bump_ += piece;
+    gap -= piece;
+  }
+  return true;
+}
+
+// Null for a piece of the library's own memory, and for null.
+MetadataArena::Chunk* MetadataArena::chunk_of(const void* piece) const {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(piece);
+  if (address == 0) return nullptr;
+  if (address - reinterpret_cast<uintptr_t>(first_chunk_) < kFirstChunk) return nullptr;
+  return reinterpret_cast<Chunk*>((address & ~(kChunk - 1)) + kGuard);
+}
+
+// A piece came to the free ones, or left them.
+void MetadataArena::count_free(const FreePiece* piece, bool is_free) {
+  Chunk* const chunk = chunk_of(piece);
+  if (chunk == nullptr) return;
+  const size_t size = kSmallestPiece << piece->index;
+  const size_t here = (size < kPageBytes ? size : kPageBytes) / kSmallestPiece;
+  const size_t first = (reinterpret_cast<uintptr_t>(piece) - reinterpret_cast<uintptr_t>(chunk)) >> kPageShift;
+  uint32_t idle = idle_pages_.load(std::memory_order_relaxed);
+  for (size_t p = first; p == first || p < first + (size >> kPageShift); ++p) {
+    const size_t before = chunk->free_units[p], after = is_free ? before + here : before - here;
+    chunk->free_units[p] = static_cast<uint8_t>(after);
+    idle += uint32_t{after == kUnitsPerPage};
+    idle -= uint32_t{before == kUnitsPerPage};
+  }
+  idle_pages_.store(idle, std::memory_order_relaxed);
+}
+
+void MetadataArena::push(void* place, unsigned index) {
+  FreePiece* const piece = static_cast<FreePiece*>(place);
+  piece->next = free_[index];
+  piece->previous = nullptr;
+  piece->index = index;
+  if (piece->next != nullptr) piece->next->previous = piece;
+  free_[index] = piece;
+  count_free(piece, true);
+}
+
+void MetadataArena::take_out(FreePiece* piece) {
+  if (piece->next != nullptr) piece->next->previous = piece->previous;
+  (piece->previous != nullptr ? piece->previous->next : free_[piece->index]) = piece->next;
+  count_free(piece, false);
+}
+
+// The lowest is the next to be handed out. pre: nothing lies there
+void MetadataArena::cut(char* begin, size_t bytes, unsigned index) {
+  const size_t size = kSmallestPiece << index;
+  for (size_t left = bytes; left != 0; left -= size) push(begin + left - size, index);
+}
+
+// A page that was given back becomes pieces of that size; of a larger size, pages that are side by side become one.
+void MetadataArena::use_gone(unsigned index) {
+  const size_t size = kSmallestPiece << index;
+  const unsigned wanted = size <= kPageBytes ? 1 : static_cast<unsigned>(size >> kPageShift);
+  for (Chunk* chunk = chunks_; chunk != nullptr; chunk = chunk->next) {
+    // A chunk's pages are numbered from an address that is aligned as the largest piece is.
+    for (unsigned first = 0; (first = chunk->gone.find_set(first)) < kChunkPages; first = (first / wanted + 1) * wanted) {
+      if (first % wanted != 0 || chunk->gone.find_clear(first) < first + wanted) continue;
+      chunk->gone.clear_range(first, wanted);
+      gone_pages_ -= wanted;
+      change(held_bytes_, Pages(wanted).bytes());
+      return cut(reinterpret_cast<char*>(chunk) + Pages(first).bytes(), Pages(wanted).bytes(), index);
+    }
+  }
 }
 
 void* MetadataArena::allocate(size_t bytes) {
@@ -36,33 +138,64 @@ void* MetadataArena::allocate(size_t bytes) {
   LOAM_ASSERT(index < kSizes);
   const size_t size = kSmallestPiece << index;
   Lock lock(mutex_);
-  void* piece = free_[index];
-  if (piece != nullptr) {
-    free_[index] = free_[index]->next;
-    memset(piece, 0, size);
+  if (LOAM_UNLIKELY(gone_pages_ != 0) && free_[index] == nullptr) use_gone(index);
+  void* place = free_[index];
+  if (place != nullptr) {
+    take_out(free_[index]);
+    memset(place, 0, size);
   } else {
-    if (static_cast<size_t>(end_ - bump_) < size && !add_chunk()) return nullptr;
-    while (static_cast<size_t>(committed_ - bump_) < size) {
-      // In steps, so that overcommit_memory=2 is charged for what is used only.
-      const size_t step = size_t{64} << 10;
-      if (!os::commit(committed_, step)) return nullptr;
-      committed_ += step;
-    }
-    piece = bump_;  // the system's pages read as zero
+    if (!make_room(size)) return nullptr;
+    place = bump_;  // the system's pages read as zero
     bump_ += size;
+    change(held_bytes_, size);
   }
-  used_bytes_.store(used_bytes_.load(std::memory_order_relaxed) + size, std::memory_order_relaxed);
-  return piece;
+  change(used_bytes_, size);
+  return place;
 }
 
 void MetadataArena::free(void* piece, size_t bytes) {
   const unsigned index = size_index(bytes);
   Lock lock(mutex_);
-  FreePiece* free_piece = static_cast<FreePiece*>(piece);
-  free_piece->next = free_[index];
-  free_[index] = free_piece;
-  used_bytes_.store(used_bytes_.load(std::memory_order_relaxed) - (kSmallestPiece << index),
-                    std::memory_order_relaxed);
+  push(piece, index);
+  change(used_bytes_, -(kSmallestPiece << index));
+}
+
+// Those of the system's pages that lie in a run of the heap's. pre: these hold free pieces alone
+size_t MetadataArena::purge_run(Chunk* chunk, unsigned first, unsigned count) {
+  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  const unsigned end = (first + count) / grain * grain;
+  first = (first + grain - 1) / grain * grain;
+  if (first >= end) return 0;
+  const size_t bytes = Pages(end - first).bytes();
+  char* const begin = reinterpret_cast<char*>(chunk) + Pages(first).bytes();
+  for (size_t at = 0; at < bytes;) {
+    FreePiece* const piece = reinterpret_cast<FreePiece*>(begin + at);
+    at += kSmallestPiece << piece->index;
+    take_out(piece);
+  }
+  if (!os::purge(begin, bytes)) {
+    cut(begin, bytes, size_index(kPageBytes));
+    return 0;
+  }
+  chunk->gone.set_range(first, end - first);
+  gone_pages_ += end - first;
+  change(held_bytes_, -bytes);
+  return bytes;
+}
+
+size_t MetadataArena::purge(size_t most) {
+  if (idle_bytes() == 0) return 0;
+  size_t purged = 0;
+  Lock lock(mutex_);
+  for (Chunk* chunk = chunks_; chunk != nullptr && purged < most; chunk = chunk->next) {
+    for (unsigned first = 0; first < kChunkPages && purged < most;) {
+      unsigned end = first;
+      while (end < kChunkPages && chunk->free_units[end] == kUnitsPerPage) ++end;
+      if (end != first) purged += purge_run(chunk, first, end - first);
+      first = end + 1;
+    }
+  }
+  return purged;
 }
 
 }  // namespace loam

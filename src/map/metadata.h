@@ -1,11 +1,18 @@
-// Memory for Loam's own records (caches, magazines, remote batches): power-of-two pieces with free lists,
-// cut from chunks between inaccessible pages. Never given back; what is freed is used again.
+// Memory for Loam's own records (caches, magazines, remote batches, tables of mixed spans): power-of-two pieces with free
+// lists, cut from chunks between inaccessible pages. What is freed is used again; pages that hold free pieces alone go back to
+// the system when somebody asks (purge()), and are cut anew before anything that was never used is.
 //
-//   chunk:  | guard | piece | piece | ...                         | guard |
+//   chunk, 1 MiB, aligned:  | guard | Chunk | piece | piece | ...   | guard |
+//
+//   in a chunk, a piece of n bytes begins at a multiple of n: so it lies in one of the system's pages, or is some
+//   Chunk::free_units[p] = of page p, what is in free pieces;   idle_pages_ = pages all of which is
+//   Chunk::gone[p] <=> page p was given back; no piece lies in it
 //
 // Thread-safe by its own lock, the last in the lock order. Pieces are zeroed when handed out.
 #pragma once
 
+#include "base/bitmap.h"
+#include "base/units.h"
 #include "os/mutex.h"
 
 namespace loam {
@@ -24,6 +31,15 @@ class MetadataArena {
   /// pre: allocate(bytes) returned `piece`
   void free(void* piece, size_t bytes);
 
+  /// Gives pages that hold free pieces alone back to the system, until it is `most` bytes or more. Returns bytes.
+  size_t purge(size_t most);
+  /// In pages of the heap that hold free pieces alone, without the lock: what purge() would give back, where the system's
+  /// pages are no larger.
+  [[nodiscard]] size_t idle_bytes() const { return Pages(idle_pages_.load(std::memory_order_relaxed)).bytes(); }
+
+  /// In pieces, used or free, that may hold memory.
+  [[nodiscard]] size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+  /// ... of which used.
   [[nodiscard]] size_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
@@ -31,15 +47,35 @@ class MetadataArena {
   friend struct CounterFields;
   struct FreePiece {
     FreePiece* next;
+    FreePiece* previous;
+    size_t index;  // size_index()
   };
   static constexpr size_t kChunk = size_t{1} << 20;
+  static constexpr size_t kGuard = size_t{64} << 10;
+  static constexpr unsigned kChunkPages = kChunk >> kPageShift;  // of the heap
+  struct Chunk {
+    Chunk* next;
+    Bitmap<kChunkPages> gone;
+    uint8_t free_units[kChunkPages];  ///< of kSmallestPiece
+  };
   // The first pieces come from the library's own memory: most programs need no more, and that saves their start two
   // system calls. Chosen: caches of two threads, of which half is never touched, and what they hold.
   static constexpr size_t kFirstChunk = size_t{96} << 10;
   static char first_chunk_[kFirstChunk];
   static constexpr unsigned kSizes = 11;  // 64 B << 0 .. 10
   static unsigned size_index(size_t bytes);
-  bool add_chunk();
+  [[nodiscard]] bool add_chunk();
+  [[nodiscard]] bool make_room(size_t size);
+  void push(void* place, unsigned index);
+  void take_out(FreePiece* piece);
+  [[nodiscard]] Chunk* chunk_of(const void* piece) const;
+  void count_free(const FreePiece* piece, bool is_free);
+  void cut(char* begin, size_t bytes, unsigned index);
+  void use_gone(unsigned index);
+  void change(std::atomic<size_t>& count, size_t more) {
+    count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  [[nodiscard]] size_t purge_run(Chunk* chunk, unsigned first, unsigned count);
 
   Mutex mutex_;
   FreePiece* free_[kSizes] = {};
@@ -47,6 +83,10 @@ class MetadataArena {
   char* committed_ = nullptr;
   char* end_ = nullptr;
   std::atomic<size_t> used_bytes_{0};
+  std::atomic<size_t> held_bytes_{0};
+  Chunk* chunks_ = nullptr;
+  std::atomic<uint32_t> idle_pages_{0};
+  uint32_t gone_pages_ = 0;
 };
 
 extern MetadataArena metadata;

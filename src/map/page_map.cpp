@@ -95,6 +95,93 @@ size_t purge_free_records(Region* region, size_t most) {
   return purged;
 }
 
+namespace {
+
+// One of the maps that say something of each page.
+struct MapOfPages {
+  char* begin;
+  size_t block_bytes;  // of it
+  Bitmap<kBlocksPerRegion>* purged;
+
+  // Blocks whose part is one page of the system, or some.
+  [[nodiscard]] unsigned group() const {
+    return os::granularity() < block_bytes ? 1 : static_cast<unsigned>(os::granularity() / block_bytes);
+  }
+};
+
+template <class Visit>
+void for_each_map(Region* region, Visit visit) {
+  visit(MapOfPages{reinterpret_cast<char*>(region->page_class), sizeof region->page_class / kBlocksPerRegion,
+                   &region->purged_classes});
+  visit(MapOfPages{reinterpret_cast<char*>(region->page_span), sizeof region->page_span / kBlocksPerRegion,
+                   &region->purged_names});
+}
+
+size_t purge_map(Region* region, const MapOfPages& map) {
+  const unsigned group = map.group();
+  // Whether one part of the system's pages may go, and there is something to it.
+  const auto may_go = [&](unsigned first) {
+    bool some = false;
+    for (unsigned b = first; b < first + group; ++b) {
+      if (region->blocks[b].state == BlockState::kUncommitted) continue;
+      if (!region->whole.test(b) || region->whole_backed.test(b)) return false;
+      some = some || !map.purged->test(b);
+    }
+    return some;
+  };
+  size_t purged = 0;
+  for (unsigned first = 0; first < kBlocksPerRegion;) {
+    unsigned end = first;
+    while (end < kBlocksPerRegion && may_go(end)) end += group;
+    if (end != first && os::purge(map.begin + first * map.block_bytes, (end - first) * map.block_bytes)) {
+      for (unsigned b = first; b < end; ++b) {
+        if (region->blocks[b].state == BlockState::kUncommitted || map.purged->test(b)) continue;
+        map.purged->set(b);
+        purged += map.block_bytes;
+      }
+    }
+    first = end + group;
+  }
+  return purged;
+}
+
+}  // namespace
+
+size_t purge_idle_maps(Region* region, unsigned least) {
+  unsigned candidates = 0;
+  for (unsigned w = 0; w < Bitmap<kBlocksPerRegion>::kWords; ++w) {
+    candidates += count_bits(region->whole.words[w] & ~region->whole_backed.words[w] & ~region->purged_names.words[w]);
+  }
+  if (candidates < least) return 0;
+  size_t purged = 0;
+  for_each_map(region, [&](const MapOfPages& map) { purged += purge_map(region, map); });
+  region->maps_purged += static_cast<uint32_t>(purged);
+  return purged;
+}
+
+void note_maps_used(Region* region, unsigned block) {
+  for_each_map(region, [&](const MapOfPages& map) {
+    if (!map.purged->test(block)) return;
+    const unsigned first = block / map.group() * map.group();
+    region->maps_purged -= static_cast<uint32_t>(map.purged->count_range(first, map.group()) * map.block_bytes);
+    map.purged->clear_range(first, map.group());
+  });
+}
+
+bool purged_maps_are_valid(const Region* region) {
+  size_t bytes = 0;
+  bool valid = true;
+  for_each_map(const_cast<Region*>(region), [&](const MapOfPages& map) {
+    for (unsigned b = 0; b < kBlocksPerRegion; ++b) {
+      if (!map.purged->test(b)) continue;
+      bytes += map.block_bytes;
+      valid = valid && region->whole.test(b);
+      for (size_t i = 0; i < map.block_bytes; ++i) valid = valid && map.begin[b * map.block_bytes + i] == 0;
+    }
+  });
+  return valid && bytes == region->maps_purged;
+}
+
 bool purged_records_are_valid(const Region* region) {
   size_t pages = 0;
   for (uint32_t number = 1; number < region->spans_used; ++number) {
@@ -172,7 +259,7 @@ void unpublish_pages(Region* region, PageId first, Pages pages) {
 size_t metadata_bytes(const Region* region) {
   size_t blocks = 0;
   for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
-  return blocks * kMapBytesPerBlock + region->spans_used * sizeof(Span) - region->records_purged;
+  return blocks * kMapBytesPerBlock - region->maps_purged + region->spans_used * sizeof(Span) - region->records_purged;
 }
 
 }  // namespace loam

@@ -51,11 +51,16 @@ struct Region {
   Block blocks[kBlocksPerRegion];
   Bitmap<kBlocksPerRegion> whole;         ///< blocks in state kWhole
   Bitmap<kBlocksPerRegion> whole_backed;  ///< those of them that have dirty pages
+  /// Committed blocks whose part of page_class, and of page_span, was given back to the system while they were whole. It reads
+  /// as zero, which is what a page of no span has.
+  Bitmap<kBlocksPerRegion> purged_classes;
+  Bitmap<kBlocksPerRegion> purged_names;
   Extent extents[kMaxExtents];
   uint32_t extent_count;
   uint32_t spans_committed;  ///< records that may be touched
   uint32_t spans_used;       ///< records handed out at least once; record 0 is never used
   uint32_t records_purged;   ///< bytes of purged_record_pages
+  uint32_t maps_purged;      ///< bytes of purged_classes and purged_names
   uintptr_t base;            ///< the region's address, a multiple of 1 GiB
   Region* next;
   FreeRecords free_records;  ///< of those that were handed out
@@ -211,8 +216,17 @@ void return_span_record(Region* region, Span* span);
 /// were at their peak; so many bytes at most, or one page of the system more. Returns the bytes. O(records handed out / 64).
 /// Lock: as take_span_record()
 size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
+
+/// Gives those parts of the maps back to the system that are of whole blocks alone without a dirty page, if that are so many blocks
+/// or more: five bytes a page, a 819th of what the heap was at its peak. Returns bytes. Lock: as take_span_record()
+size_t purge_idle_maps(Region* region, unsigned least = 1);
+/// Its pages may be named from here on. Lock: as take_span_record()
+LOAM_COLD void note_maps_used(Region* region, unsigned block);
+
 /// What is marked as purged is free, and counted. O(records / 64)
 [[nodiscard]] bool purged_records_are_valid(const Region* region);
+/// ... is of whole blocks and zero, and counted. O(purged bytes), which a look makes resident again
+[[nodiscard]] bool purged_maps_are_valid(const Region* region);
 
 /// A record that a shard kept, as it was when it was kept; null when there is none. pre: the shard's lock is held
 [[nodiscard]] LOAM_INLINE Span* take_spare_record(Region* region, unsigned shard) {

@@ -77,10 +77,10 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t since_ms;  ///< when it came
     } batch;  ///< kCached: the first of a batch that waits in a shard, whose list links it
     struct {
-      uint64_t* tables;       ///< kMixed: which granules are free, and where blocks start
+      uintptr_t tables;       ///< kMixed: which granules are free, and where blocks start; or two of all its blocks (SealedBlock)
       MixedShard* shard;      ///< that it is in, and whose lock covers it
       uint32_t absent_pages;  ///< kMixed: as kPartial's
-      uint32_t unused[3];
+      uint32_t sealed[3];     ///< kMixed without tables: three more
     } mixed;
     struct {
       uint64_t free_bits[kMaxPartialSlots / 64];

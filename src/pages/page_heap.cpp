@@ -52,6 +52,7 @@ void PageHeap::forget_whole(const Block* block) {
   region->whole.clear(region->number_of(block));
   region->whole_backed.clear(region->number_of(block));
   --whole_blocks_;
+  if (LOAM_UNLIKELY(region->maps_purged != 0)) note_maps_used(region, region->number_of(block));
 }
 
 void PageHeap::activate(Block* block, Taker taker) {
@@ -502,6 +503,7 @@ bool PageHeap::is_valid() {
   size_t free_pages = 0, dirty = 0, whole = 0;
   for (const Region* region = regions_; region != nullptr; region = region->next) {
     if (!region->free_records.is_valid(region->free_record_bits) || !purged_records_are_valid(region)) return false;
+    if (!purged_maps_are_valid(region)) return false;
     for (unsigned i = 0; i < kBlocksPerRegion; ++i) {
       const Block* block = &region->blocks[i];
       if (block->state == BlockState::kUncommitted) continue;

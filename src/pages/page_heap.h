@@ -166,7 +166,7 @@ class PageHeap {
 
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
   Pages purge_all();
-  /// Gives the pages back that hold free records of runs alone. Returns bytes.
+  /// Gives the pages back that hold free records of runs alone, or entries of free pages in the maps. Returns bytes.
   size_t purge_records();
 
   /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
@@ -322,6 +322,7 @@ class PageHeap {
   void count_operation();
   void tick_locked();
   LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
+  LOAM_NOINLINE size_t purge_maps(unsigned least);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
   static PageId first_page_of(const Block* block) {

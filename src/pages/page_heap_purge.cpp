@@ -1,4 +1,5 @@
 // The page heap's purge: which blocks give pages back, a bounded number a tick.
+#include "map/metadata.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -14,6 +15,10 @@ constexpr size_t kPagesPerTick = 2048;
 // seldom as what is idle goes; fewer records are less than the floor that is always kept.
 constexpr uint64_t kRecordsMs = PurgePolicy::kIdleMs;
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
+// ... of the maps of how many blocks.
+constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
+// ... and idle pages of the heap's other memory.
+constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
 }  // namespace
 
@@ -81,7 +86,10 @@ void PageHeap::tick_locked() {
   if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
     // The next tick goes on where more are left than one may give back.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
-    if (purge_records_locked(kFewRecords, kMost) < kMost) looked_at_records_ms_ = now_ms_;
+    const bool records_remain = purge_records_locked(kFewRecords, kMost) >= kMost;
+    static_cast<void>(purge_maps(kFewBlocks));
+    const bool pieces_remain = metadata.idle_bytes() >= kFewPieces && metadata.purge(kMost) >= kMost;
+    if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
   }
   size_t idle = decision.idle.count;
   size_t young = decision.young.count;
@@ -99,6 +107,14 @@ void PageHeap::tick_locked() {
     allowed -= done < allowed ? done : allowed;
     bound -= done < bound ? done : bound;
   }
+  // The last tick for now: nobody may come again.
+  if (may_purge && dirty_pages_ + parked_pages_ <= PurgePolicy::kFloor) static_cast<void>(purge_maps(kFewBlocks));
+}
+
+size_t PageHeap::purge_maps(unsigned least) {
+  size_t purged = 0;
+  for (Region* region = regions_; region != nullptr; region = region->next) purged += purge_idle_maps(region, least);
+  return purged;
 }
 
 size_t PageHeap::purge_records_locked(uint32_t least, size_t most) {
@@ -111,7 +127,7 @@ size_t PageHeap::purge_records_locked(uint32_t least, size_t most) {
 
 size_t PageHeap::purge_records() {
   Lock lock(mutex_);
-  return purge_records_locked(0, SIZE_MAX);
+  return purge_records_locked(0, SIZE_MAX) + purge_maps(1);
 }
 
 void PageHeap::tick() {

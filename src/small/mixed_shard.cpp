@@ -74,12 +74,12 @@ void MixedShard::place(Span* span, unsigned level) {
 }
 
 // A mixed span without a block, in the list of those without a free range.
-void MixedShard::open(Span* span, uint64_t* tables, uint32_t absent) {
+void MixedShard::open(Span* span, void* tables, uint32_t absent) {
   // First of all, and release: heap::seems_live() looks without a lock at live blocks' bits, in whose place the tables'
   // address now stands.
   span->set_run_kind(SpanKind::kMixed);
   __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);
-  __atomic_store_n(&span->mixed.tables, tables, __ATOMIC_RELEASE);
+  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.absent_pages, absent, __ATOMIC_RELAXED);
   const MixedTables t(span);
   t.set_free(0, t.granules());
@@ -96,7 +96,7 @@ void MixedShard::open(Span* span, uint64_t* tables, uint32_t absent) {
 
 bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   const unsigned pages = span->page_count;
-  uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(mixed_table_bytes(pages)));
+  void* const tables = metadata.allocate(mixed_table_bytes(pages));
   if (tables == nullptr) return false;
   uint64_t free_slots[kMaxSlots / 64];
   for (unsigned i = 0; i < kMaxSlots / 64; ++i) free_slots[i] = span->free_bits[i];
@@ -145,7 +145,7 @@ bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
   for (unsigned count = kSizeClasses[size_class].pages / 2u; count >= least; count /= 2) {
     Span* span = pages.allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0, PageHeap::Source::kBacked);
     if (span == nullptr) continue;
-    uint64_t* tables = static_cast<uint64_t*>(metadata.allocate(mixed_table_bytes(count)));
+    void* const tables = metadata.allocate(mixed_table_bytes(count));
     if (tables == nullptr) {
       pages.free(span);
       return false;
@@ -204,7 +204,7 @@ unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned 
 LOAM_INLINE void ask_for_next(const Span* span) {
   const Span* const next = List<Span>::next(span);
   if (next == nullptr) return;
-  prefetch_for_write(next->mixed.tables);
+  prefetch_for_write(MixedTables(next).word);
   if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
 }
 
@@ -218,6 +218,7 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
       continue;
     }
     Span* const span = lists_[list].front();
+    if (LOAM_UNLIKELY(is_sealed(span)) && !unseal(span)) break;
     ask_for_next(span);
     got += carve(span, granules, out_end - got, wanted - got);
   }
@@ -230,7 +231,7 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
 
 // A pointer into a mixed span at which no block begins.
 LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
-  const bool is_free = MixedTables(span).is_free(granule_in(span, pointer));
+  const bool is_free = MixedView(span).tables.is_free(granule_in(span, pointer));
   report_misuse(is_free ? "double free" : "free of a pointer into the middle of a block", pointer);
 }
 
@@ -269,11 +270,12 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
       pointers[strangers++] = pointers[i];
       continue;
     }
-    if (LOAM_UNLIKELY(!t.starts(first))) {
+    const bool sealed = LOAM_UNLIKELY(is_sealed(span));
+    const unsigned granules = sealed ? sealed_granules(span, first) : t.starts(first) ? t.block_granules(first) : 0;
+    if (LOAM_UNLIKELY(granules == 0)) {
       refuse(span, pointers[i]);
       continue;
     }
-    const unsigned granules = t.block_granules(first);
     const unsigned size_class = class_for(size_t{granules} << kGranuleShift);
     if (kept != nullptr && kept->wanted[size_class] != 0) {
       --kept->wanted[size_class];
@@ -281,7 +283,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
       kept->block[kept->count++] = pointers[i];
       continue;
     }
-    const unsigned level = t.free_block(first, granules, level_of(span));
+    const unsigned level = LOAM_UNLIKELY(sealed) ? free_sealed(span, first) : t.free_block(first, granules, level_of(span));
     --blocks_[size_class];
     ++given_;
     const unsigned free_here = span->free_slots + granules;
@@ -307,7 +309,7 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
     span_pages_ -= span->page_count - count_bits(absent);
     free_granules_ -= own_free_granules(span);
     unbacked_pages_ -= count_bits(span->unbacked_pages);
-    metadata.free(span->mixed.tables, mixed_table_bytes(span->page_count));
+    if (LOAM_LIKELY(!is_sealed(span))) metadata.free(MixedTables(span).word, mixed_table_bytes(span->page_count));
     // Its own pages go, as a partial span's.
     if (LOAM_UNLIKELY(absent != 0)) {
       span->partial.absent_pages = absent;
@@ -318,20 +320,62 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
 }
 
 size_t MixedShard::block_bytes_locked(const Span* span, uintptr_t address) {
-  const MixedTables t(span);
   const unsigned first = granule_in(span, reinterpret_cast<const void*>(address));
+  if (LOAM_UNLIKELY(is_sealed(span))) return size_t{sealed_granules(span, first)} << kGranuleShift;
+  const MixedTables t(span);
   return t.starts(first) ? size_t{t.block_granules(first)} << kGranuleShift : 0;
+}
+
+// Gives the span's tables back, if its record has room for all of its blocks.
+void MixedShard::seal(Span* span) {
+  const MixedTables t(span);
+  const uint32_t absent = span->mixed.absent_pages;
+  SealedBlock blocks[SealedBlock::kMost] = {};
+  unsigned count = 0;
+  const auto next_start = [&](unsigned from) { return t.find(from, [](const GranuleWord& w) { return w.start; }); };
+  for (unsigned first = next_start(0); first != t.granules(); first = next_start(first + 1)) {
+    if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // nobody's
+    if (count == SealedBlock::kMost) return;
+    blocks[count++] = SealedBlock{first, t.block_granules(first)};
+  }
+  seal_with(span, blocks);
+  metadata.free(t.word, mixed_table_bytes(span->page_count));
+}
+
+// Makes a sealed span's tables again. False when memory for them is refused; the span is then unchanged.
+LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
+  void* const tables = metadata.allocate(mixed_table_bytes(span->page_count));
+  if (tables == nullptr) return false;
+  MixedTables(span, static_cast<GranuleWord*>(tables)).fill_from_sealed(span);
+  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELAXED);  // for ask_for_tables()
+  return true;
+}
+
+// As MixedTables::free_block(), of a sealed span, which stays so: a free needs no memory.
+LOAM_NOINLINE unsigned MixedShard::free_sealed(Span* span, unsigned first) {
+  SealedBlock left[SealedBlock::kMost] = {};
+  for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
+    const SealedBlock block = SealedBlock::in(span, i);
+    if (block.first != first) left[i] = block;
+  }
+  seal_with(span, left);
+  return MixedView(span).tables.level();
 }
 
 Pages MixedShard::compact_locked() {
   Pages purged;
-  for (unsigned list = kPageList; list < kLists; ++list) {
-    for (Span* span = lists_[list].front(); span != nullptr; span = List<Span>::next(span)) {
-      const Pages here = purge_idle_pages(span, MixedTables(span).free_pages());
-      unbacked_pages_ += here.count;
-      purged += here;
+  const auto compact_in = [&](List<Span>& list, bool may_have_pages) {
+    for (Span* span = list.front(); span != nullptr; span = List<Span>::next(span)) {
+      if (may_have_pages) {
+        const Pages here = purge_idle_pages(span, MixedView(span).tables.free_pages());
+        unbacked_pages_ += here.count;
+        purged += here;
+      }
+      if (!is_sealed(span)) seal(span);
     }
-  }
+  };
+  for (unsigned list = 0; list < kLists; ++list) compact_in(lists_[list], list >= kPageList);
+  compact_in(full_, false);
   return purged;
 }
 
@@ -342,7 +386,8 @@ size_t MixedShard::lendable_bytes_hint() const {
 
 // What is idle in the span becomes the page heap's. Returns how many pages of that are backed; where none is, nothing is done.
 Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
-  const MixedTables t(span);
+  const MixedView view(span);
+  const MixedTables& t = view.tables;
   const uint32_t idle = t.free_pages();
   const Pages backed(count_bits(idle & ~span->unbacked_pages));
   if (backed == Pages(0)) return backed;
@@ -361,7 +406,7 @@ Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
   Span* const span = lists_[list].front();
   const Pages lent = lend_pages(pages, span);
   if (lent != Pages(0)) {
-    place(span, MixedTables(span).level());
+    place(span, MixedView(span).tables.level());
   } else {
     lists_[list].remove(span);
     lists_[list].push_back(span);
@@ -434,8 +479,9 @@ bool MixedShard::is_valid_locked() const {
   size_t spans = 0, pages = 0, free_granules = 0, unbacked = 0;
   size_t blocks[kSizeClassCount] = {};
   const auto span_is_valid = [&](const Span* span, unsigned list) {
-    const MixedTables t(span);
     if (!holds_locked(span) || span->list != list) return false;
+    const MixedView view(span);
+    const MixedTables& t = view.tables;
     unsigned free_here = 0, longest = 0;
     for (unsigned w = 0; w < t.words; ++w) {
       if ((t.word[w].free & t.word[w].start) != 0) return false;

@@ -92,7 +92,8 @@ class alignas(128) MixedShard {
     return span->kind == SpanKind::kMixed && span->mixed.shard == this;
   }
 
-  /// Gives the free pages inside mixed spans back to the system. Returns how many.
+  /// Gives the free pages inside mixed spans back to the system, and the tables of those that can do without for now. Returns
+  /// how many pages.
   Pages compact_locked();
 
   /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of a bounded number of spans.
@@ -128,7 +129,7 @@ class alignas(128) MixedShard {
  private:
   friend struct CounterFields;
 
-  void open(Span* span, uint64_t* tables, uint32_t absent);
+  void open(Span* span, void* tables, uint32_t absent);
   bool add_backed(PageHeap& pages, unsigned size_class, From from);
   void place(Span* span, unsigned level);
   void unlink(Span* span);
@@ -136,6 +137,9 @@ class alignas(128) MixedShard {
   void refuse(const Span* span, const void* pointer);
   void move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone);
   void release(PageHeap& pages, Span* gone);
+  void seal(Span* span);
+  bool unseal(Span* span);
+  unsigned free_sealed(Span* span, unsigned first);
   Pages lend_pages(PageHeap& pages, Span* span);
   Pages lend_front(PageHeap& pages, unsigned list);
   void search_below(unsigned list);
@@ -169,7 +173,7 @@ class alignas(128) MixedShard {
 };
 
 LOAM_INLINE void MixedShard::ask_for_tables(const Span* span, const void* pointer) {
-  const uintptr_t tables = reinterpret_cast<uintptr_t>(__atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED));
+  const uintptr_t tables = __atomic_load_n(&span->mixed.tables, __ATOMIC_RELAXED);
   const uintptr_t line = tables + (offset_in(span, pointer) >> kPageShift) * kCacheLine;
   prefetch_for_write(reinterpret_cast<const void*>(line));
 }

@@ -1,5 +1,8 @@
 // The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out of line, a cache line a page.
 //
+// Of a span with few blocks the record has room to say where they are: such a span is sealed, and has no tables until something
+// is cut from it again. Who wants to look at its tables all the same makes some for the moment (MixedView).
+//
 // Not thread-safe: the lock of the span's shard covers them.
 #pragma once
 
@@ -72,13 +75,56 @@ struct FreeGranules : BitSearch<kMaxSpanPages * kGranulesPerPage, FreeGranules> 
   [[nodiscard]] LOAM_INLINE uint64_t word(unsigned w) const { return words[w].free; }
 };
 
+/// Whether the span has no tables: their address is even.
+[[nodiscard]] LOAM_INLINE bool is_sealed(const Span* span) { return (span->mixed.tables & 1) != 0; }
+
+/// A block of a sealed span, in 32 bits of the record.
+struct SealedBlock {
+  unsigned first;     ///< granule
+  unsigned granules;  ///< 0 = there is no block
+
+  /// In the place of the tables' address, and behind it.
+  static constexpr unsigned kMost = 2 + sizeof Span{}.mixed.sealed / sizeof(uint32_t);
+  static_assert(sizeof Span{}.mixed.tables == 2 * sizeof(uint32_t), "two blocks");
+
+  static constexpr unsigned kFirstBits = 13;
+  static_assert(kMaxSpanPages * kGranulesPerPage <= 1u << kFirstBits && kMostGranules < 1u << (31 - kFirstBits));
+  [[nodiscard]] constexpr uint32_t word() const { return 1 | first << 1 | granules << (1 + kFirstBits); }
+  [[nodiscard]] static constexpr SealedBlock of(uint32_t word) {
+    return {(word >> 1) & ((1u << kFirstBits) - 1), word >> (1 + kFirstBits)};
+  }
+
+  /// pre: is_sealed(span), place < kMost
+  [[nodiscard]] static SealedBlock in(const Span* span, unsigned place) {
+    return of(place < 2 ? static_cast<uint32_t>(span->mixed.tables >> (32 * place)) : span->mixed.sealed[place - 2]);
+  }
+};
+
+/// Of the block of a sealed span that begins there, 0 if none does.
+[[nodiscard]] inline unsigned sealed_granules(const Span* span, unsigned first) {
+  for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
+    const SealedBlock block = SealedBlock::in(span, i);
+    if (block.granules != 0 && block.first == first) return block.granules;
+  }
+  return 0;
+}
+
+/// Has the span be sealed with these blocks.
+inline void seal_with(Span* span, const SealedBlock (&blocks)[SealedBlock::kMost]) {
+  for (unsigned i = 2; i < SealedBlock::kMost; ++i) span->mixed.sealed[i - 2] = blocks[i].word();
+  // For MixedShard::ask_for_tables().
+  __atomic_store_n(&span->mixed.tables, blocks[0].word() | uintptr_t{blocks[1].word()} << 32, __ATOMIC_RELAXED);
+}
+
 /// The tables of a span.
 struct MixedTables {
   GranuleWord* word;
   unsigned words;
 
+  /// pre: !is_sealed(span), or nobody looks into them
   explicit MixedTables(const Span* span)
-      : word(reinterpret_cast<GranuleWord*>(span->mixed.tables)), words(span->page_count * kWordsPerPage) {}
+      : MixedTables(span, reinterpret_cast<GranuleWord*>(span->mixed.tables)) {}
+  MixedTables(const Span* span, GranuleWord* its_word) : word(its_word), words(span->page_count * kWordsPerPage) {}
 
   [[nodiscard]] unsigned granules() const { return words * 64; }
   [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
@@ -196,6 +242,38 @@ struct MixedTables {
     }
     return level_of_range(longest);
   }
+
+  /// What a sealed span's would be. pre: all words are zero
+  void fill_from_sealed(const Span* span) const {
+    set_free(0, granules());
+    mark_absent(span->mixed.absent_pages);
+    for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
+      const SealedBlock block = SealedBlock::in(span, i);
+      if (block.granules == 0) continue;
+      set_start(block.first);
+      set_used(block.first, block.granules);
+    }
+  }
+};
+
+/// The tables of any mixed span, for as long as the view lives: of a sealed one a copy, which is not kept.
+class MixedView {
+ public:
+  explicit MixedView(const Span* span) : tables(span, words_) {
+    if (LOAM_LIKELY(!is_sealed(span))) {
+      tables = MixedTables(span);
+      return;
+    }
+    __builtin_memset(words_, 0, mixed_table_bytes(span->page_count));
+    tables.fill_from_sealed(span);
+  }
+  MixedView(const MixedView&) = delete;
+  MixedView& operator=(const MixedView&) = delete;
+
+  MixedTables tables;
+
+ private:
+  GranuleWord words_[kMaxSpanPages * kWordsPerPage];
 };
 
 }  // namespace loam

@@ -113,7 +113,7 @@ RUN_COUNTS = {f"{what}_{how}": 0 for what in ("runs", "run_pages", "run_requeste
 LATER_TABLES = {"page_shard", "more_bin", "split_class"}
 LATER = {"registry": RUN_COUNTS | {"pushed": None}, "constant": {"frees_per_look": None},
          "cache": RUN_COUNTS | {"run_pages_held": 0, "pushed": None, "until_look": None},
-         "bin": {"absent_slots": 0, "absent_pages": 0}, "region": {"records_purged": 0}}
+         "bin": {"absent_slots": 0, "absent_pages": 0}, "region": {"records_purged": 0, "maps_purged": 0}}
 
 
 class Directory:
@@ -335,6 +335,7 @@ def read(memory, older=False):
     dirty_runs, clean_runs, records, uncommitted = [], [], 0, 0
     for region in d.records("region"):
         records += region["spans_used"] * constant["span_record_bytes"] - region["records_purged"]
+        records -= region["maps_purged"]
         blocks = d.records("block", region)
         for extent in d.records("extent", region, region["extents"]):
             records += extent["committed_blocks"] * constant["map_bytes_per_block"]

@@ -1,5 +1,6 @@
 #include "map/metadata.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -7,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "os/fake.h"
 #include "os/os.h"
 #include "random.h"
@@ -121,6 +123,87 @@ TEST_P(Metadata, ARefusedCommitIsANullAndTheNextCallTriesAgain) {
   }
 }
 
+TEST_P(Metadata, PagesOfFreePiecesAloneGoBackAndAreUsedAgainFirst) {
+  const size_t page = GetParam();
+  std::vector<void*> pieces;
+  for (size_t i = 0; i < 40 * page / 64; ++i) pieces.push_back(arena_.allocate(64));
+  EXPECT_EQ(arena_.purge(SIZE_MAX), 0u) << "all are used";
+  // The piece in the middle of its page stays.
+  void* const kept = pieces[pieces.size() / 2];
+  for (void* piece : pieces) {
+    if (piece != kept) arena_.free(piece, 64);
+  }
+  const size_t idle = arena_.idle_bytes(), purged = arena_.purge(SIZE_MAX);
+  EXPECT_GE(purged, 36 * page) << "not the kept one's, nor those at the ends of two chunks, which others share";
+  EXPECT_EQ(arena_.idle_bytes(), idle - purged);
+  if (page == kPageBytes) {
+    EXPECT_EQ(arena_.idle_bytes(), 0u);
+  }
+  EXPECT_EQ(arena_.purge(SIZE_MAX), 0u) << "once";
+  EXPECT_EQ(arena_.used_bytes(), 64u);
+
+  const size_t reserved = fake::metadata_bytes();
+  const uint64_t committed = fake::calls(fake::Call::kCommitMetadata);
+  for (void*& piece : pieces) {
+    if (piece == kept) continue;
+    ASSERT_NE(piece = arena_.allocate(64), nullptr);
+    ASSERT_TRUE(is_zero(piece, 64));
+    memset(piece, 1, 64);
+  }
+  EXPECT_EQ(fake::metadata_bytes(), reserved);
+  EXPECT_EQ(fake::calls(fake::Call::kCommitMetadata), committed);
+  std::sort(pieces.begin(), pieces.end());
+  EXPECT_EQ(std::adjacent_find(pieces.begin(), pieces.end()), pieces.end()) << "none comes twice";
+}
+
+TEST_P(Metadata, WhatWentBackServesAnySize) {
+  test::Random random = test::seeded(2);
+  LOAM_TRACE_SEED(random);
+  for (int round = 0; round < 20; ++round) {
+    std::map<char*, size_t> live;
+    for (int i = 0; i < 300; ++i) {
+      const size_t bytes = random.magnitude(MetadataArena::kLargestPiece);
+      char* const piece = static_cast<char*>(arena_.allocate(bytes));
+      ASSERT_NE(piece, nullptr);
+      ASSERT_TRUE(is_zero(piece, bytes));
+      memset(piece, 0x5a, bytes);
+      const auto after = live.emplace(piece, bytes).first;
+      if (after != live.begin()) {
+        ASSERT_LE(std::prev(after)->first + std::prev(after)->second, piece);
+      }
+      if (std::next(after) != live.end()) {
+        ASSERT_LE(piece + bytes, std::next(after)->first);
+      }
+    }
+    // All but a few, which are of this round, go; and of what is idle then, a part.
+    for (const auto& [piece, bytes] : live) {
+      for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(piece[i], 0x5a);
+      arena_.free(piece, bytes);
+    }
+    EXPECT_EQ(arena_.used_bytes(), 0u);
+    const size_t idle = arena_.idle_bytes();
+    const size_t purged = arena_.purge(idle / 2);
+    EXPECT_GE(purged, idle / 2);
+    EXPECT_EQ(arena_.idle_bytes(), idle - purged);
+  }
+  EXPECT_LE(fake::metadata_bytes(), size_t{32} << 20) << "some 5 MiB are used at once";
+}
+
+TEST_P(Metadata, APurgeThatTheSystemRefusesLeavesThePiecesAsTheyWere) {
+  const size_t page = GetParam();
+  std::vector<void*> pieces;
+  for (size_t i = 0; i < 10 * page / 64; ++i) pieces.push_back(arena_.allocate(64));
+  for (void* piece : pieces) arena_.free(piece, 64);
+  const size_t idle = arena_.idle_bytes(), reserved = fake::metadata_bytes();
+  ASSERT_GE(idle, 8 * page);
+  fake::fail(fake::Call::kPurgeMetadata);
+  EXPECT_EQ(arena_.purge(SIZE_MAX), 0u);
+  EXPECT_EQ(arena_.idle_bytes(), idle);
+  fake::clear_failures();
+  for (size_t i = 0; i < 8 * page / kPageBytes; ++i) ASSERT_NE(arena_.allocate(kPageBytes), nullptr);
+  EXPECT_EQ(fake::metadata_bytes(), reserved);
+}
+
 INSTANTIATE_TEST_SUITE_P(Granularity, Metadata, testing::Values(4096, 16384, 65536));
 
 TEST(MetadataDeathTest, ChunksStandBetweenPagesThatCannotBeTouched) {
@@ -129,8 +212,10 @@ TEST(MetadataDeathTest, ChunksStandBetweenPagesThatCannotBeTouched) {
   static MetadataArena arena;
   char* first = static_cast<char*>(arena.allocate(64));
   ASSERT_NE(first, nullptr);
-  EXPECT_DEATH(first[-1] = 1, "");
-  EXPECT_DEATH(first[size_t{1} << 20] = 1, "");
+  const uintptr_t chunk = reinterpret_cast<uintptr_t>(first) & ~((uintptr_t{1} << 20) - 1);
+  const size_t guard = size_t{64} << 10;
+  EXPECT_DEATH(reinterpret_cast<char*>(chunk + guard)[-1] = 1, "");
+  EXPECT_DEATH(*reinterpret_cast<char*>(chunk + (size_t{1} << 20) - guard) = 1, "");
 }
 
 }  // namespace

@@ -96,6 +96,43 @@ TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
   model.check();
 }
 
+TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
+  // Some regions, in which one run lives on.
+  constexpr size_t kPages = (size_t{3} << 30) / kPageBytes, kBlocks = kPages / kPagesPerBlock;
+  constexpr size_t kMapBytes = kPagesPerBlock * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
+  const auto metadata = [&] { return model.heap().stats().metadata_bytes; };
+  for (int round = 0; round < 2; ++round) {
+    const uintptr_t kept = model.large(100, 1, 100 * kPageBytes);
+    std::vector<uintptr_t> runs;
+    while (model.used() < kPages) runs.push_back(model.large(2048, 1, 2048 * kPageBytes));
+    model.check();
+    const size_t full = metadata();
+    for (const uintptr_t run : runs) model.free(run);
+    pass(10'000);
+    EXPECT_LE(metadata() + kBlocks * kMapBytes * 9 / 10, full);
+    const uint64_t calls = fake::calls(fake::Call::kPurgeMetadata);
+    static_cast<void>(model.heap().purge_records());
+    static_cast<void>(model.heap().purge_records());
+    EXPECT_LE(fake::calls(fake::Call::kPurgeMetadata), calls + 8) << "what went is not asked to go again";
+    model.check();
+    model.free(kept);
+  }
+  model.check();
+}
+
+TEST_F(PurgeTest, MapsStayWhereTheSystemRefusesToTakeThem) {
+  while (model.used() < 200 * kPagesPerBlock) model.large(2048, 1, 2048 * kPageBytes);
+  fake::fail(fake::Call::kPurgeMetadata);
+  model.free_all();
+  static_cast<void>(model.heap().purge_all());
+  const size_t before = model.heap().stats().metadata_bytes;
+  EXPECT_EQ(model.heap().purge_records(), 0u);
+  EXPECT_EQ(model.heap().stats().metadata_bytes, before);
+  fake::clear_failures();
+  EXPECT_GT(model.heap().purge_records(), 190u * 2560);
+  model.check();
+}
+
 TEST_F(PurgeTest, AFewLargeFreesAreEnoughToWantTicks) {
   for (int i = 0; i < 20; ++i) model.large(kMaxRun.count, 1, kMaxRun.bytes());
   pass(1000);

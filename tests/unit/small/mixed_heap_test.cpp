@@ -456,6 +456,80 @@ TEST_F(OneMixedSpan, ABlockThatComesTwiceInOneCallIsFoundAlsoWhenItsSpanIsEmpty)
   EXPECT_TRUE(pages.is_valid());
 }
 
+TEST_F(OneMixedSpan, OfFewBlocksTheTablesGoBackAndComeAgain) {
+  const size_t table_bytes = mixed_table_bytes(kSizeClasses[c].pages), used = metadata.used_bytes();
+  void* small = take(16);
+  void* large = take(2048);
+  const MixedStats before = mixed->stats();
+  const auto is_as_before = [&] {
+    EXPECT_TRUE(mixed->is_valid());
+    EXPECT_EQ(mixed->stats().free_bytes, before.free_bytes);
+    EXPECT_EQ(mixed->blocks(class_for(16)), 1u);
+    EXPECT_EQ(mixed->block_bytes(number(first)), kBytes);
+    EXPECT_EQ(mixed->block_bytes(number(small)), 16u);
+    EXPECT_EQ(mixed->block_bytes(number(large)), 2048u);
+    EXPECT_EQ(mixed->block_bytes(number(large) + 16), 0u);
+    EXPECT_EQ(mixed->block_bytes(number(large) + 2048), 0u);
+  };
+  mixed->compact();
+  EXPECT_EQ(metadata.used_bytes(), used - table_bytes);
+  is_as_before();
+  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 16).find("middle of a block"), std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 2048).find("double free"), std::string::npos);
+  mixed->compact();
+  is_as_before();
+
+  void* more[] = {take(80), take(1024), take(80)};
+  EXPECT_EQ(metadata.used_bytes(), used) << "its tables are back";
+  EXPECT_EQ(number(more[0]), number(large) + 2048);
+  mixed->compact();
+  EXPECT_EQ(metadata.used_bytes(), used) << "six blocks are too many";
+  mixed->give(&more[2], 1);
+  mixed->compact();
+  EXPECT_EQ(metadata.used_bytes(), used - table_bytes) << "five are not";
+  EXPECT_EQ(mixed->block_bytes(number(more[1])), 1024u);
+  mixed->give(more, 2);
+  is_as_before();
+
+  // Blocks come back one by one, and one stays with who wants it.
+  MixedHeap::Kept kept{};
+  kept.wanted[class_for(16)] = 1;
+  void* both[] = {small, large};
+  mixed->give(both, 2, &kept);
+  ASSERT_EQ(kept.count, 1u);
+  EXPECT_EQ(kept.block[0], small);
+  EXPECT_EQ(mixed->block_bytes(number(large)), 0u);
+  EXPECT_TRUE(mixed->is_valid());
+  EXPECT_TRUE(mixed->may_serve(class_for(2048))) << "its range is free again";
+  EXPECT_NE(report_of_giving(large).find("double free"), std::string::npos);
+  mixed->give(&small, 1);
+  mixed->give(&first, 1);
+  EXPECT_EQ(mixed->stats().spans, 0u);
+  EXPECT_EQ(pages.stats().used.count, 0u);
+  EXPECT_TRUE(pages.is_valid());
+}
+
+TEST_F(OneMixedSpan, WithoutMemoryForItsTablesASealedSpanServesNobodyAndTakesBlocksBack) {
+  void* other = take(64);
+  mixed->compact();
+  fake::fail(fake::Call::kReserveMetadata);
+  fake::fail(fake::Call::kCommitMetadata);
+  std::vector<void*> pieces;
+  const size_t table_bytes = mixed_table_bytes(kSizeClasses[c].pages);
+  while (void* piece = metadata.allocate(table_bytes)) pieces.push_back(piece);
+  void* block = nullptr;
+  EXPECT_EQ(mixed->take(class_for(64), &block, 1), 0u);
+  EXPECT_TRUE(mixed->is_valid());
+  mixed->give(&other, 1);
+  EXPECT_TRUE(mixed->is_valid());
+  fake::clear_failures();
+  for (void* piece : pieces) metadata.free(piece, table_bytes);
+  EXPECT_EQ(take(64), other);
+  void* both[] = {other, first};
+  mixed->give(both, 2);
+  EXPECT_EQ(mixed->stats().spans, 0u);
+}
+
 TEST_F(OneMixedSpan, AfterItsReleaseNothingIsFound) {
   mixed->give(&first, 1);
   EXPECT_EQ(mixed->stats().spans, 0u);

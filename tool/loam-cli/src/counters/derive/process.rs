@@ -117,7 +117,10 @@ fn metadata(raw: &Raw) -> Option<u64> {
     let blocks = total(raw.rows("extent"), "committed_blocks")?;
     let spans = total(raw.rows("region"), "spans_used")?;
     // An older library keeps them all.
-    let purged = total(raw.rows("region"), "records_purged").unwrap_or(0);
+    let purged = ["records_purged", "maps_purged"]
+        .map(|field| total(raw.rows("region"), field).unwrap_or(0))
+        .iter()
+        .sum::<u64>();
     sum([
         raw.row("metadata")?.get("used"),
         Some(
@@ -125,8 +128,12 @@ fn metadata(raw: &Raw) -> Option<u64> {
                 .and_then(|row| row.get("table_bytes"))
                 .unwrap_or(0),
         ),
-        Some(blocks.saturating_mul(map)),
-        Some(spans.saturating_mul(span).saturating_sub(purged)),
+        Some(
+            blocks
+                .saturating_mul(map)
+                .saturating_add(spans.saturating_mul(span))
+                .saturating_sub(purged),
+        ),
     ])
 }
 
