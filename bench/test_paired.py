@@ -182,6 +182,23 @@ class ScheduleTests(unittest.TestCase):
         first = next(r.order for r in run.rounds if r.phase == "final")
         self.assertEqual(first, ["ours", "near", "close", "close", "near", "ours"])
 
+    def test_who_would_decide_by_screening_alone_is_met_in_rounds(self):
+        # "late" is fast once, as the machine was; "near" is who is met anyway.
+        class Lucky(FakeRunner):
+            def run(self, case, allocator, padding):
+                self.seconds["late"] = 0.5 if self.order.count("late") < 1 else 2.0
+                return super().run(case, allocator, padding)
+
+        runner = Lucky({"ours": 1.0, "near": 1.1, "late": 2.0})
+        with mock.patch.object(schedule.Scheduler, "_contenders", lambda *_: [allocator("near")]):
+            with mock.patch.object(schedule, "SCREENING_SHARE", 0.0):
+                run = measured(runner, ["near", "late"], seconds=60)
+        met = [r for r in run.rounds if r.phase == "final" and "late" in r.samples]
+        self.assertEqual(len(met), schedule.LEAST_ROUNDS)
+        self.assertEqual(met[0].order, ["ours", "late", "late", "ours"])
+        verdict = report.gate(run, ["near", "late"])[1][0]
+        self.assertEqual((verdict.peer, verdict.met), ("near", True))
+
     def test_an_expensive_gate_still_gets_the_rounds_that_make_a_verdict(self):
         run = measured(FakeRunner({"ours": 1.0, "near": 1.0}), ["near"], seconds=1e-9)
         self.assertEqual(len(run.kept("screening")), 1)

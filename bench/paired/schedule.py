@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 
 from . import machine, ratios
+from .checks import Versus
 from .trial import TrialFailed, TrialTooLong
 
 STEAL_LIMIT = 0.01
@@ -25,6 +26,8 @@ CONTENDER_SHARE = 0.10
 MOST_CONTENDERS = 3
 # Within a budget: of all checks together; and the rounds that make a verdict, whatever they cost.
 MOST_IN_BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 15
+# How often peers that would decide a demand by screening alone are met in rounds of their own.
+MOST_APPEALS = 3
 SCREENING_SHARE = 0.35  # a second screening only if both fit into this share of the gate's time
 TRIAL_SECONDS = "process_trial_seconds"
 TOO_LONG = "process_too_long"  # a step's limit in seconds, which the allocator ran past
@@ -134,14 +137,35 @@ class Scheduler:
         if 2 * once <= SCREENING_SHARE * seconds:
             self._rounds(gate, run, "screening", everyone, 2, mirrored=False)
         contenders = self._contenders(gate, run, MOST_IN_BUDGET)
-        if not contenders:
-            return
+        if contenders:
+            self._meet(seconds, gate, run, contenders, began, once, took)
+        for _ in range(MOST_APPEALS):
+            deciding = self._decided_by_screening(gate, run)
+            if not deciding:
+                return
+            self.progress.plan(gate, LEAST_ROUNDS * 2 * (1 + len(deciding)), "A B B A with who decides")
+            self._rounds(gate, run, "final", [self.subject, *deciding], LEAST_ROUNDS, fresh=True)
+
+    def _meet(self, seconds, gate, run, contenders, began, once, took):
         each = 2 * took([self.subject.name, *(peer.name for peer in contenders)])
         left = seconds - max(time.monotonic() - began, once)
         room = math.floor(left / each) if each > 0 else MOST_ROUNDS
         rounds = max(LEAST_ROUNDS, min(room, MOST_ROUNDS))
         self.progress.plan(gate, rounds * 2 * (1 + len(contenders)), "A B B A")
         self._rounds(gate, run, "final", [self.subject, *contenders], rounds)
+
+    def _decided_by_screening(self, gate, run):
+        """Peers by whom a demand is not met, and whom the subject has met in screening alone: of a
+        dozen peers' one or two rounds the worst is most likely the unluckiest."""
+        screening, final = run.kept("screening"), run.kept("final")
+        names = [p.name for p in self.peers if p.name not in run.failed]
+        met = {name for samples in final for name in samples}
+        deciding = set()
+        for check in gate.checks:
+            verdict = check.judge(screening, final, self.subject.name, names)
+            if verdict.met is False and verdict.estimate and isinstance(check, Versus):
+                deciding.add(verdict.peer)
+        return [peer for peer in self.peers if peer.name in deciding - met]
 
     def _count(self, gate, run, everyone):
         """Counts are the same every time: one round, and nobody else disturbs it."""
