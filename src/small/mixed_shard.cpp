@@ -347,7 +347,7 @@ LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
   void* const tables = metadata.allocate(mixed_table_bytes(span->page_count));
   if (tables == nullptr) return false;
   MixedTables(span, static_cast<GranuleWord*>(tables)).fill_from_sealed(span);
-  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELAXED);  // for ask_for_tables()
+  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);  // as seal_with()
   return true;
 }
 

@@ -111,9 +111,11 @@ struct SealedBlock {
 
 /// Has the span be sealed with these blocks.
 inline void seal_with(Span* span, const SealedBlock (&blocks)[SealedBlock::kMost]) {
-  for (unsigned i = 2; i < SealedBlock::kMost; ++i) span->mixed.sealed[i - 2] = blocks[i].word();
-  // For MixedShard::ask_for_tables().
-  __atomic_store_n(&span->mixed.tables, blocks[0].word() | uintptr_t{blocks[1].word()} << 32, __ATOMIC_RELAXED);
+  // release: who looked at the span as one of slots (heap::seems_live()) and finds these words sees what it has become
+  for (unsigned i = 2; i < SealedBlock::kMost; ++i) {
+    __atomic_store_n(&span->mixed.sealed[i - 2], blocks[i].word(), __ATOMIC_RELEASE);
+  }
+  __atomic_store_n(&span->mixed.tables, blocks[0].word() | uintptr_t{blocks[1].word()} << 32, __ATOMIC_RELEASE);
 }
 
 /// The tables of a span.
