@@ -40,7 +40,7 @@ bool MetadataArena::add_chunk() {
   Chunk* const header = reinterpret_cast<Chunk*>(begin);
   header->next = chunks_;
   chunks_ = header;
-  bump_ = begin + (sizeof(Chunk) + kSmallestPiece - 1) / kSmallestPiece * kSmallestPiece;
+  bump_ = begin + round_up(sizeof(Chunk), kSmallestPiece);
   committed_ = begin + kCommitStep;
   end_ = chunk + kChunk - kGuard;
   return true;
@@ -162,12 +162,11 @@ void MetadataArena::free(void* piece, size_t bytes) {
 
 // Those of the system's pages that lie in a run of the heap's. pre: these hold free pieces alone
 size_t MetadataArena::purge_run(Chunk* chunk, unsigned first, unsigned count) {
-  const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
-  const unsigned end = (first + count) / grain * grain;
-  first = (first + grain - 1) / grain * grain;
-  if (first >= end) return 0;
-  const size_t bytes = Pages(end - first).bytes();
-  char* const begin = reinterpret_cast<char*>(chunk) + Pages(first).bytes();
+  const size_t grain = os::granularity(), from = round_up(Pages(first).bytes(), grain);
+  const size_t to = Pages(first + count).bytes() / grain * grain;
+  if (from >= to) return 0;
+  const size_t bytes = to - from;
+  char* const begin = reinterpret_cast<char*>(chunk) + from;
   for (size_t at = 0; at < bytes;) {
     FreePiece* const piece = reinterpret_cast<FreePiece*>(begin + at);
     at += kSmallestPiece << piece->index;
@@ -177,8 +176,9 @@ size_t MetadataArena::purge_run(Chunk* chunk, unsigned first, unsigned count) {
     cut(begin, bytes, size_index(kPageBytes));
     return 0;
   }
-  chunk->gone.set_range(first, end - first);
-  gone_pages_ += end - first;
+  const unsigned pages = static_cast<unsigned>(bytes >> kPageShift);
+  chunk->gone.set_range(static_cast<unsigned>(from >> kPageShift), pages);
+  gone_pages_ += pages;
   change(held_bytes_, -bytes);
   return bytes;
 }

@@ -101,28 +101,30 @@ namespace {
 struct MapOfPages {
   char* begin;
   size_t block_bytes;  // of it
+  unsigned group;      // blocks whose part is one page of the system
   Bitmap<kBlocksPerRegion>* purged;
 
-  // Blocks whose part is one page of the system, or some.
-  [[nodiscard]] unsigned group() const {
-    return os::granularity() < block_bytes ? 1 : static_cast<unsigned>(os::granularity() / block_bytes);
+  template <class Entry>
+  MapOfPages(Entry (&entries)[kPagesPerRegion], Bitmap<kBlocksPerRegion>* its_purged)
+      : begin(reinterpret_cast<char*>(entries)),
+        block_bytes(kPagesPerBlock * sizeof(Entry)),
+        group(static_cast<unsigned>(os::granularity() / (kPagesPerBlock * sizeof(Entry)))),
+        purged(its_purged) {
+    static_assert(kPagesPerBlock * sizeof(Entry) <= kPageBytes, "a page of the system is of one block or more");
   }
 };
 
 template <class Visit>
 void for_each_map(Region* region, Visit visit) {
-  visit(MapOfPages{reinterpret_cast<char*>(region->page_class), sizeof region->page_class / kBlocksPerRegion,
-                   &region->purged_classes});
-  visit(MapOfPages{reinterpret_cast<char*>(region->page_span), sizeof region->page_span / kBlocksPerRegion,
-                   &region->purged_names});
+  visit(MapOfPages(region->page_class, &region->purged_classes));
+  visit(MapOfPages(region->page_span, &region->purged_names));
 }
 
 size_t purge_map(Region* region, const MapOfPages& map) {
-  const unsigned group = map.group();
   // Whether one part of the system's pages may go, and there is something to it.
   const auto may_go = [&](unsigned first) {
     bool some = false;
-    for (unsigned b = first; b < first + group; ++b) {
+    for (unsigned b = first; b < first + map.group; ++b) {
       if (region->blocks[b].state == BlockState::kUncommitted) continue;
       if (!region->whole.test(b) || region->whole_backed.test(b)) return false;
       some = some || !map.purged->test(b);
@@ -132,7 +134,7 @@ size_t purge_map(Region* region, const MapOfPages& map) {
   size_t purged = 0;
   for (unsigned first = 0; first < kBlocksPerRegion;) {
     unsigned end = first;
-    while (end < kBlocksPerRegion && may_go(end)) end += group;
+    while (end < kBlocksPerRegion && may_go(end)) end += map.group;
     if (end != first && os::purge(map.begin + first * map.block_bytes, (end - first) * map.block_bytes)) {
       for (unsigned b = first; b < end; ++b) {
         if (region->blocks[b].state == BlockState::kUncommitted || map.purged->test(b)) continue;
@@ -140,7 +142,7 @@ size_t purge_map(Region* region, const MapOfPages& map) {
         purged += map.block_bytes;
       }
     }
-    first = end + group;
+    first = end + map.group;
   }
   return purged;
 }
@@ -162,9 +164,9 @@ size_t purge_idle_maps(Region* region, unsigned least) {
 void note_maps_used(Region* region, unsigned block) {
   for_each_map(region, [&](const MapOfPages& map) {
     if (!map.purged->test(block)) return;
-    const unsigned first = block / map.group() * map.group();
-    region->maps_purged -= static_cast<uint32_t>(map.purged->count_range(first, map.group()) * map.block_bytes);
-    map.purged->clear_range(first, map.group());
+    const unsigned first = block / map.group * map.group;
+    region->maps_purged -= static_cast<uint32_t>(map.purged->count_range(first, map.group) * map.block_bytes);
+    map.purged->clear_range(first, map.group);
   });
 }
 

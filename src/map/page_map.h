@@ -219,7 +219,7 @@ size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
 
 /// Gives those parts of the maps back to the system that are of whole blocks alone without a dirty page, if that are so many blocks
 /// or more: five bytes a page, a 819th of what the heap was at its peak. Returns bytes. Lock: as take_span_record()
-size_t purge_idle_maps(Region* region, unsigned least = 1);
+size_t purge_idle_maps(Region* region, unsigned least);
 /// Its pages may be named from here on. Lock: as take_span_record()
 LOAM_COLD void note_maps_used(Region* region, unsigned block);
 
