@@ -231,6 +231,25 @@ TEST_P(MixedHeapTest, CompactGivesBackTheFreePagesInside) {
   model.expect_empty_after_the_last_free(random);  // checks that live blocks kept their content
 }
 
+TEST_P(MixedHeapTest, LentPagesKeepNoTables) {
+  Random random = test::seeded(15);
+  LOAM_TRACE_SEED(random);
+  Model model;
+  const unsigned c = class_for(2048);
+  ASSERT_GT(kSizeClasses[c].pages, 6u) << "more pages may be lent than there is room for blocks";
+  model.take_from_bin(c, 200 * kSizeClasses[c].slots);
+  model.thin(random, model.size() / 10);
+  const size_t used = metadata.used_bytes();
+  while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
+  const size_t tables = metadata.used_bytes() - used;
+  ASSERT_GT(tables, 0u);
+  ASSERT_LT(model.mixed().stats().span_bytes, model.mixed().stats().spans * Pages(kSizeClasses[c].pages).bytes() / 2);
+  model.mixed().compact();
+  EXPECT_LT(metadata.used_bytes() - used, tables / 10) << "they hold two blocks each";
+  ASSERT_NO_FATAL_FAILURE(model.check());
+  model.expect_empty_after_the_last_free(random);
+}
+
 TEST_P(MixedHeapTest, ARefusedPurgeMarksNothing) {
   Random random = test::seeded(12);
   LOAM_TRACE_SEED(random);
