@@ -36,6 +36,7 @@
 #include "base/shared_room.h"
 #include "cache/call_counts.h"
 #include "cache/magazine_policy.h"
+#include "cache/miss_rate.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
 #include "small/split_classes.h"
@@ -247,11 +248,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   void* refill_and_pop(unsigned size_class);
   void make_room_and_push(unsigned size_class, void* block);
+  void count_slow_operation();
   void note(unsigned size_class, Use use) {
     if (tuning_[size_class].use < use) tuning_[size_class].use = use;
   }
   bool grow(unsigned size_class, Way way);
   LOAM_NOINLINE bool grow_to_next(unsigned size_class, bool turned);
+  [[nodiscard]] bool holds_unearned(size_t more) const;
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
@@ -288,6 +291,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr uint32_t kFreesPerLook = 256;
   uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
   uint32_t slow_operations_ = 0;
+  MissRate misses_;
+  uint64_t collected_at_ = 0;  ///< frees, at the last collection
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
   uint8_t modest_ = 0;     ///< collections for which this thread may hold no more than others, who were refused room
   uint32_t seen_refusals_ = 0;

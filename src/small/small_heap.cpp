@@ -171,6 +171,13 @@ void SmallHeap::release_empty_spans() {
   });
 }
 
+void SmallHeap::release_kept_span(unsigned size_class, unsigned home) {
+  Bin& bin = bin_of(size_class, home);
+  if (!bin.keeps_one_empty_hint() || !bin.mutex().try_lock()) return;
+  static_cast<void>(bin.release_empty_locked(pages(), size_class, 1));
+  bin.mutex().unlock();
+}
+
 unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
   return take_pure(size_class, out, wanted, ~0u, home);
 }

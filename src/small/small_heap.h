@@ -39,6 +39,10 @@ class alignas(kPageBytes) SmallHeap {
   /// The first of these. Costs next to nothing where no class has several bins.
   void release_empty_spans();
 
+  /// The empty span that a bin keeps for its class goes to the page heap, if it keeps no more: of a class that a thread called for
+  /// nothing for a while. Unless somebody holds the bin's lock.
+  void release_kept_span(unsigned size_class, unsigned home);
+
   enum class Wait {
     kNo,   ///< leave the slots in the remote queue rather than wait for the bin
     kYes,

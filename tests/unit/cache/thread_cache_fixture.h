@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +39,45 @@ inline void release(void* block) {
 inline size_t slots_out(unsigned c) {
   const BinStats s = default_small_heap.stats(c);
   return s.slots - s.free_slots;
+}
+
+inline constexpr unsigned kManyClasses = 40;  // with 64 KiB each in use
+inline constexpr unsigned kTooMany = 80;      // for all threads together
+// First slots of blocks below 1 KiB stand beside the rest.
+inline constexpr size_t kFirstSlotsBytes = size_t{256} << 10;
+
+// A heap of so many bytes, in blocks that no cache holds.
+class LargeHeap {
+ public:
+  explicit LargeHeap(size_t bytes) {
+    bool zero;
+    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero);
+  }
+  ~LargeHeap() { shrink(); }
+  void shrink() {
+    if (span_ != nullptr) page_heap.free(span_);
+    span_ = nullptr;
+  }
+
+ private:
+  Span* span_ = nullptr;
+};
+
+// Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns slow operations of the last of
+// `rounds`.
+inline uint64_t slow_in_turn(unsigned classes, int rounds, size_t bytes = kClassBytes / 2) {
+  uint64_t slow = 0;
+  for (int round = 0; round < rounds; ++round) {
+    slow = current_cache->refills() + current_cache->flushes();
+    for (unsigned c = class_for(528); c < class_for(528) + classes; ++c) {
+      const unsigned batch = static_cast<unsigned>(bytes / kSizeClasses[c].bytes);
+      std::vector<void*> blocks;
+      for (unsigned i = 0; i < batch; ++i) blocks.push_back(allocate(c));
+      for (void* block : blocks) release(block);
+    }
+    slow = current_cache->refills() + current_cache->flushes() - slow;
+  }
+  return slow;
 }
 
 class ThreadCacheTest : public testing::Test {

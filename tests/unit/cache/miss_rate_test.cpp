@@ -1,0 +1,73 @@
+// What a thread's magazines hold while it seldom misses.
+#include "cache/miss_rate.h"
+
+#include <vector>
+
+#include "cache/thread_cache_fixture.h"
+#include "os/fake.h"  // which system the test is built with
+
+namespace loam {
+namespace {
+
+using namespace test;  // what the fixture brings
+
+constexpr size_t kUnearnedBytes = size_t{1} << 20;  // what the cache may hold in any case, in a small heap
+
+TEST(MissRate, IsLowWhereManyFreesPassBetweenSlowOperations) {
+  MissRate rate;
+  EXPECT_FALSE(rate.is_low()) << "who begins may grow";
+  uint64_t frees = 0;
+  const auto note = [&](unsigned count, uint64_t apart) {
+    for (; count != 0; --count) rate.note_slow_operation(frees += apart);
+  };
+  note(100, MissRate::kRare - 4);
+  EXPECT_FALSE(rate.is_low());
+  note(100, MissRate::kRare + 4);
+  EXPECT_TRUE(rate.is_low());
+  note(100, 0);  // who only allocates
+  EXPECT_FALSE(rate.is_low());
+  note(20, uint64_t{1} << 40);
+  EXPECT_TRUE(rate.is_low());
+  note(8, 1);
+  EXPECT_FALSE(rate.is_low()) << "a rest is not remembered for long";
+}
+
+TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGivesBackWhatItNeededOnce) {
+  in_thread([] {
+    static_cast<void>(slow_in_turn(kManyClasses, 40));
+    ASSERT_GT(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
+    // Every class is in use, one block of it: none of them rests.
+    const uint64_t slow = current_cache->refills() + current_cache->flushes();
+    for (int round = 0; round < 10'000; ++round) {
+      for (unsigned c = class_for(528); c < class_for(528) + kManyClasses; ++c) release(allocate(c));
+    }
+    EXPECT_LE(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
+    EXPECT_LE(current_cache->refills() + current_cache->flushes() - slow, kManyClasses) << "and misses no more for it";
+  });
+}
+
+TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
+  in_thread([] {
+    // As many hits before each miss, and each eight frees, as make it rare; all of them fewer than call for a collection.
+    const auto hit = [] {
+      for (unsigned i = 0; i < MissRate::kRare + 8; ++i) release(allocate(8));
+    };
+    for (unsigned c = class_for(1040); c < class_for(1040) + 30; ++c) {
+      std::vector<void*> blocks;
+      for (unsigned i = 0; i < kClassBytes / 2 / kSizeClasses[c].bytes; ++i) {
+        if (current_cache->held_blocks(c) == 0) hit();
+        blocks.push_back(allocate(c));
+      }
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        if (i % 8 == 0) hit();
+        release(blocks[i]);
+      }
+      EXPECT_LE(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
+    }
+    ASSERT_LT(current_cache->pushed(), 32768u);
+    EXPECT_GT(current_cache->held_bytes(), kUnearnedBytes * 3 / 4) << "up to there it does";
+  });
+}
+
+}  // namespace
+}  // namespace loam
