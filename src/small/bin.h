@@ -121,8 +121,8 @@ class Bin {
   void keep_empty_locked(size_t bytes, unsigned size_class);
   /// Empty spans beyond the one that every bin may keep, without the lock.
   [[nodiscard]] bool has_empty_hint() const { return empty_spans_ > 1; }
-  /// Just the one that every bin may keep, without the lock.
-  [[nodiscard]] bool keeps_one_empty_hint() const { return more_empty_ == 0 && empty_spans_ != 0; }
+  /// Just one, as every bin may keep, without the lock.
+  [[nodiscard]] bool has_one_empty_hint() const { return empty_spans_ == 1; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
   /// True, once in a while, where threads meet at the lock so often that the class should have more bins.

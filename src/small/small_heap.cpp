@@ -173,7 +173,7 @@ void SmallHeap::release_empty_spans() {
 
 void SmallHeap::release_kept_span(unsigned size_class, unsigned home) {
   Bin& bin = bin_of(size_class, home);
-  if (!bin.keeps_one_empty_hint() || !bin.mutex().try_lock()) return;
+  if (!bin.has_one_empty_hint() || !bin.mutex().try_lock()) return;
   static_cast<void>(bin.release_empty_locked(pages(), size_class, 1));
   bin.mutex().unlock();
 }

@@ -39,7 +39,7 @@ class alignas(kPageBytes) SmallHeap {
   /// The first of these. Costs next to nothing where no class has several bins.
   void release_empty_spans();
 
-  /// The empty span that a bin keeps for its class goes to the page heap, if it keeps no more: of a class that a thread called for
+  /// The empty span that a bin keeps for its class goes to the page heap, if it is just one: of a class that a thread called for
   /// nothing for a while. Unless somebody holds the bin's lock.
   void release_kept_span(unsigned size_class, unsigned home);
 
