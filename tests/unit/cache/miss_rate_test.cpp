@@ -1,6 +1,7 @@
 // What a thread's magazines hold while it seldom misses.
 #include "cache/miss_rate.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "cache/thread_cache_fixture.h"
@@ -48,24 +49,26 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGivesBackWhatItNeededOnce) {
 
 TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
   in_thread([] {
-    // As many hits before each miss, and each eight frees, as make it rare; all of them fewer than call for a collection.
+    // As many hits before each call that may be slow as make it rare; all of them fewer than call for a collection.
     const auto hit = [] {
-      for (unsigned i = 0; i < MissRate::kRare + 8; ++i) release(allocate(8));
+      for (unsigned i = 0; i < MissRate::kRare + 2; ++i) release(allocate(8));
     };
-    for (unsigned c = class_for(1040); c < class_for(1040) + 30; ++c) {
+    size_t most = 0;
+    for (unsigned c = class_for(2064); c < class_for(2064) + 20; ++c) {
       std::vector<void*> blocks;
-      for (unsigned i = 0; i < kClassBytes / 2 / kSizeClasses[c].bytes; ++i) {
+      for (unsigned i = 0; i < kClassBytes * 3 / 4 / kSizeClasses[c].bytes; ++i) {
         if (current_cache->held_blocks(c) == 0) hit();
         blocks.push_back(allocate(c));
       }
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        if (i % 8 == 0) hit();
-        release(blocks[i]);
+      for (void* block : blocks) {
+        hit();
+        release(block);
       }
-      EXPECT_LE(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
+      most = std::max(most, current_cache->held_bytes());
     }
+    EXPECT_LE(most, kUnearnedBytes + kFirstSlotsBytes);
     ASSERT_LT(current_cache->pushed(), 32768u);
-    EXPECT_GT(current_cache->held_bytes(), kUnearnedBytes * 3 / 4) << "up to there it does";
+    EXPECT_GT(most, kUnearnedBytes / 2) << "up to there it does";
   });
 }
 
