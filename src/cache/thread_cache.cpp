@@ -112,6 +112,12 @@ size_t array_bytes(unsigned size_class, unsigned growths) { return array_slots(s
 // The part of a thread's first slots that comes out of what all share.
 size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
 
+// Recent.
+size_t share_of_heap(size_t share, size_t least) {
+  const size_t bytes = page_heap.used_bytes_hint() / share;
+  return bytes < least ? least : bytes;
+}
+
 void give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
   default_small_heap.give(size_class, pointers, count, wait);
@@ -144,6 +150,11 @@ void ThreadCache::forget_recent(void** begin, void** end) {
   for (void**& recent : recent_) {
     if (recent >= begin && recent < end) recent = &no_block;
   }
+}
+
+LOAM_INLINE void ThreadCache::count_slow_operation() {
+  misses_.note_slow_operation(pushed());
+  if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
 }
 
 LOAM_INLINE bool ThreadCache::grow(unsigned size_class, Way way) {
@@ -179,14 +190,13 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
 
 // Whether magazines with so many bytes more hold more than they may in any case.
 bool ThreadCache::holds_unearned(size_t more) const {
-  const size_t by_share = page_heap.used_bytes_hint() / kUnearnedShare;
-  return granted_bytes_ + due_bytes_ + more > (by_share < kUnearnedBytes ? kUnearnedBytes : by_share);
+  return granted_bytes_ + due_bytes_ + more > share_of_heap(kUnearnedShare, kUnearnedBytes);
 }
 
 size_t ThreadCache::most_bytes() const {
   if (modest_ != 0) return kThreadBytes;
-  const size_t by_share = page_heap.used_bytes_hint() / kThreadShare;
-  return by_share < kThreadBytes ? kThreadBytes : by_share < kProcessBytes ? by_share : kProcessBytes;
+  const size_t most = share_of_heap(kThreadShare, kThreadBytes);
+  return most < kProcessBytes ? most : kProcessBytes;
 }
 
 bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_bytes_ + bytes <= most_bytes(); }
@@ -299,7 +309,6 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   Tuning& t = tuning_[size_class];
   const unsigned held = static_cast<unsigned>(m.head - m.base);
   if (held != 0) evict(size_class, held, SmallHeap::Wait::kNo);
-  if (size_class != kMixedClass) default_small_heap.release_kept_span(size_class, home);
   const unsigned initial = initial_capacity(size_class);
   give_room_back((t.capacity - initial) * block_bytes(size_class));
   if (size_class == kMixedClass) {
@@ -311,6 +320,7 @@ void ThreadCache::retire_magazine(unsigned size_class) {
   t.set_capacity(0);
   t.idle = 0;
   disarm(size_class);
+  default_small_heap.release_kept_span(size_class, home);
 }
 
 // pre: its class has no magazine
@@ -631,11 +641,6 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   const bool pushed = push(size_class, block) || put_below(size_class, block);
   LOAM_CHECK(pushed, "thread cache: no room after an eviction");
   count_slow_operation();
-}
-
-LOAM_INLINE void ThreadCache::count_slow_operation() {
-  misses_.note_slow_operation(pushed());
-  if (LOAM_UNLIKELY(++slow_operations_ >= kCollectEvery)) collect();
 }
 
 void ThreadCache::collect() {

@@ -296,6 +296,23 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
   });
 }
 
+// A heap of so many bytes, in blocks that no cache holds.
+class LargeHeap {
+ public:
+  explicit LargeHeap(size_t bytes) {
+    bool zero;
+    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero);
+  }
+  ~LargeHeap() { shrink(); }
+  void shrink() {
+    if (span_ != nullptr) page_heap.free(span_);
+    span_ = nullptr;
+  }
+
+ private:
+  Span* span_ = nullptr;
+};
+
 // Some dozen slow operations of one small class a round.
 void overflow(int rounds) {
   for (int round = 0; round < rounds; ++round) {
@@ -304,6 +321,8 @@ void overflow(int rounds) {
     for (void* block : blocks) release(block);
   }
 }
+
+constexpr unsigned kTooMany = 80;  // for all threads together: more than kManyClasses
 
 TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
   in_thread([] {

@@ -42,26 +42,8 @@ inline size_t slots_out(unsigned c) {
 }
 
 inline constexpr unsigned kManyClasses = 40;  // with 64 KiB each in use
-inline constexpr unsigned kTooMany = 80;      // for all threads together
 // First slots of blocks below 1 KiB stand beside the rest.
 inline constexpr size_t kFirstSlotsBytes = size_t{256} << 10;
-
-// A heap of so many bytes, in blocks that no cache holds.
-class LargeHeap {
- public:
-  explicit LargeHeap(size_t bytes) {
-    bool zero;
-    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero);
-  }
-  ~LargeHeap() { shrink(); }
-  void shrink() {
-    if (span_ != nullptr) page_heap.free(span_);
-    span_ = nullptr;
-  }
-
- private:
-  Span* span_ = nullptr;
-};
 
 // Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns slow operations of the last of
 // `rounds`.
