@@ -189,6 +189,13 @@ bool forbid(void* address, size_t bytes) {
   return true;
 }
 
+bool holds_memory(const void* address) {
+  Guard guard(state.mutex);
+  const uintptr_t page = number(address) / state.granularity * state.granularity;
+  check_covered(state.committed, "a look at what is not committed", page, state.granularity);
+  return state.resident.covers(page, page + state.granularity);
+}
+
 bool populate(void* address, size_t bytes) {
   Guard guard(state.mutex);
   check_shape("populate", address, bytes);

@@ -134,6 +134,13 @@ bool populate(void* address, size_t bytes) {
   return advise(address, bytes, MADV_POPULATE_WRITE);
 }
 
+bool holds_memory(const void* address) {
+  ErrnoGuard guard;
+  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
+  unsigned char answer = 0;
+  return syscall(SYS_mincore, page, granularity(), &answer) != 0 || (answer & 1) != 0;
+}
+
 bool advise_huge(void* address, size_t bytes, bool allow) {
   ErrnoGuard guard;
   return advise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);

@@ -31,6 +31,10 @@ namespace loam::os {
 /// Backs committed memory in one call instead of a fault a page. Content is kept.
 [[nodiscard]] bool populate(void* address, size_t bytes);
 
+/// Whether the page at any address of committed memory, or of a mapping, holds memory; true where the system does not tell. A
+/// system call.
+[[nodiscard]] bool holds_memory(const void* address);
+
 /// Lets (true) or forbids (false) the system to back the range by huge pages.
 [[nodiscard]] bool advise_huge(void* address, size_t bytes, bool allow);
 

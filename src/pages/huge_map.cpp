@@ -3,10 +3,20 @@
 #include "base/check.h"
 #include "map/own_table.h"
 #include "os/os.h"
+#include "pages/page_heap.h"
 
 namespace loam {
 
 constinit HugeMap huge_map;
+
+namespace {
+
+// To the page heap, whose memory that is free goes where a block grew. pre: the table's lock is not held
+void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t bytes) {
+  page_heap.note_huge({before >> kPageShift, Pages::covering(bytes_before)}, {after >> kPageShift, Pages::covering(bytes)});
+}
+
+}  // namespace
 
 HugeMap::Entry* HugeMap::locate(uintptr_t address) {
   if (table_ == nullptr || address == 0) return nullptr;
@@ -75,15 +85,21 @@ void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, size_t ex
   const size_t mapped = round_up(bytes + extra, grain);
   void* block = os::map_block(mapped, alignment);
   if (block == nullptr) return nullptr;
+  bool failed = false;
   {
     Lock lock(mutex_);
     if (insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap})) {
       ++allocations_;
-      return block;
+    } else {
+      failed = true;
     }
   }
-  os::release(block, mapped);
-  return nullptr;
+  if (LOAM_UNLIKELY(failed)) {
+    os::release(block, mapped);
+    return nullptr;
+  }
+  note_change(0, 0, reinterpret_cast<uintptr_t>(block), mapped);
+  return block;
 }
 
 bool HugeMap::free(uintptr_t address) {
@@ -95,6 +111,7 @@ bool HugeMap::free(uintptr_t address) {
     removed = *entry;
     erase(entry);
   }
+  note_change(address, removed.mapped, 0, 0);  // before nobody may look at it any more
   os::release(reinterpret_cast<void*>(address), removed.mapped);
   return true;
 }
@@ -102,22 +119,28 @@ bool HugeMap::free(uintptr_t address) {
 void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra) {
   if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, os::granularity());
-  Lock lock(mutex_);
-  Entry* entry = locate(address);
-  if (entry == nullptr) return nullptr;
-  Entry changed = *entry;
-  if (mapped != entry->mapped) {
-    void* moved = os::remap_block(reinterpret_cast<void*>(address), entry->mapped, mapped, in_place);
-    if (moved == nullptr) return nullptr;
-    changed.address = reinterpret_cast<uintptr_t>(moved);
-    changed.mapped = mapped;
+  Entry changed;
+  size_t mapped_before;
+  {
+    Lock lock(mutex_);
+    Entry* entry = locate(address);
+    if (entry == nullptr) return nullptr;
+    changed = *entry;
+    mapped_before = entry->mapped;
+    if (mapped != mapped_before) {
+      void* moved = os::remap_block(reinterpret_cast<void*>(address), mapped_before, mapped, in_place);
+      if (moved == nullptr) return nullptr;
+      changed.address = reinterpret_cast<uintptr_t>(moved);
+      changed.mapped = mapped;
+    }
+    changed.requested = bytes;
+    // The lock is held across the move: another thread may be given the old address at once, and must not
+    // find a stale entry under it.
+    erase(entry);
+    const bool inserted = insert(changed);
+    LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
   }
-  changed.requested = bytes;
-  // The lock is held across the move: another thread may be given the old address at once, and must not
-  // find a stale entry under it.
-  erase(entry);
-  const bool inserted = insert(changed);
-  LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
+  if (mapped != mapped_before) note_change(address, mapped_before, changed.address, mapped);
   return reinterpret_cast<void*>(changed.address);
 }
 

@@ -113,13 +113,18 @@ Block* PageHeap::take_whole(Taker taker) {
 }
 
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
-  Place place = pages.count <= kPagesPerBlock && alignment.count <= kPagesPerBlock
-                    ? take_in_block(static_cast<unsigned>(pages.count),
-                                    static_cast<unsigned>(alignment.count), taker, source)
-                    : take_blocks(pages, alignment, taker);
+  const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
+  const uint64_t fresh_before = fresh_pages_;
+  const Place place = LOAM_LIKELY(!is_long) ? take_in_block(static_cast<unsigned>(pages.count),
+                                                            static_cast<unsigned>(alignment.count), taker, source)
+                                            : take_blocks(pages, alignment, taker);
   if (place.region == nullptr) return place;
   used_ += pages;
   note_peak();
+  if (LOAM_UNLIKELY(is_long)) {
+    const auto address = reinterpret_cast<uintptr_t>(place.region->page_address(place.page));
+    note_growth(Pages(fresh_pages_ - fresh_before), {address >> kPageShift, pages});
+  }
   return place;
 }
 
@@ -310,7 +315,9 @@ void PageHeap::free(Span* span) {
       }
       note_parked();
     } else {
+      growth_.note_free(span_base(span) >> kPageShift);
       release_large(span, now_ms_);
+      note_long_free();
     }
   } else {
     free_span(span);

@@ -29,6 +29,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
+#include "pages/growth_debt.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
@@ -168,6 +169,10 @@ class PageHeap {
   Pages purge_all();
   /// Gives the pages back that hold free records of runs alone, or entries of free pages in the maps. Returns bytes.
   size_t purge_records();
+
+  /// A block in a mapping of its own (huge_map.h) came, grew, shrank or went: what it was and is. Where it grew, memory
+  /// that is free goes back.
+  void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
   /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
   /// system refuses more.
@@ -319,6 +324,13 @@ class PageHeap {
   void release_old_parked();
   void release_large(Span* span, uint64_t since_ms);
   Pages purge_block(Block* block, Pages limit);
+  /// What the heap holds, blocks in mappings of their own too.
+  [[nodiscard]] Pages backed() const { return used_ + parked_pages_ + dirty_pages_ + huge_pages_; }
+  /// Of what a long run took so many pages hold nothing yet: memory goes for them, if some is free.
+  void note_growth(Pages fresh, GrowthDebt::Debtor taker);
+  /// A long run that was freed is free now: it goes for what another has not written to yet.
+  LOAM_NOINLINE void note_long_free();
+  void pay_growth(Pages owed);
   void count_operation();
   void tick_locked();
   LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
@@ -375,6 +387,8 @@ class PageHeap {
   size_t large_requested_ = 0;
   uint64_t large_allocations_ = 0;
   PurgePolicy policy_;
+  GrowthDebt growth_;
+  Pages huge_pages_{};
   List<Block, AgeList> age_;
 };
 

@@ -20,6 +20,20 @@ constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
 // ... and idle pages of the heap's other memory.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
+// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is copied is written in order, so that
+// a sixteenth is near enough; a look costs some 150 ns.
+constexpr size_t kPagesLookedAt = 16;
+
+// How many of the debtor's pages hold nothing, about.
+Pages untouched_pages(GrowthDebt::Debtor debtor) {
+  size_t untouched = 0;
+  for (size_t i = 0; i < kPagesLookedAt; ++i) {
+    const uint64_t page = debtor.page + (2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt);
+    untouched += !os::holds_memory(reinterpret_cast<const void*>(page << kPageShift));
+  }
+  return Pages(debtor.pages.count * untouched / kPagesLookedAt);
+}
+
 }  // namespace
 
 Pages PageHeap::purge_block(Block* block, Pages limit) {
@@ -68,6 +82,38 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     age_.push_back(block);
   }
   return Pages(done);
+}
+
+void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
+  if (fresh == Pages(0)) return;
+  growth_.take(backed(), fresh, taker);
+  pay_growth(growth_.owed(backed()));
+}
+
+void PageHeap::note_long_free() {
+  if (growth_.owed(backed()) < PurgePolicy::kBatch) return;
+  growth_.note_untouched(untouched_pages(growth_.debtor()));
+  pay_growth(growth_.owed(backed()));
+}
+
+// Whole blocks alone: what long runs leave, in few calls. What is free beside live blocks is small blocks' next.
+void PageHeap::pay_growth(Pages owed) {
+  if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    unsigned b = region->whole_backed.find_set(0);
+    for (; b < kBlocksPerRegion && owed != Pages(0); b = region->whole_backed.find_set(b + 1)) {
+      const Pages gone = purge_block(&region->blocks[b], owed);
+      growth_.pay(gone);
+      owed = gone < owed ? owed - gone : Pages(0);
+    }
+  }
+}
+
+void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
+  Lock lock(mutex_);
+  huge_pages_ = huge_pages_ - before.pages + now.pages;
+  if (now.pages > before.pages) return note_growth(now.pages - before.pages, now);
+  growth_.note_free(before.page);
 }
 
 void PageHeap::tick_locked() {

@@ -77,6 +77,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
 bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   Lock lock(mutex_);
   const Pages old(span->large.pages);
+  const uint64_t fresh_before = fresh_pages_;
   if (pages < old) {
     now_ms_ = os::now_coarse_ms();
     release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0, now_ms_);
@@ -89,6 +90,9 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   }
   span->large.pages = pages.count;
   span->large.requested = requested;
+  if (pages > old && pages.count > kPagesPerBlock) {
+    note_growth(Pages(fresh_pages_ - fresh_before), {span_base(span) >> kPageShift, pages});
+  }
   count_operation();
   return true;
 }

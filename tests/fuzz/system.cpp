@@ -167,6 +167,15 @@ bool populate(void* address, size_t bytes) {
   return !refused();
 }
 
+bool holds_memory(const void* address) {
+  ErrnoGuard guard;
+  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(state.granularity - 1);
+  check_range(reinterpret_cast<const void*>(page), state.granularity);
+  unsigned char answers[16] = {};  // pages of 4 KiB
+  if (refused() || mincore(reinterpret_cast<void*>(page), state.granularity, answers) != 0) return true;
+  return (answers[0] & 1) != 0;
+}
+
 bool advise_huge(void* address, size_t bytes, bool) {
   check_range(address, bytes);
   return !refused();

@@ -144,8 +144,9 @@ TEST_P(PageHeapTest, RunsOfManyBlocksEndInTheFreeBeginningOfAnother) {
 TEST_P(PageHeapTest, ALongRunLiesWhereTheFewestPagesMustBeBackedAnew) {
   PageHeapModel model;
   const size_t pages = 3 * kPagesPerBlock;
-  const uintptr_t low = model.large(pages), wall1 = model.large(64);
-  const uintptr_t high = model.large(pages), wall2 = model.large(64);
+  // Written to: nothing goes for what already holds memory.
+  const uintptr_t low = model.large(pages, 1, pages * kPageBytes), wall1 = model.large(64);
+  const uintptr_t high = model.large(pages, 1, pages * kPageBytes), wall2 = model.large(64);
   ASSERT_LT(low, high);
   model.free(low);
   ASSERT_GE(model.heap().purge_all().count, pages);

@@ -1,0 +1,152 @@
+// Memory that is free goes back for what long runs take fresh: a buffer that doubles leaves nothing behind.
+#include "pages/page_heap.h"
+
+#include <algorithm>
+
+#include "os/fake.h"
+#include "pages/page_heap_model.h"
+
+namespace loam {
+namespace {
+
+namespace fake = os::fake;
+
+constexpr size_t kBlockPages = kPagesPerBlock;
+
+class GrowthTest : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+
+  PageHeap& heap() { return *heap_; }
+  Span* allocate(size_t pages) {
+    bool zero = false;
+    Span* const span = heap().allocate_large(Pages(pages), Pages(1), pages * kPageBytes, 3, &zero);
+    EXPECT_NE(span, nullptr);
+    return span;
+  }
+  void write(const Span* span, size_t first, size_t pages) {
+    fake::touch(span_base(span) + first * kPageBytes, pages * kPageBytes);
+    peak_ = std::max(peak_, fake::resident_bytes() / kPageBytes);
+  }
+  uint64_t purged() { return heap().stats().purged_pages; }
+  /// Of resident pages.
+  [[nodiscard]] size_t peak() const { return peak_; }
+
+  /// A buffer that becomes twice as long, from that length on to the other, as a vector does: the new one has what the old one
+  /// had when that is freed, and is filled then.
+  Span* grow(size_t from, size_t to) {
+    Span* buffer = allocate(from);
+    write(buffer, 0, from);
+    for (size_t length = from; length != to; length *= 2) {
+      Span* const longer = allocate(2 * length);
+      write(longer, 0, length);
+      heap().free(buffer);
+      write(longer, length, length);
+      buffer = longer;
+    }
+    return buffer;
+  }
+
+ private:
+  std::unique_ptr<PageHeap> heap_ = std::make_unique<PageHeap>();
+  size_t peak_ = 0;
+};
+
+TEST_F(GrowthTest, ABufferThatDoublesLeavesNothingBehind) {
+  const size_t length = kMaxRun.count;
+  const Span* const buffer = grow(2 * kBlockPages, length);
+  EXPECT_LE(peak(), length + length / 8) << "its length, and what a look at a sixteenth misses";
+  EXPECT_EQ(fake::written_bytes(span_base(buffer), length * kPageBytes), length * kPageBytes);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(GrowthTest, ABufferInAMappingOfItsOwnIsPaidForToo) {
+  const size_t length = kMaxRun.count;
+  Span* const buffer = grow(2 * kBlockPages, length);
+  auto* const mapped = static_cast<char*>(os::map_block(2 * length * kPageBytes, kPageBytes));
+  ASSERT_NE(mapped, nullptr);
+  const uint64_t page = reinterpret_cast<uintptr_t>(mapped) >> kPageShift;
+  heap().note_huge({}, {page, Pages(2 * length)});
+  fake::touch(reinterpret_cast<uintptr_t>(mapped), length * kPageBytes);
+  heap().free(buffer);
+  EXPECT_LE(fake::resident_bytes() / kPageBytes, length + length / 8);
+  heap().note_huge({page, Pages(2 * length)}, {});
+  os::release(mapped, 2 * length * kPageBytes);
+}
+
+TEST_F(GrowthTest, WhatIsFreeGoesWhereALongRunFindsNoPlaceInIt) {
+  Span* const first = allocate(4 * kBlockPages);
+  write(first, 0, 4 * kBlockPages);
+  heap().free(first);
+  EXPECT_EQ(purged(), 0u) << "it may come again";
+  // A small one lies where it was.
+  Span* const small = allocate(kBlockPages / 2);
+  write(small, 0, kBlockPages / 2);
+  Span* const again = allocate(4 * kBlockPages);
+  write(again, 0, 4 * kBlockPages);
+  EXPECT_LE(peak(), 5 * kBlockPages);
+  EXPECT_TRUE(heap().is_valid());
+}
+
+TEST_F(GrowthTest, ABufferThatComesAgainIsKept) {
+  for (int round = 0; round < 10; ++round) {
+    Span* const buffer = allocate(4 * kBlockPages);
+    write(buffer, 0, 4 * kBlockPages);
+    heap().free(buffer);
+  }
+  EXPECT_EQ(purged(), 0u);
+  EXPECT_EQ(heap().stats().fresh_pages, 4 * kBlockPages);
+}
+
+TEST_F(GrowthTest, TwoBuffersInTurnPayOnce) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* buffer = allocate(kLength);
+  write(buffer, 0, kLength);
+  for (int round = 0; round < 20; ++round) {
+    Span* const next = allocate(kLength);
+    heap().free(buffer);  // nothing was written to yet
+    write(next, 0, kLength);
+    buffer = next;
+  }
+  EXPECT_LE(purged(), kLength);
+  EXPECT_LE(heap().stats().fresh_pages, 3 * kLength);
+}
+
+TEST_F(GrowthTest, ForWhatWasWrittenAllOverNothingGoes) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* const table = allocate(kLength);
+  write(table, 0, kLength);
+  Span* const longer = allocate(2 * kLength);
+  write(longer, 0, 2 * kLength);  // as one that is zeroed before it is filled
+  heap().free(table);
+  EXPECT_EQ(purged(), 0u) << "the program was this large already, and small blocks may come";
+}
+
+TEST_F(GrowthTest, ARunThatGrowsWhereItStandsIsPaidForToo) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* const old = allocate(kLength);
+  write(old, 0, kLength);
+  Span* const growing = allocate(2 * kBlockPages);
+  write(growing, 0, 2 * kBlockPages);
+  heap().free(old);
+  ASSERT_TRUE(heap().resize_large(growing, Pages(3 * kLength), 3 * kLength * kPageBytes));
+  write(growing, 0, 3 * kLength);
+  EXPECT_LE(peak(), 3 * kLength + kLength / 4);
+}
+
+TEST_F(GrowthTest, ARefusedPurgeIsNoPayment) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* const old = allocate(kLength);
+  write(old, 0, kLength);
+  Span* const longer = allocate(2 * kLength);
+  fake::fail(fake::Call::kPurge);
+  heap().free(old);
+  EXPECT_EQ(purged(), 0u);
+  EXPECT_EQ(heap().stats().dirty, Pages(kLength));
+  fake::clear_failures();
+  EXPECT_TRUE(heap().is_valid());
+  heap().free(longer);
+}
+
+}  // namespace
+}  // namespace loam
