@@ -227,6 +227,49 @@ def drawing(generator, pages):
     return "\n".join(lines) + "\n"
 
 
+def objects(generator, thousands):
+    """JSON: a list of objects with lists and strings of several lengths in them."""
+    lines = (
+        f'{{"id":{i},"name":"n{generator.randrange(thousands * 170)}","v":{generator.random():.6f},'
+        f'"tags":[{",".join(f"{chr(34)}t{generator.randrange(50)}{chr(34)}" for _ in range(generator.randrange(6)))}],'
+        f'"o":{{"a":{generator.randrange(9)},"b":"{"x" * generator.randrange(60)}"}}}}'
+        for i in range(thousands * 1000)
+    )
+    return "[" + ",\n".join(lines) + "]\n"
+
+
+def words(generator, thousands):
+    """Lines of six words, some often and most seldom."""
+    return "".join(
+        " ".join(f"w{int(generator.paretovariate(0.5) % 300_000)}" for _ in range(6)) + "\n"
+        for _ in range(thousands * 1000)
+    )
+
+
+def graph(generator, nodes):
+    """A tree, and for every third node one more edge."""
+    edges = [f"n{i} -> n{generator.randrange(max(1, i))};" for i in range(nodes)]
+    edges += [f"n{i} -> n{generator.randrange(nodes)};" for i in range(0, nodes, 3)]
+    return "digraph g {\n" + "\n".join(edges) + "\n}\n"
+
+
+def functions(generator, many):
+    """C++ that a checker has to follow: branches, loops, containers, calls from one to another."""
+    lines = ["#include <string>", "#include <vector>"]
+    for i in range(many):
+        callee = f"f{generator.randrange(i)}(b, a % {1 + generator.randrange(9)}, v)" if i else "a"
+        lines += [
+            f"int f{i}(int a, int b, std::vector<std::string>& v) {{",
+            f"  int x = a * {generator.randrange(99)}, *p = b > {generator.randrange(9)} ? &x : nullptr;",
+            f"  for (int i = 0; i < a; ++i) {{ if (i % {2 + generator.randrange(7)} == 0) x += b; else x ^= i; }}",
+            f'  if (x > {generator.randrange(999)} && p) v.push_back(std::string(x % 9, \'a\') + "{i}");',
+            f"  switch (b) {{ case 1: return x; case 2: x += {callee}; break; default: x -= a; }}",
+            "  return p && !v.empty() ? *p + static_cast<int>(v.back().size()) : x;",
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def _script(name):
     return lambda folder, size: [SOURCES / name, size]
 
@@ -235,6 +278,18 @@ def _drawn(folder, size):
     # The last page is what is compared.
     sure = ["-q", "-dSAFER", "-dNOPAUSE", "-dBATCH"]
     return [*sure, "-sDEVICE=png16m", "-r72", f"-sOutputFile={folder / 'page.png'}", folder / "gs.ps"]
+
+
+def _grouped(folder, size):
+    query = (
+        '[.[] | select(.v > 0.3) | {id, name, t: (.tags | join(","))}] | group_by(.name) '
+        "| map({n: .[0].name, c: length}) | sort_by(.c) | .[-3:]"
+    )
+    return ["-c", query, folder / "jq.json"]
+
+
+def _checked(folder, size):
+    return ["-q", "--enable=all", f"--output-file={folder / 'cppcheck.txt'}", folder / "checked.cpp"]
 
 
 def _compiled(folder, size):
@@ -376,6 +431,77 @@ ALL = {
             share=18,
             arguments=_served,
             client=lambda folder, size: ["sh", SOURCES / "redis.sh", folder / "redis.sock", size],
+        ),
+        Program(
+            "jq",
+            "reads a list of objects, selects, groups and sorts",
+            ("jq",),
+            "jq",
+            size=60,
+            quick=2,
+            share=10,
+            arguments=_grouped,
+            input="jq.json",
+            make=objects,
+        ),
+        Program(
+            "gawk",
+            "counts words in a table whose entries come and go, sorts them",
+            ("gawk",),
+            "gawk",
+            size=700,
+            quick=5,
+            share=10,
+            arguments=lambda folder, size: ["-f", SOURCES / "words.awk", folder / "gawk.txt"],
+            input="gawk.txt",
+            make=words,
+        ),
+        Program(
+            "dot",
+            "lays a graph out",
+            ("dot",),
+            "graphviz",
+            size=620,
+            quick=60,
+            share=10,
+            arguments=lambda folder, size: ["-Tsvg", "-o", folder / "dot.svg", folder / "dot.gv"],
+            input="dot.gv",
+            make=graph,
+            written="dot.svg",
+            version="-V",
+        ),
+        Program(
+            "cppcheck",
+            "checks C++ functions that call each other",
+            ("cppcheck",),
+            "cppcheck",
+            size=500,
+            quick=10,
+            share=10,
+            arguments=_checked,
+            input="checked.cpp",
+            make=functions,
+            written="cppcheck.txt",
+        ),
+        Program(
+            "octave",
+            "a structure by names, cells of strings, a vector that grows, matrices",
+            ("octave-cli",),
+            "octave",
+            size=60,
+            quick=2,
+            share=15,
+            arguments=lambda folder, size: ["-q", "--no-init-file", SOURCES / "cells.m", size],
+        ),
+        Program(
+            "tcl",
+            "an array of lists, sorted, joined to one string",
+            ("tclsh",),
+            "tcl",
+            size=300,
+            quick=5,
+            share=8,
+            arguments=_script("arrays.tcl"),
         ),
     )
 }
