@@ -192,7 +192,8 @@ bool forbid(void* address, size_t bytes) {
 bool holds_memory(const void* address) {
   Guard guard(state.mutex);
   const uintptr_t page = number(address) / state.granularity * state.granularity;
-  check_covered(state.committed, "a look at what is not committed", page, state.granularity);
+  // Another thread may have unmapped it meanwhile.
+  if (!state.committed.covers(page, page + state.granularity)) return true;
   return state.resident.covers(page, page + state.granularity);
 }
 

@@ -134,6 +134,30 @@ TEST_F(GrowthTest, ARunThatGrowsWhereItStandsIsPaidForToo) {
   EXPECT_LE(peak(), 3 * kLength + kLength / 4);
 }
 
+TEST_F(GrowthTest, ARunThatShrinksOwesNothing) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* const old = allocate(kLength);
+  write(old, 0, kLength);
+  Span* const longer = allocate(2 * kLength);
+  ASSERT_TRUE(heap().resize_large(longer, Pages(kLength), kLength * kPageBytes));
+  heap().free(old);
+  EXPECT_EQ(purged(), 0u);
+}
+
+TEST_F(GrowthTest, ABlockInAMappingOfItsOwnThatWentOwesNothing) {
+  constexpr size_t kLength = 4 * kBlockPages;
+  Span* const old = allocate(kLength);
+  write(old, 0, kLength);
+  auto* const mapped = static_cast<char*>(os::map_block(2 * kMaxRun.bytes(), kPageBytes));
+  ASSERT_NE(mapped, nullptr);
+  const GrowthDebt::Debtor block{reinterpret_cast<uintptr_t>(mapped) >> kPageShift, Pages(2 * kMaxRun.count)};
+  heap().note_huge({}, block);
+  heap().note_huge(block, {});
+  os::release(mapped, 2 * kMaxRun.bytes());
+  heap().free(old);
+  EXPECT_EQ(purged(), 0u);
+}
+
 TEST_F(GrowthTest, ARefusedPurgeIsNoPayment) {
   constexpr size_t kLength = 4 * kBlockPages;
   Span* const old = allocate(kLength);
