@@ -85,16 +85,13 @@ void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, size_t ex
   const size_t mapped = round_up(bytes + extra, grain);
   void* block = os::map_block(mapped, alignment);
   if (block == nullptr) return nullptr;
-  bool failed = false;
+  bool inserted;
   {
     Lock lock(mutex_);
-    if (insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap})) {
-      ++allocations_;
-    } else {
-      failed = true;
-    }
+    inserted = insert({reinterpret_cast<uintptr_t>(block), mapped, bytes, heap});
+    if (LOAM_LIKELY(inserted)) ++allocations_;
   }
-  if (LOAM_UNLIKELY(failed)) {
+  if (LOAM_UNLIKELY(!inserted)) {
     os::release(block, mapped);
     return nullptr;
   }

@@ -24,6 +24,10 @@ constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 // a sixteenth is near enough; a look costs some 150 ns.
 constexpr size_t kPagesLookedAt = 16;
 
+// Pages that go for what a long run takes, at once: what a buffer leaves behind that doubled up to the longest run. Bounds the pause, to
+// some 6 ms.
+constexpr Pages kMostPaid{2 * kMaxRun.count};
+
 // How many of the debtor's pages hold nothing, about.
 Pages untouched_pages(GrowthDebt::Debtor debtor) {
   size_t untouched = 0;
@@ -99,6 +103,7 @@ void PageHeap::note_long_free() {
 // Whole blocks alone: what long runs leave, in few calls. What is free beside live blocks is small blocks' next.
 void PageHeap::pay_growth(Pages owed) {
   if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
+  if (owed > kMostPaid) owed = kMostPaid;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     unsigned b = region->whole_backed.find_set(0);
     for (; b < kBlocksPerRegion && owed != Pages(0); b = region->whole_backed.find_set(b + 1)) {

@@ -2,6 +2,8 @@
 #include "pages/page_heap.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "os/fake.h"
 #include "pages/page_heap_model.h"
@@ -156,6 +158,18 @@ TEST_F(GrowthTest, ABlockInAMappingOfItsOwnThatWentOwesNothing) {
   os::release(mapped, 2 * kMaxRun.bytes());
   heap().free(old);
   EXPECT_EQ(purged(), 0u);
+}
+
+TEST_F(GrowthTest, APaymentIsBounded) {
+  std::vector<Span*> runs;
+  for (int i = 0; i < 6; ++i) runs.push_back(allocate(kMaxRun.count));
+  for (Span* run : runs) write(run, 0, kMaxRun.count);
+  for (Span* run : runs) heap().free(run);
+  const uint64_t before = purged();
+  constexpr uint64_t kPage = uint64_t{1} << 30;  // nobody looks at it
+  heap().note_huge({}, {kPage, Pages(16 * kMaxRun.count)});
+  EXPECT_EQ(purged() - before, 2 * kMaxRun.count) << "six times kMaxRun were free";
+  EXPECT_TRUE(heap().is_valid());
 }
 
 TEST_F(GrowthTest, ARefusedPurgeIsNoPayment) {
