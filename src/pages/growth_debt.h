@@ -19,9 +19,9 @@ namespace loam {
 
 class GrowthDebt {
  public:
-  /// A long run, or a block in a mapping of its own, by the number of its first page.
+  /// A long run, or a block in a mapping of its own, by its address.
   struct Debtor {
-    uint64_t page = 0;  ///< 0: none
+    uintptr_t address = 0;  ///< 0: none
     Pages pages{};
   };
 
@@ -37,8 +37,8 @@ class GrowthDebt {
   }
 
   /// A long run is freed. If it is the debtor it was in use, most likely: its pages are the program's level now.
-  void note_free(uint64_t page) {
-    if (page == debtor_.page) settle();
+  void note_free(uintptr_t address) {
+    if (address == debtor_.address) settle();
   }
 
   /// So many of the debtor's pages hold nothing yet: for the others it is too late.

@@ -13,7 +13,7 @@ namespace {
 
 // To the page heap, whose memory that is free goes where a block grew. pre: the table's lock is not held
 void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t bytes) {
-  page_heap.note_huge({before >> kPageShift, Pages::covering(bytes_before)}, {after >> kPageShift, Pages::covering(bytes)});
+  page_heap.note_huge({before, Pages::covering(bytes_before)}, {after, Pages::covering(bytes)});
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   note_peak();
   if (LOAM_UNLIKELY(is_long)) {
     const auto address = reinterpret_cast<uintptr_t>(place.region->page_address(place.page));
-    note_growth(Pages(fresh_pages_ - fresh_before), {address >> kPageShift, pages});
+    note_growth(Pages(fresh_pages_ - fresh_before), {address, pages});
   }
   return place;
 }
@@ -315,7 +315,7 @@ void PageHeap::free(Span* span) {
       }
       note_parked();
     } else {
-      growth_.note_free(span_base(span) >> kPageShift);
+      growth_.note_free(span_base(span));
       release_large(span, now_ms_);
       note_long_free();
     }

@@ -32,8 +32,8 @@ constexpr Pages kMostPaid{2 * kMaxRun.count};
 Pages untouched_pages(GrowthDebt::Debtor debtor) {
   size_t untouched = 0;
   for (size_t i = 0; i < kPagesLookedAt; ++i) {
-    const uint64_t page = debtor.page + (2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt);
-    untouched += !os::holds_memory(reinterpret_cast<const void*>(page << kPageShift));
+    const Pages before((2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt));
+    untouched += !os::holds_memory(reinterpret_cast<const void*>(debtor.address + before.bytes()));
   }
   return Pages(debtor.pages.count * untouched / kPagesLookedAt);
 }
@@ -118,7 +118,7 @@ void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
   Lock lock(mutex_);
   huge_pages_ = huge_pages_ - before.pages + now.pages;
   if (now.pages > before.pages) return note_growth(now.pages - before.pages, now);
-  growth_.note_free(before.page);
+  growth_.note_free(before.address);
 }
 
 void PageHeap::tick_locked() {

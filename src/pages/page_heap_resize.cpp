@@ -80,7 +80,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const uint64_t fresh_before = fresh_pages_;
   if (pages < old) {
     now_ms_ = os::now_coarse_ms();
-    growth_.note_free(span_base(span) >> kPageShift);  // whoever shrinks has written what he wanted to
+    growth_.note_free(span_base(span));  // whoever shrinks has written what he wanted to
     release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0, now_ms_);
   } else if (pages > old && !extend(span, pages - old)) {
     return false;
@@ -92,7 +92,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   span->large.pages = pages.count;
   span->large.requested = requested;
   if (pages > old && pages.count > kPagesPerBlock) {
-    note_growth(Pages(fresh_pages_ - fresh_before), {span_base(span) >> kPageShift, pages});
+    note_growth(Pages(fresh_pages_ - fresh_before), {span_base(span), pages});
   }
   count_operation();
   return true;

@@ -19,7 +19,7 @@ TEST(GrowthDebt, WhatItTookBeyondTheLevelIsOwed) {
   debt.take(Pages(30), Pages(10), {7, Pages(12)});
   EXPECT_EQ(debt.level(), Pages(20)) << "what others came up to is theirs";
   EXPECT_EQ(debt.owed(Pages(30)), Pages(10));
-  EXPECT_EQ(debt.debtor().page, 7u);
+  EXPECT_EQ(debt.debtor().address, 7u);
   EXPECT_EQ(debt.debtor().pages, Pages(12));
 }
 
@@ -74,7 +74,7 @@ TEST(GrowthDebt, RepetitionsPayNoMoreThanTheLevel) {
   size_t paid = 0;
   for (int round = 0; round < 1000; ++round) {
     // Two buffers; the new one is taken before the old one is freed, and what is free never serves.
-    debt.take(Pages(2 * kLength), Pages(kLength), {static_cast<uint64_t>(round + 1), Pages(kLength)});
+    debt.take(Pages(2 * kLength), Pages(kLength), {static_cast<uintptr_t>(round + 1), Pages(kLength)});
     const Pages owed = debt.owed(Pages(2 * kLength));
     debt.pay(owed);
     paid += owed.count;

@@ -67,12 +67,12 @@ TEST_F(GrowthTest, ABufferInAMappingOfItsOwnIsPaidForToo) {
   Span* const buffer = grow(2 * kBlockPages, length);
   auto* const mapped = static_cast<char*>(os::map_block(2 * length * kPageBytes, kPageBytes));
   ASSERT_NE(mapped, nullptr);
-  const uint64_t page = reinterpret_cast<uintptr_t>(mapped) >> kPageShift;
-  heap().note_huge({}, {page, Pages(2 * length)});
-  fake::touch(reinterpret_cast<uintptr_t>(mapped), length * kPageBytes);
+  const auto address = reinterpret_cast<uintptr_t>(mapped);
+  heap().note_huge({}, {address, Pages(2 * length)});
+  fake::touch(address, length * kPageBytes);
   heap().free(buffer);
   EXPECT_LE(fake::resident_bytes() / kPageBytes, length + length / 8);
-  heap().note_huge({page, Pages(2 * length)}, {});
+  heap().note_huge({address, Pages(2 * length)}, {});
   os::release(mapped, 2 * length * kPageBytes);
 }
 
@@ -152,7 +152,7 @@ TEST_F(GrowthTest, ABlockInAMappingOfItsOwnThatWentOwesNothing) {
   write(old, 0, kLength);
   auto* const mapped = static_cast<char*>(os::map_block(2 * kMaxRun.bytes(), kPageBytes));
   ASSERT_NE(mapped, nullptr);
-  const GrowthDebt::Debtor block{reinterpret_cast<uintptr_t>(mapped) >> kPageShift, Pages(2 * kMaxRun.count)};
+  const GrowthDebt::Debtor block{reinterpret_cast<uintptr_t>(mapped), Pages(2 * kMaxRun.count)};
   heap().note_huge({}, block);
   heap().note_huge(block, {});
   os::release(mapped, 2 * kMaxRun.bytes());
@@ -166,8 +166,8 @@ TEST_F(GrowthTest, APaymentIsBounded) {
   for (Span* run : runs) write(run, 0, kMaxRun.count);
   for (Span* run : runs) heap().free(run);
   const uint64_t before = purged();
-  constexpr uint64_t kPage = uint64_t{1} << 30;  // nobody looks at it
-  heap().note_huge({}, {kPage, Pages(16 * kMaxRun.count)});
+  constexpr uintptr_t kAddress = uintptr_t{1} << 42;  // nobody looks at it
+  heap().note_huge({}, {kAddress, Pages(16 * kMaxRun.count)});
   EXPECT_EQ(purged() - before, 2 * kMaxRun.count) << "six times kMaxRun were free";
   EXPECT_TRUE(heap().is_valid());
 }
