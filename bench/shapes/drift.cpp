@@ -16,11 +16,17 @@
 //   texts     20,000 buffers, of which one at random gets 1 to 40 bytes more by realloc(), until it has --longest and starts anew:
 //             programs that keep no room of their own and trust that the heap does.
 //
-// Parameters: --mode, --live (cache, phases, aged), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
-// in a round; appends for vectors and texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42, 43
-// and 45 have figures.
+//   growth    an array that doubles from 1 MiB to --live: the new one is allocated, gets what the old one had, the old one is
+//             freed, the rest is written.
+//   arrays    two arrays of --live bytes each stay; temporaries as long are computed from them, one in four of them half or one and a
+//             half times as long, two at a time, and freed.
+//
+// Parameters: --mode, --live (cache, phases, aged, growth, arrays), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
+// in a round; appends for vectors and texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42, 43,
+// 45, 52 and 53 have figures.
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -67,6 +73,16 @@ class Program {
     tally.checksum.add(bytes);
     count(bytes - held.bytes);
     held.bytes = bytes;
+  }
+  // Of which nothing is written to.
+  Held reserve(uint64_t bytes) {
+    void* block = must(std::malloc(bytes), bytes);
+    count(bytes);
+    return {block, bytes};
+  }
+  void write(const Held& held, uint64_t from, uint64_t to) {
+    touch(static_cast<char*>(held.memory) + from, to - from);
+    tally.checksum.add(to);
   }
   // As likely in one doubling as in another: 2^low to 2^high.
   uint64_t size(uint32_t low, uint32_t high) {
@@ -317,12 +333,69 @@ class Texts {
   Table<Held> texts_;
 };
 
+class Growth {
+ public:
+  Growth(Program& program, uint64_t longest) : program_(program), longest_(longest) {}
+
+  void round() {
+    Held array = program_.allocate(1 << 20);
+    while (array.bytes < longest_) {
+      const Held longer = program_.reserve(2 * array.bytes);
+      std::memcpy(longer.memory, array.memory, array.bytes);
+      const uint64_t before = array.bytes;
+      program_.free(array);
+      program_.write(longer, before, longer.bytes);
+      array = longer;
+    }
+    program_.free(array);
+  }
+
+ private:
+  Program& program_;
+  uint64_t longest_;
+};
+
+class Arrays {
+ public:
+  /// `bytes`: of each that stays; 0 for none at all.
+  Arrays(Program& program, uint64_t bytes) : program_(program) {
+    if (bytes == 0) return;
+    for (Held& held : operands_) held = program_.allocate(bytes);
+  }
+
+  void round(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      Held product = compute();
+      Held sum = compute();
+      program_.free(product);
+      program_.free(sum);
+    }
+  }
+  void clear() {
+    for (Held& held : operands_) program_.free(held);
+  }
+
+ private:
+  Held compute() {
+    const uint64_t bytes = operands_[0].bytes;
+    const uint32_t choice = program_.random.below(8);
+    const Held result = program_.reserve(choice == 0 ? bytes / 2 : choice == 1 ? bytes + bytes / 2 : bytes);
+    for (uint64_t at = 0; at < result.bytes; at += bytes) {
+      std::memcpy(static_cast<char*>(result.memory) + at, operands_[at != 0].memory, std::min(bytes, result.bytes - at));
+    }
+    return result;
+  }
+
+  Program& program_;
+  Held operands_[2] = {};
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts"}, "which program");
-  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages");
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "arrays"}, "which program");
+  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages, of an array");
   const SizesInTurn sizes(args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
   const uint64_t kept = args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
   const uint64_t longest = args.bytes("longest", 600, 600, 64, 1 << 20, "of texts: bytes of the longest");
@@ -338,6 +411,8 @@ int main(int argc, char** argv) {
   Phases phases(program, mode == "phases" ? live : 1 << 20, sizes, kept);
   Aged aged(program, mode == "aged" ? live : 0);
   Texts texts(program, longest, mode == "texts" ? 20'000 : 0);
+  Growth growth(program, live);
+  Arrays arrays(program, mode == "arrays" ? live : 0);
   Report report(args);
   report.start();
   if (mode == "aged") aged.age(live);
@@ -353,6 +428,10 @@ int main(int argc, char** argv) {
       aged.round(steps(500'000));
     } else if (mode == "texts") {
       texts.round(steps(1'000'000));
+    } else if (mode == "growth") {
+      growth.round();
+    } else if (mode == "arrays") {
+      arrays.round(steps(8));
     } else {
       buffers.round(steps(60));
     }
@@ -366,6 +445,7 @@ int main(int argc, char** argv) {
   phases.clear();
   aged.clear();
   texts.clear();
+  arrays.clear();
   if (program.tally.live_bytes != 0) fail(kExitFailed, "drift: a block was lost or freed twice");
   report.finish(program.tally.operations, program.tally.checksum.value());
 }

@@ -68,9 +68,9 @@ struct loam_stats {
   uint64_t set_aside_bytes;
   /** bytes: of metadata_bytes: records of private heaps */
   uint64_t private_records_bytes;
-  /** bytes: in free runs of pages, backed or not */
+  /** bytes: in free runs of pages, backed or not, and in mappings that are kept for the next large block */
   uint64_t free_run_bytes;
-  /** bytes: in free runs that are backed: retained, and cost memory */
+  /** bytes: in free runs that are backed, and in mappings that are kept: retained, and cost memory */
   uint64_t dirty_bytes;
   /** bytes: of dirty_bytes: freed runs that wait for the next request of their kind */
   uint64_t parked_bytes;

@@ -227,7 +227,8 @@ struct CounterFields {
         LOAM_FIELD("large_blocks", PageHeap, large_blocks_)
         LOAM_FIELD("large_pages", PageHeap, large_pages_)
         LOAM_FIELD("large_requested", PageHeap, large_requested_)
-        LOAM_FIELD("large_allocs", PageHeap, large_allocations_).next;
+        LOAM_FIELD("large_allocs", PageHeap, large_allocations_)
+        ("idle_mapping_pages", __builtin_offsetof(PageHeap, idle_) + __builtin_offsetof(IdleMappings, pages_), 8).next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
         LOAM_FIELD("extents", Region, extent_count)
         LOAM_FIELD("spans_used", Region, spans_used)

@@ -269,7 +269,7 @@ void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
   if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, extent, bytes, false, &moved)) {
     return moved;
   }
-  bool zero;
+  bool zero = false;
   moved = allocate(bytes, 16, &zero);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, extent.requested < bytes ? extent.requested : bytes);

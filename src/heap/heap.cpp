@@ -34,7 +34,7 @@ namespace {
 constexpr uint8_t kDefaultHeap = 0;
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  bool zero;
+  bool zero = false;
   return hardening.on() ? hardening.allocate(bytes, 16, &zero) : sampler.allocate(size_class, bytes);
 }
 
@@ -72,6 +72,7 @@ LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
 
 void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra) {
   const uint8_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
+  const bool must_be_zero = *zero;
   if (bytes > kLargestRequest) return nullptr;
   if (bytes == 0) bytes = 1;
   const Pages pages = Pages::covering(bytes + extra);
@@ -85,12 +86,12 @@ void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
     }
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
-  *zero = true;
-  void* block = huge_map.allocate(bytes, alignment, owner, extra);
+  *zero = must_be_zero;
+  void* block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (LOAM_LIKELY(block != nullptr)) return block;
   // Address space is scarce: what regions hold for nothing goes back, then once more; and what did not fit
   // a mapping may still fit a region that stays.
-  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner, extra);
+  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
   Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
   return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
@@ -229,7 +230,7 @@ bool resize_in_place(void* block, const Found& found, size_t bytes) {
 
 // Without a look at what the thread keeps, unless there is a detour.
 LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
-  bool zero;
+  bool zero = false;
   void* block = LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
                                             : allocate_large(bytes, kPageBytes, 0, &zero);
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
@@ -260,7 +261,7 @@ void* allocate_zeroed(size_t bytes) {
     void* block = allocate(bytes);
     return LOAM_LIKELY(block != nullptr) ? memset(block, 0, bytes) : nullptr;
   }
-  bool zero = false;
+  bool zero = true;
   void* block = allocate_pages(bytes, kPageBytes, &zero);
   if (block != nullptr && !zero) memset(block, 0, bytes);
   return block;
@@ -269,7 +270,7 @@ void* allocate_zeroed(size_t bytes) {
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (alignment <= 16) return allocate(bytes);
   if (hardening.on()) {
-    bool zero;
+    bool zero = false;
     return hardening.allocate(bytes, alignment, &zero);
   }
   const unsigned size_class = class_for_aligned(bytes, alignment);
@@ -285,7 +286,7 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
     if (sampler.on() && got == 1) sampler.count_allocation(size_class);
     return got == 1 ? aligned : nullptr;
   }
-  bool zero;
+  bool zero = false;
   return allocate_pages(bytes, alignment, &zero);
 }
 
@@ -306,7 +307,7 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
       if (!current_cache->free_run(found.span)) current_cache->free_run_slow(found.span);
       return;
     case Found::kHugeBlock:
-      if (huge_map.free(reinterpret_cast<uintptr_t>(block))) return;
+      if (huge_map.free(reinterpret_cast<uintptr_t>(block), !hardening.on())) return;
       break;
     case Found::kSmallBlock:
     case Found::kNothing:

@@ -55,8 +55,8 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 [[nodiscard]] size_t requested_size(const void* block);
 
 /// A block of whole pages for the default heap (owner 0) or a private one (the address of its HeapRun, which the caller
-/// then enters into the span's record). Null when memory is refused. *zero: it reads as zero.
-/// `extra` bytes stand behind those asked for.
+/// then enters into the span's record). Null when memory is refused. *zero: whether it had better
+/// read as zero, and then whether it does. `extra` bytes stand behind those asked for.
 [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra = 0);
 
 struct CompactResult {

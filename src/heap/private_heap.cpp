@@ -213,7 +213,7 @@ void PrivateHeap::release_run(HeapRun* run) {
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
   } else {
-    static_cast<void>(huge_map.free(run->base));
+    static_cast<void>(huge_map.free(run->base, !hardening.on()));
   }
   free_record(run, record_bytes);
 }
@@ -292,7 +292,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
     coming_bytes_ += pages;
   }
   // Not under the heap's lock: the system may take its time.
-  bool is_zero = false;
+  bool is_zero = zero;
   void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero, canary_bytes());
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
   if (block != nullptr && canary()) guard(block, bytes, pages);

@@ -16,6 +16,23 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
   page_heap.note_huge({before, Pages::covering(bytes_before)}, {after, Pages::covering(bytes)});
 }
 
+// A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be, and then whether it is.
+// pre: the table's lock is not held
+void* map(size_t mapped, size_t alignment, bool* zero) {
+  const Pages pages = Pages::covering(mapped);
+  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, alignment);
+  void* block = reinterpret_cast<void*>(kept.address);
+  if (kept.address != 0 && kept.pages != pages) block = os::remap_block(block, kept.pages.bytes(), mapped, false);
+  if (block == nullptr && kept.address != 0) {  // it could not grow
+    note_change(kept.address, kept.pages.bytes(), 0, 0);
+    os::release(reinterpret_cast<void*>(kept.address), kept.pages.bytes());
+  }
+  *zero = block == nullptr;
+  if (*zero) block = os::map_block(mapped, alignment);
+  if (block != nullptr) note_change(0, *zero ? 0 : kept.pages.bytes(), reinterpret_cast<uintptr_t>(block), mapped);
+  return block;
+}
+
 }  // namespace
 
 HugeMap::Entry* HugeMap::locate(uintptr_t address) {
@@ -78,12 +95,12 @@ void HugeMap::erase(Entry* entry) {
   table_[hole] = Entry{};
 }
 
-void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, size_t extra) {
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra) {
   const size_t grain = os::granularity();
   if (alignment < grain) alignment = grain;
   if (bytes > PTRDIFF_MAX - alignment || extra > PTRDIFF_MAX - alignment - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, grain);
-  void* block = os::map_block(mapped, alignment);
+  void* block = map(mapped, alignment, zero);
   if (block == nullptr) return nullptr;
   bool inserted;
   {
@@ -92,14 +109,14 @@ void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, size_t ex
     if (LOAM_LIKELY(inserted)) ++allocations_;
   }
   if (LOAM_UNLIKELY(!inserted)) {
+    note_change(reinterpret_cast<uintptr_t>(block), mapped, 0, 0);
     os::release(block, mapped);
     return nullptr;
   }
-  note_change(0, 0, reinterpret_cast<uintptr_t>(block), mapped);
   return block;
 }
 
-bool HugeMap::free(uintptr_t address) {
+bool HugeMap::free(uintptr_t address, bool may_wait) {
   Entry removed;
   {
     Lock lock(mutex_);
@@ -108,7 +125,9 @@ bool HugeMap::free(uintptr_t address) {
     removed = *entry;
     erase(entry);
   }
-  note_change(address, removed.mapped, 0, 0);  // before nobody may look at it any more
+  const Pages pages = Pages::covering(removed.mapped);
+  if (may_wait && page_heap.keep_mapping(address, pages)) return true;
+  if (!may_wait) note_change(address, removed.mapped, 0, 0);
   os::release(reinterpret_cast<void*>(address), removed.mapped);
   return true;
 }

@@ -21,11 +21,12 @@ class HugeMap {
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
   };
 
-  /// A zeroed block with `extra` bytes behind those asked for. `alignment` is a power of two. Null when refused.
-  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, size_t extra = 0);
+  /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero: whether it must read as zero, and then
+  /// whether it does. Null when refused.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra = 0);
 
-  /// Unmaps the block at `address`; false when there is none.
-  [[nodiscard]] bool free(uintptr_t address);
+  /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false when there is none.
+  [[nodiscard]] bool free(uintptr_t address, bool may_wait = true);
 
   /// Resizes, moving if that is allowed; null when refused, the block then unchanged.
   [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0);

@@ -115,9 +115,14 @@ Block* PageHeap::take_whole(Taker taker) {
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
   const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
   const uint64_t fresh_before = fresh_pages_;
-  const Place place = LOAM_LIKELY(!is_long) ? take_in_block(static_cast<unsigned>(pages.count),
-                                                            static_cast<unsigned>(alignment.count), taker, source)
-                                            : take_blocks(pages, alignment, taker);
+  const auto find = [&] {
+    return LOAM_LIKELY(!is_long) ? take_in_block(static_cast<unsigned>(pages.count),
+                                                 static_cast<unsigned>(alignment.count), taker, source)
+                                 : take_blocks(pages, alignment, taker);
+  };
+  Place place = find();
+  // Refused, perhaps, since mappings that were kept hold what there may be.
+  if (place.region == nullptr && source == Source::kAny && shed_all_mappings()) place = find();
   if (place.region == nullptr) return place;
   used_ += pages;
   note_peak();
@@ -435,12 +440,13 @@ void PageHeap::release_old_parked() {
 PageStats PageHeap::stats() {
   Lock lock(mutex_);
   PageStats s{};
-  s.reserved_bytes = reserved_blocks_ << kBlockShift;
-  s.committed_bytes = committed_blocks_ << kBlockShift;
+  const Pages idle = idle_.pages();
+  s.reserved_bytes = (reserved_blocks_ << kBlockShift) + idle.bytes();
+  s.committed_bytes = (committed_blocks_ << kBlockShift) + idle.bytes();
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
   s.parked = parked_pages_ + in_shards;
-  s.dirty = dirty_pages_ + s.parked;
+  s.dirty = dirty_pages_ + s.parked + idle;
   s.peak_used = peak_used_;
   s.purge_calls = purge_calls_;
   s.purged_pages = purged_pages_;

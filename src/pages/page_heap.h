@@ -30,6 +30,7 @@
 #include "os/mutex.h"
 #include "pages/block_index.h"
 #include "pages/growth_debt.h"
+#include "pages/idle_mappings.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
 #include "pages/purge_policy.h"
@@ -173,6 +174,12 @@ class PageHeap {
   /// A block in a mapping of its own (huge_map.h) came, grew, shrank or went: what it was and is. Where it grew, memory
   /// that is free goes back.
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
+
+  /// A mapping that was kept, or a part of one, for a block of so many pages; it may have fewer. Address 0: none. The caller says
+  /// with note_huge() what became of it.
+  [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment);
+  /// A block's mapping, once the block is freed: true if it is kept. Otherwise the caller releases it, and it is no block's any more.
+  [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 
   /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
   /// system refuses more.
@@ -331,6 +338,10 @@ class PageHeap {
   /// A long run that was freed is free now: it goes for what another has not written to yet.
   LOAM_NOINLINE void note_long_free();
   void pay_growth(Pages owed);
+  void shed_mappings(Pages pages);
+  LOAM_NOINLINE void shed_due_mappings();
+  /// True if there was one.
+  bool shed_all_mappings();
   void count_operation();
   void tick_locked();
   LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
@@ -388,7 +399,10 @@ class PageHeap {
   uint64_t large_allocations_ = 0;
   PurgePolicy policy_;
   GrowthDebt growth_;
-  Pages huge_pages_{};
+  Pages huge_pages_{};  // of mappings of their own, those that are kept too
+  uint64_t fresh_huge_ = 0;  // pages that those took
+  uint64_t seen_fresh_ = 0;  // of fresh_pages_ and fresh_huge_: as many mappings went for them as were kept
+  IdleMappings idle_;
   List<Block, AgeList> age_;
 };
 

@@ -54,7 +54,7 @@ void PageHeap::release_blocks(Region* region, uint32_t first, uint32_t committed
 bool PageHeap::release_idle_extents() {
   Lock lock(mutex_);
   release_parked();
-  bool released = false;
+  bool released = shed_all_mappings();
   for (Region* region = regions_; region != nullptr; region = region->next) {
     for (uint32_t i = 0; i < region->extent_count;) {
       Extent& extent = region->extents[i];

@@ -90,6 +90,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
 
 void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
   if (fresh == Pages(0)) return;
+  if (!idle_.empty()) shed_due_mappings();
   growth_.take(backed(), fresh, taker);
   pay_growth(growth_.owed(backed()));
 }
@@ -114,16 +115,10 @@ void PageHeap::pay_growth(Pages owed) {
   }
 }
 
-void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
-  Lock lock(mutex_);
-  huge_pages_ = huge_pages_ - before.pages + now.pages;
-  if (now.pages > before.pages) return note_growth(now.pages - before.pages, now);
-  growth_.note_free(before.address);
-}
-
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ms();
   release_old_parked();
+  if (LOAM_UNLIKELY(!idle_.empty())) shed_due_mappings();
   const Pages used = note_peak();
   const Pages elsewhere = dirty_pages_ + parked_pages_;
   const Pages waiting = elsewhere + (used_ - used);
@@ -132,7 +127,7 @@ void PageHeap::tick_locked() {
   const uint64_t running_ms = may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting, running_ms);
   waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
-  pages_wait_.store(may_purge, std::memory_order_relaxed);
+  pages_wait_.store(may_purge || !idle_.empty(), std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
   if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
     // The next tick goes on where more are left than one may give back.
@@ -195,7 +190,8 @@ void PageHeap::tick_unless_busy() {
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
-  size_t total = 0;
+  size_t total = idle_.pages().count;
+  shed_mappings(idle_.pages());
   // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
   Block* last = age_.back();
   for (bool more = last != nullptr; more;) {

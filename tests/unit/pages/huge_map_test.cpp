@@ -24,7 +24,10 @@ class HugeMapTest : public testing::Test {
   void SetUp() override { fake::reset(); }
 
   uintptr_t allocate(size_t bytes, size_t alignment = kPageBytes) {
-    return reinterpret_cast<uintptr_t>(map.allocate(bytes, alignment, 0));
+    bool zero = true;  // none that was kept
+    void* const block = map.allocate(bytes, alignment, 0, &zero);
+    EXPECT_TRUE(block == nullptr || zero);
+    return reinterpret_cast<uintptr_t>(block);
   }
   /// A block of one page at exactly this address.
   void allocate_at(uintptr_t address) {

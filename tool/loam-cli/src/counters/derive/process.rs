@@ -71,10 +71,13 @@ fn pages(raw: &Raw, constants: &Constants, large: &Large, values: &mut Values) {
     let used = times(used, constants.page);
     let parked = get("parked_pages").map(|pages| pages.saturating_add(in_shards));
     let parked = times(parked, constants.page);
+    // Older libraries keep no mapping.
+    let idle = Some(in_bytes("idle_mapping_pages").unwrap_or(0));
     values.set_known("used_bytes", sum([used, of_huge("mapped")]));
-    values.set_known("dirty_bytes", sum([in_bytes("dirty_pages"), parked]));
+    values.set_known("dirty_bytes", sum([in_bytes("dirty_pages"), idle, parked]));
     values.set_known("parked_bytes", parked);
-    let committed = times(get("committed_blocks"), constants.block);
+    let blocks = |field: &str| sum([times(get(field), constants.block), idle]);
+    let committed = blocks("committed_blocks");
     let free = committed.zip(used);
     values.set_known(
         "free_run_bytes",
@@ -86,7 +89,7 @@ fn pages(raw: &Raw, constants: &Constants, large: &Large, values: &mut Values) {
         "committed_bytes",
         sum([committed, of_huge("mapped"), metadata]),
     );
-    let reserved = times(get("reserved_blocks"), constants.block);
+    let reserved = blocks("reserved_blocks");
     values.set_known(
         "reserved_bytes",
         sum([reserved, of_huge("mapped"), metadata]),

@@ -1,0 +1,74 @@
+// The page heap's part in blocks that have a mapping of their own: what is free goes where one grew, and mappings that were freed wait
+// for the next.
+#include "os/os.h"
+#include "pages/page_heap.h"
+
+namespace loam {
+
+namespace {
+
+// Pages that go in one tick, at most. Chosen: bounds the pause, to some 6 ms.
+constexpr Pages kShedPerTick{2 * kMaxRun.count};
+
+}  // namespace
+
+IdleMappings::Mapping PageHeap::take_mapping(Pages pages, size_t alignment) {
+  Lock lock(mutex_);
+  return idle_.take(pages, alignment, os::now_coarse_ms());
+}
+
+void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
+  Lock lock(mutex_);
+  huge_pages_ = huge_pages_ - before.pages + now.pages;
+  if (now.pages <= before.pages) return growth_.note_free(before.address);
+  const Pages fresh = now.pages - before.pages;
+  fresh_huge_ += fresh.count;
+  note_growth(fresh, now);
+}
+
+bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
+  Lock lock(mutex_);
+  growth_.note_free(address);
+  now_ms_ = os::now_coarse_ms();
+  if (idle_.empty()) seen_fresh_ = fresh_pages_ + fresh_huge_;
+  const bool kept = idle_.keep(address, pages, now_ms_);
+  if (!kept) huge_pages_ -= pages;
+  if (!idle_.empty()) {
+    pages_wait_.store(true, std::memory_order_relaxed);
+    shed_due_mappings();
+  }
+  return kept;
+}
+
+void PageHeap::shed_mappings(Pages pages) {
+  const auto grain = Pages::covering(os::granularity());
+  while (pages != Pages(0) && !idle_.empty()) {
+    const Pages most((pages.count + grain.count - 1) / grain.count * grain.count);
+    const IdleMappings::Mapping gone = idle_.shed(most);
+    os::release(reinterpret_cast<void*>(gone.address), gone.pages.bytes());
+    huge_pages_ -= gone.pages;
+    purged_pages_ += gone.pages.count;
+    pages = gone.pages < pages ? pages - gone.pages : Pages(0);
+  }
+}
+
+// What is owed for fresh memory, and what waited too long.
+void PageHeap::shed_due_mappings() {
+  const uint64_t fresh = fresh_pages_ + fresh_huge_;
+  Pages owed(fresh - seen_fresh_);
+  const Pages due = idle_.due(used_ + huge_pages_ - idle_.pages(), now_ms_);
+  if (owed < due) owed = due;
+  const Pages now = owed < kShedPerTick ? owed : kShedPerTick;
+  shed_mappings(now);
+  // The rest of what is owed is remembered.
+  const Pages paid = Pages(fresh - seen_fresh_) < now ? Pages(fresh - seen_fresh_) : now;
+  seen_fresh_ += paid.count;
+}
+
+bool PageHeap::shed_all_mappings() {
+  if (idle_.empty()) return false;
+  shed_mappings(idle_.pages());
+  return true;
+}
+
+}  // namespace loam

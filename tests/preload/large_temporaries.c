@@ -1,0 +1,63 @@
+// A program that makes and frees blocks of many MiB in turn, as numeric ones do with their temporaries, does not fault each of them
+// in anew; who does so once, or stops, keeps nothing.
+#include "check.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#define BYTES ((size_t)64 << 20)
+#define ROUNDS 20
+
+static long faults(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  return usage.ru_minflt;
+}
+
+static void round_of(size_t bytes) {
+  char* block = opaque(malloc(bytes));
+  CHECK(block != NULL);
+  for (size_t i = 0; i < bytes; i += 4096) block[i] = (char)(i >> 12);
+  for (size_t i = 0; i < bytes; i += 4096) CHECK(block[i] == (char)(i >> 12));
+  free(block);
+}
+
+static long resident(void) { return proc_number("/proc/self/smaps_rollup", "Rss:"); }
+
+int main(void) {
+  const long start = resident();
+  round_of(BYTES);
+  CHECK(resident() < start + 4096);  // at once
+
+  const long before = faults();
+  for (int i = 0; i < ROUNDS; ++i) round_of(BYTES);
+  const long pages = (long)(BYTES >> 12);
+  const long taken = faults() - before;
+  if (taken > 3 * pages) {
+    dprintf(2, "%ld faults for %d blocks of %ld pages\n", taken, ROUNDS, pages);
+    return 1;
+  }
+  // Those of other lengths get a part of it, or it made longer.
+  for (int i = 0; i < ROUNDS; ++i) round_of(BYTES / 4 * (size_t)(3 + i % 3));
+  CHECK(faults() - before < 5 * pages);
+  CHECK(proc_number("/proc/self/status", "VmHWM:") < start + (long)(BYTES / 4 * 5 >> 10) + 4096);
+
+  // A zeroed one is zero.
+  char* zeroed = opaque(calloc(1, BYTES));
+  CHECK(zeroed != NULL);
+  for (size_t i = 0; i < BYTES; i += 512) CHECK(zeroed[i] == 0);
+  free(zeroed);
+
+  // In a second of light use it has gone.
+  const struct timespec pause = {0, 10 * 1000 * 1000};
+  for (int i = 0; i < 150; ++i) {
+    free(opaque(malloc(40000)));
+    nanosleep(&pause, NULL);
+  }
+  const long left = resident() - start;
+  if (left > 4096) {
+    dprintf(2, "%ld KiB are left\n", left);
+    return 1;
+  }
+  return 0;
+}
