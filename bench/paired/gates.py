@@ -243,7 +243,7 @@ SHAPES = {
     "sh8": [[]],
     "mstress": [[]],
     "rptest": [[]],
-    "drift": [["--mode", mode] for mode in ("cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "arrays")],
+    "drift": [["--mode", mode] for mode in ("cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "appends", "arrays")],
 }
 
 

@@ -18,12 +18,14 @@
 //
 //   growth    an array that doubles from 1 MiB to --live: the new one is allocated, gets what the old one had, the old one is
 //             freed, the rest is written.
+//   appends   a buffer that grows by realloc() to --live / 4 in each round, half of the rounds by doubling, half by an eighth, as one that
+//             reads a file of unknown length; what is new is written.
 //   arrays    two arrays of --live bytes each stay; temporaries as long are computed from them, one in four of them half or one and a
 //             half times as long, two at a time, and freed.
 //
-// Parameters: --mode, --live (cache, phases, aged, growth, arrays), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
+// Parameters: --mode, --live (cache, phases, aged, growth, appends, arrays), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
 // in a round; appends for vectors and texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42, 43,
-// 45, 52 and 53 have figures.
+// 45 and 52 to 54 have figures.
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -355,6 +357,23 @@ class Growth {
   uint64_t longest_;
 };
 
+class Appends {
+ public:
+  Appends(Program& program, uint64_t longest) : program_(program), longest_(longest) {}
+
+  void round(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      Held buffer = program_.allocate(4096);
+      while (buffer.bytes < longest_) program_.append(buffer, buffer.bytes + buffer.bytes / (i % 2 == 0 ? 1 : 8));
+      program_.free(buffer);
+    }
+  }
+
+ private:
+  Program& program_;
+  uint64_t longest_;
+};
+
 class Arrays {
  public:
   /// `bytes`: of each that stays; 0 for none at all.
@@ -394,7 +413,7 @@ class Arrays {
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "arrays"}, "which program");
+  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "appends", "arrays"}, "which program");
   const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages, of an array");
   const SizesInTurn sizes(args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
   const uint64_t kept = args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
@@ -412,6 +431,7 @@ int main(int argc, char** argv) {
   Aged aged(program, mode == "aged" ? live : 0);
   Texts texts(program, longest, mode == "texts" ? 20'000 : 0);
   Growth growth(program, live);
+  Appends appends(program, live / 4);
   Arrays arrays(program, mode == "arrays" ? live : 0);
   Report report(args);
   report.start();
@@ -430,6 +450,8 @@ int main(int argc, char** argv) {
       texts.round(steps(1'000'000));
     } else if (mode == "growth") {
       growth.round();
+    } else if (mode == "appends") {
+      appends.round(steps(8));
     } else if (mode == "arrays") {
       arrays.round(steps(8));
     } else {

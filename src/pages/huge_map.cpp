@@ -18,9 +18,9 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
 
 // A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be, and then whether it is.
 // pre: the table's lock is not held
-void* map(size_t mapped, size_t alignment, bool* zero) {
+void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
   const Pages pages = Pages::covering(mapped);
-  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, alignment);
+  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, alignment, grows);
   void* block = reinterpret_cast<void*>(kept.address);
   if (kept.address != 0 && kept.pages != pages) block = os::remap_block(block, kept.pages.bytes(), mapped, false);
   if (block == nullptr && kept.address != 0) {  // it could not grow
@@ -95,12 +95,12 @@ void HugeMap::erase(Entry* entry) {
   table_[hole] = Entry{};
 }
 
-void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra) {
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra, bool grows) {
   const size_t grain = os::granularity();
   if (alignment < grain) alignment = grain;
   if (bytes > PTRDIFF_MAX - alignment || extra > PTRDIFF_MAX - alignment - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, grain);
-  void* block = map(mapped, alignment, zero);
+  void* block = map(mapped, alignment, grows, zero);
   if (block == nullptr) return nullptr;
   bool inserted;
   {
@@ -135,28 +135,32 @@ bool HugeMap::free(uintptr_t address, bool may_wait) {
 void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra) {
   if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, os::granularity());
-  Entry changed;
-  size_t mapped_before;
-  {
-    Lock lock(mutex_);
-    Entry* entry = locate(address);
-    if (entry == nullptr) return nullptr;
-    changed = *entry;
-    mapped_before = entry->mapped;
-    if (mapped != mapped_before) {
-      void* moved = os::remap_block(reinterpret_cast<void*>(address), mapped_before, mapped, in_place);
-      if (moved == nullptr) return nullptr;
-      changed.address = reinterpret_cast<uintptr_t>(moved);
-      changed.mapped = mapped;
+  const size_t old_mapped = find(address).mapped;
+  if (old_mapped == 0) return nullptr;
+  // What was kept and begins where the block ends is the block's from here on.
+  const uintptr_t end = address + old_mapped;
+  const Pages more = mapped > old_mapped ? page_heap.take_mapping_at(end, Pages::covering(mapped - old_mapped)) : Pages(0);
+  const size_t mapped_before = old_mapped + more.bytes();
+  Entry changed{};
+  if (Lock lock(mutex_); Entry* const entry = locate(address)) {
+    const bool stays = mapped == mapped_before;
+    void* const moved = stays ? reinterpret_cast<void*>(address)
+                              : os::remap_block(reinterpret_cast<void*>(address), mapped_before, mapped, in_place);
+    if (moved != nullptr) {
+      changed = {reinterpret_cast<uintptr_t>(moved), mapped, bytes, entry->heap};
+      // The lock is held across the move: another thread may be given the old address at once, and must not
+      // find a stale entry under it.
+      erase(entry);
+      const bool inserted = insert(changed);
+      LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
     }
-    changed.requested = bytes;
-    // The lock is held across the move: another thread may be given the old address at once, and must not
-    // find a stale entry under it.
-    erase(entry);
-    const bool inserted = insert(changed);
-    LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
   }
-  if (mapped != mapped_before) note_change(address, mapped_before, changed.address, mapped);
+  if (changed.address != 0) {
+    if (mapped != mapped_before) note_change(address, mapped_before, changed.address, mapped);
+  } else if (more != Pages(0)) {
+    note_change(end, more.bytes(), 0, 0);
+    os::release(reinterpret_cast<void*>(end), more.bytes());
+  }
   return reinterpret_cast<void*>(changed.address);
 }
 

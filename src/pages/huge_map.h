@@ -22,8 +22,8 @@ class HugeMap {
   };
 
   /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero: whether it must read as zero, and then
-  /// whether it does. Null when refused.
-  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra = 0);
+  /// whether it does. `grows`: resize() will most likely follow. Null when refused.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra = 0, bool grows = false);
 
   /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false when there is none.
   [[nodiscard]] bool free(uintptr_t address, bool may_wait = true);

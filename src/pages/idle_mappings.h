@@ -30,23 +30,35 @@ class IdleMappings {
   [[nodiscard]] Pages pages() const { return pages_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
 
-  /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest mapping that holds them, or all of the
-  /// longest, which may be made longer. None where nothing is kept.
-  [[nodiscard]] Mapping take(Pages wanted, size_t alignment, uint64_t now_ms) {
-    Mapping* best = nullptr;
-    for (Mapping& mapping : *this) {
-      if (mapping.pages >= wanted ? (mapping.address & (alignment - 1)) != 0 : alignment > kPageBytes) continue;
-      if (best == nullptr || is_closer(mapping.pages, best->pages, wanted)) best = &mapping;
-    }
+  /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest mapping that holds them, or of the
+  /// longest where the block `grows` (what is behind it will be wanted next); or all of the longest, which may be made longer. None
+  /// where nothing is kept.
+  [[nodiscard]] Mapping take(Pages wanted, size_t alignment, uint64_t now_ms, bool grows = false) {
+    taken_ms_ = now_ms;
+    Mapping* best = find(wanted, alignment, grows);
+    if ((best == nullptr || best->pages < wanted) && join()) best = find(wanted, alignment, grows);
     if (best == nullptr) {
       if (wanted <= gone_ && now_ms - gone_ms_ <= kKeptMs) keeps_ = true;
-      taken_ms_ = now_ms;
       return {};
     }
     Mapping taken = *best;
     if (taken.pages > wanted) taken.pages = wanted;
     drop(best, 0, taken.pages);
-    taken_ms_ = now_ms;
+    return taken;
+  }
+
+  /// At most so many pages that begin at this address, or none.
+  [[nodiscard]] Pages take_at(uintptr_t address, Pages most, uint64_t now_ms) {
+    Pages taken{};
+    while (taken < most) {
+      Mapping* const next = beginning_at(address + taken.bytes());
+      if (next == nullptr) break;
+      const Pages left = most - taken;
+      const Pages here = next->pages < left ? next->pages : left;
+      drop(next, 0, here);
+      taken += here;
+      taken_ms_ = now_ms;
+    }
     return taken;
   }
 
@@ -57,22 +69,9 @@ class IdleMappings {
       gone_ms_ = now_ms;
       return false;
     }
-    Mapping joined{address, pages, now_ms};
-    for (unsigned i = 0; i < count_;) {
-      Mapping& other = mappings_[i];
-      const bool follows = joined.address + joined.pages.bytes() == other.address;
-      if (!follows && other.address + other.pages.bytes() != joined.address) {
-        ++i;
-        continue;
-      }
-      if (!follows) joined.address = other.address;
-      joined.pages += other.pages;
-      pages_ -= other.pages;
-      other = mappings_[--count_];
-    }
-    if (count_ == kMost) return false;
-    mappings_[count_++] = joined;
-    pages_ += joined.pages;
+    if (count_ == kMost && !join()) return false;
+    mappings_[count_++] = {address, pages, now_ms};
+    pages_ += pages;
     return true;
   }
 
@@ -107,10 +106,45 @@ class IdleMappings {
   Mapping* begin() { return mappings_; }
   Mapping* end() { return mappings_ + count_; }
 
-  // Whether the one serves better than the other: the shortest of those that are long enough, or else the longest.
-  static bool is_closer(Pages one, Pages other, Pages wanted) {
-    if ((one >= wanted) != (other >= wanted)) return one >= wanted;
-    return one >= wanted ? one < other : one > other;
+  Mapping* find(Pages wanted, size_t alignment, bool grows) {
+    Mapping* best = nullptr;
+    for (Mapping& mapping : *this) {
+      if (mapping.pages >= wanted ? (mapping.address & (alignment - 1)) != 0 : alignment > kPageBytes) continue;
+      if (best == nullptr || is_better(mapping.pages, best->pages, wanted, grows)) best = &mapping;
+    }
+    return best;
+  }
+
+  Mapping* beginning_at(uintptr_t address) {
+    for (Mapping& mapping : *this) {
+      if (mapping.address == address) return &mapping;
+    }
+    return nullptr;
+  }
+
+  static bool is_better(Pages one, Pages other, Pages wanted, bool grows) {
+    if (grows || one < wanted || other < wanted) return one > other;
+    return one < other;
+  }
+
+  // Makes one of those that lie side by side: late, since whose block grows wants what is behind it. False where there are none.
+  bool join() {
+    const unsigned before = count_;
+    while (join_two()) {
+    }
+    return count_ != before;
+  }
+
+  bool join_two() {
+    for (Mapping& first : *this) {
+      Mapping* const behind = beginning_at(first.address + first.pages.bytes());
+      if (behind == nullptr) continue;
+      first.pages += behind->pages;
+      if (behind->since_ms > first.since_ms) first.since_ms = behind->since_ms;
+      *behind = mappings_[--count_];
+      return true;
+    }
+    return false;
   }
 
   // pre: they are at the mapping's begin or at its end

@@ -175,9 +175,11 @@ class PageHeap {
   /// that is free goes back.
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
-  /// A mapping that was kept, or a part of one, for a block of so many pages; it may have fewer. Address 0: none. The caller says
-  /// with note_huge() what became of it.
-  [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment);
+  /// A mapping that was kept, or a part of one, for a block of so many pages, which may be about to grow; it may have fewer. Address
+  /// 0: none. The caller says with note_huge() what became of it.
+  [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment, bool grows = false);
+  /// Pages that were kept, from that address on, for the block before it: at most so many.
+  [[nodiscard]] Pages take_mapping_at(uintptr_t address, Pages most);
   /// A block's mapping, once the block is freed: true if it is kept. Otherwise the caller releases it, and it is no block's any more.
   [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 

@@ -12,9 +12,14 @@ constexpr Pages kShedPerTick{2 * kMaxRun.count};
 
 }  // namespace
 
-IdleMappings::Mapping PageHeap::take_mapping(Pages pages, size_t alignment) {
+IdleMappings::Mapping PageHeap::take_mapping(Pages pages, size_t alignment, bool grows) {
   Lock lock(mutex_);
-  return idle_.take(pages, alignment, os::now_coarse_ms());
+  return idle_.take(pages, alignment, os::now_coarse_ms(), grows);
+}
+
+Pages PageHeap::take_mapping_at(uintptr_t address, Pages most) {
+  Lock lock(mutex_);
+  return idle_.take_at(address, most, os::now_coarse_ms());
 }
 
 void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {

@@ -83,21 +83,54 @@ TEST_F(IdleMappingsTest, AnAlignedBlockGetsAnAlignedMapping) {
   EXPECT_EQ(take(kLong - 1, 2 * kPageBytes).address, place(2) + Pages(kLong).bytes());
 }
 
-TEST_F(IdleMappingsTest, NeighboursJoin) {
+TEST_F(IdleMappingsTest, WhoGrowsGetsTheLongestAndThenWhatIsBehind) {
+  ASSERT_TRUE(keep(place(1), kLong));
+  ASSERT_TRUE(keep(place(2), 2 * kLong));
+  const Mapping mapping = idle.take(Pages(kLong / 2), kPageBytes, kStart, true);
+  EXPECT_EQ(mapping.address, place(2));
+  const uintptr_t end = place(2) + Pages(kLong / 2).bytes();
+  EXPECT_EQ(idle.take_at(end + kPageBytes, Pages(1), kStart), Pages(0));
+  EXPECT_EQ(idle.take_at(end, Pages(kLong), kStart), Pages(kLong));
+  EXPECT_EQ(idle.take_at(end + Pages(kLong).bytes(), Pages(kLong), kStart), Pages(kLong / 2)) << "all that there is";
+  EXPECT_EQ(idle.pages(), Pages(kLong));
+}
+
+TEST_F(IdleMappingsTest, WhoGrowsTakesSeveralThatFollowEachOther) {
+  ASSERT_TRUE(keep(kFirst + Pages(kLong).bytes(), kLong));
+  ASSERT_TRUE(keep(kFirst, kLong));
+  EXPECT_EQ(idle.take_at(kFirst, Pages(3 * kLong), kStart), Pages(2 * kLong));
+  EXPECT_TRUE(idle.empty());
+}
+
+TEST_F(IdleMappingsTest, NeighboursJoinForWhatNoneOfThemHolds) {
   ASSERT_TRUE(keep(kFirst, kLong));
   ASSERT_TRUE(keep(kFirst + Pages(2 * kLong).bytes(), kLong));
   ASSERT_TRUE(keep(kFirst + Pages(kLong).bytes(), kLong));
-  const Mapping mapping = take(3 * kLong);
-  EXPECT_EQ(mapping.address, kFirst);
-  EXPECT_EQ(mapping.pages, Pages(3 * kLong));
-  EXPECT_TRUE(idle.empty());
+  ASSERT_TRUE(keep(place(5), kLong));
+  EXPECT_EQ(take(kLong).pages, Pages(kLong));
+  const Mapping mapping = take(2 * kLong);
+  EXPECT_EQ(mapping.pages, Pages(2 * kLong));
+  EXPECT_EQ(idle.pages(), Pages(kLong));
+}
+
+TEST_F(IdleMappingsTest, AnyOrderOfNeighboursJoins) {
+  const size_t orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}, {3, 0, 2, 1}};
+  for (const auto& order : orders) {
+    for (const size_t n : order) ASSERT_TRUE(keep(kFirst + Pages(n * kLong).bytes(), kLong));
+    const Mapping mapping = take(4 * kLong);
+    EXPECT_EQ(mapping.address, kFirst);
+    EXPECT_EQ(mapping.pages, Pages(4 * kLong));
+    ASSERT_TRUE(idle.empty());
+  }
 }
 
 TEST_F(IdleMappingsTest, OnlySoManyAreKept) {
   for (size_t i = 0; i < IdleMappings::kMost; ++i) ASSERT_TRUE(keep(place(i), kLong));
   EXPECT_FALSE(keep(place(IdleMappings::kMost), kLong));
-  EXPECT_TRUE(keep(place(3) + Pages(kLong).bytes(), kLong)) << "joins another";
-  EXPECT_EQ(idle.pages(), Pages((IdleMappings::kMost + 1) * kLong));
+  EXPECT_EQ(idle.pages(), Pages(IdleMappings::kMost * kLong));
+  static_cast<void>(take(kLong));
+  EXPECT_TRUE(keep(place(3) + Pages(kLong).bytes(), kLong));
+  EXPECT_TRUE(keep(place(IdleMappings::kMost), kLong)) << "two that lie side by side have joined";
 }
 
 TEST_F(IdleMappingsTest, TheOldestGoesFirstFromItsEnd) {

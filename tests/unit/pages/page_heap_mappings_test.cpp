@@ -197,6 +197,33 @@ TEST_F(KeptBlocksTest, ALongerBlockGetsItMadeLonger) {
   EXPECT_TRUE(map.free(block));
 }
 
+TEST_F(KeptBlocksTest, ABlockGrowsIntoWhatIsKeptBehindIt) {
+  const uintptr_t block = allocate(kBytes / 4);
+  ASSERT_EQ(block, kept);
+  const uint64_t before = fake::calls(Call::kRemapBlock);
+  EXPECT_EQ(map.resize(block, kBytes / 2, true), reinterpret_cast<void*>(kept));
+  EXPECT_EQ(map.find(block).mapped, kBytes / 2);
+  EXPECT_EQ(fake::calls(Call::kRemapBlock), before);
+  EXPECT_EQ(fake::reserved_bytes(), kBytes);
+  // More than all of it.
+  const auto moved = reinterpret_cast<uintptr_t>(map.resize(block, 2 * kBytes, false));
+  EXPECT_EQ(map.find(moved).mapped, 2 * kBytes);
+  EXPECT_EQ(fake::reserved_bytes(), 2 * kBytes);
+  EXPECT_EQ(page_heap.stats().dirty, Pages(0));
+  EXPECT_TRUE(map.free(moved));
+}
+
+TEST_F(KeptBlocksTest, ABlockThatCannotGrowIsAsItWas) {
+  const uintptr_t block = allocate(kBytes / 4);
+  fake::fail(Call::kRemapBlock);
+  EXPECT_EQ(map.resize(block, 2 * kBytes, false), nullptr);
+  fake::clear_failures();
+  EXPECT_EQ(map.find(block).mapped, kBytes / 4);
+  EXPECT_EQ(fake::reserved_bytes(), kBytes / 4) << "what was kept behind it is gone";
+  EXPECT_TRUE(fake::is_committed(block, kBytes / 4));
+  EXPECT_TRUE(map.free(block));
+}
+
 TEST_F(KeptBlocksTest, WhereItCannotGrowAFreshOneServes) {
   fake::fail(Call::kRemapBlock);
   const uintptr_t block = allocate(2 * kBytes);
