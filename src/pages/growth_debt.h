@@ -14,6 +14,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "os/os.h"
 
 namespace loam {
 
@@ -75,5 +76,19 @@ class GrowthDebt {
   Pages owed_{};
   Debtor debtor_{};
 };
+
+/// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is copied is written in order, so that
+/// a sixteenth is near enough; a look costs some 150 ns.
+inline constexpr size_t kPagesLookedAt = 16;
+
+/// How many of the debtor's pages hold nothing, about.
+[[nodiscard]] inline Pages untouched_pages(GrowthDebt::Debtor debtor) {
+  size_t untouched = 0;
+  for (size_t i = 0; i < kPagesLookedAt; ++i) {
+    const Pages before((2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt));
+    untouched += !os::holds_memory(reinterpret_cast<const void*>(debtor.address + before.bytes()));
+  }
+  return Pages(debtor.pages.count * untouched / kPagesLookedAt);
+}
 
 }  // namespace loam

@@ -20,7 +20,8 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
 // pre: the table's lock is not held
 void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
   const Pages pages = Pages::covering(mapped);
-  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, alignment, grows);
+  const size_t wanted = alignment <= os::granularity() ? kPageBytes : alignment;  // as all of them are
+  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, wanted, grows);
   void* block = reinterpret_cast<void*>(kept.address);
   if (kept.address != 0 && kept.pages != pages) block = os::remap_block(block, kept.pages.bytes(), mapped, false);
   if (block == nullptr && kept.address != 0) {  // it could not grow

@@ -403,6 +403,10 @@ class PageHeap {
   GrowthDebt growth_;
   Pages huge_pages_{};  // of mappings of their own, those that are kept too
   uint64_t fresh_huge_ = 0;  // pages that those took
+  struct {
+    GrowthDebt::Debtor block;
+    Pages fresh;
+  } grown_{};  // the last of them that took any, until it is freed
   uint64_t seen_fresh_ = 0;  // of fresh_pages_ and fresh_huge_: as many mappings went for them as were kept
   IdleMappings idle_;
   List<Block, AgeList> age_;

@@ -28,6 +28,7 @@ void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
   if (now.pages <= before.pages) return growth_.note_free(before.address);
   const Pages fresh = now.pages - before.pages;
   fresh_huge_ += fresh.count;
+  grown_ = {now, fresh};
   note_growth(fresh, now);
 }
 
@@ -38,6 +39,13 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   if (idle_.empty()) seen_fresh_ = fresh_pages_ + fresh_huge_;
   const bool kept = idle_.keep(address, pages, now_ms_);
   if (!kept) huge_pages_ -= pages;
+  if (grown_.block.address == address) grown_ = {};
+  // What the last one took fresh and has not written to yet will be written to: as a vector's that doubles, whose old array this is.
+  if (kept && grown_.fresh != Pages(0)) {
+    const Pages untouched = untouched_pages(grown_.block);
+    if (grown_.fresh > untouched) grown_.fresh = untouched;
+    shed_mappings(grown_.fresh);  // at once, as what is not kept
+  }
   if (!idle_.empty()) {
     pages_wait_.store(true, std::memory_order_relaxed);
     shed_due_mappings();

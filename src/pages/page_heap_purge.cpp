@@ -20,23 +20,9 @@ constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
 // ... and idle pages of the heap's other memory.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
-// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is copied is written in order, so that
-// a sixteenth is near enough; a look costs some 150 ns.
-constexpr size_t kPagesLookedAt = 16;
-
 // Pages that go for what a long run takes, at once: what a buffer leaves behind that doubled up to the longest run. Bounds the pause, to
 // some 6 ms.
 constexpr Pages kMostPaid{2 * kMaxRun.count};
-
-// How many of the debtor's pages hold nothing, about.
-Pages untouched_pages(GrowthDebt::Debtor debtor) {
-  size_t untouched = 0;
-  for (size_t i = 0; i < kPagesLookedAt; ++i) {
-    const Pages before((2 * i + 1) * debtor.pages.count / (2 * kPagesLookedAt));
-    untouched += !os::holds_memory(reinterpret_cast<const void*>(debtor.address + before.bytes()));
-  }
-  return Pages(debtor.pages.count * untouched / kPagesLookedAt);
-}
 
 }  // namespace
 

@@ -92,6 +92,16 @@ TEST_F(MappingsTest, ForAnotherMappingAsManyGo) {
   EXPECT_EQ(idle_bytes(), kBytes - kMaxRun.bytes());
 }
 
+TEST_F(MappingsTest, ForWhatTheLastOneHasNotWrittenToAsManyGo) {
+  keep_one();
+  const uintptr_t old = allocate(kLong);
+  fake::touch(old, kBytes);
+  const uintptr_t longer = allocate(2 * kLong);
+  fake::touch(longer, kBytes + kBytes / 2);  // as a copy, and some of the rest
+  EXPECT_TRUE(free(old, kLong));
+  EXPECT_EQ(idle_bytes(), kBytes / 2);
+}
+
 TEST_F(MappingsTest, NobodysGoesInTime) {
   keep_one();
   EXPECT_TRUE(heap().wants_ticks());
