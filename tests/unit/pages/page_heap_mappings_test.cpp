@@ -154,9 +154,11 @@ class KeptBlocksTest : public testing::Test {
     fake::reset();
     fake::set_clock_ms(100'000);
     page_heap.purge_all();
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(map.free(allocate(kBytes)));
+    for (int i = 0; i < 2; ++i) {
+      kept = allocate(kBytes);
+      ASSERT_TRUE(map.free(kept));
+    }
     ASSERT_EQ(fake::reserved_bytes(), kBytes);
-    kept = fake::log().back().address;
   }
   void TearDown() override {
     static_cast<void>(page_heap.purge_all());
