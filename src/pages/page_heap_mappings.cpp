@@ -14,12 +14,14 @@ constexpr Pages kShedPerTick{2 * kMaxRun.count};
 
 IdleMappings::Mapping PageHeap::take_mapping(Pages pages, size_t alignment, bool grows) {
   Lock lock(mutex_);
-  return idle_.take(pages, alignment, os::now_coarse_ms(), grows);
+  now_ms_ = os::now_coarse_ms();
+  return idle_.take(pages, alignment, now_ms_, grows);
 }
 
 Pages PageHeap::take_mapping_at(uintptr_t address, Pages most) {
   Lock lock(mutex_);
-  return idle_.take_at(address, most, os::now_coarse_ms());
+  now_ms_ = os::now_coarse_ms();
+  return idle_.take_at(address, most, now_ms_);
 }
 
 void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
@@ -67,15 +69,12 @@ void PageHeap::shed_mappings(Pages pages) {
 
 // What is owed for fresh memory, and what waited too long.
 void PageHeap::shed_due_mappings() {
-  const uint64_t fresh = fresh_pages_ + fresh_huge_;
-  Pages owed(fresh - seen_fresh_);
+  const Pages for_fresh(fresh_pages_ + fresh_huge_ - seen_fresh_);
   const Pages due = idle_.due(used_ + huge_pages_ - idle_.pages(), now_ms_);
-  if (owed < due) owed = due;
-  const Pages now = owed < kShedPerTick ? owed : kShedPerTick;
-  shed_mappings(now);
-  // The rest of what is owed is remembered.
-  const Pages paid = Pages(fresh - seen_fresh_) < now ? Pages(fresh - seen_fresh_) : now;
-  seen_fresh_ += paid.count;
+  Pages owed = for_fresh > due ? for_fresh : due;
+  if (owed > kShedPerTick) owed = kShedPerTick;
+  shed_mappings(owed);
+  seen_fresh_ += (for_fresh < owed ? for_fresh : owed).count;  // the rest is remembered
 }
 
 bool PageHeap::shed_all_mappings() {

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                                     \
@@ -72,6 +73,13 @@ static inline long proc_number(const char* path, const char* key) {
 
 // smaps_rollup, because status and statm are batched per CPU and may be hundreds of kB off.
 static inline long resident_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nRss:"); }
+
+// Of the process, so far.
+static inline long minor_faults(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  return usage.ru_minflt;
+}
 
 // A cheap generator with a state of its own per thread: xorshift64*.
 static inline uint64_t next_random(uint64_t* state) {

@@ -2,16 +2,8 @@
 // before: the process is hardly larger than one such buffer, and faults its pages in few times.
 #include "check.h"
 
-#include <sys/resource.h>
-
 #define LAST ((size_t)16 << 20)
 #define ROUNDS 30
-
-static long faults(void) {
-  struct rusage usage;
-  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-  return usage.ru_minflt;
-}
 
 // Each time by 1 / share of its length.
 static void grow(size_t share) {
@@ -34,7 +26,7 @@ static void grow(size_t share) {
 
 int main(void) {
   const long before = proc_number("/proc/self/status", "VmHWM:");
-  const long faults_before = faults();
+  const long faults_before = minor_faults();
   for (int round = 0; round < ROUNDS; ++round) grow(round % 2 == 0 ? 1 : 8);
   const long grown = proc_number("/proc/self/status", "VmHWM:") - before;
   const long longest = (long)(2 * LAST >> 10);  // by doubling
@@ -42,7 +34,7 @@ int main(void) {
     dprintf(2, "the peak grew by %ld KiB for at most %ld KiB\n", grown, longest);
     return 1;
   }
-  const long taken = faults() - faults_before;
+  const long taken = minor_faults() - faults_before;
   if (taken > 6 * (long)(2 * LAST >> 12)) {
     dprintf(2, "%ld faults for %d buffers of %ld pages\n", taken, ROUNDS, (long)(LAST >> 12));
     return 1;

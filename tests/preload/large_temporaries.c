@@ -2,17 +2,10 @@
 // in anew; who does so once, or stops, keeps nothing.
 #include "check.h"
 
-#include <sys/resource.h>
 #include <time.h>
 
 #define BYTES ((size_t)64 << 20)
 #define ROUNDS 20
-
-static long faults(void) {
-  struct rusage usage;
-  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-  return usage.ru_minflt;
-}
 
 static void round_of(size_t bytes) {
   char* block = opaque(malloc(bytes));
@@ -22,24 +15,22 @@ static void round_of(size_t bytes) {
   free(block);
 }
 
-static long resident(void) { return proc_number("/proc/self/smaps_rollup", "Rss:"); }
-
 int main(void) {
-  const long start = resident();
+  const long start = resident_kib();
   round_of(BYTES);
-  CHECK(resident() < start + 4096);  // at once
+  CHECK(resident_kib() < start + 4096);  // at once
 
-  const long before = faults();
+  const long before = minor_faults();
   for (int i = 0; i < ROUNDS; ++i) round_of(BYTES);
   const long pages = (long)(BYTES >> 12);
-  const long taken = faults() - before;
+  const long taken = minor_faults() - before;
   if (taken > 3 * pages) {
     dprintf(2, "%ld faults for %d blocks of %ld pages\n", taken, ROUNDS, pages);
     return 1;
   }
   // Those of other lengths get a part of it, or it made longer.
   for (int i = 0; i < ROUNDS; ++i) round_of(BYTES / 4 * (size_t)(3 + i % 3));
-  CHECK(faults() - before < 5 * pages);
+  CHECK(minor_faults() - before < 5 * pages);
   CHECK(proc_number("/proc/self/status", "VmHWM:") < start + (long)(BYTES / 4 * 5 >> 10) + 4096);
 
   // A zeroed one is zero.
@@ -54,7 +45,7 @@ int main(void) {
     free(opaque(malloc(40000)));
     nanosleep(&pause, NULL);
   }
-  const long left = resident() - start;
+  const long left = resident_kib() - start;
   if (left > 4096) {
     dprintf(2, "%ld KiB are left\n", left);
     return 1;
