@@ -46,9 +46,7 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   if (kept && grown_.fresh != Pages(0)) {
     const Pages untouched = untouched_pages(grown_.block);
     if (grown_.fresh > untouched) grown_.fresh = untouched;
-    const Pages paid = grown_.fresh < idle_.pages() ? grown_.fresh : idle_.pages();
-    shed_mappings(paid);  // at once, as what is not kept
-    grown_.fresh -= paid;
+    shed_mappings(grown_.fresh);  // at once, as what is not kept
   }
   if (!idle_.empty()) {
     pages_wait_.store(true, std::memory_order_relaxed);

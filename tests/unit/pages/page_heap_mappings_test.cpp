@@ -102,13 +102,6 @@ TEST_F(MappingsTest, ForWhatTheLastOneHasNotWrittenToAsManyGo) {
   EXPECT_EQ(idle_bytes(), kBytes / 2);
 }
 
-TEST_F(MappingsTest, ABlockThatIsNeverWrittenToIsPaidForOnce) {
-  keep_one();
-  static_cast<void>(allocate(2 * kLong));
-  for (int round = 0; round < 4; ++round) ASSERT_TRUE(free(allocate(kLong), kLong));
-  EXPECT_EQ(idle_bytes(), kBytes);
-}
-
 TEST_F(MappingsTest, NobodysGoesInTime) {
   keep_one();
   EXPECT_TRUE(heap().wants_ticks());
