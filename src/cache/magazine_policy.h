@@ -15,6 +15,9 @@ inline constexpr unsigned kInitialSlots = 8;
 inline constexpr size_t kInitialBytes = 4096;
 // A class's magazine holds at most this many bytes of blocks, but kFewSlots always.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
+// Of blocks smaller than kSmallBlock at most so many: a program's working set of them is often larger (decision 55).
+inline constexpr size_t kSmallClassBytes = size_t{512} << 10;
+inline constexpr size_t kSmallBlock = 2048;
 // Chosen: half of them is two spans of the largest classes, which so come and go whole (decision 24).
 inline constexpr unsigned kFewSlots = 16;
 /// Pointers in a magazine at most.
@@ -38,7 +41,7 @@ enum class Way : uint8_t { kNone, kTake, kGive };
 }
 
 [[nodiscard]] constexpr unsigned max_capacity(size_t block_bytes) {
-  const size_t by_bytes = kClassBytes / block_bytes;
+  const size_t by_bytes = (block_bytes < kSmallBlock ? kSmallClassBytes : kClassBytes) / block_bytes;
   return by_bytes < kFewSlots ? kFewSlots : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 

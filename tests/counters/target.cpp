@@ -73,7 +73,7 @@ void write_all(void*, const char* text, size_t length) {
 // Two sizes that lose much in their classes: they get classes of their own. Some stay.
 void fill_with_two_sizes() {
   constexpr size_t kSizes[] = {1032, 4368};
-  constexpr unsigned kEach = 6000;
+  constexpr unsigned kEach = 10'000;
   static void* of_sizes[2 * kEach];
   for (unsigned i = 0; i < 2 * kEach; ++i) {
     of_sizes[i] = malloc(kSizes[i % 2]);

@@ -101,8 +101,9 @@ TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
 
 TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
   in_thread([] {
-    for (const unsigned c : {class_for(16), class_for(64), class_for(128)}) {
-      const size_t blocks = std::min(ThreadCache::kMaxCapacity, unsigned(kClassBytes / kSizeClasses[c].bytes)) / 2;
+    for (const size_t bytes : {16, 64, 128, 256, 512, 1024, 2048}) {
+      const unsigned c = class_for(bytes);
+      const size_t blocks = std::min(ThreadCache::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
       std::vector<void*> batch(blocks);
       const auto round = [&] {
         for (void*& block : batch) block = allocate(c);
@@ -142,7 +143,7 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
       const size_t bytes = kSizeClasses[c].bytes;
       for (void* block : blocks) {
         release(block);
-        ASSERT_LE(current_cache->held_blocks(c) * bytes, std::max(kClassBytes, kFewSlots * bytes)) << bytes;
+        ASSERT_LE(current_cache->held_blocks(c) * bytes, std::max(class_bytes(bytes), kFewSlots * bytes)) << bytes;
       }
     });
   }

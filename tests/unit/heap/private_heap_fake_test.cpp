@@ -250,9 +250,9 @@ class Batch {
 };
 
 TEST_F(PretendPrivateHeap, ABatchThatGoesRoundStaysInTheThreadsCache) {
-  // As malloc()'s magazines (decision 17): 2,048 slots within 128 KiB.
+  // As malloc()'s magazines (decisions 17 and 55): 2,048 slots within 512 KiB.
   PrivateHeap* heap = make(LOAM_HEAP_EAGER);
-  for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 250}}) {
+  for (const auto& [bytes, count] : {std::pair<size_t, size_t>{64, 1000}, {16, 2000}, {512, 900}}) {
     Batch batch(heap, bytes, count);
     for (int round = 0; round < 8; ++round) batch.once();
     const HeapFigures before = heap->figures();
