@@ -29,6 +29,7 @@ constexpr size_t kUnearnedShare = 32;
 constexpr size_t kThreadDue = size_t{512} << 10;
 // The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
 constexpr size_t kFixedBytes = 2048;
+static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
 // Slots that any other array has room for from the start. A magazine that moves costs a look at all recent frees, some
 // 700 instructions, and a thread that lives for some hundred calls would do that for every class that it uses. Chosen:
 // two doublings; an array that nobody fills then is four cache lines and not one.
