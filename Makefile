@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
 .PHONY: ageing compilers fuzz portability soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
-	peers bench install format clean
+	peers bench bench-build install format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,8 +103,10 @@ soak: setup-test ## Random load for SOAK_TIME seconds (four hours), every assert
 peers: setup-build ## Build newer allocators from the registries' source packages, to compare with
 	@tools/peers/build
 
-bench: build ## Run the paired benchmark against every allocator here
+bench-build: build ## Build what the scripts in bench/ run, beside the library and the workloads
 	@cmake --build build/cmake --parallel $(JOBS) --target bench
+
+bench: bench-build ## Run the paired benchmark against every allocator here
 	@bench/run
 
 ageing: build ## A hundred rounds of every workload: does time or memory grow? About five minutes

@@ -54,7 +54,7 @@ class Catalogue:
             ).stdout
             listing = json.loads(answer)
         except FileNotFoundError:
-            raise SetupError(f"{tool} does not exist; `make build` makes it") from None
+            raise SetupError(f"{tool} does not exist; `make bench-build` makes it") from None
         except subprocess.CalledProcessError as error:
             raise SetupError(f"{tool} allocators failed: {error.stderr.strip()}") from None
         except ValueError:

@@ -27,7 +27,7 @@ def of_case(probe, case, allocator):
     if not golden.has_callgrind():
         raise TrialFailed("valgrind is not installed (Debian package valgrind)")
     if not probe.exists():
-        raise SetupError(f"{probe} does not exist; `make build` makes it")
+        raise SetupError(f"{probe} does not exist; `make bench-build` makes it")
     try:
         return golden.count_case(allocator.path, probe, case, allocator.environment)
     except golden.GoldenError as error:

@@ -57,13 +57,13 @@ class Runner:
 
     def __init__(self, launcher):
         if not launcher.is_file():
-            raise SetupError(f"{launcher} does not exist; `make build` makes it")
+            raise SetupError(f"{launcher} does not exist; `make bench-build` makes it")
         self.launcher = launcher
 
     @staticmethod
     def require(program):
         if not os.access(program, os.X_OK):
-            raise SetupError(f"{program} does not exist; `make build` makes it")
+            raise SetupError(f"{program} does not exist; `make bench-build` makes it")
 
     @staticmethod
     def preload_problem(allocator):
