@@ -6,6 +6,8 @@ import importlib.machinery
 import importlib.util
 import json
 import random
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -605,6 +607,25 @@ fn=main
         self.assertEqual(family("GCC: (Debian 12.2.0-14+deb12u1) 12.2.0"), "gcc-12")
         self.assertEqual(family("Debian clang version 14.0.6"), "clang-14")
         self.assertEqual(family(None), "unknown")
+
+
+class MessageTests(unittest.TestCase):
+    def test_what_a_message_says_to_make_makes_the_programs(self):
+        named = set()
+        for path in [*HERE.glob("paired/*.py"), *(p for p in HERE.iterdir() if p.is_file())]:
+            if path != Path(__file__).resolve():
+                text = path.read_text(errors="replace")
+                named |= set(re.findall(r"does not exist; `make ([\w-]+)` makes it", text))
+        self.assertTrue(named)
+        for target in named:
+            commands = subprocess.run(
+                ["make", "--dry-run", "--no-print-directory", target],
+                cwd=HERE.parent,
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(commands.returncode, 0, commands.stderr)
+            self.assertIn("--target bench", commands.stdout, f"make {target}")
 
 
 if __name__ == "__main__":
