@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import SetupError, UsageError
+from .errors import SetupError, UsageError, not_built
 
 MEMORY_SUFFIX = ":memory"
 
@@ -54,7 +54,7 @@ class Catalogue:
             ).stdout
             listing = json.loads(answer)
         except FileNotFoundError:
-            raise SetupError(f"{tool} does not exist; `make bench-build` makes it") from None
+            raise SetupError(not_built(tool)) from None
         except subprocess.CalledProcessError as error:
             raise SetupError(f"{tool} allocators failed: {error.stderr.strip()}") from None
         except ValueError:

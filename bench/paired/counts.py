@@ -5,7 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from .errors import SetupError
+from .errors import SetupError, not_built
 from .trial import TrialFailed
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -27,7 +27,7 @@ def of_case(probe, case, allocator):
     if not golden.has_callgrind():
         raise TrialFailed("valgrind is not installed (Debian package valgrind)")
     if not probe.exists():
-        raise SetupError(f"{probe} does not exist; `make bench-build` makes it")
+        raise SetupError(not_built(probe))
     try:
         return golden.count_case(allocator.path, probe, case, allocator.environment)
     except golden.GoldenError as error:

@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import SetupError
+from .errors import SetupError, not_built
 
 LAUNCHER_FAULT, NO_COMMAND, TIMED_OUT = 125, 127, 124
 GRACE = 5  # seconds that a server may take to end after its client has
@@ -57,13 +57,13 @@ class Runner:
 
     def __init__(self, launcher):
         if not launcher.is_file():
-            raise SetupError(f"{launcher} does not exist; `make bench-build` makes it")
+            raise SetupError(not_built(launcher))
         self.launcher = launcher
 
     @staticmethod
     def require(program):
         if not os.access(program, os.X_OK):
-            raise SetupError(f"{program} does not exist; `make bench-build` makes it")
+            raise SetupError(not_built(program))
 
     @staticmethod
     def preload_problem(allocator):
