@@ -177,11 +177,6 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
   return moved;
 }
 
-// A block above so many bytes that realloc() makes longer moves to a mapping of its own, where mremap() makes it longer from then on:
-// nothing is copied, no second copy is in memory, and no freed place of an earlier one is left behind. Chosen (decision 54): a
-// shorter one is copied in the time that a mapping takes.
-constexpr size_t kMovesToMapping = kBlockBytes;
-
 // pre: bytes > old_bytes
 void* move_to_mapping(void* block, size_t old_bytes, size_t bytes) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;

@@ -16,6 +16,11 @@ namespace loam {
 /// Requests above this fail at once: ptrdiff_t could not measure the block.
 inline constexpr size_t kLargestRequest = static_cast<size_t>(PTRDIFF_MAX);
 
+/// A block above so many bytes that realloc() makes longer moves to a mapping of its own, where mremap() makes it longer from then
+/// on: nothing is copied, no second copy is in memory, and no freed place of an earlier one is left behind. Chosen (decision 54):
+/// a shorter one is copied in the time that a mapping takes.
+inline constexpr size_t kMovesToMapping = kBlockBytes;
+
 namespace heap {
 
 /// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is refused.

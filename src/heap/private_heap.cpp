@@ -268,7 +268,7 @@ void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alig
   return slot.block;
 }
 
-void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why) {
+void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows) {
   const size_t pages = Pages::covering((bytes == 0 ? 1 : bytes) + canary_bytes()).bytes();
   HeapRun* run = nullptr;
   {
@@ -293,7 +293,9 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   }
   // Not under the heap's lock: the system may take its time.
   bool is_zero = zero;
-  void* block = heap::allocate_large(bytes, alignment, reinterpret_cast<uintptr_t>(run), &is_zero, canary_bytes());
+  const auto owner = reinterpret_cast<uintptr_t>(run);
+  void* block = grows ? huge_map.allocate(bytes, alignment, owner, &is_zero, canary_bytes(), true)
+                      : heap::allocate_large(bytes, alignment, owner, &is_zero, canary_bytes());
   if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
   if (block != nullptr && canary()) guard(block, bytes, pages);
   Use use(*this);

@@ -171,9 +171,13 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void free_record(void* record, size_t bytes);
   void use_set_aside(Pages pages);
   [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why);
-  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why);
+  /// `grows`: in a mapping of its own, which resize_large() makes longer (decision 54).
+  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows = false);
   [[nodiscard]] loam_status free_large(const Found& found, void* block);
-  [[nodiscard]] loam_status resize_large(const Found& found, void* block, size_t bytes);
+  /// The block's address afterwards; null when refused, with *why set. `zero`: a mapping must have nothing but zero behind its
+  /// old end.
+  [[nodiscard]] void* resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why);
+  [[nodiscard]] void* resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
   void add_run(HeapRun* run);
   void forget_run(HeapRun* run);
   void release_run(HeapRun* run);

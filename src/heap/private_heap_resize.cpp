@@ -3,6 +3,7 @@
 
 #include "heap/heap.h"
 #include "heap/private_heap.h"
+#include "os/os.h"
 #include "pages/huge_map.h"
 #include "pages/page_heap.h"
 
@@ -21,7 +22,7 @@ void clear(void* block, size_t from, size_t to) {
 
 }  // namespace
 
-loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t bytes) {
+void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why) {
   HeapRun* run = found.run;
   const size_t old_pages = run->bytes;
   // What lies below takes 0 for a run that is nobody's block, and no mapping has 0 bytes.
@@ -32,32 +33,56 @@ loam_status PrivateHeap::resize_large(const Found& found, void* block, size_t by
   // content then.
   if (clears && run->use == RunUse::kLarge) clear(block, bytes, end_of(found));
   Use use(*this);
-  if (pages > old_pages && !charge(pages - old_pages)) return LOAM_LIMIT_REACHED;
-  bool done = false;
-  if (run->use == RunUse::kLarge) {
-    done = pages <= kMaxRun.bytes() &&
-           page_heap.resize_large(run->span, Pages(pages >> kPageShift), asked);
-  } else {
-    done = huge_map.resize(run->base, asked, true, canary_bytes()) != nullptr;
-    if (done && clears) clear(block, bytes, pages < found.bytes ? pages : found.bytes);
+  if (pages > old_pages && !charge(pages - old_pages)) {
+    *why = LOAM_LIMIT_REACHED;
+    return nullptr;
   }
-  if (!done) {
+  void* resized = nullptr;
+  if (run->use == RunUse::kLarge) {
+    const bool done = pages <= kMaxRun.bytes() && page_heap.resize_large(run->span, Pages(pages >> kPageShift), asked);
+    if (done) resized = block;
+  } else {
+    resized = huge_map.resize(run->base, asked, in_place, canary_bytes(), zero);
+    if (resized != nullptr && clears) clear(resized, bytes, pages < found.bytes ? pages : found.bytes);
+  }
+  if (resized == nullptr) {
     if (pages > old_pages) uncharge(pages - old_pages);
-    return LOAM_NOT_IN_PLACE;
+    *why = LOAM_NOT_IN_PLACE;
+    return nullptr;
   }
   if (pages < old_pages) uncharge(old_pages - pages);
   large_bytes_ = large_bytes_ - old_pages + pages;
+  run->base = reinterpret_cast<uintptr_t>(resized);
   run->bytes = pages;
   run->requested = bytes;
-  if (canary()) guard(block, bytes, pages);
-  return LOAM_OK;
+  if (canary()) guard(resized, bytes, pages);
+  *why = LOAM_OK;
+  return resized;
+}
+
+// pre: the block is aligned so
+void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  const bool was_huge = found.run->use == RunUse::kHuge;
+  const bool must_stay = alignment > kPageBytes;  // a mapping that moves is aligned to pages
+  void* const resized = resize_large(found, block, bytes, must_stay, zero, why);
+  if (resized == nullptr || !zero) return resized;
+  // A mapping grows by zero pages; other pages may have been somebody's.
+  const size_t end = canary() ? bytes : found.run->bytes;
+  const size_t old_end = round_up(found.usable, os::granularity());
+  const size_t kept = bytes < found.bytes ? bytes : found.bytes;
+  clear(resized, kept, was_huge && old_end < end ? old_end : end);
+  return resized;
 }
 
 loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   if (bytes > kLargestRequest) return LOAM_NOT_IN_PLACE;
   const Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
-  if (found.run->slots == 0) return resize_large(found, block, bytes);
+  if (found.run->slots == 0) {
+    loam_status why;
+    static_cast<void>(resize_large(found, block, bytes, true, false, &why));
+    return why;
+  }
   if (bytes + canary_bytes() > found.usable) return LOAM_NOT_IN_PLACE;
   if (zero_on_free() && bytes < found.bytes) clear(block, bytes, end_of(found));
   if (canary()) {
@@ -82,23 +107,30 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
   const bool small = found.run->slots != 0;
   const bool aligned = (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
   const size_t kept = bytes < found.bytes ? bytes : found.bytes;
-  if (aligned && (small ? bytes <= found.usable && stays(found.usable, bytes + canary_bytes())
-                        : bytes > kLargestSmall)) {
-    const bool was_huge = found.run->use == RunUse::kHuge;
-    if (try_resize(block, bytes) == LOAM_OK) {
-      // A mapping grows by zero pages; other pages may have been somebody's.
-      const size_t end =
-          small || (was_huge && bytes > found.usable) ? found.usable : found.run->bytes;
-      if (zero) clear(block, kept, canary() ? bytes : end);
+  void* moved = nullptr;
+  if (small) {
+    const bool fits = bytes <= found.usable && stays(found.usable, bytes + canary_bytes());
+    if (aligned && fits && try_resize(block, bytes) == LOAM_OK) {
+      if (zero) clear(block, kept, canary() ? bytes : found.usable);
       return block;
     }
+  } else if (bytes > kLargestSmall) {
+    // As heap::reallocate(): what is long and grows has a mapping of its own, and what becomes short has none; unless the maximum has
+    // no room for both places.
+    const bool grows = found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
+    const bool shortens = found.run->use == RunUse::kHuge && bytes < found.bytes && bytes <= kMovesToMapping;
+    if ((grows || shortens) && bytes < room()) moved = allocate_large(bytes, alignment, zero, why, grows);
+    if (moved == nullptr && aligned) {
+      if (void* resized = resize_and_clear(found, block, bytes, alignment, zero, why)) return resized;
+    }
   }
-  void* moved = allocate(bytes, alignment, zero, why);
+  if (moved == nullptr) moved = allocate(bytes, alignment, zero, why);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, kept);
   const loam_status freed = free(block);
   LOAM_ASSERT(freed == LOAM_OK);
   static_cast<void>(freed);
+  *why = LOAM_OK;
   return moved;
 }
 

@@ -133,14 +133,15 @@ bool HugeMap::free(uintptr_t address, bool may_wait) {
   return true;
 }
 
-void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra) {
+void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra, bool zero) {
   if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, os::granularity());
   const size_t old_mapped = find(address).mapped;
   if (old_mapped == 0) return nullptr;
-  // What was kept and begins where the block ends is the block's from here on.
+  // What was kept and begins where the block ends is the block's from here on, with what others wrote there.
   const uintptr_t end = address + old_mapped;
-  const Pages more = mapped > old_mapped ? page_heap.take_mapping_at(end, Pages::covering(mapped - old_mapped)) : Pages(0);
+  const bool takes_kept = mapped > old_mapped && !zero;
+  const Pages more = takes_kept ? page_heap.take_mapping_at(end, Pages::covering(mapped - old_mapped)) : Pages(0);
   const size_t mapped_before = old_mapped + more.bytes();
   Entry changed{};
   if (Lock lock(mutex_); Entry* const entry = locate(address)) {

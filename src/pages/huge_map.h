@@ -28,8 +28,9 @@ class HugeMap {
   /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false when there is none.
   [[nodiscard]] bool free(uintptr_t address, bool may_wait = true);
 
-  /// Resizes, moving if that is allowed; null when refused, the block then unchanged.
-  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0);
+  /// Resizes, moving if that is allowed; null when refused, the block then unchanged. `zero`: what is behind the old mapping's
+  /// end must read as zero, so nothing that was kept is taken for it.
+  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0, bool zero = false);
 
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);

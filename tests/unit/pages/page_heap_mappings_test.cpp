@@ -225,6 +225,17 @@ TEST_F(KeptBlocksTest, ABlockGrowsIntoWhatIsKeptBehindIt) {
   EXPECT_TRUE(map.free(moved));
 }
 
+TEST_F(KeptBlocksTest, ABlockThatMustGrowByZeroPagesTakesNothingThatIsKept) {
+  const uintptr_t block = allocate(kBytes / 4);
+  ASSERT_EQ(block, kept);
+  EXPECT_EQ(map.resize(block, kBytes / 2, true, 0, true), nullptr) << "what is kept is behind it";
+  EXPECT_EQ(map.find(block).mapped, kBytes / 4);
+  const auto moved = reinterpret_cast<uintptr_t>(map.resize(block, kBytes / 2, false, 0, true));
+  EXPECT_NE(moved, block);
+  EXPECT_EQ(page_heap.stats().dirty.bytes(), kBytes / 2) << "kept, but for as much as it took fresh";
+  EXPECT_TRUE(map.free(moved));
+}
+
 TEST_F(KeptBlocksTest, ABlockThatCannotGrowIsAsItWas) {
   const uintptr_t block = allocate(kBytes / 4);
   fake::fail(Call::kRemapBlock);

@@ -1,0 +1,199 @@
+// Large blocks that grow: what is new of them, where they go, and what they leave behind.
+#include <loam/stats.h>
+
+#include <algorithm>
+
+#include "interface.h"
+
+namespace heaps {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kPage = 4096;
+
+template <typename Interface>
+class Growth : public ::testing::Test {};
+TYPED_TEST_SUITE(Growth, Interfaces, InterfaceNames);
+
+// A mark in each page, so that a page that was lost or swapped shows.
+void mark(char* block, size_t from, size_t to) {
+  for (size_t at = from; at < to; at += kPage) block[at] = static_cast<char>(1 + at / kPage % 127);
+}
+bool is_marked(const char* block, size_t from, size_t to) {
+  for (size_t at = from; at < to; at += kPage) {
+    if (block[at] != static_cast<char>(1 + at / kPage % 127)) return false;
+  }
+  return true;
+}
+bool is_zero(const char* block, size_t from, size_t to) {
+  return std::all_of(block + from, block + to, [](char byte) { return byte == 0; });
+}
+
+size_t backed() {
+  struct loam_stats stats {};
+  stats.size = sizeof stats;
+  EXPECT_EQ(loam_stats(nullptr, &stats), LOAM_OK);
+  return stats.backed_bytes;
+}
+
+// The memory that a mapping grows into may be what another block left a moment ago.
+TYPED_TEST(Growth, WhatAMappingGrowsIntoReadsAsZero) {
+  constexpr size_t kLong = 34 * kMiB;
+  for (int round = 0; round < 6; ++round) {
+    const Scoped<TypeParam> heap;
+    char* blocks[3];
+    for (char*& block : blocks) {
+      block = static_cast<char*>(TypeParam::alloc(heap, kLong));
+      ASSERT_NE(block, nullptr);
+      std::memset(block, 0xdd, kLong);
+    }
+    // Blocks lie in order of time, or against it: the one between has a free neighbour at its end.
+    ASSERT_TRUE(TypeParam::free(heap, blocks[0]));
+    ASSERT_TRUE(TypeParam::free(heap, blocks[2]));
+    const size_t grown = kLong + kLong / 4 + 5;
+    auto* const block = static_cast<char*>(TypeParam::zrealloc(heap, blocks[1], grown));
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(is_filled(block, kLong, 0xdd)) << round;
+    EXPECT_TRUE(is_zero(block, kLong, grown)) << round;
+    EXPECT_EQ(TypeParam::size(heap, block), grown);
+    EXPECT_TRUE(TypeParam::free(heap, block));
+  }
+}
+
+TYPED_TEST(Growth, ContentsStayOnTheWayFromSlotsToMappings) {
+  for (const size_t share : {1, 3, 9}) {
+    const Scoped<TypeParam> heap;
+    size_t bytes = 8 * kPage;
+    auto* block = static_cast<char*>(TypeParam::alloc(heap, bytes));
+    ASSERT_NE(block, nullptr);
+    mark(block, 0, bytes);
+    while (bytes < 50 * kMiB) {
+      const size_t more = bytes / share + kPage / 2;
+      // What was in use before is not what is new.
+      const bool zero = bytes / kPage % 2 != 0;
+      block = static_cast<char*>(zero ? TypeParam::zrealloc(heap, block, bytes + more)
+                                      : TypeParam::realloc(heap, block, bytes + more));
+      ASSERT_NE(block, nullptr);
+      ASSERT_EQ(TypeParam::size(heap, block), bytes + more);
+      ASSERT_TRUE(is_marked(block, 0, bytes)) << bytes << " by " << more;
+      if (zero) {
+        ASSERT_TRUE(is_zero(block, bytes, bytes + more)) << bytes << " by " << more;
+      }
+      mark(block, (bytes + kPage - 1) / kPage * kPage, bytes + more);
+      bytes += more;
+      ASSERT_TRUE(TypeParam::validate(heap, nullptr));
+    }
+    while (bytes > 3 * kPage) {
+      bytes /= 3;
+      block = static_cast<char*>(TypeParam::realloc(heap, block, bytes));
+      ASSERT_NE(block, nullptr);
+      ASSERT_TRUE(is_marked(block, 0, bytes)) << bytes;
+    }
+    EXPECT_TRUE(TypeParam::free(heap, block));
+  }
+}
+
+// Each buffer grew from where memory was free into fresh memory, and left its old places behind.
+TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
+  const Scoped<TypeParam> heap;
+  constexpr size_t kLast = 16 * kMiB;
+  const size_t before = backed();
+  size_t most = 0;
+  for (int round = 0; round < 30; ++round) {
+    char* block = nullptr;
+    for (size_t bytes = 64 * kPage; bytes <= kLast; bytes *= 2) {
+      block = static_cast<char*>(block == nullptr ? TypeParam::alloc(heap, bytes) : TypeParam::realloc(heap, block, bytes));
+      ASSERT_NE(block, nullptr);
+      mark(block, 0, bytes);
+    }
+    most = std::max(most, backed());
+    ASSERT_TRUE(TypeParam::free(heap, block));
+  }
+  EXPECT_LE(most, before + 2 * kLast);
+}
+
+// To have both the old memory and the new is more than the maximum allows; to stay is not.
+TYPED_TEST(Growth, AHeapAtItsMaximumGrowsABlockWhereItStands) {
+  const Scoped<TypeParam> heap(Options{.maximum = 24 * kMiB});
+  auto* block = static_cast<char*>(TypeParam::alloc(heap, 10 * kMiB));
+  ASSERT_NE(block, nullptr);
+  mark(block, 0, 10 * kMiB);
+  block = static_cast<char*>(TypeParam::realloc(heap, block, 16 * kMiB));
+  ASSERT_NE(block, nullptr);
+  EXPECT_TRUE(is_marked(block, 0, 10 * kMiB));
+  // And a mapping that grows is charged for what is new of it alone.
+  auto* grown = static_cast<char*>(TypeParam::realloc(heap, block, 22 * kMiB));
+  ASSERT_NE(grown, nullptr);
+  EXPECT_TRUE(is_marked(grown, 0, 10 * kMiB));
+  EXPECT_EQ(TypeParam::realloc(heap, grown, 25 * kMiB), nullptr);
+  EXPECT_TRUE(is_marked(grown, 0, 10 * kMiB)) << "what could not grow is as it was";
+  EXPECT_EQ(TypeParam::size(heap, grown), 22 * kMiB);
+  EXPECT_TRUE(TypeParam::free(heap, grown));
+}
+
+// Or a program with many buffers that grew once would run out of mappings.
+TYPED_TEST(Growth, WhatBecomesShortHasNoMappingOfItsOwn) {
+  const Scoped<TypeParam> heap;
+  const size_t before = backed();
+  std::vector<char*> blocks;
+  for (int i = 0; i < 20; ++i) {
+    auto* block = static_cast<char*>(TypeParam::alloc(heap, 2 * kMiB));
+    ASSERT_NE(block, nullptr);
+    mark(block, 0, 2 * kMiB);
+    block = static_cast<char*>(TypeParam::realloc(heap, block, 5 * kMiB));
+    ASSERT_NE(block, nullptr);
+    block = static_cast<char*>(TypeParam::realloc(heap, block, 40 * kPage));
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(is_marked(block, 0, 40 * kPage));
+    blocks.push_back(block);
+  }
+  struct loam_stats stats {};
+  stats.size = sizeof stats;
+  ASSERT_EQ(loam_stats(nullptr, &stats), LOAM_OK);
+  EXPECT_EQ(stats.live_huge_blocks, 0u);
+  EXPECT_LE(backed(), before + 12 * kMiB);
+  for (char* block : blocks) EXPECT_TRUE(TypeParam::free(heap, block));
+}
+
+// A heap that is full has no room for a copy, and gives up what is no longer wanted none the less.
+TYPED_TEST(Growth, AFullHeapMakesBlocksShorter) {
+  const Scoped<TypeParam> heap(Options{.maximum = 48 * kMiB});
+  auto* block = static_cast<char*>(TypeParam::alloc(heap, 47 * kMiB));
+  ASSERT_NE(block, nullptr);
+  mark(block, 0, 47 * kMiB);
+  block = static_cast<char*>(TypeParam::realloc(heap, block, 2 * kMiB - 1));
+  ASSERT_NE(block, nullptr);
+  EXPECT_TRUE(is_marked(block, 0, 2 * kMiB - 1));
+  EXPECT_EQ(TypeParam::size(heap, block), 2 * kMiB - 1);
+  void* const another = TypeParam::alloc(heap, 44 * kMiB);
+  EXPECT_NE(another, nullptr);
+  EXPECT_TRUE(TypeParam::free(heap, another));
+  EXPECT_TRUE(TypeParam::free(heap, block));
+}
+
+// A mapping that moves lies at a page, not where a stricter alignment wants it.
+TEST(GrowthOfAligned, BlocksStayAligned) {
+  loam_heap* const heap = loam_heap_create(nullptr);
+  ASSERT_NE(heap, nullptr);
+  for (const size_t alignment : {size_t{16}, kPage, 4 * kPage, kMiB, 4 * kMiB}) {
+    char* block = nullptr;
+    size_t had = 0;
+    for (size_t bytes = kMiB / 2; bytes <= 80 * kMiB; bytes = bytes * 3 / 2 / kPage * kPage) {
+      block = static_cast<char*>(had == 0 ? loam_aligned_alloc(heap, alignment, bytes)
+                                          : loam_aligned_realloc(heap, block, alignment, bytes, 1));
+      ASSERT_NE(block, nullptr);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u) << alignment << ", " << bytes;
+      ASSERT_TRUE(is_marked(block, 0, had));
+      if (had != 0) {
+        ASSERT_TRUE(is_zero(block, had, bytes));
+      }
+      mark(block, had, bytes);
+      had = bytes;
+    }
+    EXPECT_EQ(loam_free(heap, block), LOAM_OK);
+  }
+  EXPECT_EQ(loam_heap_destroy(heap), LOAM_OK);
+}
+
+}  // namespace
+}  // namespace heaps
