@@ -213,7 +213,9 @@ void PrivateHeap::release_run(HeapRun* run) {
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
   } else {
-    static_cast<void>(huge_map.free(run->base, !hardening.on()));
+    // What waits for the next block keeps its content, and answers who still reads or writes it.
+    const bool may_wait = !hardening.on() && !zero_on_free() && !poisons();
+    static_cast<void>(huge_map.free(run->base, may_wait));
   }
   free_record(run, record_bytes);
 }

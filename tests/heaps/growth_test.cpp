@@ -171,6 +171,31 @@ TYPED_TEST(Growth, AFullHeapMakesBlocksShorter) {
   EXPECT_TRUE(TypeParam::free(heap, block));
 }
 
+// A mapping that waits for the next block would show it what the last one held.
+TEST(FreedMappings, OfHeapsThatClearAreNotKept) {
+  constexpr size_t kLong = 34 * kMiB;
+  for (const unsigned flags : {unsigned{LOAM_HEAP_ZERO_ON_FREE}, unsigned{LOAM_HEAP_POISON}}) {
+    loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
+    options.flags = flags;
+    loam_heap* const heap = loam_heap_create(&options);
+    ASSERT_NE(heap, nullptr);
+    for (int round = 0; round < 4; ++round) {  // who repeats is one for whom mappings are kept
+      void* const secret = loam_alloc(heap, kLong);
+      ASSERT_NE(secret, nullptr);
+      std::memset(secret, 0x5e, kLong);
+      ASSERT_EQ(loam_free(heap, secret), LOAM_OK);
+      auto* const block = static_cast<char*>(loam_alloc(loam_default(), kLong));
+      ASSERT_NE(block, nullptr);
+      size_t seen = 0;
+      for (size_t at = 0; at < kLong; at += kPage) seen += block[at] == 0x5e;
+      EXPECT_EQ(seen, 0u) << flags << ", round " << round;
+      std::memset(block, 1, kLong);
+      EXPECT_EQ(loam_free(loam_default(), block), LOAM_OK);
+    }
+    EXPECT_EQ(loam_heap_destroy(heap), LOAM_OK);
+  }
+}
+
 // A mapping that moves lies at a page, not where a stricter alignment wants it.
 TEST(GrowthOfAligned, BlocksStayAligned) {
   loam_heap* const heap = loam_heap_create(nullptr);
