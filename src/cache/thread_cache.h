@@ -140,9 +140,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// True when `block` is one of this thread's last frees and still cached: using it now is a mistake.
   [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
-    const auto m = magazine(size_class);
-    void** const recent = recent_[recent_index(block)];
-    return recent >= m.base && recent < m.head && *recent == block;
+    // Without a branch, as in push().
+    auto* const nothing = reinterpret_cast<void**>(const_cast<void***>(&heads_[0]));
+    void** const recent = if_below(recent_[recent_index(block)], heads_[size_class], nothing);
+    return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source was started
