@@ -94,9 +94,10 @@ compilers: setup-build ## The same with gcc and every clang
 
 soak: setup-test ## Random load for SOAK_TIME seconds (four hours), every assertion and invariant walk on
 	@tools/quietly build/log/soak.log cmake --preset dev -DLOAM_BUILD_WORKLOADS=OFF
-	@cmake --build --preset dev --parallel $(JOBS) --target loam stress stress_heaps fuzz_replay
+	@cmake --build --preset dev --parallel $(JOBS) --target loam stress stress_heaps stress_large_resizes fuzz_replay
 	LD_PRELOAD=build/dev/libloam.so build/dev/tests/stress/stress --seconds $$(($(SOAK_TIME) / 3)) --seed $$((RANDOM + 1))
 	build/dev/tests/stress/stress_heaps --seconds $$(($(SOAK_TIME) / 3)) --seed $$((RANDOM + 1))
+	build/dev/tests/stress/stress_large_resizes $$(($(SOAK_TIME) / 20 + 1)) $$((RANDOM + 1))
 	@mkdir -p build/fuzzed
 	build/dev/tests/fuzz/fuzz_replay --seconds $$(($(SOAK_TIME) / 3)) --seed $$RANDOM --keep build/fuzzed
 
