@@ -32,6 +32,13 @@ constexpr size_t kLive = size_t{1} << 20;
 constexpr size_t kLive = size_t{2} << 20;
 #endif
 
+// A test of some tenths of a second takes seconds under a sanitizer, and pages of slots that nobody wanted for one go back meanwhile.
+#if LOAM_THREAD_SANITIZER || defined(__SANITIZE_ADDRESS__)
+constexpr bool kTakesSeconds = true;
+#else
+constexpr bool kTakesSeconds = false;
+#endif
+
 bool is_guest(const void* block) { return class_at(block) == kMixedClass; }
 
 class MixedSpans : public testing::Test {
@@ -150,7 +157,9 @@ TEST_F(MixedSpans, WhatAThreadFreesItAllocatesAgainWithoutACut) {
   churn(kTimes);
   const double share = double(guests().size()) / double(blocks.size());
   ASSERT_GT(share, 0.2) << "the test should meet blocks cut from mixed spans";
-  EXPECT_LT(cuts() - before, kTimes * share / 3) << "one in three that are freed may be cut again";
+  if (!kTakesSeconds) {
+    EXPECT_LT(cuts() - before, kTimes * share / 3) << "one in three that are freed may be cut again";
+  }
   expect_equations(*snapshot());
 }
 
