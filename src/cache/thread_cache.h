@@ -102,9 +102,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     if (LOAM_UNLIKELY(head == highs_[size_class])) return false;
     void** const next = head + 1;
     size_t index = recent_index(block);
-    // A place from the head on tells nothing: its block was popped. Whether it is such a one follows the order of the program's
-    // frees, which no branch predictor learns. Class 0's head is null, and so no block.
-    void** const recent = if_below(recent_[index], head, reinterpret_cast<void**>(&heads_[0]));
+    void* const* const recent = noted_below(head, index);
     if (LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class]) return false;  // a double free
     // A thread that never misses its cache takes a slow call now and then all the same.
     if (LOAM_UNLIKELY(count_down(until_look_))) return false;
@@ -140,9 +138,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
   /// True when `block` is one of this thread's last frees and still cached: using it now is a mistake.
   [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
-    // Without a branch, as in push().
-    auto* const nothing = reinterpret_cast<void**>(const_cast<void***>(&heads_[0]));
-    void** const recent = if_below(recent_[recent_index(block)], heads_[size_class], nothing);
+    void* const* const recent = noted_below(heads_[size_class], recent_index(block));
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
@@ -197,6 +193,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   friend struct CounterFields;
   static constexpr unsigned kRecentBits = 8;
   static constexpr unsigned kRecent = 1u << kRecentBits;
+  // Where the free noted there stands, if that is below the head. A place from the head on tells nothing: its block was popped.
+  // Whether it is such a one follows the order of the program's frees, which no branch predictor learns: without a branch,
+  // and then class 0's head instead, which is null, and so no block.
+  [[nodiscard]] LOAM_INLINE void* const* noted_below(void* const* head, size_t index) const {
+    return if_below<void* const>(recent_[index], head, reinterpret_cast<void* const*>(&heads_[0]));
+  }
   [[nodiscard]] static LOAM_INLINE size_t recent_index(const void* block) {
     // Fibonacci hashing of the low 32 bits: blocks of one span differ there.
     const uint32_t low = static_cast<uint32_t>(rotate_right(reinterpret_cast<uintptr_t>(block), 4));
