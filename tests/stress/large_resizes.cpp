@@ -14,7 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "random.h"
+
 namespace {
+
+using stress::Random;
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kMaxima[] = {0, 120 * kMiB};
@@ -23,21 +27,6 @@ constexpr unsigned kWorkers = 3;
 constexpr unsigned kSlots = 4;
 constexpr unsigned kKinds[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_CANARY, LOAM_HEAP_ZERO_ON_FREE | LOAM_HEAP_EXACT_SIZES,
                                LOAM_HEAP_POISON | LOAM_HEAP_EXACT_SIZES};
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
-  // xorshift64 (Marsaglia 2003)
-  uint64_t below(uint64_t bound) {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 7;
-    state_ ^= state_ << 17;
-    return (state_ >> 11) % bound;
-  }
-
- private:
-  uint64_t state_;
-};
 
 struct Shared {
   loam_heap* heap;
@@ -82,7 +71,7 @@ bool is_zero(const unsigned char* block, size_t from, size_t to) {
 }
 
 size_t pick_size(Random& random, size_t now) {
-  if (now > kMiB && now < kLongest && random.below(2) == 0) return now + now / 8 + 1 + random.below(5'000);
+  if (now > kMiB && now < kLongest && random.one_in(2)) return now + now / 8 + 1 + random.below(5'000);
   switch (random.below(3)) {
     case 0:
       return 1 + random.below(70'000);
@@ -95,7 +84,7 @@ size_t pick_size(Random& random, size_t now) {
 
 void step(const Shared& shared, Random& random, Block& block, unsigned char tag) {
   const size_t wanted = pick_size(random, block.bytes);
-  const bool zero = shared.exact() && random.below(2) == 0;
+  const bool zero = shared.exact() && random.one_in(2);
   const uint64_t how = random.below(5);
   size_t alignment = LOAM_ALIGNMENT;
   bool stays = false;
