@@ -113,20 +113,30 @@ TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
 // To have both the old memory and the new is more than the maximum allows; to stay is not.
 TYPED_TEST(Growth, AHeapAtItsMaximumGrowsABlockWhereItStands) {
   const Scoped<TypeParam> heap(Options{.maximum = 24 * kMiB});
+  auto* block = static_cast<char*>(TypeParam::alloc(heap, 22 * kMiB));
+  ASSERT_NE(block, nullptr);
+  ASSERT_TRUE(TypeParam::resize(heap, block, 10 * kMiB)) << "so that the pages behind it are free";
+  mark(block, 0, 10 * kMiB);
+  EXPECT_EQ(TypeParam::realloc(heap, block, 16 * kMiB), block);
+  EXPECT_TRUE(is_marked(block, 0, 10 * kMiB));
+  EXPECT_EQ(TypeParam::size(heap, block), 16 * kMiB);
+  EXPECT_TRUE(TypeParam::free(heap, block));
+}
+
+TYPED_TEST(Growth, AMappingThatGrowsIsChargedForWhatIsNew) {
+  const Scoped<TypeParam> heap(Options{.maximum = 24 * kMiB});
   auto* block = static_cast<char*>(TypeParam::alloc(heap, 10 * kMiB));
   ASSERT_NE(block, nullptr);
   mark(block, 0, 10 * kMiB);
-  block = static_cast<char*>(TypeParam::realloc(heap, block, 16 * kMiB));
-  ASSERT_NE(block, nullptr);
-  EXPECT_TRUE(is_marked(block, 0, 10 * kMiB));
-  // And a mapping that grows is charged for what is new of it alone.
-  auto* grown = static_cast<char*>(TypeParam::realloc(heap, block, 22 * kMiB));
-  ASSERT_NE(grown, nullptr);
-  EXPECT_TRUE(is_marked(grown, 0, 10 * kMiB));
-  EXPECT_EQ(TypeParam::realloc(heap, grown, 25 * kMiB), nullptr);
-  EXPECT_TRUE(is_marked(grown, 0, 10 * kMiB)) << "what could not grow is as it was";
-  EXPECT_EQ(TypeParam::size(heap, grown), 22 * kMiB);
-  EXPECT_TRUE(TypeParam::free(heap, grown));
+  for (const size_t bytes : {13 * kMiB, 22 * kMiB}) {
+    block = static_cast<char*>(TypeParam::realloc(heap, block, bytes));
+    ASSERT_NE(block, nullptr);
+    EXPECT_TRUE(is_marked(block, 0, 10 * kMiB)) << bytes;
+  }
+  EXPECT_EQ(TypeParam::realloc(heap, block, 25 * kMiB), nullptr);
+  EXPECT_TRUE(is_marked(block, 0, 10 * kMiB)) << "what could not grow is as it was";
+  EXPECT_EQ(TypeParam::size(heap, block), 22 * kMiB);
+  EXPECT_TRUE(TypeParam::free(heap, block));
 }
 
 // Or a program with many buffers that grew once would run out of mappings.
