@@ -60,7 +60,7 @@ struct loam_stats {
   uint64_t span_free_blocks;
   /** bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span lent */
   uint64_t span_tail_bytes;
-  /** bytes: free pages inside spans that were given back to the system */
+  /** bytes: free pages inside spans that were given back to the system, or not used yet */
   uint64_t unbacked_bytes;
   /** bytes: in spans, runs and mappings that belong to the heap: live, cached, free in spans and tails */
   uint64_t used_bytes;
@@ -201,7 +201,7 @@ struct loam_class_stats {
   uint64_t queued_blocks;
   /** bytes: in pages of its spans and in no slot */
   uint64_t tail_bytes;
-  /** bytes: free pages of its spans that were given back */
+  /** bytes: free pages of its spans that were given back, or not used yet */
   uint64_t unbacked_bytes;
   /** blocks: that went from spans to caches */
   uint64_t refilled_blocks;

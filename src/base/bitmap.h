@@ -91,6 +91,14 @@ struct Bitmap : BitSearch<N, Bitmap<N>> {
   void clear_range(unsigned first, unsigned count) {
     over_range(first, count, [](uint64_t& word, uint64_t mask) { word &= ~mask; });
   }
+  /// Those of [first, first + count), the first one lowest. pre: 1 <= count <= 32
+  [[nodiscard]] uint32_t bits_at(unsigned first, unsigned count) const {
+    const unsigned w = first >> 6, bit = first & 63;
+    uint64_t bits = words[w] >> bit;
+    if (bit + count > 64) bits |= words[w + 1] << (64 - bit);
+    return static_cast<uint32_t>(bits & bit_range(0, count));
+  }
+
   [[nodiscard]] unsigned count_range(unsigned first, unsigned count) const {
     unsigned total = 0;
     const_cast<Bitmap*>(this)->over_range(

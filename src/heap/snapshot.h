@@ -45,7 +45,7 @@ struct Snapshot {
   size_t mixed_span_bytes;
   size_t mixed_free_bytes;    ///< part of span_free_bytes
   uint64_t mixed_conversions;  ///< spans that became mixed since the start
-  size_t unbacked_bytes;  ///< pages inside live spans that were given back
+  size_t unbacked_bytes;  ///< pages inside live spans that were given back, or not used yet
   size_t used_bytes;      ///< pages in runs
   size_t dirty_bytes;     ///< free pages that are backed
   size_t committed_bytes;

@@ -97,7 +97,7 @@ struct alignas(64) Span : ListLink<Span> {
     } owned;  ///< heap != 0; whose slots of one class these are says owner()
   };
   uint32_t first_page;      ///< number of the first page in the region
-  uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page was given back to the system; kEmpty: since when
+  uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page holds no memory: it was given back, or no slot there was used; kEmpty: since when
   uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: granules in no block, those of absent pages among them
   uint8_t heap;             ///< 0 = the default heap, kPrivateHeap = see owned
   uint8_t page_count;       ///< kSmall, kMixed

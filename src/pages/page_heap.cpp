@@ -96,6 +96,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   Place place;
   place.region = region_of(block);
   place.page = first_page_of(block) + Pages(fit.first);
+  if (count <= kMaxSpanPages) place.unbacked = ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
   place.fresh = mark_used(block, fit.first, count) == 0;
   return place;
 }

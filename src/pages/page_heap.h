@@ -45,6 +45,10 @@ inline constexpr Pages kMaxRun{8192};
 /// As the requested size of a large run: pages that are set aside for a heap and count as no block.
 inline constexpr size_t kNobodysBlock = 0;
 
+/// Short runs are looked for where more than this part of the heap lies free and holds memory, or more than is worth keeping.
+/// Measured: with any at all, as many spans are short, and a program that frees in order finds fewer neighbours (decision 56).
+inline constexpr size_t kShortRunsShare = 16;
+
 /// A large block gets a freed run, parked or kept by its thread, that is longer by at most this part of its request:
 /// whole, since what is cut off would serve nobody. Chosen: as the small classes above 1 KiB round (decision 14), half of
 /// it on average. A smaller part finds fewer runs, a larger one rounds more.
@@ -100,15 +104,19 @@ class PageHeap {
     kAny,
     kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else null
   };
+  enum class Use : bool {
+    kAtOnce,    ///< all pages of it
+    kBySlots,   ///< pages that hold no memory yet are named as unbacked: who hands out a slot there takes them off
+  };
   /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
   /// heaps). The record's slots are not filled in. Null when memory is refused.
   [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
-                                    Source source = Source::kAny) {
-    return allocate_spans(1, pages, size_class, class_byte, owner, source);
+                                    Source source = Source::kAny, Use use = Use::kAtOnce) {
+    return allocate_spans(1, pages, size_class, class_byte, owner, source, use);
   }
   /// The same, and up to `most` in all, linked through `next`, where more of them wait whole.
   [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
-                                     SpanOwner owner, Source source);
+                                     SpanOwner owner, Source source, Use use = Use::kAtOnce);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
   /// alignment is a power of two. `shard`: the thread's, if it has one
@@ -197,6 +205,10 @@ class PageHeap {
   [[nodiscard]] bool wants_ticks() const { return pages_wait() || spans_wait_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
+  /// Whether so many pages lie free that hold memory that a search for short runs of them is worth it.
+  [[nodiscard]] bool short_runs_wait() const {
+    return pages_wait() || Pages(waiting_hint_.load(std::memory_order_relaxed) * kShortRunsShare).bytes() > used_bytes_hint();
+  }
   /// Whether pages inside of spans may be.
   void note_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
 
@@ -229,7 +241,8 @@ class PageHeap {
   struct Place {
     Region* region = nullptr;
     PageId page;
-    bool fresh = false;
+    bool fresh = false;     ///< none of its pages is backed
+    uint32_t unbacked = 0;  ///< of a run that a span may have: which of them are not, as a mask
   };
   enum class From { kDirty, kFree };
   enum class Cut { kDone, kNothing, kCloserElsewhere, kNoRecord };

@@ -202,13 +202,14 @@ Span* PageHeap::unpark_span(Pages pages) {
 }
 
 Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
-                               Source source) {
+                               Source source, Use use) {
   Lock lock(mutex_);
   Span* span = take_whole_spans(most, pages, size_class, class_byte, owner);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
     return span;
   }
+  uint32_t unbacked = 0;  // of the first span's pages
   // What waits whole may be what this request wants a part of, or more.
   do {
     span = unpark_span(pages);
@@ -222,12 +223,16 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
       return nullptr;
     }
     span->first_page = place.page.index;
+    // A larger page of the system's holds memory with its first slot, wherever that is.
+    if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes)) unbacked = place.unbacked;
     // Where nothing was backed there is nothing to fill.
     if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
   }
   Span* last = span;
   for (;;) {
     make_small(last, last->first_page, pages, size_class, owner);
+    last->unbacked_pages = unbacked;
+    unbacked = 0;
     publish_span(region_of(last), last, pages, class_byte);
     count_operation();
     if (--most == 0) return span;

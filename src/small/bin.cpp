@@ -153,16 +153,6 @@ void Bin::place(Span* span) {
   }
 }
 
-// The pages under slots that were just handed out hold memory again once they are written to.
-void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end) {
-  for (; begin != end; ++begin) {
-    const size_t offset = reinterpret_cast<uintptr_t>(*begin) - span_base(span);
-    const uint32_t back = span->unbacked_pages & pages_of_slot(static_cast<unsigned>(offset / info.bytes), info);
-    unbacked_pages_ -= count_bits(back);
-    span->unbacked_pages &= ~back;
-  }
-}
-
 unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap, void** out,
                           unsigned wanted, PageHeap::Source source, unsigned enough, bool short_too) {
   const SizeClassInfo& info = class_info(size_class);
@@ -196,13 +186,15 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
         }
         continue;
       }
-      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source);
+      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source,
+                                 PageHeap::Use::kBySlots);
       if (span == nullptr) {
         if (LOAM_UNLIKELY(short_too)) span = allocate_short(pages, size_class, class_byte, SpanOwner(heap, shard_));
         if (span == nullptr) break;
       } else {
         mark_all_free(span, info.slots);
         span->free_slots = info.slots;
+        unbacked_pages_ += count_bits(span->unbacked_pages);
       }
       span->list = kNoList;
       spans_ += 1;

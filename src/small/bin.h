@@ -29,7 +29,7 @@ struct BinStats {
   size_t spans;
   size_t slots;
   size_t free_slots;       ///< in spans: neither live, nor cached, nor in a remote batch
-  size_t unbacked_pages;   ///< of live spans, given back to the system
+  size_t unbacked_pages;   ///< of live spans, given back to the system or not used yet
   size_t absent_slots;     ///< of partial spans: neither free nor anybody's
   size_t absent_pages;
   uint64_t taken;          ///< slots handed to caches since the start

@@ -40,6 +40,23 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
 
 }  // namespace
 
+// The pages under slots that were just handed out hold memory again once they are written to.
+void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end) {
+  const auto slot_of = [&](const void* pointer) {
+    return static_cast<unsigned>((reinterpret_cast<uintptr_t>(pointer) - span_base(span)) / info.bytes);
+  };
+  uint32_t pages = 0;
+  const unsigned first = slot_of(end[-1]), last = slot_of(*begin);  // what stands behind lies below
+  if (LOAM_LIKELY(!slots_are_chosen_at_random() && last - first == static_cast<unsigned>(end - begin) - 1)) {
+    pages = pages_of_slots(first, last, info);
+  } else {
+    for (; begin != end; ++begin) pages |= pages_of_slot(slot_of(*begin), info);
+  }
+  pages &= span->unbacked_pages;
+  unbacked_pages_ -= count_bits(pages);
+  span->unbacked_pages &= ~pages;
+}
+
 // Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their pages.
 Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   const SizeClassInfo& info = class_info(size_class);

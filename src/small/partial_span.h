@@ -13,12 +13,13 @@ namespace loam {
 /// Spans that one look for pages to lend meets. Chosen: as a search for a donor of mixed spans.
 inline constexpr unsigned kLendScan = 128;
 
-/// Pages of the span that slot `slot` touches, as a mask.
-[[nodiscard]] inline uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) {
-  const unsigned first = slot * info.bytes >> kPageShift;
-  const unsigned last = ((slot + 1) * info.bytes - 1) >> kPageShift;
-  return static_cast<uint32_t>(bit_range(first, last - first + 1));
+/// Pages of the span that slots from `first` to `last` touch, as a mask.
+[[nodiscard]] inline uint32_t pages_of_slots(unsigned first, unsigned last, const SizeClassInfo& info) {
+  const unsigned first_page = first * info.bytes >> kPageShift;
+  const unsigned last_page = ((last + 1) * info.bytes - 1) >> kPageShift;
+  return static_cast<uint32_t>(bit_range(first_page, last_page - first_page + 1));
 }
+[[nodiscard]] inline uint32_t pages_of_slot(unsigned slot, const SizeClassInfo& info) { return pages_of_slots(slot, slot, info); }
 
 /// Of any span, whoever looks.
 [[nodiscard]] LOAM_INLINE bool is_partial(const Span* span) { return span->run_kind() == SpanKind::kPartial; }

@@ -257,7 +257,7 @@ unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsign
 // a mixed one, and loses no more at its end.
 unsigned SmallHeap::take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home,
                                 MixedHeap::From from) {
-  if (class_info(size_class).bytes > kFineLimit && may_be_partial() && (from == MixedHeap::From::kLent || pages().pages_wait())) {
+  if (class_info(size_class).bytes > kFineLimit && may_be_partial() && (from == MixedHeap::From::kLent || pages().short_runs_wait())) {
     if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true)) return got;
   }
   const unsigned got = mixed_.take(size_class, out, wanted, pure_ ? MixedHeap::From::kSpans : from, home);
@@ -285,12 +285,22 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
       return take_what_others_keep(bin, size_class, out, more, least_more, home);
     });
   }
+  // Both of them, before a page is touched that nobody has: one brings a slot or two.
+  if (may_be_partial() && pages().short_runs_wait()) {
+    take_more([&](unsigned more, unsigned least_more) {
+      return take_from(bin, size_class, out, more, PageHeap::Source::kBacked, least_more, true);
+    });
+  }
   take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more, home); });
   take_more([&](unsigned more, unsigned least_more) {
     return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
   });
   if (LOAM_LIKELY(got != 0)) return got;
-  // Refused: now any lender is worth a search.
+  // Refused: now any short run, and any lender, is worth a search.
+  if (may_be_partial()) {
+    got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true);
+    if (got != 0) return got;
+  }
   lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
   return take_lent(bin, size_class, out, wanted, enough, home);
 }
@@ -328,17 +338,11 @@ bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   return lent != Pages(0);
 }
 
-// Before a page is touched that nobody has: backed runs that are too short for a span of the class, where mixed spans do not
-// serve it, and free pages of sparse spans.
+// Free pages of sparse spans, as spans or, where mixed spans do not serve the class, as short ones.
 unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
   const bool is_large = !MixedHeap::serves(size_class);
-  const auto take_backed = [&] {
-    return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, is_large);
-  };
-  if (is_large && may_be_partial() && pages().pages_wait()) {
-    if (const unsigned got = take_backed()) return got;
-  }
-  return lend_pages(is_large, home) ? take_backed() : 0;
+  if (!lend_pages(is_large, home)) return 0;
+  return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, is_large);
 }
 
 // Has sparse spans of another class become mixed, unless a search for some found none a few growths ago. False if none did.

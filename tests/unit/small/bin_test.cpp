@@ -146,6 +146,49 @@ TEST_P(BinTest, OneEmptySpanIsKeptAndTheNextOneGoesBack) {
 
 // The first, some with tails and slots that cross pages, the first ones of several lengths, the
 // last one.
+// Pages of a span count as backed from the first slot on that is taken there. What the system says agrees, whatever came back.
+TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
+  Random random = test::seeded(GetParam());
+  LOAM_TRACE_SEED(random);
+  BinModel model(GetParam());
+  const SizeClassInfo& info = model.info();
+  const size_t slotless_pages = info.pages - Pages::covering(size_t{info.slots} * info.bytes).count;
+  const auto backed_bytes = [&] {
+    const PageStats pages = model.pages().stats();
+    return (pages.used + pages.dirty - Pages(model.stats().unbacked_pages)).bytes();
+  };
+  model.take(1, true);
+  EXPECT_EQ(backed_bytes(), Pages::covering(info.bytes).bytes());
+  for (int step = 0; step < 400; ++step) {
+    if (model.live().empty() || random.chance(step / 100 % 2 == 0 ? 60 : 40)) {
+      model.take(random.magnitude(64), true);
+    } else {
+      model.give_live(model.pick(random, random.magnitude(64)));
+    }
+    model.check();
+    // A span of which all slots are taken at once counts as backed to its end.
+    ASSERT_LE(fake::resident_bytes(), backed_bytes()) << "step " << step;
+    if (slotless_pages == 0) ASSERT_EQ(fake::resident_bytes(), backed_bytes()) << "step " << step;
+    ASSERT_FALSE(HasFailure()) << "step " << step;
+  }
+  const size_t resident = fake::resident_bytes();
+  model.give_live(std::vector<void*>(model.live()));
+  model.compact();
+  EXPECT_EQ(model.stats().unbacked_pages, 0u);
+  EXPECT_EQ(fake::resident_bytes(), resident) << "nothing was given back to the system";
+  if (slotless_pages == 0) EXPECT_EQ(model.pages().stats().dirty.bytes(), resident);
+}
+
+TEST_P(BinTest, WhereTheSystemsPagesAreLargerASpanIsBackedAsAWhole) {
+  fake::set_granularity(size_t{16} << 10);
+  BinModel model(GetParam());
+  model.take(1, true);
+  EXPECT_EQ(model.stats().unbacked_pages, 0u);
+  model.give_live(std::vector<void*>(model.live()));
+  model.compact();
+  EXPECT_EQ(model.pages().stats().dirty.count, model.info().pages);
+}
+
 INSTANTIATE_TEST_SUITE_P(Class, BinTest, testing::Values(1u, 3u, 8u, 9u, 19u, 33u, 48u, 57u, 72u));
 
 TEST(BinSelection, EmptierSpansDrainWhileFullerOnesAreUsed) {

@@ -285,6 +285,30 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
 }
 
+// A short run brings a slot or two where four are asked for: the others come from pages that are lent, not from fresh ones.
+TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
+  LOAM_TRACE_SEED(random);
+  uint64_t fresh = 0;
+  for (const auto& [from, to] : {std::tuple{12288, 20480}, {12288, 32768}, {20480, 32768}}) {
+    fill_and_thin(size_t(from));
+    const uint64_t before = fresh_bytes();
+    const unsigned c = class_for(size_t(to));
+    std::vector<void*> second;
+    while (second.size() < kBytes * 7 / 10 / size_t(to)) {
+      for (void* block : take(c, 4)) second.push_back(block);
+    }
+    fresh += fresh_bytes() - before;
+    EXPECT_TRUE(heap->is_valid());
+    give(first, kept);
+    kept.clear();
+    give(c, second);
+    pages = std::make_unique<PageHeap>();
+    heap = std::make_unique<SmallHeap>(*pages, uint8_t{0}, true);
+  }
+  // 3.6 MiB; 4.5 where a short run is all that a refill gets before it touches fresh pages.
+  EXPECT_LE(fresh, size_t{4} << 20);
+}
+
 TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
   LOAM_TRACE_SEED(random);
   for (const auto& [from, low, high, share] : {std::tuple{2048, 16, 500, 38}, {704, 16, 256, 38}, {6144, 100, 2000, 35},
