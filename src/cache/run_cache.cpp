@@ -265,6 +265,10 @@ void RunCache::close() {
   shard_ = 0;
 }
 
+void RunCache::note_growth(Pages fresh) {
+  if (held_pages_ != 0) send_home(held_pages_ < fresh.count ? 0 : held_pages_ - fresh.count, held_runs_);
+}
+
 void RunCache::collect() {
   if ((room_ != 0 || shard_ != 0) && !used_) close();
   if (room_ == 0) refused_ = 0;

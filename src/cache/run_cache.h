@@ -79,6 +79,8 @@ class RunCache {
   void flush();
   /// The same, and the room that was granted. The counts stay.
   void close();
+  /// The heap took so many pages that nobody had: of what is kept as many go home, what waited longest first, for who asks next.
+  void note_growth(Pages fresh);
   /// Now and then: what was not used since the last time is flushed, and its room goes to others.
   void collect();
 

@@ -80,8 +80,11 @@ void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
     Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
     if (span != nullptr) {
-      // The heap has grown: what bins keep for nothing may serve the next one.
-      if (LOAM_UNLIKELY(*zero)) default_small_heap.make_room_for_runs(pages);
+      if (LOAM_UNLIKELY(*zero)) {
+        // The heap has grown: what bins and the thread keep for nothing may serve the next one.
+        default_small_heap.make_room_for_runs(pages);
+        current_cache->note_growth(pages);
+      }
       return reinterpret_cast<void*>(span_base(span));
     }
   }

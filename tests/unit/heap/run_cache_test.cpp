@@ -95,6 +95,27 @@ TEST(RunCacheTest, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
   }
 }
 
+// What a thread keeps is no memory to grow beside: lengths that it does not want again become parts of longer ones.
+TEST(RunCacheTest, WhatTheHeapGrowsByGoesHomeFromTheCache) {
+  in_thread([] {
+    have_no_run_wait();
+    heap::free(heap::allocate(Pages(450).bytes()));  // for all that follows, but the last
+    for (size_t pages = 20; pages < 34; ++pages) warm_up(Pages(pages).bytes());
+    const Pages kept = cache().held();
+    ASSERT_GT(kept, Pages(200));
+    // As many pages go, and the rest of a run.
+    current_cache->note_growth(Pages(50));
+    EXPECT_LE(cache().held() + Pages(50), kept);
+    EXPECT_GT(cache().held() + Pages(50 + 34), kept);
+    // Longer than what is free, even side by side.
+    const uint64_t before = value(stats::kFreshBytes);
+    void* const longer = heap::allocate(Pages(500).bytes());
+    ASSERT_GT(value(stats::kFreshBytes), before) << "it did not grow";
+    EXPECT_EQ(cache().held(), Pages(0));
+    heap::free(longer);
+  });
+}
+
 // Rounds of blocks of one length, first in, first out.
 class Rounds {
  public:
