@@ -168,7 +168,9 @@ TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
     model.check();
     // A span of which all slots are taken at once counts as backed to its end.
     ASSERT_LE(fake::resident_bytes(), backed_bytes()) << "step " << step;
-    if (slotless_pages == 0) ASSERT_EQ(fake::resident_bytes(), backed_bytes()) << "step " << step;
+    if (slotless_pages == 0) {
+      ASSERT_EQ(fake::resident_bytes(), backed_bytes()) << "step " << step;
+    }
     ASSERT_FALSE(HasFailure()) << "step " << step;
   }
   const size_t resident = fake::resident_bytes();
@@ -176,7 +178,9 @@ TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
   model.compact();
   EXPECT_EQ(model.stats().unbacked_pages, 0u);
   EXPECT_EQ(fake::resident_bytes(), resident) << "nothing was given back to the system";
-  if (slotless_pages == 0) EXPECT_EQ(model.pages().stats().dirty.bytes(), resident);
+  if (slotless_pages == 0) {
+    EXPECT_EQ(model.pages().stats().dirty.bytes(), resident);
+  }
 }
 
 TEST_P(BinTest, WhereTheSystemsPagesAreLargerASpanIsBackedAsAWhole) {
