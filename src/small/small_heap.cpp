@@ -285,22 +285,19 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
       return take_what_others_keep(bin, size_class, out, more, least_more, home);
     });
   }
+  const auto take_short = [&](unsigned more, unsigned least_more) {
+    return take_from(bin, size_class, out, more, PageHeap::Source::kBacked, least_more, true);
+  };
   // Both of them, before a page is touched that nobody has: one brings a slot or two.
-  if (may_be_partial() && pages().short_runs_wait()) {
-    take_more([&](unsigned more, unsigned least_more) {
-      return take_from(bin, size_class, out, more, PageHeap::Source::kBacked, least_more, true);
-    });
-  }
+  if (may_be_partial() && pages().short_runs_wait()) take_more(take_short);
   take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more, home); });
   take_more([&](unsigned more, unsigned least_more) {
     return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
   });
   if (LOAM_LIKELY(got != 0)) return got;
   // Refused: now any short run, and any lender, is worth a search.
-  if (may_be_partial()) {
-    got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true);
-    if (got != 0) return got;
-  }
+  if (may_be_partial()) got = take_short(wanted, enough);
+  if (got != 0) return got;
   lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
   return take_lent(bin, size_class, out, wanted, enough, home);
 }

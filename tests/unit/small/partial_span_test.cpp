@@ -420,5 +420,27 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
   give(c, second);
 }
 
+// However few they are, and beside how much.
+TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByShortRuns) {
+  const unsigned c = class_for(12288);
+  Span* const run = pages->allocate_span(Pages(3), kNoClass, kNoClass, 0);
+  ASSERT_NE(run, nullptr);
+  fake::touch(span_base(run), Pages(3).bytes());
+  std::vector<void*> filler = take(class_for(32768), 200);
+  fake::fail(fake::Call::kReserve);
+  fake::fail(fake::Call::kCommit);
+  for (const size_t bytes : {size_t{32768}, size_t{12288}}) {
+    for (void* block = nullptr; heap->take_slots(class_for(bytes), &block, 1) == 1;) filler.push_back(block);
+  }
+  EXPECT_TRUE(take(c, 1).empty());
+  pages->free(run);
+  EXPECT_FALSE(pages->short_runs_wait());
+  const std::vector<void*> one = take(c, 2);
+  EXPECT_EQ(one.size(), 1u);
+  fake::clear_failures();
+  for (void* block : filler) give(static_cast<unsigned>(class_at(block)), {block});
+  give(c, one);
+}
+
 }  // namespace
 }  // namespace loam
