@@ -180,14 +180,17 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
   return moved;
 }
 
-// pre: bytes > old_bytes
-void* move_to_mapping(void* block, size_t old_bytes, size_t bytes) {
+// pre: a large run, and bytes > found.bytes
+void* move_to_mapping(void* block, const Found& found, size_t bytes) {
+  if (detours == 0) {
+    if (void* moved = huge_map.take_over(found.span, bytes, 0)) return moved;
+  }
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
   bool zero = false;
   void* moved = huge_map.allocate(bytes, kPageBytes, 0, &zero, 0, true);
   if (moved == nullptr) return nullptr;
   if (sampler.on()) sampler.end_allocation(began, false);
-  memcpy(moved, block, old_bytes);
+  memcpy(moved, block, found.bytes);
   heap::free(block);
   return moved;
 }
@@ -405,7 +408,7 @@ LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* calle
 
 void* resize_run(void* block, const Found& found, size_t bytes) {
   if (bytes > found.bytes && bytes > kMovesToMapping) {
-    if (void* moved = move_to_mapping(block, found.bytes, bytes)) return moved;
+    if (void* moved = move_to_mapping(block, found, bytes)) return moved;
   }
   if (resize_in_place(block, found, bytes)) return block;
   return move_to(block, found.bytes, bytes);

@@ -60,6 +60,29 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   return resized;
 }
 
+// A run that grows goes to a mapping of its own without a copy. Null, and nothing happened, where that is not to be had.
+// pre: bytes > found.usable
+void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
+  HeapRun* const run = found.run;
+  const size_t pages = Pages::covering(bytes + canary_bytes()).bytes(), old_pages = run->bytes;
+  Use use(*this);
+  if (!charge(pages - old_pages)) return nullptr;
+  void* const moved = huge_map.take_over(run->span, bytes, reinterpret_cast<uintptr_t>(run), canary_bytes());
+  if (moved == nullptr) {
+    uncharge(pages - old_pages);
+    return nullptr;
+  }
+  large_bytes_ += pages - old_pages;
+  run->span = nullptr;
+  run->use = RunUse::kHuge;
+  run->base = reinterpret_cast<uintptr_t>(moved);
+  run->bytes = pages;
+  run->requested = bytes;
+  if (zero) clear(moved, found.bytes, old_pages);  // what is behind reads as zero
+  if (canary()) guard(moved, bytes, pages);
+  return moved;
+}
+
 // pre: the block is aligned so
 void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
   const bool was_huge = found.run->use == RunUse::kHuge;
@@ -118,6 +141,9 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
     // As heap::reallocate(): what is long and grows has a mapping of its own, and what becomes short has none; unless the maximum has
     // no room for both places.
     const bool grows = found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
+    if (grows && aligned && alignment <= kPageBytes) {
+      if (void* resized = move_run(found, bytes, zero)) return resized;
+    }
     const bool shortens = found.run->use == RunUse::kHuge && bytes < found.bytes && bytes <= kMovesToMapping;
     if ((grows || shortens) && bytes < room()) moved = allocate_large(bytes, alignment, zero, why, grows);
     if (moved == nullptr && aligned) {

@@ -281,6 +281,25 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   return pointer(place);
 }
 
+void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
+  Guard guard(state.mutex);
+  check_shape("move_to_block", address, bytes);
+  check_shape("move_to_block", address, new_bytes);
+  check_covered(state.committed, "move_to_block of what is not committed", number(address), bytes);
+  if (new_bytes < bytes) breach("move_to_block to less than there is", number(address), new_bytes);
+  const uintptr_t begin = number(address), end = begin + bytes;
+  const uintptr_t place = refused(Call::kMoveToBlock) ? 0 : take_addresses(new_bytes, state.granularity);
+  if (place != 0) {
+    state.committed.add(place, place + new_bytes);
+    for (Ranges* ranges : {&state.resident, &state.written}) {
+      for (const auto& [from, to] : ranges->within(begin, end)) ranges->add(place + (from - begin), place + (to - begin));
+      ranges->remove(begin, end);
+    }
+  }
+  note(Call::kMoveToBlock, place, new_bytes, place != 0);
+  return pointer(place);
+}
+
 bool private_folder(const char*, char*, size_t) { return false; }
 bool replace_file(const char*, const void*, size_t) { return false; }
 void remove_file(const char*) {}

@@ -36,10 +36,11 @@ enum class Call : uint8_t {
   kReleaseMetadata,
   kMapBlock,
   kRemapBlock,
+  kMoveToBlock,
   kRegisterThreadExit,
   kBarrier,
 };
-inline constexpr unsigned kCalls = 14;
+inline constexpr unsigned kCalls = 15;
 
 struct Record {
   Call call;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -24,6 +25,9 @@
 #include "base/units.h"
 #include "os/os.h"
 
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4  // Linux 5.7; older kernels answer EINVAL
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
 #endif
@@ -164,6 +168,27 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   ErrnoGuard guard;
   const long p = syscall(SYS_mremap, address, old_bytes, new_bytes, long{in_place ? 0 : MREMAP_MAYMOVE});
   return p == -1 ? nullptr : reinterpret_cast<void*>(p);
+}
+
+void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
+  ErrnoGuard guard;
+  const auto remap = [](void* from, size_t from_bytes, size_t to_bytes, int flags, void* to) {
+    const long p = syscall(SYS_mremap, from, from_bytes, to_bytes, long{flags}, to);
+    return p == -1 ? nullptr : reinterpret_cast<void*>(p);
+  };
+  void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+  if (moved == nullptr) return nullptr;
+  // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.
+  if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
+    mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
+  if (bytes == new_bytes) return moved;
+  if (void* const grown = remap(moved, bytes, new_bytes, MREMAP_MAYMOVE, nullptr)) return grown;
+  if (remap(moved, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == nullptr) {
+    memcpy(address, moved, bytes);
+    munmap(moved, bytes);
+  }
+  return nullptr;
 }
 
 void count_faults(uint64_t* minor, uint64_t* major) {

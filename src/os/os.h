@@ -48,6 +48,11 @@ void release(void* address, size_t bytes);
 /// and then the old mapping is as it was.
 [[nodiscard]] void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place);
 
+/// Moves what committed memory holds to a mapping of `new_bytes` as map_block() makes them, without a copy: the memory stays
+/// committed, reads as zero and is unbacked then. Null when refused, or where the system cannot; all is then as it was.
+/// pre: bytes <= new_bytes
+[[nodiscard]] void* move_to_block(void* address, size_t bytes, size_t new_bytes);
+
 /// Nanoseconds of a clock that never goes back; coarse (some milliseconds) and cheap.
 [[nodiscard]] uint64_t now_coarse_ns();
 [[nodiscard]] inline uint64_t now_coarse_ms() { return now_coarse_ns() / 1'000'000; }

@@ -65,9 +65,7 @@ bool HugeMap::grow_table() {
 }
 
 bool HugeMap::insert(const Entry& entry) {
-  if (table_ == nullptr || 4 * (count_ + 1) > 3 * (size_t{1} << bits_)) {
-    if (!grow_table()) return false;
-  }
+  if (!has_room() && !grow_table()) return false;
   const size_t mask = (size_t{1} << bits_) - 1;
   size_t i = home(entry.address);
   while (table_[i].address != 0) i = (i + 1) & mask;
@@ -115,6 +113,29 @@ void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zer
     return nullptr;
   }
   return block;
+}
+
+void* HugeMap::take_over(Span* run, size_t bytes, uint64_t heap, size_t extra) {
+  const size_t grain = os::granularity();
+  const Pages held(run->large.pages);
+  void* const from = reinterpret_cast<void*>(span_base(run));
+  if (held < kLeastMoved || (span_base(run) | held.bytes()) % grain != 0) return nullptr;
+  if (bytes > PTRDIFF_MAX - grain || extra > PTRDIFF_MAX - grain - bytes) return nullptr;
+  const size_t mapped = round_up(bytes + extra, grain);
+  if (page_heap.keeps_mappings(Pages::covering(mapped))) return nullptr;
+  uintptr_t block;
+  {
+    Lock lock(mutex_);  // across the move: the place in the table is this block's
+    if (!has_room() && !grow_table()) return nullptr;
+    block = reinterpret_cast<uintptr_t>(os::move_to_block(from, held.bytes(), mapped));
+    if (block == 0) return nullptr;
+    const bool inserted = insert({block, mapped, bytes, heap});
+    LOAM_CHECK(inserted, "huge map: no place where there was room");
+    ++allocations_;
+  }
+  page_heap.hand_over(run);
+  note_change(block, held.bytes(), block, mapped);
+  return reinterpret_cast<void*>(block);
 }
 
 bool HugeMap::free(uintptr_t address, bool may_wait) {

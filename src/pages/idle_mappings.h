@@ -30,17 +30,23 @@ class IdleMappings {
   [[nodiscard]] Pages pages() const { return pages_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
 
+  /// A block of so many pages is asked for that could do without: whether what is freed is kept, this time or the next.
+  [[nodiscard]] bool are_kept(Pages wanted, uint64_t now_ms) {
+    note_missed(wanted, now_ms);
+    return keeps_;
+  }
+
   /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest mapping that holds them, or of the
   /// longest where the block `grows` (what is behind it will be wanted next); or all of the longest, which may be made longer. None
   /// where nothing is kept.
   [[nodiscard]] Mapping take(Pages wanted, size_t alignment, uint64_t now_ms, bool grows = false) {
-    taken_ms_ = now_ms;
     Mapping* best = find(wanted, alignment, grows);
     if ((best == nullptr || best->pages < wanted) && join()) best = find(wanted, alignment, grows);
     if (best == nullptr) {
-      if (wanted <= gone_ && now_ms - gone_ms_ <= kKeptMs) keeps_ = true;
+      note_missed(wanted, now_ms);
       return {};
     }
+    taken_ms_ = now_ms;
     Mapping taken = *best;
     if (taken.pages > wanted) taken.pages = wanted;
     drop(best, 0, taken.pages);
@@ -105,6 +111,11 @@ class IdleMappings {
   friend struct CounterFields;
   Mapping* begin() { return mappings_; }
   Mapping* end() { return mappings_ + count_; }
+
+  void note_missed(Pages wanted, uint64_t now_ms) {
+    taken_ms_ = now_ms;
+    if (wanted <= gone_ && now_ms - gone_ms_ <= kKeptMs) keeps_ = true;
+  }
 
   Mapping* find(Pages wanted, size_t alignment, bool grows) {
     Mapping* best = nullptr;

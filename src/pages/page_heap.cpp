@@ -167,9 +167,14 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
   block->free.set_range(first, count);
   unsigned dirty = count;
-  for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
-    block->backed.clear(first + lowest_bit(mask));
-    --dirty;
+  if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
+    block->backed.clear_range(first, count);
+    dirty = 0;
+  } else {
+    for (uint32_t mask = unbacked_mask; mask != 0; mask &= mask - 1) {
+      block->backed.clear(first + lowest_bit(mask));
+      --dirty;
+    }
   }
   block->free_pages = static_cast<uint16_t>(block->free_pages + count);
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
@@ -303,15 +308,18 @@ void PageHeap::count_large(const Span* span) {
   large_requested_ += span->large.requested;
 }
 
+void PageHeap::uncount_large(const Span* span) {
+  if (LOAM_UNLIKELY(span->large.requested == kNobodysBlock)) return;
+  --large_blocks_;
+  large_pages_ -= Pages(span->large.pages);
+  large_requested_ -= span->large.requested;
+}
+
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
   now_ms_ = os::now_coarse_ms();  // the stamp of what this frees
   if (span->kind == SpanKind::kLarge) {
-    if (LOAM_LIKELY(span->large.requested != kNobodysBlock)) {
-      --large_blocks_;
-      large_pages_ -= Pages(span->large.pages);
-      large_requested_ -= span->large.requested;
-    }
+    uncount_large(span);
     unpublish_large(span);
     span->heap = 0;
     if (span->large.pages <= kPagesPerBlock) {
@@ -331,12 +339,12 @@ void PageHeap::free(Span* span) {
   count_operation();
 }
 
-void PageHeap::release_large(Span* span, uint64_t since_ms) {
+void PageHeap::release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask) {
   Region* region = region_of(span);
   const PageId first(span->first_page);
   const Pages pages(span->large.pages);
   return_span_record(region, span);
-  release_pages(region, first, pages, 0, since_ms);
+  release_pages(region, first, pages, unbacked_mask, since_ms);
 }
 
 template <class Visit>

@@ -183,6 +183,12 @@ class PageHeap {
   /// that is free goes back.
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
+  /// What a large run held was moved to a block in a mapping of its own, of as many pages: the run is free, and none
+  /// of its pages is backed. pre: it is one block
+  void hand_over(Span* run);
+  /// A block of so many pages is asked for that could do without: whether mappings are kept, this time or the next.
+  [[nodiscard]] bool keeps_mappings(Pages wanted);
+
   /// A mapping that was kept, or a part of one, for a block of so many pages, which may be about to grow; it may have fewer. Address
   /// 0: none. The caller says with note_huge() what became of it.
   [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment, bool grows = false);
@@ -271,6 +277,8 @@ class PageHeap {
   void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
   void forget_whole(const Block* block);
   void activate(Block* block, Taker taker);
+  /// As a mask of unbacked pages: all of however many there are.
+  static constexpr uint32_t kNoneBacked = ~uint32_t{0};
   /// Marks pages of one block used; returns how many of them were backed.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms);
@@ -326,6 +334,7 @@ class PageHeap {
   [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
   Pages note_peak();
   void count_large(const Span* span);
+  void uncount_large(const Span* span);
   Span* unpark_span(Pages pages);
   Span* take_filling(unsigned count);
   Span* cut_filling(Span* run, unsigned count);
@@ -344,7 +353,7 @@ class PageHeap {
   void release_parked();
   bool search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit);
   void release_old_parked();
-  void release_large(Span* span, uint64_t since_ms);
+  void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
   Pages purge_block(Block* block, Pages limit);
   /// What the heap holds, blocks in mappings of their own too.
   [[nodiscard]] Pages backed() const { return used_ + parked_pages_ + dirty_pages_ + huge_pages_; }

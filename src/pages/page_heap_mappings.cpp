@@ -24,6 +24,24 @@ Pages PageHeap::take_mapping_at(uintptr_t address, Pages most) {
   return idle_.take_at(address, most, now_ms_);
 }
 
+bool PageHeap::keeps_mappings(Pages wanted) {
+  Lock lock(mutex_);
+  now_ms_ = os::now_coarse_ms();
+  return idle_.are_kept(wanted, now_ms_);
+}
+
+void PageHeap::hand_over(Span* run) {
+  Lock lock(mutex_);
+  now_ms_ = os::now_coarse_ms();
+  growth_.note_free(span_base(run));
+  huge_pages_ += Pages(run->large.pages);
+  uncount_large(run);
+  unpublish_large(run);
+  run->heap = 0;
+  release_large(run, now_ms_, kNoneBacked);
+  count_operation();
+}
+
 void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
   Lock lock(mutex_);
   huge_pages_ = huge_pages_ - before.pages + now.pages;

@@ -85,6 +85,66 @@ TEST_F(PretendHeap, WithoutARegionALargeBlockGetsItsOwnMapping) {
   for (void* block : blocks) heap::free(block);
 }
 
+// A copy would end the test: nothing is at pretend addresses.
+TEST_F(PretendHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  void* const neighbour = heap::allocate(kBytes);
+  void* const block = heap::allocate(kBytes);
+  fake::touch(reinterpret_cast<uintptr_t>(block), kBytes);
+  const size_t resident = fake::resident_bytes();
+  const PageStats before = page_heap.stats();
+  void* const grown = heap::reallocate(block, kBytes + 5000);
+  ASSERT_NE(grown, nullptr);
+  ASSERT_NE(grown, block);
+  EXPECT_EQ(fake::written_bytes(reinterpret_cast<uintptr_t>(grown), kBytes + 5000), kBytes);
+  EXPECT_EQ(fake::resident_bytes(), resident);
+  EXPECT_EQ(heap::usable_size(grown), Pages::covering(kBytes + 5000).bytes());
+  const PageStats after = page_heap.stats();
+  EXPECT_EQ(after.used.bytes(), before.used.bytes() - kBytes);
+  EXPECT_EQ(after.dirty.bytes(), before.dirty.bytes()) << "its place holds no memory";
+  EXPECT_EQ(after.large_blocks, before.large_blocks - 1);
+  EXPECT_TRUE(heap::is_valid());
+  // Its place is the next one's, fresh.
+  const uint64_t fresh = after.fresh_pages;
+  void* const next = heap::allocate(kBytes);
+  EXPECT_EQ(next, block);
+  EXPECT_EQ(page_heap.stats().fresh_pages, fresh + Pages::covering(kBytes).count);
+  for (void* each : {neighbour, grown, next}) heap::free(each);
+}
+
+TEST_F(PretendHeap, ARunThatCannotMoveGrowsWhereItStands) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  void* const block = heap::allocate(kBytes);
+  fake::fail(Call::kMoveToBlock);
+  fake::fail(Call::kMapBlock);
+  EXPECT_EQ(heap::reallocate(block, kBytes + 5000), block);
+  EXPECT_EQ(heap::usable_size(block), Pages::covering(kBytes + 5000).bytes());
+  EXPECT_EQ(huge_map.totals().blocks, 0u);
+  heap::free(block);
+}
+
+TEST_F(PretendHeap, ShortRunsAreNotMoved) {
+  const size_t bytes = HugeMap::kLeastMoved.bytes();
+  void* const shorter = heap::allocate(bytes - kPageBytes);
+  void* const block = heap::allocate(bytes);
+  EXPECT_EQ(huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(shorter)), size_t{3} << 20, 0), nullptr);
+  void* const moved = huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(block)), size_t{3} << 20, 0);
+  EXPECT_NE(moved, nullptr);
+  EXPECT_TRUE(heap::is_valid());
+  heap::free(moved);
+  heap::free(shorter);
+}
+
+// What a run leaves is used again as well as what a mapping leaves.
+TEST_F(PretendHeap, WhereMappingsAreKeptRunsAreNotMoved) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  void* const block = heap::allocate(kBytes);
+  Span* const run = span_at(reinterpret_cast<uintptr_t>(block));
+  heap::free(heap::allocate(size_t{64} << 20));
+  EXPECT_EQ(huge_map.take_over(run, kBytes + 5000, 0), nullptr) << "as long a mapping went a moment ago";
+  heap::free(block);
+}
+
 TEST_F(PretendHeap, TheLargestAlignmentsAreServedForNoBytesToo) {
   for (const size_t alignment : {size_t{1} << 29, size_t{1} << 30, size_t{1} << 33}) {
     for (const size_t bytes : {size_t{0}, size_t{1}}) {

@@ -162,6 +162,42 @@ TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
   }
 }
 
+// A copy would end the test: nothing is at pretend addresses.
+TEST_F(PretendPrivateHeap, ALongRunThatGrowsIsMovedAndNotCopied) {
+  constexpr size_t kBytes = size_t{9} << 20, kMore = 5000, kMaximum = kBytes + (size_t{1} << 20);
+  PrivateHeap* heap = make(0, kMaximum);
+  void* const block = allocate(heap, kBytes);
+  ASSERT_NE(block, nullptr);
+  fake::touch(reinterpret_cast<uintptr_t>(block), kBytes);
+  const size_t resident = fake::resident_bytes(), used = page_heap.stats().used.bytes();
+  void* const moved = heap->reallocate(block, kBytes + kMore, LOAM_ALIGNMENT, false, &why_);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_NE(moved, block);
+  EXPECT_EQ(why_, LOAM_OK);
+  EXPECT_EQ(fake::written_bytes(reinterpret_cast<uintptr_t>(moved), kBytes + kMore), kBytes);
+  EXPECT_EQ(fake::resident_bytes(), resident);
+  EXPECT_EQ(page_heap.stats().used.bytes(), used - kBytes);
+  EXPECT_EQ(heap->free(block), LOAM_INVALID_BLOCK) << "nothing is there any more";
+  EXPECT_EQ(heap->find(moved).bytes, kBytes + kMore);
+  // It is charged for what is new, and no further than to the maximum.
+  EXPECT_EQ(heap->reallocate(moved, kMaximum, LOAM_ALIGNMENT, false, &why_), nullptr);
+  EXPECT_EQ(why_, LOAM_LIMIT_REACHED);
+  EXPECT_EQ(heap->free(moved), LOAM_OK);
+  EXPECT_EQ(summary(heap).large_blocks, 0u);
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
+TEST_F(PretendPrivateHeap, AHeapAtItsMaximumGrowsARunThatCannotMoveWhereItStands) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  PrivateHeap* heap = make(0, 2 * kBytes);
+  void* const block = allocate(heap, kBytes);
+  ASSERT_NE(block, nullptr);
+  fake::fail(Call::kMoveToBlock);
+  EXPECT_EQ(heap->reallocate(block, kBytes + 5000, LOAM_ALIGNMENT, false, &why_), block);
+  EXPECT_EQ(heap->free(block), LOAM_OK);
+  EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
+}
+
 TEST_F(PretendPrivateHeap, AnotherThreadsCacheMakesRoomInAHeapAtItsLimit) {
   PrivateHeap* heap = make(LOAM_HEAP_EAGER, 64 << 10);
   std::atomic<int> stage{0};

@@ -142,6 +142,24 @@ TEST_F(FakeSystem, AMappingGrowsInPlaceWhereThereIsRoomAndMovesWhereNot) {
   EXPECT_EQ(fake::committed_bytes(), 2 * kPageBytes);
 }
 
+TEST_F(FakeSystem, MemoryThatMovesToABlockLeavesNothingBehind) {
+  void* p = os::reserve(8 * kPageBytes, kPageBytes);
+  EXPECT_TRUE(os::commit(p, 8 * kPageBytes));
+  fake::touch(number(p), kPageBytes);
+  fake::touch(number(p) + 3 * kPageBytes, 2 * kPageBytes);
+  fake::fail(fake::Call::kMoveToBlock, 1, 1);
+  EXPECT_EQ(os::move_to_block(at(p, 2 * kPageBytes), 2 * kPageBytes, 3 * kPageBytes), nullptr);
+  EXPECT_EQ(fake::written_bytes(number(p), 8 * kPageBytes), 3 * kPageBytes);
+  void* moved = os::move_to_block(at(p, 2 * kPageBytes), 2 * kPageBytes, 3 * kPageBytes);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(fake::written_bytes(number(moved), kPageBytes), 0u);
+  EXPECT_EQ(fake::written_bytes(number(moved), 3 * kPageBytes), kPageBytes);
+  EXPECT_EQ(fake::written_bytes(number(p), 8 * kPageBytes), 2 * kPageBytes);
+  EXPECT_EQ(fake::resident_bytes(), 3 * kPageBytes);
+  EXPECT_TRUE(fake::is_committed(number(p), 8 * kPageBytes));
+  EXPECT_TRUE(fake::is_committed(number(moved), 3 * kPageBytes));
+}
+
 TEST_F(FakeSystem, TheClockStandsStillUntilItIsMoved) {
   const uint64_t before = os::now_coarse_ns();
   EXPECT_EQ(os::now_ns(), before);
@@ -173,6 +191,7 @@ TEST_F(FakeSystemDeathTest, EveryBreachOfTheContractIsFound) {
   EXPECT_DEATH(fake::touch(number(p), 1), "not committed");
   EXPECT_DEATH((void)os::reserve(kPageBytes, 3 * kPageBytes), "no power of two");
   EXPECT_DEATH((void)os::remap_block(p, kPageBytes, 2 * kPageBytes, false), "not mapped");
+  EXPECT_DEATH((void)os::move_to_block(p, kPageBytes, 2 * kPageBytes), "not committed");
 }
 
 TEST_F(FakeSystemDeathTest, LargerPagesMakeSmallerRangesABreach) {

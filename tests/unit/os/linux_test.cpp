@@ -87,6 +87,38 @@ TEST(System, ABlockMovesWithItsContent) {
   os::release(moved, bytes);
 }
 
+TEST(System, MemoryThatMovesToABlockLeavesZerosBehind) {
+  const size_t bytes = size_t{1} << 20, page = os::granularity();
+  char* const p = static_cast<char*>(os::reserve(4 * bytes, bytes));
+  ASSERT_NE(p, nullptr);
+  ASSERT_TRUE(os::commit(p, 4 * bytes));
+  memset(p, 5, 4 * bytes);
+  errno = 77;
+  EXPECT_EQ(os::move_to_block(p + bytes, bytes, size_t{1} << 62), nullptr);
+  EXPECT_EQ(p[bytes], 5) << "a refused move leaves everything as it was";
+  EXPECT_EQ(p[2 * bytes - 1], 5);
+  char* const moved = static_cast<char*>(os::move_to_block(p + bytes, bytes, 8 * bytes));
+  EXPECT_EQ(errno, 77);
+  if (moved == nullptr) GTEST_SKIP() << "this system, or a tool that follows mappings, cannot move pages so";
+  EXPECT_TRUE(moved + 8 * bytes <= p || moved >= p + 4 * bytes);
+  EXPECT_EQ(moved[0], 5);
+  EXPECT_EQ(moved[bytes - 1], 5);
+  EXPECT_EQ(moved[bytes], 0);
+  EXPECT_FALSE(os::holds_memory(p + bytes));
+  EXPECT_FALSE(os::holds_memory(p + 2 * bytes - page));
+  EXPECT_EQ(p[bytes], 0);
+  memset(p + bytes, 6, bytes);  // still committed
+  EXPECT_EQ(moved[0], 5);
+  EXPECT_EQ(p[bytes - 1], 5);
+  EXPECT_EQ(p[2 * bytes], 5);
+  // As one mapping: it grows and shrinks.
+  char* const longer = static_cast<char*>(os::remap_block(moved, 8 * bytes, 9 * bytes, false));
+  ASSERT_NE(longer, nullptr);
+  EXPECT_EQ(longer[bytes - 1], 5);
+  os::release(longer, 9 * bytes);
+  os::release(p, 4 * bytes);
+}
+
 TEST(System, RunningTimeIsWhatThreadsRan) {
   const uint64_t before = os::running_ms(), began = os::now_ns();
   os::sleep_ms(50);
