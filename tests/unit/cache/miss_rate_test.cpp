@@ -6,6 +6,7 @@
 
 #include "cache/thread_cache_fixture.h"
 #include "os/fake.h"  // which system the test is built with
+#include "random.h"
 
 namespace loam {
 namespace {
@@ -69,6 +70,33 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
     EXPECT_LE(most, kUnearnedBytes + kFirstSlotsBytes);
     ASSERT_LT(current_cache->pushed(), 32768u);
     EXPECT_GT(most, kUnearnedBytes / 2) << "up to there it does";
+  });
+}
+
+// The first slots of all classes are more than kUnearnedBytes.
+TEST_F(ThreadCacheTest, AThreadThatUsesEveryClassAtRandomSeldomMisses) {
+  in_thread([] {
+    auto random = test::seeded(7);
+    struct Block {
+      void* address;
+      unsigned size_class;
+    };
+    std::vector<Block> blocks(1024);
+    const auto replace = [&](Block* block) {
+      if (block->address != nullptr) release(block->address);
+      // Small blocks more often than large ones, as programs have them: by the square root of the length.
+      const double root = 0.006 + 0.494 * static_cast<double>(1 + random.below(1 << 20)) / (1 << 20);
+      block->size_class = class_for(static_cast<size_t>(1 / (root * root)));
+      block->address = allocate(block->size_class);
+    };
+    for (int i = 0; i < 200'000; ++i) replace(&blocks[random.below(blocks.size())]);
+    const uint64_t slow = current_cache->refills() + current_cache->flushes();
+    constexpr uint64_t kTimes = 500'000;
+    for (uint64_t i = 0; i < kTimes; ++i) replace(&blocks[random.below(blocks.size())]);
+    EXPECT_LT(current_cache->refills() + current_cache->flushes() - slow, kTimes / 150);
+    for (const Block& block : blocks) {
+      if (block.address != nullptr) release(block.address);
+    }
   });
 }
 
