@@ -28,6 +28,9 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4  // Linux 5.7; older kernels answer EINVAL
 #endif
+#ifndef MADV_COLD
+#define MADV_COLD 20  // Linux 5.4
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
 #endif
@@ -176,6 +179,9 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
     const long p = syscall(SYS_mremap, from, from_bytes, to_bytes, long{flags}, to);
     return p == -1 ? nullptr : reinterpret_cast<void*>(p);
   };
+  // The kernel would unlock all memory around the place that it leaves mapped. Of locked memory it refuses this advice, which
+  // does nothing else that shows.
+  if (!advise(address, granularity(), MADV_COLD)) return nullptr;
   void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
   if (moved == nullptr) return nullptr;
   // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -117,6 +118,21 @@ TEST(System, MemoryThatMovesToABlockLeavesZerosBehind) {
   EXPECT_EQ(longer[bytes - 1], 5);
   os::release(longer, 9 * bytes);
   os::release(p, 4 * bytes);
+}
+
+TEST(System, LockedMemoryDoesNotMove) {
+  const size_t bytes = 4 * os::granularity();
+  char* const p = static_cast<char*>(os::reserve(bytes, bytes));
+  ASSERT_NE(p, nullptr);
+  ASSERT_TRUE(os::commit(p, bytes));
+  memset(p, 5, bytes);
+  if (mlock(p, bytes) != 0) {
+    os::release(p, bytes);
+    GTEST_SKIP() << "this process may not lock memory";
+  }
+  EXPECT_EQ(os::move_to_block(p, bytes / 2, bytes), nullptr);
+  EXPECT_EQ(p[0], 5);
+  os::release(p, bytes);
 }
 
 TEST(System, RunningTimeIsWhatThreadsRan) {
