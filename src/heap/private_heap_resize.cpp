@@ -67,8 +67,11 @@ void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
   const size_t pages = Pages::covering(bytes + canary_bytes()).bytes(), old_pages = run->bytes;
   Use use(*this);
   if (!charge(pages - old_pages)) return nullptr;
+  // Before the record is another's, as where a run is released.
+  __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
   void* const moved = huge_map.take_over(run->span, bytes, reinterpret_cast<uintptr_t>(run), canary_bytes());
   if (moved == nullptr) {
+    __atomic_store_n(&run->span->owned.run, run, __ATOMIC_RELEASE);
     uncharge(pages - old_pages);
     return nullptr;
   }
