@@ -21,10 +21,13 @@ constexpr size_t kThreadBytes = size_t{2} << 20;
 // collections afterwards, kThreadBytes again (decision 39).
 constexpr size_t kThreadShare = 2;
 constexpr uint8_t kModestCollections = 250;
-// What they may grow by in any case, or this part of the heap. Beyond it they grow only while misses are frequent. Measured:
+// What they may grow to in any case, or this part of the heap. Beyond it they grow only while misses are frequent. Measured:
 // with 512 KiB, programs that do nothing else but call are a tenth slower (decision 51).
 constexpr size_t kUnearnedBytes = size_t{1} << 20;
 constexpr size_t kUnearnedShare = 32;
+// A magazine of no more than so many bytes need not be earned: of a program that uses every class the first slots alone are more than
+// kUnearnedBytes, and none could grow (decision 59).
+constexpr size_t kEverybodysBytes = size_t{8} << 10;
 // Every thread's due of first slots of large blocks; what it takes beyond is shared with the others.
 constexpr size_t kThreadDue = size_t{512} << 10;
 // The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
@@ -174,7 +177,8 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   const size_t shared = more + beyond_due(due_bytes_ + due) - beyond_due(due_bytes_);
-  if (more != 0 && misses_.is_low() && holds_unearned(more)) return false;
+  const bool earned = capacity * block_bytes(size_class) <= kEverybodysBytes || !misses_.is_low();
+  if (more != 0 && !earned && holds_unearned(more)) return false;
   if (due + more != 0 && !has_room(due + more)) {
     // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
     if (first ? !make_way(size_class, due) : !take_room_of_idle(more)) return false;
@@ -189,10 +193,9 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   return true;
 }
 
-// Whether magazines with so many bytes more hold more than they may in any case. First slots count elsewhere: of a program that uses
-// every class they alone are more, and no magazine of small blocks could grow (decision 59).
+// Whether magazines with so many bytes more hold more than they may in any case.
 bool ThreadCache::holds_unearned(size_t more) const {
-  return granted_bytes_ + more > share_of_heap(kUnearnedShare, kUnearnedBytes);
+  return granted_bytes_ + due_bytes_ + more > share_of_heap(kUnearnedShare, kUnearnedBytes);
 }
 
 size_t ThreadCache::most_bytes() const {
