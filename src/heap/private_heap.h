@@ -177,6 +177,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// The block's address afterwards; null when refused, with *why set. `zero`: a mapping must have nothing but zero behind its
   /// old end.
   [[nodiscard]] void* resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why);
+  void note_resized(HeapRun* run, void* block, size_t bytes, size_t pages);
   [[nodiscard]] void* move_run(const Found& found, size_t bytes, bool zero);
   [[nodiscard]] void* resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
   void add_run(HeapRun* run);

@@ -22,6 +22,15 @@ void clear(void* block, size_t from, size_t to) {
 
 }  // namespace
 
+// A large block is at this address now, of so many bytes, and takes `pages` bytes in all.
+void PrivateHeap::note_resized(HeapRun* run, void* block, size_t bytes, size_t pages) {
+  large_bytes_ = large_bytes_ - run->bytes + pages;
+  run->base = reinterpret_cast<uintptr_t>(block);
+  run->bytes = pages;
+  run->requested = bytes;
+  if (canary()) guard(block, bytes, pages);
+}
+
 void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why) {
   HeapRun* run = found.run;
   const size_t old_pages = run->bytes;
@@ -51,11 +60,7 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
     return nullptr;
   }
   if (pages < old_pages) uncharge(old_pages - pages);
-  large_bytes_ = large_bytes_ - old_pages + pages;
-  run->base = reinterpret_cast<uintptr_t>(resized);
-  run->bytes = pages;
-  run->requested = bytes;
-  if (canary()) guard(resized, bytes, pages);
+  note_resized(run, resized, bytes, pages);
   *why = LOAM_OK;
   return resized;
 }
@@ -75,14 +80,10 @@ void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
     uncharge(pages - old_pages);
     return nullptr;
   }
-  large_bytes_ += pages - old_pages;
   run->span = nullptr;
   run->use = RunUse::kHuge;
-  run->base = reinterpret_cast<uintptr_t>(moved);
-  run->bytes = pages;
-  run->requested = bytes;
   if (zero) clear(moved, found.bytes, old_pages);  // what is behind reads as zero
-  if (canary()) guard(moved, bytes, pages);
+  note_resized(run, moved, bytes, pages);
   return moved;
 }
 

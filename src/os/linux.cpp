@@ -52,6 +52,11 @@ bool advise(void* address, size_t bytes, int advice) {
   return syscall(SYS_madvise, address, bytes, long{advice}) == 0;
 }
 
+void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to = nullptr) {
+  const long p = syscall(SYS_mremap, from, from_bytes, to_bytes, long{flags}, to);
+  return p == -1 ? nullptr : reinterpret_cast<void*>(p);
+}
+
 // A large aligned mapping may well fit below this library's own data, then below the last one. A guess only, which
 // saves the four calls of the search in map_aligned(); as random as the place of the library. Where address space
 // is scarce (RLIMIT_AS) guesses would spread what little there is over many GiB, each of which needs its records.
@@ -169,27 +174,22 @@ void* map_block(size_t bytes, size_t alignment) {
 
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place) {
   ErrnoGuard guard;
-  const long p = syscall(SYS_mremap, address, old_bytes, new_bytes, long{in_place ? 0 : MREMAP_MAYMOVE});
-  return p == -1 ? nullptr : reinterpret_cast<void*>(p);
+  return remap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
 }
 
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   ErrnoGuard guard;
-  const auto remap = [](void* from, size_t from_bytes, size_t to_bytes, int flags, void* to) {
-    const long p = syscall(SYS_mremap, from, from_bytes, to_bytes, long{flags}, to);
-    return p == -1 ? nullptr : reinterpret_cast<void*>(p);
-  };
   // The kernel would unlock all memory around the place that it leaves mapped. Of locked memory it refuses this advice, which
   // does nothing else that shows.
   if (!advise(address, granularity(), MADV_COLD)) return nullptr;
-  void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+  void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
   if (moved == nullptr) return nullptr;
   // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.
   if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
     mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
   if (bytes == new_bytes) return moved;
-  if (void* const grown = remap(moved, bytes, new_bytes, MREMAP_MAYMOVE, nullptr)) return grown;
+  if (void* const grown = remap(moved, bytes, new_bytes, MREMAP_MAYMOVE)) return grown;
   if (remap(moved, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == nullptr) {
     memcpy(address, moved, bytes);
     munmap(moved, bytes);

@@ -65,7 +65,7 @@ bool HugeMap::grow_table() {
 }
 
 bool HugeMap::insert(const Entry& entry) {
-  if (!has_room() && !grow_table()) return false;
+  if (!make_room()) return false;
   const size_t mask = (size_t{1} << bits_) - 1;
   size_t i = home(entry.address);
   while (table_[i].address != 0) i = (i + 1) & mask;
@@ -126,7 +126,7 @@ void* HugeMap::take_over(Span* run, size_t bytes, uint64_t heap, size_t extra) {
   uintptr_t block;
   {
     Lock lock(mutex_);  // across the move: the place in the table is this block's
-    if (!has_room() && !grow_table()) return nullptr;
+    if (!make_room()) return nullptr;
     block = reinterpret_cast<uintptr_t>(os::move_to_block(from, held.bytes(), mapped));
     if (block == 0) return nullptr;
     const bool inserted = insert({block, mapped, bytes, heap});

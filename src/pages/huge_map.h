@@ -59,7 +59,10 @@ class HugeMap {
  private:
   friend struct CounterFields;
   Entry* locate(uintptr_t address);
-  [[nodiscard]] bool has_room() const { return table_ != nullptr && 4 * (count_ + 1) <= 3 * (size_t{1} << bits_); }
+  /// Has the table hold one entry more; false when memory for it is refused.
+  [[nodiscard]] bool make_room() {
+    return (table_ != nullptr && 4 * (count_ + 1) <= 3 * (size_t{1} << bits_)) || grow_table();
+  }
   bool insert(const Entry& entry);
   void erase(Entry* entry);
   bool grow_table();

@@ -622,8 +622,12 @@ TEST(RunCacheTest, AThreadThatGetsNoRoomFreesUnderItsShardsLockAlone) {
     const uint64_t before = page_heap.mutex().acquisitions();
     churn.run(kOperations);
     EXPECT_EQ(cache().room(), Pages(0));
-    // 828; ticks by the clock come to it where each operation takes long.
-    EXPECT_LT(page_heap.mutex().acquisitions(), before + kOperations / 3);
+#if defined(__SANITIZE_THREAD__)
+    constexpr int kMost = kOperations / 3;  // ticks by the clock come to it where each operation takes long
+#else
+    constexpr int kMost = kOperations / 4;
+#endif
+    EXPECT_LT(page_heap.mutex().acquisitions(), before + kMost);
     RunCache::process_room.give(kAll);
   });
   EXPECT_TRUE(page_heap.is_valid());
