@@ -44,8 +44,10 @@ constexpr unsigned kArrayGrowth = 4;
 constexpr unsigned kIdleCollections = 8;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
-// Or frees, while magazines hold more than kUnearnedBytes: who misses rarely would not give back for long what he needed once.
+// Or frees: who misses rarely would not give back for long what he needed once. Later while magazines may hold no more than
+// kUnearnedBytes: much of that, and of the runs that are kept beside, may rest (decision 61).
 constexpr uint64_t kCollectFrees = 32768;
+constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
 // A class without a call for so many of them, since the last collection, gives way to one that misses and may not grow. Chosen:
 // a program that draws its sizes at random calls most of its classes meanwhile.
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
@@ -488,7 +490,9 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   __atomic_store_n(&until_look_, kFreesPerLook, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   note(size_class, Use::kHit);
-  if (LOAM_UNLIKELY(pushed_ - collected_at_ >= kCollectFrees) && holds_unearned(0)) collect();
+  if (const uint64_t frees = pushed_ - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
+    if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
+  }
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);

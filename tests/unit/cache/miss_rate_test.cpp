@@ -73,6 +73,18 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
   });
 }
 
+TEST_F(ThreadCacheTest, AThreadThatHoldsLittleGivesBackWhatRestsToo) {
+  in_thread([] {
+    const unsigned busy = class_for(16), classes = class_for(1024);
+    for (unsigned c = busy + 1; c < classes; ++c) release(allocate(c));
+    const size_t held = current_cache->held_bytes();
+    ASSERT_GT(held, size_t{16} << 10);
+    ASSERT_LT(held, kUnearnedBytes);
+    for (int i = 0; i < 3 * 65'536; ++i) release(allocate(busy));  // and every one hits
+    EXPECT_LT(current_cache->held_bytes(), held / 16);
+  });
+}
+
 // The first slots of all classes are more than kUnearnedBytes.
 TEST_F(ThreadCacheTest, AThreadThatUsesEveryClassAtRandomSeldomMisses) {
   in_thread([] {
