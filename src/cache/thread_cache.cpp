@@ -25,6 +25,9 @@ constexpr uint8_t kModestCollections = 250;
 // with 512 KiB, programs that do nothing else but call are a tenth slower (decision 51).
 constexpr size_t kUnearnedBytes = size_t{1} << 20;
 constexpr size_t kUnearnedShare = 32;
+// A magazine grows to this part of the heap, or magazine_policy::kOneWayBytes, while its thread only takes, or only gives (decision
+// 62).
+constexpr size_t kOneWayShare = 1024;
 // A magazine of no more than so many bytes need not be earned: of a program that uses every class the first slots alone are more than
 // kUnearnedBytes, and none could grow (decision 59).
 constexpr size_t kEverybodysBytes = size_t{8} << 10;
@@ -173,7 +176,8 @@ LOAM_INLINE bool ThreadCache::grow(unsigned size_class, Way way) {
 bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   Tuning& t = tuning_[size_class];
   const bool first = t.capacity == 0;
-  const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned);
+  const size_t one_way = share_of_heap(kOneWayShare, magazine_policy::kOneWayBytes);
+  const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned, one_way);
   if (capacity <= t.capacity) return false;
   // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
@@ -378,7 +382,9 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
   const unsigned enough = wanted < class_info(size_class).slots ? wanted : wanted / 2;
+  const uint64_t fresh = page_heap.fresh_pages_hint();
   const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
+  if (const uint64_t grown = page_heap.fresh_pages_hint() - fresh; LOAM_UNLIKELY(grown != 0)) runs_.note_growth(Pages(grown));
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -750,50 +756,11 @@ void ThreadCache::release_slots() {
   give_due_back(due_bytes_);
 }
 
-size_t ThreadCache::held_blocks(unsigned size_class) const {
-  const auto m = magazine(size_class);
-  void** head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
-  void** base = __atomic_load_n(&m.base, __ATOMIC_RELAXED);
-  if (head == nullptr) return 0;  // between two arrays
-  const size_t held = static_cast<size_t>(head - base);
-  return held <= kMaxCapacity ? held : 0;  // torn by a reader's bad luck: say nothing
-}
-
-void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
-  const size_t held = held_blocks(kMixedClass);
-  void** slots = __atomic_load_n(&bases_[kMixedClass], __ATOMIC_RELAXED);
-  if (held == 0) return;
-  MixedHeap& mixed = default_small_heap.mixed();
-  mixed.lock_all();
-  for (size_t i = 0; i < held; ++i) {
-    // Another thread's slot may be stale by now: any value is answered.
-    const void* block = __atomic_load_n(&slots[i], __ATOMIC_RELAXED);
-    const size_t bytes = MixedHeap::block_bytes_locked(reinterpret_cast<uintptr_t>(block));
-    if (bytes != 0) ++counts[class_for(bytes)];
-  }
-  mixed.unlock_all();
-}
-
 size_t ThreadCache::held_bytes() const {
   size_t total = 0;
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) total += held_blocks(c) * block_bytes(c);
   return total + runs_.held().bytes();
-}
-
-bool ThreadCache::is_valid() const {
-  if (!runs_.is_valid()) return false;
-  for (unsigned c = 0; c < kMagazineCount; ++c) {
-    const auto m = magazine(c);
-    const Tuning& t = tuning_[c];
-    if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head) return false;
-    if (m.high < m.head || m.high > m.base + t.capacity) return false;
-    for (void** slot = m.base; slot < m.head; ++slot) {
-      // A block's span may have become mixed while it waited here.
-      if (class_at(*slot) != c && class_at(*slot) != kMixedClass) return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace loam

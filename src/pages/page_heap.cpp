@@ -1,5 +1,6 @@
 #include "pages/page_heap.h"
 
+#include "base/owned_counter.h"
 #include "os/os.h"
 
 namespace loam {
@@ -149,7 +150,7 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
   block->free_pages = static_cast<uint16_t>(block->free_pages - count);
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - backed);
   dirty_pages_ -= Pages(backed);
-  fresh_pages_ += count - backed;
+  count_up(fresh_pages_, count - backed);
   if (block->dirty_pages == 0) {
     dirty_index(block).place(block, 0);
     if (block->aged) {

@@ -220,6 +220,8 @@ class PageHeap {
 
   /// Bytes in runs, some operations old: for limits that follow the heap's size.
   [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
+  /// Pages handed out so far that were not backed; the difference of two is true though it wraps. Recent.
+  [[nodiscard]] uint64_t fresh_pages_hint() const { return __atomic_load_n(&fresh_pages_, __ATOMIC_RELAXED); }
 
   [[nodiscard]] PageStats stats();
   /// Places that the last search for a run of more than one block looked at, without the lock: for tests.
@@ -416,7 +418,7 @@ class PageHeap {
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;
   uint64_t refused_calls_ = 0;
-  uint64_t fresh_pages_ = 0;
+  uint64_t fresh_pages_ = 0;  ///< owned_counter.h: the lock's holder writes
   size_t large_blocks_ = 0;
   Pages large_pages_{};
   size_t large_requested_ = 0;

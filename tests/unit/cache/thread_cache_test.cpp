@@ -36,7 +36,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyFreesGivesAllThatAnotherTakes) {
     for (int i = 0; i < 3000; ++i) blocks.push_back(allocate(c));
     in_thread([&] {
       for (void* block : blocks) release(block);
-      const unsigned most = magazine_policy::kOneWayCapacity;
+      const unsigned most = magazine_policy::one_way_capacity(64);
       // A first magazineful, and then as many again each time, but for what fills no batch.
       const unsigned each = most - most % SmallHeap::max_transfer(c);
       EXPECT_LE(current_cache->flushes(), 1 + (3000 - most + each - 1) / each);

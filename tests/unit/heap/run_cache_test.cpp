@@ -116,6 +116,25 @@ TEST(RunCacheTest, WhatTheHeapGrowsByGoesHomeFromTheCache) {
   });
 }
 
+TEST(RunCacheTest, WhatTheHeapGrowsByForSmallBlocksGoesHomeTooAndServesThem) {
+  in_thread([] {
+    have_no_run_wait();
+    heap::free(heap::allocate(Pages(450).bytes()));
+    for (size_t pages = 20; pages < 34; ++pages) warm_up(Pages(pages).bytes());
+    const Pages kept = cache().held();
+    ASSERT_GT(kept, Pages(200));
+    const uint64_t before = value(stats::kFreshBytes);
+    const Pages enough = kept + kept;
+    std::vector<void*> blocks;
+    for (size_t i = 0; i < enough.bytes() / 512; ++i) blocks.push_back(heap::allocate(512));
+    EXPECT_EQ(cache().held(), Pages(0));
+    const size_t fresh = value(stats::kFreshBytes) - before;
+    EXPECT_GT(fresh, 0u);
+    EXPECT_LT(fresh, enough.bytes() - kept.bytes() / 2) << "half of what was kept at least is among the blocks' pages";
+    for (void* block : blocks) heap::free(block);
+  });
+}
+
 // Rounds of blocks of one length, first in, first out.
 class Rounds {
  public:
