@@ -48,6 +48,7 @@ enum class Way : uint8_t { kNone, kTake, kGive };
   return by_bytes < kFewSlots ? kFewSlots : by_bytes > kMaxCapacity ? kMaxCapacity : static_cast<unsigned>(by_bytes);
 }
 
+/// Slots of a magazine that is used one way; `bytes`: what it may hold.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {
   if (block_bytes >= kSmallBlock) return max_capacity(block_bytes);
   const size_t by_bytes = bytes / block_bytes;

@@ -131,7 +131,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// default heap
   [[nodiscard]] bool free_run(Span* span);
   LOAM_NOINLINE void free_run_slow(Span* span);
-  /// A block above the largest class took so many pages that nobody had.
+  /// A block above the largest class took so many pages that nobody had. (Refills of small blocks notice themselves.)
   void note_growth(Pages fresh) {
     if (state() == State::kLive) runs_.note_growth(fresh);
   }

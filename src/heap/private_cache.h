@@ -109,6 +109,9 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   static_assert(sizeof(Door) == 1u << kDoorShift);
 
   std::atomic<uint32_t> busy{0};
+#if defined(LOAM_DEBUG)
+  std::atomic<const PrivateHeap*> inside{nullptr};  ///< the heap that the owner entered last
+#endif
   Door doors[kPlaces] = {{nobody(0)}, {nobody(1)}};
   Place places[kPlaces];
 
@@ -131,6 +134,12 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
   }
 
+  /// Before enter(). Debug builds tell a thread that is busy with a heap from one that is with another.
+  LOAM_INLINE void note_inside([[maybe_unused]] const PrivateHeap* heap) {
+#if defined(LOAM_DEBUG)
+    inside.store(heap, std::memory_order_relaxed);
+#endif
+  }
   /// Between these two, nobody who stops a heap goes on. The owner calls them.
   LOAM_INLINE void enter() {
     // relaxed, and no fence but the compiler's: who stops heaps makes us pass a barrier

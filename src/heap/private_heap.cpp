@@ -106,8 +106,9 @@ loam_status PrivateHeap::stop_for_ever() {
   if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
     for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
       if (cache->owner == nullptr) continue;
-      // A thread that is busy with another heap is told apart by a second look.
-      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
+      // Many looks, for a word that is on its way: who is busy with another heap may stand there for as long as the system likes.
+      const auto is_inside = [&] { return cache->owner->inside.load(std::memory_order_relaxed) == this; };
+      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0 && is_inside(); ++looks) {
         if (looks == 1000) fatal("a private heap is destroyed while a thread uses it", this);
         os::yield();
       }

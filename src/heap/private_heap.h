@@ -335,6 +335,7 @@ LOAM_INLINE void* PrivateHeap::pop_as(const PrivateHeap* heap, size_t bytes) {
     return nullptr;
   }
   ThreadHeaps::Door& door = thread->door_of(heap);
+  thread->note_inside(heap);
   thread->enter();
   // Before `heap` is followed: it may be no heap at all.
   if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {
@@ -371,6 +372,7 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   const uint64_t quotient = (reinterpret_cast<uintptr_t>(block) - span->owned.base) * reciprocal;
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   ThreadHeaps::Door& door = thread->door_of(heap);
+  thread->note_inside(heap);
   thread->enter();
   // From here on the span is known to be a private heap's: no null, and no span, stands behind a door.
   if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {

@@ -1,6 +1,7 @@
 // Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up. Blocks lie at
 // pretend addresses, so nothing here writes to one.
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -61,6 +62,59 @@ TEST_F(PretendPrivateHeap, AnInitialSizeThatNoAddressSpaceHoldsIsRefusedAtOnce) 
   }
   EXPECT_EQ(fake::calls(Call::kReserve), calls);
 }
+
+// A thread that stands in a heap's fast path, as if the system had taken its processor away.
+class ThreadInAHeap {
+ public:
+  ThreadInAHeap(PrivateHeap* inside, PrivateHeap* used_before)
+      : thread_([=, this] {
+          for (PrivateHeap* heap : {used_before, inside}) {
+            // Often enough for a cache.
+            for (int i = 0; i < 1000; ++i) {
+              EXPECT_EQ(PretendPrivateHeap::free(heap, PretendPrivateHeap::allocate(heap, 64)), LOAM_OK);
+            }
+          }
+          LOAM_CHECK(thread_heaps() != nullptr, "no caches of private heaps");
+          thread_heaps()->note_inside(inside);
+          thread_heaps()->enter();
+          stands_.store(true);
+          while (!goes_on_.load()) std::this_thread::yield();
+          thread_heaps()->leave();
+        }) {
+    while (!stands_.load()) std::this_thread::yield();
+  }
+  ~ThreadInAHeap() {
+    goes_on_.store(true);
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stands_{false}, goes_on_{false};
+  std::thread thread_;
+};
+
+TEST_F(PretendPrivateHeap, AHeapEndsWhileAThreadThatUsedItStandsInAnother) {
+  PrivateHeap* const ended = make();
+  PrivateHeap* const other = make();
+  {
+    ThreadInAHeap thread(other, ended);
+    EXPECT_EQ(heap_registry.destroy(ended), LOAM_OK);
+  }
+  EXPECT_EQ(heap_registry.destroy(other), LOAM_OK);
+}
+
+#if defined(LOAM_DEBUG)
+TEST_F(PretendPrivateHeap, AHeapThatEndsWhileAThreadStandsInItSaysSo) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        PrivateHeap* const ended = make();
+        ThreadInAHeap thread(ended, ended);
+        static_cast<void>(heap_registry.destroy(ended));
+      },
+      "destroyed while a thread uses it");
+}
+#endif
 
 TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlock) {
   const size_t before = metadata.used_bytes();
