@@ -29,9 +29,9 @@ inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
 // Blocks that one refill asks for at most: the bin's lock is held for so long.
 inline constexpr unsigned kMaxRefill = 256;
-// A magazine that its thread only takes from, and that becomes no longer for that, is refilled by so many, as far as it holds them:
-// each refill waits for what the thread wrote to the blocks of the one before. Chosen: twice as many save a tenth as much again,
-// and half of a magazine of small blocks is more (decision 37).
+// A magazine that its thread only takes from, and that has the slots that it gets for that in a small heap, is refilled by so many,
+// as far as it holds them: each refill waits for what the thread wrote to the blocks of the one before. Chosen: twice as many save a
+// tenth as much again, and half of a magazine of small blocks is more (decision 37).
 inline constexpr unsigned kFillingRefill = 32;
 static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
 

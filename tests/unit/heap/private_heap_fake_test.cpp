@@ -105,7 +105,7 @@ TEST_F(PretendPrivateHeap, AHeapEndsWhileAThreadThatUsedItStandsInAnother) {
 
 #if defined(LOAM_DEBUG)
 TEST_F(PretendPrivateHeap, AHeapThatEndsWhileAThreadStandsInItSaysSo) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         PrivateHeap* const ended = make();
