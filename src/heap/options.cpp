@@ -10,6 +10,7 @@
 #include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
+#include "pages/page_heap.h"
 
 constinit bool loam_keeps_deep_binding = false;
 
@@ -135,6 +136,7 @@ void apply_hardening(const char* list, bool full_checks) {
 void apply_options() {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
   if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
+  if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
   apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full") == 1);

@@ -194,7 +194,7 @@ struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<B
   RunKind kind;
   uint8_t shard;  ///< whose lock guards the large runs that are parked in it; set while all of its pages are free
   bool aged : 1;  ///< in the age list
-  bool no_huge : 1;
+  bool may_be_huge : 1;  ///< huge pages are asked for in it whenever it is taken free and unbacked
 };
 
 }  // namespace loam

@@ -92,6 +92,7 @@ void drop_addresses(uintptr_t begin, uintptr_t end) {
   state.committed.remove(begin, end);
   state.resident.remove(begin, end);
   state.written.remove(begin, end);
+  state.huge.remove(begin, end);
   state.released.add(begin, end);
 }
 
@@ -206,11 +207,14 @@ bool populate(void* address, size_t bytes) {
   return note(Call::kPopulate, number(address), bytes, granted);
 }
 
-bool advise_huge(void* address, size_t bytes, bool) {
+bool advise_huge(void* address, size_t bytes, bool allow) {
   Guard guard(state.mutex);
   check_shape("advise_huge", address, bytes);
   check_covered(state.reserved, "advice about what is not reserved", number(address), bytes);
-  return note(Call::kAdviseHuge, number(address), bytes, !refused(Call::kAdviseHuge));
+  const bool granted = !refused(Call::kAdviseHuge);
+  if (granted) state.huge.remove(number(address), number(address) + bytes);
+  if (granted && allow) state.huge.add(number(address), number(address) + bytes);
+  return note(Call::kAdviseHuge, number(address), bytes, granted);
 }
 
 void release(void* address, size_t bytes) {

@@ -147,6 +147,13 @@ void touch(uintptr_t address, size_t bytes) {
   const uintptr_t begin = address & ~(state.granularity - 1);
   const uintptr_t end = round_up(address + bytes, state.granularity);
   check_covered(state.committed, "touch of what is not committed", begin, end - begin);
+  // Where nothing of 2 MiB was backed, all of it is.
+  for (uintptr_t huge = begin & ~(kBlockBytes - 1); huge < end; huge += kBlockBytes) {
+    const uintptr_t past = huge + kBlockBytes;
+    if (state.resident.overlap(huge, past) == 0 && state.huge.covers(huge, past) && state.committed.covers(huge, past)) {
+      state.resident.add(huge, past);
+    }
+  }
   state.resident.add(begin, end);
   state.written.add(address, address + bytes);
 }

@@ -124,6 +124,7 @@ struct Settings {
   Ranges released;
   Ranges committed;
   Ranges resident;  // whole pages of the system
+  Ranges huge;      // where huge pages were asked for
   Ranges written;   // bytes
   ForkHooks fork_hooks{};
   void (*thread_body)() = nullptr;  // what start_thread() was asked to run; it does not run

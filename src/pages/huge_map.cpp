@@ -16,6 +16,12 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
   page_heap.note_huge({before, Pages::covering(bytes_before)}, {after, Pages::covering(bytes)});
 }
 
+// Those of a mapping's pages that make up 2 MiB, where the user asked for them (LOAM_HUGE_PAGES=on). A refusal is as good.
+void ask_for_huge_pages(void* block, size_t mapped) {
+  if (LOAM_LIKELY(!page_heap.wants_huge_pages()) || mapped < kBlockBytes) return;
+  static_cast<void>(os::advise_huge(block, mapped, true));
+}
+
 // A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be, and then whether it is.
 // pre: the table's lock is not held
 void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
@@ -30,6 +36,7 @@ void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
   }
   *zero = block == nullptr;
   if (*zero) block = os::map_block(mapped, alignment);
+  if (*zero && block != nullptr) ask_for_huge_pages(block, mapped);
   if (block != nullptr) note_change(0, *zero ? 0 : kept.pages.bytes(), reinterpret_cast<uintptr_t>(block), mapped);
   return block;
 }
@@ -134,6 +141,7 @@ void* HugeMap::take_over(Span* run, size_t bytes, uint64_t heap, size_t extra) {
     ++allocations_;
   }
   page_heap.hand_over(run);
+  ask_for_huge_pages(reinterpret_cast<void*>(block), mapped);
   note_change(block, held.bytes(), block, mapped);
   return reinterpret_cast<void*>(block);
 }
@@ -179,6 +187,7 @@ void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t ext
     }
   }
   if (changed.address != 0) {
+    if (mapped > mapped_before) ask_for_huge_pages(reinterpret_cast<void*>(changed.address), mapped);
     if (mapped != mapped_before) note_change(address, mapped_before, changed.address, mapped);
   } else if (more != Pages(0)) {
     note_change(end, more.bytes(), 0, 0);

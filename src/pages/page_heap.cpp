@@ -97,7 +97,9 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   Place place;
   place.region = region_of(block);
   place.page = first_page_of(block) + Pages(fit.first);
-  if (count <= kMaxSpanPages) place.unbacked = ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
+  if (count <= kMaxSpanPages && LOAM_LIKELY(!block->may_be_huge)) {
+    place.unbacked = ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
+  }
   place.fresh = mark_used(block, fit.first, count) == 0;
   return place;
 }
@@ -143,14 +145,31 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
+// Asks for huge pages in a block; false where the system refuses. The first page that is touched may back all of them then, so all of
+// them count as backed, and go back as what is free and backed does. pre: all of its pages are free, and none is backed
+bool PageHeap::back_whole(Block* block) {
+  if (!os::advise_huge(reinterpret_cast<void*>(block_base(block)), kBlockBytes, true)) return false;
+  block->backed.set_range(0, kPagesPerBlock);
+  block->dirty_pages = kPagesPerBlock;
+  dirty_pages_ += Pages(kPagesPerBlock);
+  count_up(fresh_pages_, kPagesPerBlock);
+  now_ms_ = os::now_coarse_ms();
+  note_dirty();
+  note_age(block, now_ms_);
+  refresh_dirty(block);
+  return true;
+}
+
 unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
-  block->free.clear_range(first, count);
   const unsigned backed = block->backed.count_range(first, count);
-  if (backed != count) block->backed.set_range(first, count);
+  const bool may_back = LOAM_UNLIKELY(block->may_be_huge) && block->free_pages == kPagesPerBlock && block->dirty_pages == 0;
+  const unsigned held = may_back && back_whole(block) ? count : backed;
+  block->free.clear_range(first, count);
+  if (held != count) block->backed.set_range(first, count);
   block->free_pages = static_cast<uint16_t>(block->free_pages - count);
-  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - backed);
-  dirty_pages_ -= Pages(backed);
-  count_up(fresh_pages_, count - backed);
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - held);
+  dirty_pages_ -= Pages(held);
+  count_up(fresh_pages_, count - held);
   if (block->dirty_pages == 0) {
     dirty_index(block).place(block, 0);
     if (block->aged) {
@@ -169,6 +188,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   block->free.set_range(first, count);
   unsigned dirty = count;
   if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
+    if (LOAM_UNLIKELY(block->may_be_huge) && count != kPagesPerBlock) keep_small_pages(block_base(block));
     block->backed.clear_range(first, count);
     dirty = 0;
   } else {

@@ -100,6 +100,19 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
+  /// Asks the system for huge pages in what is committed and mapped from here on, once the heap has 16 MiB (decision 63). Where its
+  /// pages are larger than ours it has none of 2 MiB, and is not asked.
+  void want_huge_pages(bool wanted = true) {
+    wants_huge_pages_.store(wanted && os::granularity() == kPageBytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool wants_huge_pages() const { return wants_huge_pages_.load(std::memory_order_relaxed); }
+  /// Before pages go back that lie in that block of 2 MiB, while others of it stay: the system would fill the gaps (khugepaged), or
+  /// back all of it at the next touch. Takes no lock. A refusal is as good. pre: not all of its pages are free, or the lock is held
+  void keep_small_pages(uintptr_t address) const {
+    if (LOAM_LIKELY(!wants_huge_pages())) return;
+    static_cast<void>(os::advise_huge(reinterpret_cast<void*>(address / kBlockBytes * kBlockBytes), kBlockBytes, false));
+  }
+
   enum class Source : uint8_t {
     kAny,
     kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else null
@@ -281,8 +294,9 @@ class PageHeap {
   void activate(Block* block, Taker taker);
   /// As a mask of unbacked pages: all of however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
-  /// Marks pages of one block used; returns how many of them were backed.
+  /// Marks pages of one block used; returns how many of them were backed before.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
+  LOAM_COLD bool back_whole(Block* block);
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms);
   void note_age(Block* block, uint64_t since_ms);
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms);
@@ -374,6 +388,9 @@ class PageHeap {
   LOAM_NOINLINE size_t purge_maps(unsigned least);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
+  static uintptr_t block_base(const Block* block) {
+    return reinterpret_cast<uintptr_t>(region_of(block)->page_address(first_page_of(block)));
+  }
   static PageId first_page_of(const Block* block) {
     return PageId(region_of(block)->number_of(block) * kPagesPerBlock);
   }
@@ -393,6 +410,7 @@ class PageHeap {
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
   std::atomic<bool> spans_wait_{false};
+  std::atomic<bool> wants_huge_pages_{false};
   std::atomic<size_t> waiting_hint_{0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
   std::atomic<unsigned> shards_in_use_{0};  // the first so many: a thread had them, or a block is theirs
   std::atomic<size_t> used_hint_{0};

@@ -10,6 +10,10 @@ namespace {
 // commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitBlocks = 32;
 
+// Blocks that keep small pages where huge ones are asked for. Chosen: 16 MiB; a program that needs no more would pay for pages that it
+// does not touch, and has few of which the processor's cache of addresses does not know.
+constexpr size_t kSmallPageBlocks = 8;
+
 }  // namespace
 
 bool PageHeap::add_extent(unsigned blocks) {
@@ -108,8 +112,10 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
     step = blocks;
     if (!os::commit(address, step << kBlockShift)) return false;
   }
+  const bool may_be_huge = wants_huge_pages() && committed_blocks_ >= kSmallPageBlocks;
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];
+    block.may_be_huge = may_be_huge;
     block.free.set_range(0, kPagesPerBlock);
     block.free_pages = kPagesPerBlock;
     block.state = BlockState::kWhole;

@@ -31,6 +31,8 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   const PageBits dirty = dirty_bits(block).copy();
   Region* const region = region_of(block);
   char* base = static_cast<char*>(region->page_address(first_page_of(block)));
+  const bool goes_whole = block->free_pages == kPagesPerBlock && limit.count >= block->dirty_pages;
+  if (LOAM_UNLIKELY(block->may_be_huge) && !goes_whole) keep_small_pages(block_base(block));
   size_t done = 0;
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
@@ -51,6 +53,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     purge_ns_ += os::now_ns() - began;
     if (!purged) {
       ++refused_calls_;
+      if (LOAM_UNLIKELY(block->may_be_huge)) keep_small_pages(block_base(block));
       return;
     }
     done += dirty.count_range(begin, end - begin);
@@ -124,7 +127,8 @@ void PageHeap::tick_locked() {
     if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
   }
   size_t idle = decision.idle.count;
-  size_t young = decision.young.count;
+  // Of a huge page only what is idle goes: the rest would be split, and what a block has not used yet is young.
+  size_t young = wants_huge_pages() ? 0 : decision.young.count;
   size_t bound = kPagesPerTick + idle / 64;
   while (bound != 0) {
     Block* block = age_.front();

@@ -9,7 +9,7 @@ const char* const kOptionTexts[] = {"CHECK_FREE=full", "SAMPLE=1",
                                     "SAMPLE=7",        "ON_CORRUPTION=report",
                                     "HARDEN=all",      "HARDEN=quarantine=65536",
                                     "HARDEN=random",   "BACKGROUND_PURGE=on",
-                                    "PUBLISH=1"};
+                                    "PUBLISH=1",       "HUGE_PAGES=on"};
 const unsigned kOptionTextCount = sizeof kOptionTexts / sizeof *kOptionTexts;
 
 namespace {

@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
   setenv("LOAM_CHECK_FREE", "nonsense", 1);
   setenv("LOAM_SAMPLE", "nonsense", 1);
   setenv("LOAM_BACKGROUND_PURGE", "nonsense", 1);
+  setenv("LOAM_HUGE_PAGES", "nonsense", 1);
   setenv("LOAM_PUBLISH", published, 1);
   char text[4096];
   const int status = run_as(program, kNobody, text, sizeof text);

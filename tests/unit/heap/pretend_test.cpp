@@ -1,5 +1,6 @@
 // The whole heap on the pretend system, where memory can be refused and options can be set.
 #include <cerrno>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
+#include "pages/page_heap.h"
 
 namespace loam {
 namespace {
@@ -178,6 +180,30 @@ TEST_F(PretendHeap, EveryOptionHasANameAPrefixAndAMeaning) {
     EXPECT_NE(std::string(option.meaning), "");
     EXPECT_NE(std::string(option.values).find(option.initial), std::string::npos) << option.name;
   }
+}
+
+TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
+  fake::set_option("LOAM_HUGE_PAGES", "on");
+  apply_options();
+  fake::set_option("LOAM_HUGE_PAGES", nullptr);
+  EXPECT_TRUE(page_heap.wants_huge_pages());
+  std::vector<void*> blocks;
+  for (size_t bytes = 0; bytes < size_t{64} << 20; bytes += 1024) blocks.push_back(heap::allocate(1024));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i % 16 != 0) heap::free(blocks[i]);
+  }
+  // Pages between live blocks go: the system would fill the gaps.
+  fake::clear_log();
+  heap::compact();
+  std::set<uintptr_t> told, purged;
+  for (const fake::Record& call : fake::log()) {
+    if (call.call == Call::kAdviseHuge) told.insert(call.address);
+    if (call.call == Call::kPurge && told.count(call.address / kBlockBytes * kBlockBytes) == 0) purged.insert(call.address / kBlockBytes);
+  }
+  EXPECT_GE(told.size(), 24u);
+  EXPECT_LE(purged.size(), 8u) << "those of the first 16 MiB, which have none";
+  page_heap.want_huge_pages(false);
+  for (size_t i = 0; i < blocks.size(); i += 16) heap::free(blocks[i]);
 }
 
 TEST_F(PretendHeap, StartingHooksFork) {

@@ -1,0 +1,92 @@
+// With LOAM_HUGE_PAGES=on huge pages are asked for in all of a heap of 200 MiB but its first 16, and in a block with a mapping of its own;
+// what is freed beside live blocks goes back all the same, and so does everything in the end. Without the option nobody asks.
+// Argument: on or off, as the option is.
+#include <sys/mman.h>
+
+#include "check.h"
+
+enum { kBlocks = 200 << 10, kBlockBytes = 1 << 10, kAlone = 64 << 20, kHuge = 2 << 20 };
+static char* blocks[kBlocks];
+
+static long huge_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nAnonHugePages:"); }
+
+// Resident KiB of the mappings in which huge pages were asked for ("hg"); how many of them the system gave depends on what it had.
+static long asked_kib(void) {
+  static char text[1 << 20];
+  const int file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+  CHECK(file >= 0);
+  size_t used = 0;
+  ssize_t got;
+  while (used < sizeof text - 1 && (got = read(file, text + used, sizeof text - 1 - used)) > 0) used += (size_t)got;
+  close(file);
+  CHECK(used < sizeof text - 1);
+  text[used] = '\0';
+  long sum = 0;
+  for (char* at = text; (at = strstr(at, "\nRss:")) != NULL;) {
+    const long resident = atol(at + strlen("\nRss:"));
+    if ((at = strstr(at, "\nVmFlags:")) == NULL) break;
+    char* const end = strchr(at + 1, '\n');
+    if (end != NULL) *end = '\0';
+    if (strstr(at, " hg") != NULL) sum += resident;
+    if (end == NULL) break;
+    *end = '\n';
+    at = end;
+  }
+  return sum;
+}
+
+// Not where they are no part of the kernel, nor under an emulator.
+static bool system_takes_advice(void) {
+  char* const mapping = mmap(NULL, 4 * kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(mapping != MAP_FAILED);
+  const bool asked = madvise(mapping, 4 * kHuge, MADV_HUGEPAGE) == 0;
+  mapping[0] = 1;
+  const bool takes = asked && asked_kib() != 0;
+  munmap(mapping, 4 * kHuge);
+  return takes;
+}
+
+int main(int argc, char** argv) {
+  CHECK(argc == 2);
+  const bool on = strcmp(argv[1], "on") == 0;
+  if (!system_takes_advice()) SKIP("nobody can ask this system for huge pages");
+  memset(blocks, 1, sizeof blocks);  // the table is not the heap's
+  const long before = resident_kib();
+  for (int i = 0; i < kBlocks; ++i) {
+    blocks[i] = opaque(malloc(kBlockBytes));
+    CHECK(blocks[i] != NULL);
+    memset(blocks[i], i, kBlockBytes);
+  }
+  const long full = resident_kib(), asked_full = asked_kib(), huge_full = huge_kib();
+  char* alone = opaque(malloc(kAlone));
+  CHECK(alone != NULL);
+  memset(alone, 1, kAlone);
+  const long asked_alone = asked_kib() - asked_full;
+  free(alone);
+  malloc_trim(0);
+  // Nine in ten, in runs that are longer than pages.
+  for (int i = 0; i < kBlocks; ++i) {
+    if (i / 64 % 10 != 0) free(blocks[i]);
+  }
+  malloc_trim(0);
+  const long thinned = resident_kib();
+  for (int i = 0; i < kBlocks; ++i) {
+    if (i / 64 % 10 != 0) continue;
+    CHECK(blocks[i][0] == (char)i && blocks[i][kBlockBytes - 1] == (char)i);
+    free(blocks[i]);
+  }
+  malloc_trim(0);
+  const long empty = resident_kib();
+  dprintf(2, "KiB: %ld resident at first; %ld with the blocks, asked for in %ld, huge in %ld; in %ld of a block of %d; %ld with a tenth; %ld in the end\n",
+          before, full, asked_full, huge_full, asked_alone, kAlone >> 10, thinned, empty);
+  const long wanted = (long)kBlocks * kBlockBytes >> 10;
+  CHECK(full - before >= wanted && full - before < wanted + wanted / 8);
+  if (on) {
+    CHECK(asked_full >= wanted - (20 << 10) && asked_alone >= kAlone >> 10);
+  } else {
+    CHECK_EQUAL(asked_full + asked_alone, 0);
+  }
+  CHECK(thinned - before < wanted / 5);
+  CHECK(empty - before < 4 << 10);
+  return 0;
+}
