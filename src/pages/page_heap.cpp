@@ -145,9 +145,10 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for huge pages in a block; false where the system refuses. The first page that is touched may back all of them then, so all of
-// them count as backed, and go back as what is free and backed does. pre: all of its pages are free, and none is backed
+// Asks for huge pages in a block of which all pages are free, and none is backed: the first that is touched may back all of them then,
+// so all of them count as backed, and go back as what is free and backed does. False for other blocks, and where the system refuses.
 bool PageHeap::back_whole(Block* block) {
+  if (block->free_pages != kPagesPerBlock || block->dirty_pages != 0) return false;
   if (!os::advise_huge(reinterpret_cast<void*>(block_base(block)), kBlockBytes, true)) return false;
   block->backed.set_range(0, kPagesPerBlock);
   block->dirty_pages = kPagesPerBlock;
@@ -162,8 +163,7 @@ bool PageHeap::back_whole(Block* block) {
 
 unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
   const unsigned backed = block->backed.count_range(first, count);
-  const bool may_back = LOAM_UNLIKELY(block->may_be_huge) && block->free_pages == kPagesPerBlock && block->dirty_pages == 0;
-  const unsigned held = may_back && back_whole(block) ? count : backed;
+  const unsigned held = LOAM_UNLIKELY(block->may_be_huge) && back_whole(block) ? count : backed;
   block->free.clear_range(first, count);
   if (held != count) block->backed.set_range(first, count);
   block->free_pages = static_cast<uint16_t>(block->free_pages - count);

@@ -115,7 +115,7 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   const bool may_be_huge = wants_huge_pages() && committed_blocks_ >= kSmallPageBlocks;
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];
-    block.may_be_huge = may_be_huge;
+    if (LOAM_UNLIKELY(may_be_huge)) block.may_be_huge = true;  // a bit is read before it is written: that would be another fault
     block.free.set_range(0, kPagesPerBlock);
     block.free_pages = kPagesPerBlock;
     block.state = BlockState::kWhole;
