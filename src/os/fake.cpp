@@ -212,9 +212,9 @@ bool advise_huge(void* address, size_t bytes, bool allow) {
   check_shape("advise_huge", address, bytes);
   check_covered(state.reserved, "advice about what is not reserved", number(address), bytes);
   const bool granted = !refused(Call::kAdviseHuge);
-  if (granted) state.huge.remove(number(address), number(address) + bytes);
-  if (granted && allow) state.huge.add(number(address), number(address) + bytes);
-  return note(Call::kAdviseHuge, number(address), bytes, granted);
+  const uintptr_t begin = number(address), end = begin + bytes;
+  if (granted) allow ? state.huge.add(begin, end) : state.huge.remove(begin, end);
+  return note(Call::kAdviseHuge, begin, bytes, granted);
 }
 
 void release(void* address, size_t bytes) {

@@ -35,8 +35,10 @@ void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
     os::release(reinterpret_cast<void*>(kept.address), kept.pages.bytes());
   }
   *zero = block == nullptr;
-  if (*zero) block = os::map_block(mapped, alignment);
-  if (*zero && block != nullptr) ask_for_huge_pages(block, mapped);
+  if (*zero) {
+    block = os::map_block(mapped, alignment);
+    if (block != nullptr) ask_for_huge_pages(block, mapped);
+  }
   if (block != nullptr) note_change(0, *zero ? 0 : kept.pages.bytes(), reinterpret_cast<uintptr_t>(block), mapped);
   return block;
 }

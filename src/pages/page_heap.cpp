@@ -149,7 +149,7 @@ Pages PageHeap::note_peak() {
 // so all of them count as backed, and go back as what is free and backed does. False for other blocks, and where the system refuses.
 bool PageHeap::back_whole(Block* block) {
   if (block->free_pages != kPagesPerBlock || block->dirty_pages != 0) return false;
-  if (!os::advise_huge(reinterpret_cast<void*>(block_base(block)), kBlockBytes, true)) return false;
+  if (!os::advise_huge(block_base(block), kBlockBytes, true)) return false;
   block->backed.set_range(0, kPagesPerBlock);
   block->dirty_pages = kPagesPerBlock;
   dirty_pages_ += Pages(kPagesPerBlock);
@@ -157,7 +157,7 @@ bool PageHeap::back_whole(Block* block) {
   now_ms_ = os::now_coarse_ms();
   note_dirty();
   note_age(block, now_ms_);
-  refresh_dirty(block);
+  dirty_index(block).place(block, kPagesPerBlock);
   return true;
 }
 

@@ -108,9 +108,10 @@ class PageHeap {
   [[nodiscard]] bool wants_huge_pages() const { return wants_huge_pages_.load(std::memory_order_relaxed); }
   /// Before pages go back that lie in that block of 2 MiB, while others of it stay: the system would fill the gaps (khugepaged), or
   /// back all of it at the next touch. Takes no lock. A refusal is as good. pre: not all of its pages are free, or the lock is held
-  void keep_small_pages(uintptr_t address) const {
+  void keep_small_pages(const void* address) const {
     if (LOAM_LIKELY(!wants_huge_pages())) return;
-    static_cast<void>(os::advise_huge(reinterpret_cast<void*>(address / kBlockBytes * kBlockBytes), kBlockBytes, false));
+    const uintptr_t block = reinterpret_cast<uintptr_t>(address) / kBlockBytes * kBlockBytes;
+    static_cast<void>(os::advise_huge(reinterpret_cast<void*>(block), kBlockBytes, false));
   }
 
   enum class Source : uint8_t {
@@ -388,8 +389,8 @@ class PageHeap {
   LOAM_NOINLINE size_t purge_maps(unsigned least);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
 
-  static uintptr_t block_base(const Block* block) {
-    return reinterpret_cast<uintptr_t>(region_of(block)->page_address(first_page_of(block)));
+  static char* block_base(const Block* block) {
+    return static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
   }
   static PageId first_page_of(const Block* block) {
     return PageId(region_of(block)->number_of(block) * kPagesPerBlock);

@@ -30,9 +30,9 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
   const PageBits dirty = dirty_bits(block).copy();
   Region* const region = region_of(block);
-  char* base = static_cast<char*>(region->page_address(first_page_of(block)));
+  char* const base = block_base(block);
   const bool goes_whole = block->free_pages == kPagesPerBlock && limit.count >= block->dirty_pages;
-  if (LOAM_UNLIKELY(block->may_be_huge) && !goes_whole) keep_small_pages(block_base(block));
+  if (LOAM_UNLIKELY(block->may_be_huge) && !goes_whole) keep_small_pages(base);
   size_t done = 0;
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
@@ -53,7 +53,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     purge_ns_ += os::now_ns() - began;
     if (!purged) {
       ++refused_calls_;
-      if (LOAM_UNLIKELY(block->may_be_huge)) keep_small_pages(block_base(block));
+      if (LOAM_UNLIKELY(block->may_be_huge)) keep_small_pages(base);
       return;
     }
     done += dirty.count_range(begin, end - begin);

@@ -47,8 +47,9 @@ Pages purge_idle_pages(Span* span, uint32_t idle) {
     const uintptr_t begin = (page + grain - 1) / grain * grain;
     const uintptr_t end = (page + length) / grain * grain;
     if (begin >= end) return;
-    page_heap.keep_small_pages(begin << kPageShift);
-    if (!os::purge(reinterpret_cast<void*>(begin << kPageShift), (end - begin) << kPageShift)) return;
+    void* const pages = reinterpret_cast<void*>(begin << kPageShift);
+    page_heap.keep_small_pages(pages);
+    if (!os::purge(pages, (end - begin) << kPageShift)) return;
     const unsigned count = static_cast<unsigned>(end - begin);
     span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));
     purged += count;

@@ -54,19 +54,25 @@ static inline size_t opaque_size(size_t size) {
   return size;
 }
 
-// A number from a file under /proc that follows `key` (with its colon), or the file's first number
-// when `key` is empty; -1 if there is none.
-static inline long proc_number(const char* path, const char* key) {
-  char text[8192];
+// A file under /proc as a text, as much of it as `text` holds; its length, -1 if there is no such file.
+static inline long proc_text(const char* path, char* text, size_t size) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return -1;
   size_t used = 0;
   ssize_t got;
-  while (used < sizeof text - 1 && (got = read(file, text + used, sizeof text - 1 - used)) > 0) {
+  while (used < size - 1 && (got = read(file, text + used, size - 1 - used)) > 0) {
     used += (size_t)got;
   }
   close(file);
   text[used] = '\0';
+  return (long)used;
+}
+
+// A number from a file under /proc that follows `key` (with its colon), or the file's first number
+// when `key` is empty; -1 if there is none.
+static inline long proc_number(const char* path, const char* key) {
+  char text[8192];
+  if (proc_text(path, text, sizeof text) < 0) return -1;
   const char* at = key[0] == '\0' ? text : strstr(text, key);
   return at == NULL ? -1 : atol(at + strlen(key));
 }

@@ -13,24 +13,12 @@ static long huge_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nAn
 // Resident KiB of the mappings in which huge pages were asked for ("hg"); how many of them the system gave depends on what it had.
 static long asked_kib(void) {
   static char text[1 << 20];
-  const int file = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
-  CHECK(file >= 0);
-  size_t used = 0;
-  ssize_t got;
-  while (used < sizeof text - 1 && (got = read(file, text + used, sizeof text - 1 - used)) > 0) used += (size_t)got;
-  close(file);
-  CHECK(used < sizeof text - 1);
-  text[used] = '\0';
-  long sum = 0;
-  for (char* at = text; (at = strstr(at, "\nRss:")) != NULL;) {
-    const long resident = atol(at + strlen("\nRss:"));
-    if ((at = strstr(at, "\nVmFlags:")) == NULL) break;
-    char* const end = strchr(at + 1, '\n');
-    if (end != NULL) *end = '\0';
-    if (strstr(at, " hg") != NULL) sum += resident;
-    if (end == NULL) break;
-    *end = '\n';
-    at = end;
+  const long length = proc_text("/proc/self/smaps", text, sizeof text);
+  CHECK(length > 0 && length < (long)sizeof text - 1);
+  long sum = 0, resident = 0;
+  for (const char* line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    if (strncmp(line, "Rss:", 4) == 0) resident = atol(line + 4);
+    if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " hg") != NULL) sum += resident;
   }
   return sum;
 }
