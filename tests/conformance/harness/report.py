@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 
+from . import reports
 from .model import Case, ConformanceError, Result, Run, Status, Verdict
 
 DOCS = "docs/conformance.md"
@@ -198,7 +199,7 @@ def render(suites, data) -> str:
 def write_docs(root: pathlib.Path, suites, data) -> None:
     path = root / DOCS
     path.parent.mkdir(exist_ok=True)
-    path.write_text(render(suites, data), encoding="utf-8")
+    path.write_text(f"{render(suites, data)}\n{reports.section(root)}", encoding="utf-8")
     print(f"wrote {DOCS}")
 
 
@@ -208,6 +209,8 @@ def _documented_rows(root: pathlib.Path) -> dict[str, str]:
         raise ConformanceError(f"there is no {DOCS}; make it with {REMAKE}")
     rows, titles = {}, ""
     for line in path.read_text(encoding="utf-8").splitlines():
+        if line == reports.TITLE:
+            break
         if line.startswith("## "):
             titles = line[3:]
         match = re.match(r"\| `([^`]+)`", line)

@@ -1,0 +1,98 @@
+"""Public bug reports that were tried on the heap: the last section of docs/conformance.md.
+
+One file an item under tests/conformance/reports, each with `[[report]]` tables:
+
+    item       its place in the list, "A1"
+    source     the public reports it comes from
+    situation  what a program does
+    test       the CTest case that shows it, or "cargo: NAME"; several, separated by ", "
+    result     what Loam does
+    others     what other allocators or tools do; "not tried" where nobody looked
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import tomllib
+
+from .model import ConformanceError
+
+FOLDER = "tests/conformance/reports"
+TITLE = "## Public reports"
+FIELDS = ("item", "source", "situation", "test", "result", "others")
+INTRODUCTION = f"""\
+{TITLE}
+
+Bug reports that users of other allocators and tools published, tried on Loam. Each has a test that
+failed when the report was first tried. `{FOLDER}` holds the rows.
+"""
+
+
+def _order(row: dict[str, str]):
+    return row["item"][0], int(row["item"][1:])
+
+
+def read(root: pathlib.Path) -> list[dict[str, str]]:
+    rows = []
+    for path in sorted((root / FOLDER).glob("*.toml")):
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise ConformanceError(f"{path}: {error}") from error
+        for row in tables.get("report", []):
+            if sorted(row) != sorted(FIELDS):
+                raise ConformanceError(f"{path}: a report has the fields {', '.join(FIELDS)}")
+            if not re.fullmatch("[A-Z][0-9]+", row["item"]):
+                raise ConformanceError(f"{path}: an item is a letter and a number, not {row['item']}")
+            rows.append(row)
+    return sorted(rows, key=_order)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def section(root: pathlib.Path) -> str:
+    lines = [INTRODUCTION, "| Item | Report | Situation | Loam | Others | Test |", "|" + "---|" * 6]
+    for row in read(root):
+        tests = ", ".join(f"`{name}`" for name in row["test"].split(", "))
+        cells = [row[field] for field in ("item", "source", "situation", "result", "others")]
+        lines.append("| " + " | ".join([*map(_cell, cells), tests]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(root: pathlib.Path, docs: str) -> None:
+    """Remakes the section alone, without a run of the suites."""
+    path = root / docs
+    before = path.read_text(encoding="utf-8").split(f"\n{TITLE}\n")[0]
+    path.write_text(f"{before.rstrip()}\n\n{section(root)}", encoding="utf-8")
+    print(f"wrote the section of reports in {docs}")
+
+
+def _test_names(build: pathlib.Path) -> set[str]:
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True,
+                            check=True).stdout
+    return set(re.findall(r"Test +#\d+: (\S.*)", listed))
+
+
+def check(root: pathlib.Path, docs: str, build: pathlib.Path | None) -> None:
+    """The document holds the section, and each test that a row names exists."""
+    rows = read(root)
+    if not rows:
+        raise ConformanceError(f"there are no reports in {FOLDER}")
+    if section(root) not in (root / docs).read_text(encoding="utf-8"):
+        raise ConformanceError(f"the reports in {docs} are out of date: "
+                               "remake them with tests/conformance/run --write-reports")
+    known = _test_names(build) if build is not None else None
+    rust = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "tool").glob("*/**/*.rs")))
+    for row in rows:
+        for test in row["test"].split(", "):
+            if test.startswith("cargo: "):
+                name = test.removeprefix("cargo: ").split("::")[-1]
+                if re.search(rf"fn {re.escape(name)}\b", rust) is None:
+                    raise ConformanceError(f"{row['item']}: no test in tool/ is called {name}")
+            elif known is not None and test not in known:
+                raise ConformanceError(f"{row['item']}: CTest knows no test {test}")
+    print(f"{docs} has the {len(rows)} reports of {FOLDER}")
