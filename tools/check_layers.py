@@ -46,6 +46,27 @@ ALLOWED_LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86
 # program has a C++ library, and aborts when it has none.
 CXX_SYMBOL = re.compile(r"^(?:_Z|__cxa_(?!atexit|finalize|thread_atexit_impl)|__gxx_|_Unwind_)")
 
+# What libloam.so may ask of other libraries. A program or a tool may bring each of these names itself and allocate in there, so
+# none of them is called with a lock of the heap's held, but for the last row (decision 64).
+_UNLOCKED = "called without a lock of the heap's"
+ALLOWED_IMPORTS = {
+    **dict.fromkeys(["environ", "__environ", "__libc_single_threaded"], "a variable, no call"),
+    **dict.fromkeys(["_ZSt15get_new_handlerv", "_ZSt17__throw_bad_allocv"], "operator new's, " + _UNLOCKED),
+    **dict.fromkeys(["_IO_list_lock", "_IO_list_unlock", "_IO_list_resetlock"],
+                    "around fork(), before the heap's locks are taken and after they are left"),
+    **dict.fromkeys(["pthread_attr_init", "pthread_attr_setdetachstate", "pthread_attr_setstacksize", "pthread_create",
+                     "sysconf"], "for the heap's own threads, " + _UNLOCKED),
+    **dict.fromkeys(["pthread_key_create", "pthread_key_delete", "pthread_setspecific", "pthread_getspecific"],
+                    "a thread's end, and the last error of the Win32 calls, " + _UNLOCKED),
+    **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlsym"], "registers fork handlers, finds other libraries' "
+                                                                     "functions, " + _UNLOCKED),
+    "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,
+    "fprintf": "malloc_info() and its kin write to the caller's stream, " + _UNLOCKED,
+    "__errno_location": "a thread's errno: the C library itself calls it before anything else",
+    **dict.fromkeys(["memcpy", "memmove", "memset", "strlen"],
+                    "with locks held, too: the compiler makes calls of these, and one that allocates would need itself"),
+}
+
 
 class Findings:
     def __init__(self) -> None:
@@ -158,6 +179,9 @@ def check_library(library: Path, findings: Findings) -> None:
         if kind not in ("w", "v") and CXX_SYMBOL.match(versioned[0]):
             findings.error(name, f"needs {symbol} of the C++ run-time library (weak references are "
                                  "the only ones allowed)")
+        if versioned[0] not in ALLOWED_IMPORTS and not CXX_SYMBOL.match(versioned[0]):
+            findings.error(name, f"calls {versioned[0]} of another library, which a program may replace by one that "
+                                 "allocates: ask the kernel (src/os/kernel.h), or say in ALLOWED_IMPORTS why it may be")
     # One pointer of static TLS: more breaks dlopen of the library in some programs.
     for line in output("readelf", "-lW", str(library)):
         if match := re.match(r"\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(0x[0-9a-f]+)", line):
@@ -167,7 +191,7 @@ def check_library(library: Path, findings: Findings) -> None:
     exported = [line.split()[-1] for line in output("nm", "-D", "--defined-only", str(library))]
     allowed = re.compile(r"^(_Zn[wa]|_Zd[la]|loam_|LOAM_|malloc|calloc|realloc|free|posix_memalign|"
                          r"aligned_alloc|memalign|valloc|pvalloc|mall(?:info|opt)|cfree|"
-                         r"__libc_\w+|dlopen$)")
+                         r"__libc_\w+|dlopen$|__register_atfork$)")
     for symbol in exported:
         if not allowed.match(symbol.partition("@")[0]):
             findings.error(name, f"exports {symbol}, which is no part of the interface")
@@ -223,16 +247,17 @@ def write_tree(root: Path, files: dict[str, str]) -> None:
 
 
 def self_test_library(folder: Path) -> list[str]:
-    """A library that needs libstdc++, exports a stray name and uses too much TLS."""
+    """A library that needs libstdc++, exports a stray name, uses too much TLS and calls what a program may replace."""
     source = folder / "bad.cpp"
-    source.write_text("#include <stdexcept>\nthread_local long many[8];\n"
-                      "void stray() { if (many[1]++) throw std::runtime_error(\"x\"); }\n")
+    source.write_text("#include <stdexcept>\n#include <sys/mman.h>\nthread_local long many[8];\n"
+                      "void stray() { if (many[1]++) throw std::runtime_error(\"x\"); munmap(0, 0); }\n")
     library = folder / "libbad.so"
     subprocess.run(["g++", "-shared", "-fPIC", "-O1", "-ftls-model=initial-exec", "-o",
                     str(library), str(source)], check=True)
     findings = Findings()
     check_library(library, findings)
-    wanted = ["needs libstdc++", "C++ run-time library", "static TLS", "no part of the interface"]
+    wanted = ["needs libstdc++", "C++ run-time library", "static TLS", "no part of the interface",
+              "calls munmap of another library"]
     return [f"a bad library: nothing said '{words}'" for words in wanted
             if not any(words in error for error in findings.errors)]
 

@@ -42,7 +42,9 @@ size_t next_power_of_two(size_t n) {
 // What `strings` and `loam allocators` read out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
-__attribute__((constructor(101))) void start_library() { heap::start(); }
+void start_library() { heap::start(); }
+// Before every other constructor of a static program, whatever its priority: those from 101 on are the programs'.
+__attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
 // Last of all: a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
 __attribute__((destructor(101))) void end_library() {

@@ -26,12 +26,10 @@ unsigned CacheRegistry::emptiest_home() const {
 }
 
 ThreadCache* CacheRegistry::start_thread() {
+  if (before_first_thread != nullptr) before_first_thread();
   ThreadCache* cache;
-  bool hooked;
   {
     Lock lock(mutex_);
-    if (!exit_hook_) exit_hook_ = os::register_thread_exit(&end_thread);
-    hooked = exit_hook_;
     cache = spare_;
     if (cache != nullptr) {
       spare_ = cache->next;
@@ -49,9 +47,9 @@ ThreadCache* CacheRegistry::start_thread() {
     ++at_home_[home];
   }
   current_cache = cache;
-  // After the cache is in place: the C library may allocate in here. Without a hook (a program that uses up
-  // all keys) an ended thread's cache stays as it is until a fork() adopts it.
-  if (hooked) os::arm_thread_exit(cache);
+  // After the cache is in place: the C library may allocate in here. Refused (a program that uses up all keys), an
+  // ended thread's cache stays as it is until a fork() adopts it.
+  static_cast<void>(os::arm_thread_exit(&end_thread, cache));
   return cache;
 }
 

@@ -73,10 +73,13 @@ class CacheRegistry {
   uint64_t ended_pushed_ = 0;
   CallCounts ended_calls_ = {};
   RunCounts ended_runs_ = {};
-  bool exit_hook_ = false;
   std::atomic<void (*)()> at_thread_end_{nullptr};
 };
 
 extern CacheRegistry cache_registry;
+
+/// The heap's, if it is linked: called before a thread gets a cache, no lock held. Before the first one at the latest, the
+/// heap must hear of fork(), whose child would find the locks as another thread had them.
+__attribute__((weak)) void before_first_thread();
 
 }  // namespace loam

@@ -27,6 +27,8 @@ void take_detour(Detour detour) {
   keep_magazines_armed();
 }
 
+void before_first_thread() { heap::register_fork(); }
+
 namespace heap {
 
 namespace {
@@ -593,10 +595,13 @@ void after_fork_in_child() {
 
 }  // namespace
 
+void register_fork() { os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child); }
+
 void start() {
+  os::start();
+  register_fork();
   set_report_details(&describe_for_report);
   apply_options();
-  os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child);
 }
 
 // ---- what the hardened heap stands on -----------------------------------------------------------

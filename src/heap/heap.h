@@ -84,6 +84,9 @@ void take_snapshot(Snapshot* out);
 void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
 void unlock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
 
+/// Hooks fork(): before anything else that has handlers, and before a thread uses the heap. May be called again.
+void register_fork();
+
 /// Reads options and hooks fork(); once, as soon as the C library is ready.
 void start();
 

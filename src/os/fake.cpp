@@ -351,14 +351,16 @@ void sleep_ms(unsigned ms) {
   state.slept_ms += ms;
 }
 
-bool register_thread_exit(void (*callback)(void*)) {
-  Guard guard(state.mutex);
-  const bool granted =
-      !refused(Call::kRegisterThreadExit) && pthread_key_create(&thread_exit_key, callback) == 0;
-  return note(Call::kRegisterThreadExit, 0, 0, granted);
-}
+void start() {}
 
-void arm_thread_exit(void* argument) { pthread_setspecific(thread_exit_key, argument); }
+bool arm_thread_exit(void (*callback)(void*), void* argument) {
+  Guard guard(state.mutex);
+  if (!state.has_thread_exit_key) {
+    const bool granted = !refused(Call::kRegisterThreadExit) && pthread_key_create(&thread_exit_key, callback) == 0;
+    state.has_thread_exit_key = note(Call::kRegisterThreadExit, 0, 0, granted);
+  }
+  return state.has_thread_exit_key && pthread_setspecific(thread_exit_key, argument) == 0;
+}
 
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   Guard guard(state.mutex);

@@ -127,6 +127,7 @@ struct Settings {
   Ranges huge;      // where huge pages were asked for
   Ranges written;   // bytes
   ForkHooks fork_hooks{};
+  bool has_thread_exit_key = false;
   void (*thread_body)() = nullptr;  // what start_thread() was asked to run; it does not run
   uint64_t slept_ms = 0;
 };

@@ -1,13 +1,9 @@
-// Linux. Every call goes through ErrnoGuard, since free() must keep errno.
-//
-// Most system calls go through syscall(): the dynamic linker looks every imported name up when a program starts, which
-// a short program notices (decision 18). mmap() and munmap() stay themselves: sanitizers and tracers listen there.
+// Linux. The kernel is called directly (os/kernel.h): that keeps errno, and nothing of a program's or a tool's is called with
+// the heap's locks held. What the C library has to do itself is done without a lock: threads, their ends, fork.
 #if defined(__linux__)
 
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <linux/futex.h>
@@ -15,14 +11,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "base/units.h"
+#include "os/kernel.h"
 #include "os/os.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -35,26 +29,26 @@
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
 #endif
 
+extern "C" __attribute__((weak)) char __libc_single_threaded;  // glibc 2.32
+
 namespace loam::os {
 
 namespace {
 
-void* map(void* hint, size_t bytes, int protection) {
-  void* p = mmap(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? nullptr : p;
+void* map(void* hint, size_t bytes, int protection, int flags = 0) {
+  return kernel::map(hint, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags);
 }
 
 bool protect(void* address, size_t bytes, int protection) {
-  return syscall(SYS_mprotect, address, bytes, long{protection}) == 0;
+  return kernel::call(SYS_mprotect, address, bytes, protection) == 0;
 }
 
 bool advise(void* address, size_t bytes, int advice) {
-  return syscall(SYS_madvise, address, bytes, long{advice}) == 0;
+  return kernel::call(SYS_madvise, address, bytes, advice) == 0;
 }
 
 void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to = nullptr) {
-  const long p = syscall(SYS_mremap, from, from_bytes, to_bytes, long{flags}, to);
-  return p == -1 ? nullptr : reinterpret_cast<void*>(p);
+  return kernel::as_pointer(kernel::call(SYS_mremap, from, from_bytes, to_bytes, flags, to));
 }
 
 // A large aligned mapping may well fit below this library's own data, then below the last one. A guess only, which
@@ -82,26 +76,18 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
     if (guess != 0) __atomic_store_n(&last_place, reinterpret_cast<uintptr_t>(p), __ATOMIC_RELAXED);
     return p;
   }
-  munmap(p, bytes);
+  kernel::unmap(p, bytes);
   // Over-reserve and trim: the kernel places mappings at page granularity only.
   const size_t padded = bytes + alignment;
   p = map(nullptr, padded, protection);
   if (p == nullptr) return nullptr;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
   const uintptr_t aligned = round_up(begin, alignment);
-  if (aligned != begin) munmap(p, aligned - begin);
+  if (aligned != begin) kernel::unmap(p, aligned - begin);
   const size_t tail = begin + padded - (aligned + bytes);
-  if (tail != 0) munmap(reinterpret_cast<void*>(aligned + bytes), tail);
+  if (tail != 0) kernel::unmap(reinterpret_cast<void*>(aligned + bytes), tail);
   return reinterpret_cast<void*>(aligned);
 }
-
-uint64_t read_clock(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
-}
-
-pthread_key_t thread_exit_key;
 
 }  // namespace
 
@@ -110,75 +96,60 @@ ErrnoGuard::~ErrnoGuard() { errno = saved_; }
 void set_errno_out_of_memory() { errno = ENOMEM; }
 void set_errno_invalid() { errno = EINVAL; }
 
+constinit const unsigned char* kernel::boot_random = nullptr;
+
 size_t granularity() {
+#if defined(__x86_64__)
+  return 4096;
+#else
   static constinit size_t cached = 0;
   const size_t known = __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
   if (known != 0) return known;
-  const size_t bytes = getauxval(AT_PAGESZ);
+  // Advice about no byte at all is refused unless the address begins a page.
+  size_t bytes = 4096;
+  while (kernel::call(SYS_madvise, bytes, 0, MADV_NORMAL) == -EINVAL) bytes *= 2;
   __atomic_store_n(&cached, bytes, __ATOMIC_RELAXED);
   return bytes;
+#endif
 }
 
-void* reserve(size_t bytes, size_t alignment) {
-  ErrnoGuard guard;
-  return map_aligned(bytes, alignment, PROT_NONE);
-}
+void* reserve(size_t bytes, size_t alignment) { return map_aligned(bytes, alignment, PROT_NONE); }
 
 void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
 
-bool commit(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  return protect(address, bytes, PROT_READ | PROT_WRITE);
-}
+bool commit(void* address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
 
-bool forbid(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  return protect(address, bytes, PROT_NONE);
-}
+bool forbid(void* address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 
-bool purge(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  return advise(address, bytes, MADV_DONTNEED);
-}
+bool purge(void* address, size_t bytes) { return advise(address, bytes, MADV_DONTNEED); }
 
-bool populate(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  return advise(address, bytes, MADV_POPULATE_WRITE);
-}
+bool populate(void* address, size_t bytes) { return advise(address, bytes, MADV_POPULATE_WRITE); }
 
 bool holds_memory(const void* address) {
-  ErrnoGuard guard;
   const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
   unsigned char answer = 0;
-  return syscall(SYS_mincore, page, granularity(), &answer) != 0 || (answer & 1) != 0;
+  return kernel::call(SYS_mincore, page, granularity(), &answer) != 0 || (answer & 1) != 0;
 }
 
 bool advise_huge(void* address, size_t bytes, bool allow) {
-  ErrnoGuard guard;
   return advise(address, bytes, allow ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
-void release(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  munmap(address, bytes);
-}
+void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 
 void* map_block(size_t bytes, size_t alignment) {
-  ErrnoGuard guard;
   void* p = map_aligned(bytes, alignment, PROT_NONE);
   if (p == nullptr) return nullptr;
   if (protect(p, bytes, PROT_READ | PROT_WRITE)) return p;
-  munmap(p, bytes);
+  kernel::unmap(p, bytes);
   return nullptr;
 }
 
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_place) {
-  ErrnoGuard guard;
   return remap(address, old_bytes, new_bytes, in_place ? 0 : MREMAP_MAYMOVE);
 }
 
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
-  ErrnoGuard guard;
   // The kernel would unlock all memory around the place that it leaves mapped. Of locked memory it refuses this advice, which
   // does nothing else that shows.
   if (!advise(address, granularity(), MADV_COLD)) return nullptr;
@@ -186,51 +157,38 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   if (moved == nullptr) return nullptr;
   // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.
   if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
-    mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED);
   }
   if (bytes == new_bytes) return moved;
   if (void* const grown = remap(moved, bytes, new_bytes, MREMAP_MAYMOVE)) return grown;
   if (remap(moved, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == nullptr) {
     memcpy(address, moved, bytes);
-    munmap(moved, bytes);
+    kernel::unmap(moved, bytes);
   }
   return nullptr;
 }
 
 void count_faults(uint64_t* minor, uint64_t* major) {
-  ErrnoGuard guard;
   rusage usage{};
-  syscall(SYS_getrusage, long{RUSAGE_SELF}, &usage);
+  kernel::call(SYS_getrusage, RUSAGE_SELF, &usage);
   *minor = static_cast<uint64_t>(usage.ru_minflt);
   *major = static_cast<uint64_t>(usage.ru_majflt);
 }
 
-uint64_t now_coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
-uint64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
-uint64_t running_ms() { return read_clock(CLOCK_PROCESS_CPUTIME_ID) / 1'000'000; }
-
 void wait_while_equal(const uint32_t* word, uint32_t expected) {
-  ErrnoGuard guard;
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+  kernel::call(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
-void wake_one(const uint32_t* word) {
-  ErrnoGuard guard;
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
+void wake_one(const uint32_t* word) { kernel::call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 
 bool barrier_all_threads() {
-  ErrnoGuard guard;
-  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
+  if (kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
   // Not registered yet (Linux 4.14 wants that once a process), or unknown here.
-  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+  return kernel::call(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+         kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-void yield() {
-  ErrnoGuard guard;
-  syscall(SYS_sched_yield);
-}
+void yield() { kernel::call(SYS_sched_yield); }
 
 namespace {
 
@@ -238,7 +196,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 void* call_body(void* body) {
-  syscall(SYS_prctl, long{PR_SET_NAME}, "loam-purge", 0L, 0L, 0L);
+  kernel::call(SYS_prctl, PR_SET_NAME, "loam-purge", 0, 0, 0);
   reinterpret_cast<void (*)()>(body)();
   return nullptr;
 }
@@ -256,77 +214,22 @@ bool start_thread(void (*body)()) {
   // sends itself from 32 on, to cancel threads and to change their user.
   const uint64_t all = ~(uint64_t{7} << (32 - 1));
   uint64_t before = 0;
-  syscall(SYS_rt_sigprocmask, long{SIG_SETMASK}, &all, &before, sizeof all);
+  kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
   pthread_t thread;
   const bool started = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
-  syscall(SYS_rt_sigprocmask, long{SIG_SETMASK}, &before, nullptr, sizeof before);
+  kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
   return started;
 }
 
 void sleep_ms(unsigned ms) {
-  ErrnoGuard guard;
   const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
-  syscall(SYS_nanosleep, &span, nullptr);  // woken early by nobody: the thread has its signals blocked
+  kernel::call(SYS_nanosleep, &span, nullptr);  // woken early by nobody: the thread has its signals blocked
 }
 
-bool register_thread_exit(void (*callback)(void*)) {
-  return pthread_key_create(&thread_exit_key, callback) == 0;
-}
-
-void arm_thread_exit(void* argument) {
-  ErrnoGuard guard;
-  pthread_setspecific(thread_exit_key, argument);
-}
-
-namespace {
-
-// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that holds a
-// stream and waits for the heap, while the forking thread holds the heap and waits for the streams, would be
-// a deadlock; so the streams come first here too. The lock is recursive. The symbols are glibc's, exported
-// for its own libraries; other C libraries lack them, and the problem.
-extern "C" __attribute__((weak)) void _IO_list_lock();
-extern "C" __attribute__((weak)) void _IO_list_unlock();
-extern "C" __attribute__((weak)) void _IO_list_resetlock();
-extern "C" __attribute__((weak)) char __libc_single_threaded;  // glibc 2.32
-
-using Handler = void (*)();
-constinit Handler heap_prepare = nullptr;
-constinit Handler heap_parent = nullptr;
-constinit Handler heap_child = nullptr;
-
-// A process with one thread needs no locks to fork; taking none lets a signal handler that interrupted the
-// heap fork, as with glibc's own malloc: both sides go on with what they held.
-constinit std::atomic<bool> forking_alone{false};
-
-void prepare_fork() {
-  const bool alone = is_single_threaded();
-  forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false whoever writes it
-  if (alone) return;
-  if (_IO_list_lock != nullptr) _IO_list_lock();
-  heap_prepare();
-}
-
-void finish_fork_in_parent() {
-  if (forking_alone.load(std::memory_order_relaxed)) return;
-  heap_parent();
-  if (_IO_list_unlock != nullptr) _IO_list_unlock();
-}
-
-void finish_fork_in_child() {
-  if (forking_alone.load(std::memory_order_relaxed)) return;
-  heap_child();
-  if (_IO_list_resetlock != nullptr) _IO_list_resetlock();
-}
-
-}  // namespace
-
-void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
-  ErrnoGuard guard;
-  heap_prepare = prepare;
-  heap_parent = parent;
-  heap_child = child;
+void start() {
   single_thread_flag = &__libc_single_threaded;
-  pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
+  kernel::boot_random = reinterpret_cast<const unsigned char*>(getauxval(AT_RANDOM));
+  kernel::find_clock();
 }
 
 const char* variable(const char* name) {
@@ -359,16 +262,26 @@ bool has_options() {
 }
 
 void write_error(const char* text, size_t length) {
-  ErrnoGuard guard;
   while (length != 0) {
-    const long written = syscall(SYS_write, long{STDERR_FILENO}, text, length);
+    const long written = kernel::call(SYS_write, STDERR_FILENO, text, length);
     if (written <= 0) return;
     text += written;
     length -= static_cast<size_t>(written);
   }
 }
 
-void abort_process() { abort(); }
+// As abort() does it; that one may be the program's, and a broken heap is found with locks held.
+void abort_process() {
+  const uint64_t only = uint64_t{1} << (SIGABRT - 1);
+  const long process = kernel::call(SYS_getpid), thread = kernel::call(SYS_gettid);
+  kernel::call(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, nullptr, sizeof only);
+  kernel::call(SYS_tgkill, process, thread, SIGABRT);
+  // It is ignored, or a handler came back. The kernel's struct sigaction: all zero is the default action.
+  const uint64_t none[8] = {};
+  kernel::call(SYS_rt_sigaction, SIGABRT, none, nullptr, sizeof only);
+  kernel::call(SYS_tgkill, process, thread, SIGABRT);
+  for (;;) __builtin_trap();
+}
 
 }  // namespace loam::os
 

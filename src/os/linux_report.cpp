@@ -1,30 +1,26 @@
 // Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
 #if defined(__linux__)
 
-#include <ctime>
 #include <fcntl.h>
-#include <sys/auxv.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "os/kernel.h"
 #include "os/os.h"
 
 namespace loam::os {
 
 void random_bytes(void* out, size_t bytes) {
-  ErrnoGuard guard;
   char* to = static_cast<char*>(out);
   size_t got = 0;
   while (got < bytes) {
-    const long some = syscall(SYS_getrandom, to + got, bytes - got, long{GRND_NONBLOCK});
+    const long some = kernel::call(SYS_getrandom, to + got, bytes - got, GRND_NONBLOCK);
     if (some <= 0) break;
     got += static_cast<size_t>(some);
   }
   if (got == bytes) return;
   // Forbidden by a sandbox, or too early in the system's life. The kernel gave every process sixteen random bytes;
   // the clock makes two calls differ.
-  const auto* seed = reinterpret_cast<const unsigned char*>(getauxval(AT_RANDOM));
+  const unsigned char* const seed = kernel::boot_random;
   uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out);
   for (; got < bytes; ++got) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -32,7 +28,7 @@ void random_bytes(void* out, size_t bytes) {
   }
 }
 
-uint32_t thread_number() { return static_cast<uint32_t>(syscall(SYS_gettid)); }
+uint32_t thread_number() { return static_cast<uint32_t>(kernel::call(SYS_gettid)); }
 
 namespace {
 
@@ -40,9 +36,9 @@ namespace {
 class MapsReader {
  public:
   MapsReader()
-      : file_(syscall(SYS_openat, long{AT_FDCWD}, "/proc/self/maps", long{O_RDONLY | O_CLOEXEC}, 0L)) {}
+      : file_(kernel::call(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0)) {}
   ~MapsReader() {
-    if (file_ >= 0) syscall(SYS_close, file_);
+    if (file_ >= 0) kernel::call(SYS_close, file_);
   }
   MapsReader(const MapsReader&) = delete;
   MapsReader& operator=(const MapsReader&) = delete;
@@ -52,7 +48,7 @@ class MapsReader {
     size_t length = 0;
     for (;;) {
       if (at_ == held_) {
-        const long got = file_ < 0 ? 0 : syscall(SYS_read, file_, buffer_, sizeof buffer_);
+        const long got = file_ < 0 ? 0 : kernel::call(SYS_read, file_, buffer_, sizeof buffer_);
         if (got <= 0) return nullptr;
         at_ = 0;
         held_ = static_cast<size_t>(got);
@@ -99,7 +95,6 @@ const char* after_last_slash(const char* text) {
 // "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6": a module's mappings follow each other, and the one of its
 // file's beginning comes first.
 bool describe_code(const void* code, char* out, size_t size) {
-  ErrnoGuard guard;
   const uint64_t wanted = reinterpret_cast<uintptr_t>(code);
   MapsReader maps;
   uint64_t base = 0;

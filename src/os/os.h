@@ -3,8 +3,9 @@
 // The seam is the linker, so that no layer above carries a template parameter for it.
 //
 // Rules. Addresses and sizes are multiples of granularity() unless a line says otherwise; sizes are
-// not zero. No function changes errno, allocates from the heap, or takes a lock of Loam's. A `bool`
-// is false when the system refused; the caller counts that and carries on.
+// not zero. No function changes errno or takes a lock of Loam's. None calls what a program or a tool may have in the C
+// library's place, and which may allocate, unless its line says that no lock may be held. A `bool` is false when the
+// system refused; the caller counts that and carries on.
 //
 //   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked --release--> gone
 #pragma once
@@ -72,19 +73,19 @@ void wake_one(const uint32_t* word);
 [[nodiscard]] bool barrier_all_threads();
 
 /// Whether the process has one thread, for certain: that of the caller. False where the C library does not say, as before
-/// register_fork().
+/// start().
 [[nodiscard]] LOAM_INLINE bool is_single_threaded();
 
 /// Lets another thread run.
 void yield();
 
-/// Starts a detached thread with a small stack that receives no signals; it may allocate from the heap meanwhile.
-/// False when the system refused.
+/// Starts a detached thread with a small stack that receives no signals; it may allocate from the heap meanwhile, so no
+/// lock may be held. False when the system refused.
 [[nodiscard]] bool start_thread(void (*body)());
 void sleep_ms(unsigned ms);
 
 /// A folder that belongs to the user and is closed to others, made if it is not there: `wanted` if it begins with
-/// "/", otherwise the usual place for such. False in setuid and setgid programs, or when there is none.
+/// "/", otherwise the usual place for such. False in setuid and setgid programs, or when there is none. No lock may be held.
 [[nodiscard]] bool private_folder(const char* wanted, char* out, size_t size);
 /// Writes the file beside the old one and renames it; readable by the user only.
 [[nodiscard]] bool replace_file(const char* path, const void* data, size_t bytes);
@@ -96,14 +97,17 @@ void remove_file(const char* path);
 /// Page faults of the process so far: served from memory, and from a disk.
 void count_faults(uint64_t* minor, uint64_t* major);
 
-/// Runs `callback(argument)` when a thread that called arm_thread_exit(argument) ends.
-[[nodiscard]] bool register_thread_exit(void (*callback)(void*));
-void arm_thread_exit(void* argument);
+/// Once the C library is ready, and without a lock: what later calls go by.
+void start();
 
-/// Runs the callbacks around fork(); must be called once the C library is ready.
+/// Runs `callback(argument)` when the calling thread ends; one callback a process. False when the system refused. The C
+/// library may allocate in here, so no lock of the heap's may be held.
+bool arm_thread_exit(void (*callback)(void*), void* argument);
+
+/// Runs the callbacks around fork(). Only the first call counts, and it may come before start(). No lock may be held.
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
 
-/// An environment variable's value, or null; always null in a setuid or setgid program.
+/// An environment variable's value, or null; always null in a setuid or setgid program. No lock may be held.
 [[nodiscard]] const char* option(const char* name);
 
 /// The same in every program: for what decides no more than where something of the user's goes.

@@ -260,15 +260,19 @@ uint64_t process_number() { return 1; }
 uint64_t wall_clock_ns() { return state.now_ns; }
 void count_faults(uint64_t* minor, uint64_t* major) { *minor = *major = 0; }
 
-bool register_thread_exit(void (*callback)(void*)) {
-  if (refused()) {
-    state.unhooked = true;
-    return false;
+void start() {}
+
+bool arm_thread_exit(void (*callback)(void*), void* argument) {
+  if (state.exit_callback == nullptr) {
+    if (refused()) {
+      state.unhooked = true;
+      return false;
+    }
+    state.exit_callback = callback;
   }
-  state.exit_callback = callback;
+  exit_argument = argument;
   return true;
 }
-void arm_thread_exit(void* argument) { exit_argument = argument; }
 
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
   state.prepare = prepare;

@@ -53,9 +53,8 @@ TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
 TEST(System, AProcessHasOneThreadUntilASecondStarts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto look = [] {
-    const auto nothing = [] {};
     if (os::is_single_threaded()) _exit(1);  // before the C library is ready nobody knows
-    os::register_fork(nothing, nothing, nothing);
+    os::start();
     if (!os::is_single_threaded()) _exit(2);
     bool seen_by_the_second = true;
     std::thread([&] { seen_by_the_second = os::is_single_threaded(); }).join();
@@ -157,10 +156,9 @@ TEST(System, TheClockNeverGoesBack) {
 int exits = 0;
 
 TEST(System, AThreadThatArmedItsExitIsHeardOf) {
-  ASSERT_TRUE(
-      os::register_thread_exit([](void* argument) { exits += *static_cast<int*>(argument); }));
   static int armed = 3;
-  std::thread([] { os::arm_thread_exit(&armed); }).join();
+  const auto add = [](void* argument) { exits += *static_cast<int*>(argument); };
+  std::thread([=] { EXPECT_TRUE(os::arm_thread_exit(add, &armed)); }).join();
   std::thread([] {}).join();
   EXPECT_EQ(exits, 3);
 }

@@ -1,0 +1,95 @@
+// Linux: what the heap asks of the C library's threads: their end, and fork().
+//
+// The C library calls what was registered before a fork in reverse order, and after it in order. Everything else that is
+// registered may allocate, or wait for threads that do; so the heap comes first, whoever is started before it (decision 64).
+#if defined(__linux__)
+
+#include <atomic>
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "os/os.h"
+
+// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that holds a
+// stream and waits for the heap, while the forking thread holds the heap and waits for the streams, would be
+// a deadlock; so the streams come first here too. The lock is recursive. The symbols are glibc's, exported
+// for its own libraries; other C libraries lack them, and the problem.
+extern "C" __attribute__((weak)) void _IO_list_lock();
+extern "C" __attribute__((weak)) void _IO_list_unlock();
+extern "C" __attribute__((weak)) void _IO_list_resetlock();
+
+namespace loam::os {
+
+namespace {
+
+// The key + 1; 0 = none yet.
+constinit std::atomic<uint64_t> thread_exit_key{0};
+
+bool find_thread_exit_key(void (*callback)(void*), pthread_key_t* out) {
+  // acquire: pairs with the exchange of who made the key
+  uint64_t known = thread_exit_key.load(std::memory_order_acquire);
+  if (known == 0) {
+    pthread_key_t made;
+    if (pthread_key_create(&made, callback) != 0) return false;
+    if (thread_exit_key.compare_exchange_strong(known, uint64_t{made} + 1, std::memory_order_acq_rel)) {
+      known = uint64_t{made} + 1;
+    } else {
+      pthread_key_delete(made);  // another thread was faster
+    }
+  }
+  *out = static_cast<pthread_key_t>(known - 1);
+  return true;
+}
+
+using Handler = void (*)();
+constinit Handler heap_prepare = nullptr;
+constinit Handler heap_parent = nullptr;
+constinit Handler heap_child = nullptr;
+
+// A process with one thread needs no locks to fork; taking none lets a signal handler that interrupted the
+// heap fork, as with glibc's own malloc: both sides go on with what they held.
+constinit std::atomic<bool> forking_alone{false};
+
+void prepare_fork() {
+  const bool alone = is_single_threaded();
+  forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false whoever writes it
+  if (alone) return;
+  if (_IO_list_lock != nullptr) _IO_list_lock();
+  heap_prepare();
+}
+
+void finish_fork_in_parent() {
+  if (forking_alone.load(std::memory_order_relaxed)) return;
+  heap_parent();
+  if (_IO_list_unlock != nullptr) _IO_list_unlock();
+}
+
+void finish_fork_in_child() {
+  if (forking_alone.load(std::memory_order_relaxed)) return;
+  heap_child();
+  if (_IO_list_resetlock != nullptr) _IO_list_resetlock();
+}
+
+constinit std::atomic<bool> fork_registered{false};
+
+}  // namespace
+
+bool arm_thread_exit(void (*callback)(void*), void* argument) {
+  ErrnoGuard guard;
+  pthread_key_t key;
+  return find_thread_exit_key(callback, &key) && pthread_setspecific(key, argument) == 0;
+}
+
+void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
+  // acq_rel: one thread registers them, and they stand for every other
+  if (fork_registered.exchange(true, std::memory_order_acq_rel)) return;
+  ErrnoGuard guard;
+  heap_prepare = prepare;
+  heap_parent = parent;
+  heap_child = child;
+  pthread_atfork(&prepare_fork, &finish_fork_in_parent, &finish_fork_in_child);
+}
+
+}  // namespace loam::os
+
+#endif  // __linux__
