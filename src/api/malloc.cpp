@@ -46,9 +46,10 @@ void start_library() { heap::start(); }
 // Before every other constructor of a static program, whatever its priority: those from 101 on are the programs'.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Last of all: a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
+// Last of all: a use after free, and a wrong pointer, that no later call found; and who reads the program's counters to the end finds them to the end.
 __attribute__((destructor(101))) void end_library() {
   hardening.quarantine_is_intact(true);
+  current_cache->check_all();
   publisher.stop();
 }
 

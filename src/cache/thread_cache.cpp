@@ -127,17 +127,17 @@ size_t share_of_heap(size_t share, size_t least) {
   return bytes < least ? least : bytes;
 }
 
-void give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
-  if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
-  default_small_heap.give(size_class, pointers, count, wait);
-}
-
 void* take_one(unsigned size_class) {
   void* block = nullptr;
   return default_small_heap.take(size_class, &block, 1) == 1 ? block : nullptr;
 }
 
 }  // namespace
+
+void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
+  if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
+  default_small_heap.give(size_class, pointers, count, wait);
+}
 
 constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
@@ -454,8 +454,10 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   // Whole batches, where there are some.
   const unsigned batch = SmallHeap::max_transfer(size_class);
   if (count > batch) count -= count % batch;
-  take_out(size_class, count, batch,
-           [&](void** blocks, unsigned here) { default_small_heap.transfer(size_class, blocks, here, this); });
+  take_out(size_class, count, batch, [&](void** blocks, unsigned here) {
+    here = check_share(size_class, blocks, here);
+    if (LOAM_LIKELY(here != 0)) default_small_heap.transfer(size_class, blocks, here, this);
+  });
 }
 
 // Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
@@ -492,11 +494,11 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
     return;
   }
-  __atomic_store_n(&pushed_, pushed(), __ATOMIC_RELAXED);
-  __atomic_store_n(&until_look_, kFreesPerLook, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
+  // What misses has slow calls enough, and no call for a look alone.
+  if (until_look_ <= kFreesPerLook / 2 && LOAM_UNLIKELY(!look(size_class, block))) return;
   note(size_class, Use::kHit);
-  if (const uint64_t frees = pushed_ - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
+  if (const uint64_t frees = pushed() - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
   const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
@@ -557,25 +559,6 @@ bool ThreadCache::check_free(unsigned size_class, void* block) {
   const bool twice = freed_recently(size_class, block);
   if (LOAM_UNLIKELY(full_checks)) return is_block_in_use(size_class, block, twice);
   if (LOAM_LIKELY(!twice)) return true;
-  report_misuse("double free", block);
-  return false;
-}
-
-bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool freed) {
-  if (size_class != kMixedClass) {
-    const SizeClassInfo& info = class_info(size_class);
-    const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-    const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
-    const size_t slot = offset / info.bytes;
-    if (span == nullptr || !begins_slot(info, offset)) {
-      report_misuse("free of a pointer into the middle of a block", block);
-      return false;
-    }
-    // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
-    const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
-    freed = freed || ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
-  }
-  if (LOAM_LIKELY(!freed)) return true;
   report_misuse("double free", block);
   return false;
 }

@@ -23,7 +23,15 @@
 // Double frees are caught by a small table that remembers, by a hash of the pointer, where this thread's last
 // frees stand; a pointer that still stands there was freed already. Exact, never wrong, a few instructions; what
 // it has forgotten (older than kRecent frees, or freed by another thread) is found when the block goes home,
-// by its bit in the span. With full checking on (LOAM_CHECK_FREE=full) magazines stay armed for ever and every
+// by its bit in the span.
+//
+// Where a freed pointer begins no block (it points into one), the fast path takes it like any other, and the next malloc
+// would hand it out. So wherever a free is slow already, that pointer is checked, and a share of those that rest here: each
+// look (every 256 frees, about), each batch for another thread, and at the process's end all. seems_wrong() is a hint that
+// takes no lock; what it names leaves the magazine and goes home, where the bin decides, under its lock, and reports. A
+// good block that were named by mistake would just be at home (decision 69).
+//
+// With full checking on (LOAM_CHECK_FREE=full) magazines stay armed for ever and every
 // free is checked against span and magazines at once.
 //
 // Owned by its thread; other threads read head pointers for statistics only. The pointer is stored before
@@ -146,6 +154,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
+  /// Sends home what rests in the magazines and begins no block, to be reported there. For the process's end: takes no lock
+  /// where all is well, which another thread might hold for ever.
+  void check_all();
+
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source was started
   void mix(unsigned size_class);
 
@@ -168,7 +180,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] uint64_t pushed() const {
     const uint32_t left = __atomic_load_n(&until_look_, __ATOMIC_RELAXED);
     // The one that came to zero was not taken.
-    return __atomic_load_n(&pushed_, __ATOMIC_RELAXED) + (kFreesPerLook - (left == 0 ? 1 : left));
+    return __atomic_load_n(&pushed_, __ATOMIC_RELAXED) + kFreesPerLook - (left == 0 ? 1 : left);
   }
   /// Counts calls down to the next sample; true when this is one, of one in `mean` calls.
   [[nodiscard]] bool sample_is_due(uint64_t mean);
@@ -276,6 +288,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void free_array(unsigned size_class);
   void forget_recent(void** begin, void** end);
   [[nodiscard]] bool check_free(unsigned size_class, void* block);
+  static void give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait);
+  void begin_next_look();
+  [[nodiscard]] bool look(unsigned size_class, void* block);
+  void check_one_mixed();
+  LOAM_COLD void send_home(unsigned size_class, void** place);
+  [[nodiscard]] unsigned check_share(unsigned size_class, void** blocks, unsigned count) const;
   /// Gives the blocks at the magazine's bottom to give(blocks, how many), `at_once` or fewer a call.
   template <class Give>
   void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
@@ -296,7 +314,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   Tuning tuning_[kMagazineCount] = {};
   Own own_[kLineClasses + 1] = {};
   static constexpr uint32_t kFreesPerLook = 256;
+  // Looks come after as many frees more or less, by half of this. Chosen: less, and a program that frees in rounds shows some looks the
+  // same block for long.
+  static constexpr uint32_t kLookJitter = 64;
   uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
+  uint32_t chance_ = 0;  ///< a pseudo-random sequence: when looks come, and what they check
   uint32_t slow_operations_ = 0;
   MissRate misses_;
   uint64_t collected_at_ = 0;  ///< frees, at the last collection
@@ -312,7 +334,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint64_t random_ = 0;
   RunCache runs_;
-  uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last slow call
+  uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last look; less what it started from below kFreesPerLook
 
  public:
   // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.

@@ -6,13 +6,14 @@
 #include "base/units.h"
 #include "heap/counter_directory.h"
 #include "heap/heap.h"
+#include "os/fatal.h"
 #include "os/os.h"
 
 namespace loam {
 
 constinit Publisher publisher;
 constinit char Publisher::folder_[256] = {};
-constinit char Publisher::path_[288] = {};
+constinit char Publisher::name_[32] = {};
 
 namespace {
 
@@ -82,10 +83,18 @@ void sort(Segment* segments, size_t count) {
   }
 }
 
+// A process looks for what ended ones left behind at its first image, its end, and each time that it has written so many more, and one for
+// each few of others' files: a hundred processes that look at a hundred files are some thousand looks a second. Chosen.
+constexpr unsigned kWritesPerSweep = 5;
+constexpr unsigned kFilesPerWrite = 4;
+// How long the program's end waits for an image that is being written. Chosen: longer than one takes, but on a disk that stands still; then
+// the file is left for the next process to remove.
+constexpr unsigned kMostWaitMs = 100;
+
 void refuse_to_publish(const char* what) {
-  for (const char* part : {"loam: LOAM_PUBLISH: ", what, "; nothing is published\n"}) {
-    os::write_error(part, text::length(part));
-  }
+  ReportLine line;
+  line.add("loam: LOAM_PUBLISH: ").add(what).add("; nothing is published\n");
+  os::write_error(line.text(), line.length());
 }
 
 }  // namespace
@@ -93,21 +102,15 @@ void refuse_to_publish(const char* what) {
 void Publisher::enable(const char* where) {
   if (text::same(where, "off")) return;
   if (!text::same(where, "1") && where[0] != '/') return refuse_to_publish("the value must be off, 1 or an absolute path");
-  if (!os::private_folder(where, folder_, sizeof folder_)) {
-    return refuse_to_publish("there is no folder that is the user's own and closed to others");
-  }
+  if (const char* why = os::private_folder(where, folder_, sizeof folder_)) return refuse_to_publish(why);
   state_.store(State::kIdle, std::memory_order_relaxed);
   start();
 }
 
 void Publisher::name_file() {
   const text::Decimal number(os::process_number());
-  const size_t length = text::length(folder_);
-  char* at = path_ + length;
-  memcpy(path_, folder_, length);
-  *at++ = '/';
-  memcpy(at, number.digits(), number.length());
-  memcpy(at + number.length(), ".image", sizeof ".image");
+  memcpy(name_, number.digits(), number.length());
+  memcpy(name_ + number.length(), ".image", sizeof ".image");
 }
 
 void Publisher::start() {
@@ -119,8 +122,16 @@ void Publisher::start() {
 }
 
 void Publisher::run() {
-  for (;;) {
-    publisher.write_one();
+  // Most children of a fork() end, or call exec(), before anybody would have looked.
+  if (publisher.is_child_) os::sleep_ms(kPeriodMs);
+  for (unsigned until_sweep = 0;;) {
+    // seq_cst, as in stop(): either this sees that it is over, or stop() sees that this writes
+    publisher.writes_.store(true);
+    if (publisher.state_.load() == State::kStarted) {
+      publisher.write_one();
+      if (until_sweep-- == 0) until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
+    }
+    publisher.writes_.store(false);
     os::sleep_ms(kPeriodMs);
   }
 }
@@ -165,11 +176,15 @@ void Publisher::write_one() {
                            image.end};
   memcpy(buffer_, &header, sizeof header);
   // Refused (a full disk): the old image stays, and its time tells.
-  static_cast<void>(os::replace_file(path_, buffer_, image.end));
+  static_cast<void>(os::publish_file(folder_, name_, buffer_, image.end));
 }
 
 void Publisher::stop() {
-  if (state_.load(std::memory_order_acquire) == State::kStarted) os::remove_file(path_);
+  State expected = State::kStarted;
+  if (!state_.compare_exchange_strong(expected, State::kFailed)) return;
+  for (unsigned waited = 0; writes_.load() && waited < kMostWaitMs; ++waited) os::sleep_ms(1);
+  os::remove_file(folder_, name_);
+  static_cast<void>(os::remove_dead_files(folder_));
 }
 
 }  // namespace loam

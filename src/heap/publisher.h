@@ -3,13 +3,15 @@
 //
 //   FOLDER/PID.image     FOLDER: the option's value if it begins with "/", else $XDG_RUNTIME_DIR/loam, else /tmp/loam-UID
 //
-// The folder is the user's own and closed to others, or nothing is published. Each image is written beside the old one
-// and takes its name at once. All of the heap's locks are held while figures are copied, and none while they are written.
+// The folder is the user's own and closed to others, no link leads to it, and nobody else can put another in its place: or
+// nothing is published. Each image is written beside the old one and takes its name at once; a lock on it says that its process
+// lives, and images without one are removed by whoever publishes there (decision 70). All of the heap's locks are held while figures are copied, and none while they are written.
 #pragma once
 
 #include <atomic>
 
 #include "base/config.h"
+#include "os/os.h"
 
 namespace loam {
 
@@ -35,10 +37,14 @@ class Publisher {
 
   /// In the child of fork(): it has another number, and no such thread.
   void reset_after_fork() {
-    if (state_.load(std::memory_order_relaxed) != State::kOff) state_.store(State::kIdle, std::memory_order_relaxed);
+    if (state_.load(std::memory_order_relaxed) == State::kOff) return;
+    is_child_ = true;
+    writes_.store(false, std::memory_order_relaxed);
+    os::forget_files_after_fork();
+    state_.store(State::kIdle, std::memory_order_relaxed);
   }
 
-  /// At the program's end: the file goes.
+  /// At the program's end: the file goes, and with it those of processes that could not remove theirs.
   void stop();
 
  private:
@@ -50,9 +56,11 @@ class Publisher {
   void name_file();
 
   std::atomic<State> state_{State::kOff};
+  std::atomic<bool> writes_{false};  // the thread, at this moment
+  bool is_child_ = false;            // of a fork()
   // Not beside what every program reads at its end.
   static char folder_[256];
-  static char path_[288];
+  static char name_[32];
   char* buffer_ = nullptr;
   size_t room_ = 0;
   uint64_t generation_ = 0;

@@ -1,11 +1,21 @@
 // Linux: the folder and the files in which a program publishes (heap/publisher.h).
+//
+// A folder is opened one component after the other, none through a link, and each must be one that no other user may put
+// something else in the place of. What is done in it is done by its descriptor, so nobody can change what the path means in
+// between. No descriptor stays open: programs close those that they do not know, or count them.
+//
+// Whose file it is says a lock that a living process holds on it, and no number: that of a process in another namespace of
+// numbers means nothing here. A lock (flock) lasts as long as what was opened does; a mapping keeps that open, costs no
+// descriptor, and goes with the process however it ends, with exec(), and not along with fork().
 #if defined(__linux__)
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <initializer_list>
 #include <sys/auxv.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/text.h"
@@ -16,14 +26,70 @@ namespace loam::os {
 
 namespace {
 
-// A folder of ours that nobody else can enter; made if it is not there.
-bool is_private_folder(const char* path) {
-  const long made = kernel::call(SYS_mkdirat, AT_FDCWD, path, 0700);
-  if (made != 0 && made != -EEXIST) return false;
-  struct stat found;
-  // Not through a link: one that somebody put into /tmp leads wherever he wants.
-  return kernel::call(SYS_newfstatat, AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(found.st_mode) &&
-         found.st_uid == static_cast<uid_t>(kernel::call(SYS_geteuid)) && (found.st_mode & 077) == 0;
+class File {
+ public:
+  explicit File(long number) : number_(number) {}
+  ~File() { close(); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  [[nodiscard]] bool good() const { return number_ >= 0; }
+  [[nodiscard]] long number() const { return number_; }
+  void close() {
+    if (number_ >= 0) kernel::call(SYS_close, number_);
+    number_ = -1;
+  }
+  void release() { number_ = -1; }
+  void become(long number) {
+    close();
+    number_ = number;
+  }
+
+ private:
+  long number_;
+};
+
+uid_t own_user() { return static_cast<uid_t>(kernel::call(SYS_geteuid)); }
+
+long open_in(const File& folder, const char* name, int flags, long mode = 0) {
+  return kernel::call(SYS_openat, folder.number(), name, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+}
+
+bool examine(const File& file, struct stat* out) { return kernel::call(SYS_newfstatat, file.number(), "", out, AT_EMPTY_PATH) == 0; }
+
+bool is_same(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+void remove_in(const File& folder, const char* name) { kernel::call(SYS_unlinkat, folder.number(), name, 0); }
+
+// Nobody but root and the user may put another thing in the place of what is in that folder. In a sticky one (/tmp) that is
+// so of what belongs to one of them, which is what the next look asks.
+const char* why_unsafe(const struct stat& folder) {
+  if (folder.st_uid != 0 && folder.st_uid != own_user()) return "a folder on the path belongs to another user";
+  if ((folder.st_mode & 022) != 0 && (folder.st_mode & S_ISVTX) == 0) return "others may write to a folder on the path";
+  return nullptr;
+}
+
+// The folder, for work in it; its last component is made if it is not there. Null, or why not.
+const char* open_folder(const char* path, File* out) {
+  out->become(kernel::call(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
+  struct stat found {};
+  for (const char* at = path;;) {
+    if (!out->good() || !examine(*out, &found)) return "a part of the path is a link, or no folder, or closed to the user";
+    while (*at == '/') ++at;
+    if (*at == '\0') break;
+    if (const char* why = why_unsafe(found)) return why;
+    char name[256];
+    const size_t length = text::length_until(at, '/');
+    if (length >= sizeof name) return "a part of the path is too long";
+    memcpy(name, at, length);
+    name[length] = '\0';
+    at += length;
+    while (*at == '/') ++at;
+    if (*at == '\0') kernel::call(SYS_mkdirat, out->number(), name, 0700);
+    out->become(open_in(*out, name, O_PATH | O_DIRECTORY));
+  }
+  if (found.st_uid != own_user()) return "the folder is not the user's own";
+  return (found.st_mode & 077) != 0 ? "the folder is not closed to others" : nullptr;
 }
 
 // Two texts and, unless it is kNoNumber, a number behind each other; false when they do not fit.
@@ -41,47 +107,146 @@ bool print_path(char* out, size_t size, const char* first, const char* more, uin
   return true;
 }
 
-void remove(const char* path) { kernel::call(SYS_unlinkat, AT_FDCWD, path, 0); }
+constexpr char kNewSuffix[] = ".new";
 
-}  // namespace
-
-bool private_folder(const char* wanted, char* out, size_t size) {
-  if (getauxval(AT_SECURE) != 0) return false;
-  if (wanted[0] == '/') return print_path(out, size, wanted, "") && is_private_folder(out);
-  const char* runtime = variable("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/' && print_path(out, size, runtime, "/loam") &&
-      is_private_folder(out)) {
-    return true;
-  }
-  return print_path(out, size, "/tmp", "/loam-", static_cast<uint64_t>(kernel::call(SYS_geteuid))) && is_private_folder(out);
+// "4711.image", or with ".new" behind: what publish_file() makes.
+bool is_image(const char* name) {
+  const char* at = name;
+  while (*at >= '0' && *at <= '9') ++at;
+  constexpr char kImage[] = ".image";
+  if (at == name || !text::begins_with(at, kImage, sizeof kImage - 1)) return false;
+  at += sizeof kImage - 1;
+  return *at == '\0' || text::same(at, kNewSuffix);
 }
 
-bool replace_file(const char* path, const void* data, size_t bytes) {
-  char beside[512];
-  if (!print_path(beside, sizeof beside, path, ".new")) return false;
-  remove(beside);  // what an earlier process of this number left
-  const long file = kernel::call(SYS_openat, AT_FDCWD, beside,
-                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (file < 0) return false;
-  const char* from = static_cast<const char*>(data);
-  bool good = true;
-  while (good && bytes != 0) {
-    const long written = kernel::call(SYS_write, file, from, bytes);
+// The lock on what was published last. Of this process: fork() leaves it behind.
+constinit void* held_lock = nullptr;
+// The file that is being written, for the child of a fork() that happens meanwhile: its descriptor would hold the lock.
+constinit std::atomic<long> open_file{-1};
+constinit ino_t open_inode = 0;
+
+void release_lock(void* lock) {
+  if (lock != nullptr) kernel::unmap(lock, granularity());
+}
+
+bool write_all(const File& file, const char* from, size_t bytes) {
+  while (bytes != 0) {
+    const long written = kernel::call(SYS_write, file.number(), from, bytes);
     if (written == -EINTR) continue;
-    good = written > 0;
-    if (good) {
-      from += written;
-      bytes -= static_cast<size_t>(written);
-    }
+    if (written <= 0) return false;
+    from += written;
+    bytes -= static_cast<size_t>(written);
   }
-  good = kernel::call(SYS_close, file) == 0 && good;
-  // The new one takes the name at once: who has the old one open goes on reading that.
-  if (good && kernel::call(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 0) == 0) return true;
-  remove(beside);
+  return true;
+}
+
+// A new file with all of the data, under its lock, and what keeps the lock. False when the system refuses.
+bool write_locked(const File& folder, const char* name, const void* data, size_t bytes, void** lock) {
+  File file(open_in(folder, name, O_RDWR | O_CREAT | O_EXCL, 0600));
+  struct stat found {};
+  if (!file.good() || !examine(file, &found)) return false;
+  open_inode = found.st_ino;
+  open_file.store(file.number(), std::memory_order_relaxed);
+  // Refused where the file system has no such locks: then others take the file for a dead one's, and the next follows soon. A
+  // sweep that has just met it has the lock, and removes it.
+  bool good = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB) != -EWOULDBLOCK;
+  good = good && write_all(file, static_cast<const char*>(data), bytes);
+  if (good) {
+    *lock = kernel::as_pointer(kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_SHARED, file.number(), 0));
+    good = *lock != nullptr;
+    if (good) kernel::call(SYS_madvise, *lock, granularity(), MADV_DONTFORK);
+  }
+  open_file.store(-1, std::memory_order_relaxed);
+  return good;
+}
+
+// Whether a living process holds it; else it goes.
+bool is_held(const File& folder, const char* name) {
+  // Not to wait for a pipe.
+  const File file(open_in(folder, name, O_RDONLY | O_NONBLOCK));
+  if (!file.good()) return false;
+  const long locked = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB);
+  if (locked != 0) return locked == -EWOULDBLOCK;
+  struct stat found {}, named {};
+  // It may have been replaced since it was opened: then what has the name is somebody's.
+  const bool is_named = examine(file, &found) && S_ISREG(found.st_mode) &&
+                        kernel::call(SYS_newfstatat, folder.number(), name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                        is_same(found, named);
+  if (is_named) remove_in(folder, name);
   return false;
 }
 
-void remove_file(const char* path) { remove(path); }
+}  // namespace
+
+const char* private_folder(const char* wanted, char* out, size_t size) {
+  if (getauxval(AT_SECURE) != 0) return "the program is privileged";
+  File folder(-1);
+  if (wanted[0] == '/') {
+    if (!print_path(out, size, wanted, "")) return "the path is too long";
+    return open_folder(out, &folder);
+  }
+  const char* runtime = variable("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/' && print_path(out, size, runtime, "/loam") &&
+      open_folder(out, &folder) == nullptr) {
+    return nullptr;
+  }
+  if (!print_path(out, size, "/tmp", "/loam-", own_user())) return "the path is too long";
+  return open_folder(out, &folder);
+}
+
+bool publish_file(const char* path, const char* name, const void* data, size_t bytes) {
+  File folder(-1);
+  char beside[64];
+  if (!print_path(beside, sizeof beside, name, kNewSuffix) || open_folder(path, &folder) != nullptr) return false;
+  remove_in(folder, beside);  // what an earlier process of this number left
+  void* lock = nullptr;
+  // The new one takes the name at once: who has the old one open goes on reading that.
+  if (write_locked(folder, beside, data, bytes, &lock) &&
+      kernel::call(SYS_renameat2, folder.number(), beside, folder.number(), name, 0) == 0) {
+    release_lock(held_lock);
+    held_lock = lock;
+    return true;
+  }
+  release_lock(lock);
+  remove_in(folder, beside);
+  return false;
+}
+
+unsigned remove_dead_files(const char* path) {
+  File folder(-1);
+  if (open_folder(path, &folder) != nullptr) return 0;
+  const File list(open_in(folder, ".", O_RDONLY | O_DIRECTORY));
+  unsigned living = 0;
+  struct Entry {  // the kernel's linux_dirent64
+    uint64_t inode, offset;
+    uint16_t length;
+    uint8_t type;
+    char name[];
+  };
+  alignas(Entry) char entries[2048];
+  for (;;) {
+    const long got = list.good() ? kernel::call(SYS_getdents64, list.number(), entries, sizeof entries) : 0;
+    if (got <= 0) return living;
+    for (long at = 0; at < got;) {
+      const auto* entry = reinterpret_cast<const Entry*>(entries + at);
+      at += entry->length;
+      if (is_image(entry->name)) living += is_held(folder, entry->name);
+    }
+  }
+}
+
+void remove_file(const char* path, const char* name) {
+  File folder(-1);
+  if (open_folder(path, &folder) == nullptr) remove_in(folder, name);
+}
+
+void forget_files_after_fork() {
+  held_lock = nullptr;
+  File left(open_file.exchange(-1, std::memory_order_relaxed));
+  struct stat found {};
+  // Where the parent opened it between the copies of its descriptors and of its memory, the number is another file's.
+  if (left.good() && (!examine(left, &found) || found.st_ino != open_inode)) left.release();
+}
 
 uint64_t process_number() { return static_cast<uint64_t>(kernel::call(SYS_getpid)); }
 

@@ -85,11 +85,17 @@ void yield();
 void sleep_ms(unsigned ms);
 
 /// A folder that belongs to the user and is closed to others, made if it is not there: `wanted` if it begins with
-/// "/", otherwise the usual place for such. False in setuid and setgid programs, or when there is none. No lock may be held.
-[[nodiscard]] bool private_folder(const char* wanted, char* out, size_t size);
-/// Writes the file beside the old one and renames it; readable by the user only.
-[[nodiscard]] bool replace_file(const char* path, const void* data, size_t bytes);
-void remove_file(const char* path);
+/// "/", otherwise the usual place for such. Null when there is one, else why not. No link leads to it, nor can another user put
+/// anything in the place of a folder on its path. None in setuid and setgid programs. No lock may be held.
+[[nodiscard]] const char* private_folder(const char* wanted, char* out, size_t size);
+/// Writes the file "NUMBER.image" in such a folder beside the old one and renames it; readable by the user only. It is known for
+/// this process's until the process ends, whichever way, or publishes the next. One thread.
+[[nodiscard]] bool publish_file(const char* folder, const char* name, const void* data, size_t bytes);
+/// Removes such files that no living process published. Returns how many others there are.
+unsigned remove_dead_files(const char* folder);
+void remove_file(const char* folder, const char* name);
+/// In the child of a fork(), which published nothing.
+void forget_files_after_fork();
 [[nodiscard]] uint64_t process_number();
 /// Nanoseconds since 1970.
 [[nodiscard]] uint64_t wall_clock_ns();

@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "map/metadata.h"
+#include "os/fatal.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
 #include "small/partial_span.h"
@@ -234,8 +235,18 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
 
 // A pointer into a mixed span at which no block begins.
 LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
-  const bool is_free = MixedView(span).tables.is_free(granule_in(span, pointer));
-  report_misuse(is_free ? "double free" : "free of a pointer into the middle of a block", pointer);
+  const MixedView view(span);
+  const unsigned granule = granule_in(span, pointer);
+  if (view.tables.is_free(granule)) return report_misuse("double free", pointer);
+  unsigned first = granule;
+  while (first != 0 && !view.tables.starts(first)) --first;
+  const size_t inside = size_t{granule - first} << kGranuleShift;
+  // Who describes addresses for reports has no lock, and so no tables.
+  ReportLine what;
+  what.add("free of a pointer into the middle of a block, ").add_number(inside).add(" bytes into the block at ");
+  what.add_hex(reinterpret_cast<uintptr_t>(pointer) - inside).add(" of ");
+  what.add_number(size_t{view.tables.block_granules(first)} << kGranuleShift).add(" bytes");
+  report_misuse(what.text(), pointer);
 }
 
 // Moves spans with a longer free range than before between lists, and takes empty ones out. A span may be named more than

@@ -250,12 +250,14 @@ void yield() { die("a thread waits for another that does not run"); }
 bool start_thread(void (*)()) { return false; }
 void sleep_ms(unsigned) {}
 // A file of counters is written, and goes nowhere.
-bool private_folder(const char*, char* out, size_t size) {
+const char* private_folder(const char*, char* out, size_t size) {
   strncpy(out, "/nowhere", size);
-  return true;
+  return nullptr;
 }
-bool replace_file(const char*, const void*, size_t) { return true; }
-void remove_file(const char*) {}
+bool publish_file(const char*, const char*, const void*, size_t) { return true; }
+unsigned remove_dead_files(const char*) { return 0; }
+void remove_file(const char*, const char*) {}
+void forget_files_after_fork() {}
 uint64_t process_number() { return 1; }
 uint64_t wall_clock_ns() { return state.now_ns; }
 void count_faults(uint64_t* minor, uint64_t* major) { *minor = *major = 0; }
