@@ -95,7 +95,7 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   const size_t bytes = Pages(info.pages).bytes();
   const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
   use_set_aside(Pages(info.pages));
-  if (!leaves(reserve(), bytes + charged_for_record(record_bytes)) || !charge(bytes)) {
+  if (!has_room(bytes, record_bytes, true) || !charge(bytes)) {
     *why = LOAM_LIMIT_REACHED;
     return nullptr;
   }

@@ -9,7 +9,6 @@
 //   3. a mixed run of as many pages as there is room for
 //   4. the span with the most free memory is cut anew: its live blocks stay, the rest becomes pieces
 //   5. a whole slot of a larger class
-//   6. as 3, with what is reserved for records
 //
 //   bin 0: lists of the mixed runs by `longest`, which is never less than the longest free stretch
 //   a mixed run's free_slots = its free pieces;   an empty one goes back at once, unless it is the newest starter page
@@ -23,9 +22,9 @@ namespace loam {
 
 namespace {
 
-// In a heap with a maximum, the maximum divided by this is left to records when a span or a mixed run is made: a full heap
-// needs some to cut spans anew. Chosen: 1.6 % are the records of half of all spans of 32 KiB. More wastes memory while the
-// heap fills, less makes it serve small blocks from whole slots of large ones sooner.
+// In a heap with a maximum, the bytes of its spans and mixed runs divided by this are kept for the records of spans that are cut
+// anew. Chosen: a record takes 256 bytes to 1 KiB, and most spans have 32 KiB. More (a smaller number) wastes memory until the
+// heap is full, less makes a full heap serve small blocks from whole slots of larger ones sooner.
 constexpr size_t kShareForRecords = 64;
 // Pieces that a slot becomes at least, and a span about at most, when a full heap cuts it anew. Chosen: more pieces waste less of
 // a slot on a block, and cost 2 or 3 bytes of records each.
@@ -85,11 +84,13 @@ struct PrivateHeap::Stretch {
   size_t first, end;
 };
 
-size_t PrivateHeap::reserve() const { return maximum_ / kShareForRecords; }
-
-// Whether so much is left once `bytes` more are taken. What was set aside makes room.
-bool PrivateHeap::leaves(size_t reserve, size_t bytes) const {
-  return maximum_ == 0 || charged_ - set_aside_ + bytes + reserve <= maximum_;
+// Whether a heap with a maximum has room for so many pages more, of spans or of a large block, and their record, beside what is
+// kept for the records of spans that are cut anew. What was set aside makes room.
+bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) const {
+  if (maximum_ == 0) return true;
+  const size_t used = charged_ - set_aside_;
+  const size_t of_spans = used - records_ - large_bytes_ - coming_bytes_ + (of_span ? pages : 0);
+  return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <= maximum_;
 }
 
 // How often something came home so far.
@@ -103,10 +104,10 @@ uint64_t PrivateHeap::returns() const {
 
 // ---- mixed runs -----------------------------------------------------------------------------------
 
-HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes, size_t reserve) {
+HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
   const auto pieces = static_cast<unsigned>(pages.bytes() / piece_bytes);
   const size_t record_bytes = HeapRun::record_bytes(pieces, exact(), true);
-  if (make_bin(0) == nullptr || !leaves(reserve, pages.bytes() + charged_for_record(record_bytes))) return nullptr;
+  if (make_bin(0) == nullptr || !has_room(pages.bytes(), record_bytes, true)) return nullptr;
   use_set_aside(pages);
   if (!charge(pages.bytes())) return nullptr;
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
@@ -243,15 +244,15 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
 
 // ---- a full heap ----------------------------------------------------------------------------------
 
-bool PrivateHeap::take_from_new_mixed(Request* request, size_t reserve) {
+bool PrivateHeap::take_from_new_mixed(Request* request) {
   const size_t fewest = Pages::covering(request->room).count;
   size_t pages = std::max<size_t>(kSizeClasses[request->size_class].pages, fewest);
   for (; pages >= fewest; --pages) {
-    if (!leaves(reserve, Pages(pages).bytes())) continue;
+    if (!has_room(Pages(pages).bytes(), 0, true)) continue;
     const size_t least = Pages(pages).bytes() / kMostPiecesOfSpan;
     const size_t share = kSizeClasses[request->size_class].bytes / kPiecesOfSlot;
     const size_t piece = std::max(least, share / LOAM_ALIGNMENT * LOAM_ALIGNMENT);
-    if (HeapRun* run = add_mixed(Pages(pages), piece, reserve)) {
+    if (HeapRun* run = add_mixed(Pages(pages), piece)) {
       if (take_from_run(run, request)) return true;
       release_mixed(run);
     }
@@ -371,8 +372,7 @@ bool PrivateHeap::take_larger_slot(Request* request) {
 // pre: the caches are stopped and empty, and no class has an empty span
 bool PrivateHeap::squeeze(Request* request) {
   if (refused_bytes_ != 0 && request->room >= refused_bytes_ && returns() == refused_at_) return false;
-  if (take_from_mixed(request) || take_from_new_mixed(request, reserve()) || take_from_recut(request) ||
-      take_larger_slot(request) || take_from_new_mixed(request, 0)) {
+  if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) || take_larger_slot(request)) {
     return true;
   }
   if (request->alignment == LOAM_ALIGNMENT) {

@@ -294,7 +294,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
         if (pages > maximum_) break;
         reclaim();
       }
-      if (!charge(pages)) {
+      if (!has_room(pages, sizeof(HeapRun), false) || !charge(pages)) {
         *why = LOAM_LIMIT_REACHED;
         continue;
       }

@@ -210,12 +210,11 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   // mixed_runs.cpp
   struct Stretch;
-  [[nodiscard]] size_t reserve() const;
-  [[nodiscard]] bool leaves(size_t reserve, size_t bytes) const;
+  [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
   [[nodiscard]] uint64_t returns() const;
   /// Whether spans are cut anew. Then a live block's state moves to another record, under the lock.
   [[nodiscard]] bool recuts() const { return maximum_ != 0; }
-  [[nodiscard]] HeapRun* add_mixed(Pages pages, size_t piece_bytes, size_t reserve);
+  [[nodiscard]] HeapRun* add_mixed(Pages pages, size_t piece_bytes);
   void count_mixed(HeapRun* run);
   void release_mixed(HeapRun* run);
   void place_mixed(HeapRun* run, size_t longest);
@@ -225,7 +224,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool take_from_run(HeapRun* run, Request* request);
   [[nodiscard]] bool take_from_mixed(Request* request);
   void give_to_mixed(HeapRun* run, void* block);
-  [[nodiscard]] bool take_from_new_mixed(Request* request, size_t reserve);
+  [[nodiscard]] bool take_from_new_mixed(Request* request);
   [[nodiscard]] HeapRun* find_to_recut(const Request& request);
   [[nodiscard]] bool take_from_recut(Request* request);
   [[nodiscard]] HeapRun* recut(HeapRun* old, size_t piece_bytes, const Request& request);

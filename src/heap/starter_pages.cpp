@@ -28,7 +28,7 @@ bool PrivateHeap::take_from_starter(Request* request) {
   HeapBin* bin = make_bin(request->size_class);
   if (bin == nullptr || bin->spans != 0) return false;
   if (starter_ != nullptr && take_from_run(starter_, request)) return true;
-  HeapRun* const run = mixed_runs_ >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT, 0);
+  HeapRun* const run = mixed_runs_ >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
   if (run == nullptr) return false;
   starter_ = run;
   return take_from_run(run, request);
