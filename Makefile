@@ -46,12 +46,15 @@ library: setup-build
 tool: setup-build
 	@tools/cargo build --manifest-path tool/Cargo.toml --release --locked --jobs $(JOBS)
 	@ln -sfn cargo/release/loam build/loam
+	@build/loam generate share build/share
+
+# LAB_OPTIONS: --overwrite --trials 5, --resume (what an interruption left), ...
+LAB_OPTIONS ?= --overwrite
 
 lab: setup-lab build ## Run the experiments lfh, tokens and sparse on every allocator here; some minutes
 	@mkdir -p build/lab
-	build/loam lab --quick --json build/lab/results.json --html build/lab/report.html
+	build/loam lab --quick $(LAB_OPTIONS) --json build/lab/results.json --html build/lab/report.html
 
-# LAB_OPTIONS: --trials 5, --allocators system,loam, --resume, ...
 lab-all: setup-lab build ## All experiments in the quick form; about twenty minutes
 	@mkdir -p build/lab
 	build/loam lab $(ALL_EXPERIMENTS) --quick $(LAB_OPTIONS) --json build/lab/all.json --html build/lab/all.html
@@ -113,7 +116,7 @@ bench: bench-build ## Run the paired benchmark against every allocator here
 ageing: build ## A hundred rounds of every workload: does time or memory grow? About five minutes
 	@bench/ageing
 
-install: build ## Install the library (DESTDIR and PREFIX as usual)
+install: build ## Install library, tool, manual pages and completions (DESTDIR and PREFIX as usual)
 	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)
 
 format: ## Lay out C++ and Rust sources

@@ -1,4 +1,5 @@
-# Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam.
+# Install rules: the two libraries, the public headers, find_package(loam) and pkg-config loam; and the
+# tool with its manual pages and completions, where `make tool` has built it.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS loam loam_static loam_headers EXPORT loamTargets
@@ -35,3 +36,8 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/loam.pc.in"
   "${PROJECT_BINARY_DIR}/packaging/loam.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/packaging/loam.pc"
   DESTINATION "${LOAM_PC_DIR}")
+
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/build/cargo/release/loam"
+  DESTINATION "${CMAKE_INSTALL_BINDIR}" OPTIONAL)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/build/share/"
+  DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}" OPTIONAL)

@@ -4,8 +4,9 @@ and static, from an installed tree that has been moved away from the sources.
 
     tests/packaging/run.py CASE --source DIR --build DIR
 
-CASE: find_package, pkg_config, add_subdirectory, or headers (all are installed; each C header
-compiles alone, in every language version that it is meant for, without a warning).
+CASE: find_package, pkg_config, add_subdirectory, headers (all are installed; each C header
+compiles alone, in every language version that it is meant for, without a warning), or tool (the
+installed tool finds the installed library; its manual pages and completions are there).
 """
 from __future__ import annotations
 
@@ -126,8 +127,46 @@ def headers(source: Path, build: Path, work: Path) -> None:
                 "-Werror", "-fsyntax-only", f"-I{include}", unit)
 
 
+VERBS = ("run", "check", "allocators", "lab", "stats", "top", "export")
+
+
+def tool(source: Path, build: Path, work: Path) -> None:
+    if not (source / "build/cargo/release/loam").is_file():
+        print("there is no build/cargo/release/loam: run `make tool`")
+        sys.exit(77)
+    prefix = work / "prefix"
+    library = install(build, prefix)
+    loam = prefix / "bin" / "loam"
+    seen = run(loam, "run", "--", "sh", "-c", "grep -m1 -o '/.*/libloam[.]so' /proc/self/maps")
+    if Path(seen.strip()) != library / "libloam.so":
+        sys.exit(f"the installed tool preloads {seen.strip()}, not {library}/libloam.so")
+    pages = {path.name for path in (prefix / "share/man/man1").iterdir()}
+    missing = {"loam.1", *(f"loam-{verb}.1" for verb in VERBS)} - pages
+    if missing:
+        sys.exit(f"manual pages that are missing: {sorted(missing)}")
+    hidden = [name for name in pages if "generate" in name or "watchdog" in name]
+    if hidden:
+        sys.exit(f"hidden verbs have manual pages: {hidden}")
+    if shutil.which("man"):
+        warnings = subprocess.run(["man", "--warnings", "-l", prefix / "share/man/man1/loam-lab.1"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if "overwrite" not in warnings.stdout or warnings.stderr:
+            sys.exit(f"man can not show loam-lab.1: {warnings.stderr}")
+    # What a shell does at `loam st<Tab>`.
+    completions = prefix / "share/bash-completion/completions/loam"
+    offered = run("bash", "-c", f"source {shlex.quote(str(completions))}; COMP_WORDS=(loam st); "
+                  "COMP_CWORD=1; COMP_LINE='loam st'; COMP_POINT=7; _loam loam st loam; "
+                  'echo "${COMPREPLY[@]}"')
+    if offered.split() != ["stats"]:
+        sys.exit(f"bash completes `loam st` to {offered.split()}")
+    for place in ("zsh/site-functions/_loam", "fish/vendor_completions.d/loam.fish"):
+        if "stats" not in (prefix / "share" / place).read_text():
+            sys.exit(f"{place} does not know `loam stats`")
+
+
 def main() -> None:
-    cases = {case.__name__: case for case in (find_package, pkg_config, add_subdirectory, headers)}
+    cases = {case.__name__: case
+             for case in (find_package, pkg_config, add_subdirectory, headers, tool)}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("--source", type=Path, required=True)

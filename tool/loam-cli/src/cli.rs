@@ -33,4 +33,6 @@ pub enum Verb {
     Export(export::args::ExportArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
+    #[command(hide = true, name = lab::measure::watchdog::VERB)]
+    LabWatchdog,
 }

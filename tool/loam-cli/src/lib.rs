@@ -42,5 +42,9 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve()),
+        Verb::LabWatchdog => {
+            lab::measure::watchdog::run();
+            Ok(Exit::Done)
+        }
     }
 }

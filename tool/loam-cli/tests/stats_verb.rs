@@ -116,6 +116,16 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
     let all = json(&[&name, "--all"]);
     assert_eq!(all["processes"].as_array().unwrap().len(), 2);
     drop(two);
+    let table = stats(&[&name, "--all"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    let lines: Vec<&str> = table.out.lines().collect();
+    assert!(
+        lines[0].contains("NAME") && lines[0].contains("RESIDENT"),
+        "{}",
+        table.out
+    );
+    assert_eq!(lines.iter().filter(|line| line.contains(&name)).count(), 2);
+    assert!(table.out.contains("2 processes; "), "{}", table.out);
     let only = json(&[&name]);
     assert_eq!(only["processes"][0]["pid"], one.0.id());
 }
@@ -140,6 +150,50 @@ fn who_can_not_be_looked_at_is_said_with_the_reason() {
         ran.code == Some(2) && ran.err.contains("not on Loam"),
         "{ran:?}"
     );
+}
+
+#[test]
+fn all_without_a_name_is_everybody_and_the_largest_stand_first() {
+    let lab = Lab::new();
+    let child = start(&holder(&lab, "ls-holder-6"), 3);
+    let ran = stats(&["--all"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let pid = child.0.id().to_string();
+    let is_its = |line: &&str| {
+        line.contains("ls-holder-6") && line.split_whitespace().any(|word| word == pid)
+    };
+    assert_eq!(ran.out.lines().filter(is_its).count(), 1, "{}", ran.out);
+    let everybody = json(&["--all"]);
+    let everybody = everybody["processes"].as_array().unwrap();
+    assert!(everybody.iter().any(|one| one["pid"] == child.0.id()));
+    let ran = stats(&[]);
+    assert_eq!(ran.code, Some(2), "a target or --all: {ran:?}");
+}
+
+#[test]
+fn a_document_says_when_and_where_and_its_names_carry_units() {
+    let lab = Lab::new();
+    let child = start(&holder(&lab, "ls-holder-7"), 1);
+    let document = json(&[&child.0.id().to_string()]);
+    assert_eq!(document["version"], 2);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(document["host"], host.trim());
+    let found = &document["processes"][0];
+    let looked_at = found["looked_at"].as_str().unwrap();
+    let age = humantime::parse_rfc3339(looked_at)
+        .unwrap()
+        .elapsed()
+        .unwrap();
+    assert!(age < Duration::from_secs(300), "{looked_at}");
+    assert!(found["user_id"].is_u64());
+    for part in [
+        &found["system"]["total"],
+        &found["system"]["kinds"]["anonymous"],
+    ] {
+        for name in part.as_object().unwrap().keys() {
+            assert!(name == "mappings" || name.ends_with("_bytes"), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -233,6 +287,14 @@ fn a_program_on_loam_is_told_apart_byte_by_byte_and_its_default_heap_is_shown() 
         "{}",
         counters["notes"]
     );
+    let locks = counters["locks"].as_array().unwrap();
+    let is_used = |lock: &Value| {
+        ["taken", "waited", "refused"]
+            .iter()
+            .any(|what| lock[*what].as_u64().unwrap() > 0)
+    };
+    assert!(!locks.is_empty() && locks.iter().all(is_used), "{locks:?}");
+    assert!(counters["locks_never_taken"].as_u64().unwrap() > 0);
     let live = counters["process"]["live_blocks"].as_u64().unwrap();
     assert!((40 << 10..(40 << 10) + 200).contains(&live), "{live}");
     let all = stats(&[&pid]).out;

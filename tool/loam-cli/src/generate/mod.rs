@@ -5,8 +5,12 @@
 
 pub mod args;
 
-use anyhow::Result;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
+use clap_complete::Shell;
 
 use crate::cli::Cli;
 use crate::exit::Exit;
@@ -25,14 +29,46 @@ pub fn run(document: &Document) -> Result<Exit> {
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
             page
         }
-        Document::Completions(shell) => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "loam", &mut script);
-            script
+        Document::Completions(shell) => completions(*shell),
+        Document::Share(folder) => {
+            share(folder)?;
+            return Ok(Exit::Done);
         }
     };
     output::write_stdout(&String::from_utf8_lossy(&bytes))?;
     Ok(Exit::Done)
+}
+
+fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "loam", &mut script);
+    script
+}
+
+/// Where each shell looks for completions under PREFIX/share.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions/loam"),
+    (Shell::Zsh, "zsh/site-functions/_loam"),
+    (Shell::Fish, "fish/vendor_completions.d/loam.fish"),
+];
+
+/// Writes the manual pages, one a verb, and the completions.
+fn share(folder: &Path) -> Result<()> {
+    for (shell, place) in COMPLETIONS {
+        write(&folder.join(place), &completions(shell))?;
+    }
+    let pages = folder.join("man/man1");
+    fs::create_dir_all(&pages).with_context(|| format!("{} can not be made", pages.display()))?;
+    // Hidden verbs have no page.
+    clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &pages)
+        .with_context(|| format!("manual pages can not be written to {}", pages.display()))
+}
+
+fn write(path: &Path, text: &[u8]) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent)
+        .and_then(|()| fs::write(path, text))
+        .with_context(|| format!("{} can not be written", path.display()))
 }
 
 /// The text of `docs/cli.md`: the help of every verb, as `--help` prints it on a wide terminal.

@@ -88,6 +88,10 @@ struct MeasureArgs {
     #[arg(long, requires = "json")]
     resume: bool,
 
+    /// Replace the results of an earlier run, which are refused otherwise
+    #[arg(long, requires = "json", conflicts_with = "resume")]
+    overwrite: bool,
+
     /// Seconds after which a trial is stopped (default: 120, with --full 3600)
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: Option<u64>,
@@ -164,6 +168,17 @@ impl Form {
     }
 }
 
+/// What becomes of finished trials in the results file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// They stay: the run is refused.
+    Keep,
+    /// They count, and what is missing is run.
+    Resume,
+    /// They are replaced.
+    Overwrite,
+}
+
 /// What to measure and where to put it.
 #[derive(Debug)]
 pub struct MeasureOptions {
@@ -181,8 +196,8 @@ pub struct MeasureOptions {
     pub seed: u64,
     /// Trials of each allocator.
     pub rounds: u32,
-    /// Whether to go on with the results file.
-    pub resume: bool,
+    /// What becomes of an earlier run in the results file.
+    pub earlier: Earlier,
     /// Longest time for one trial.
     pub timeout: Duration,
     /// Where the workloads are, if not where the build puts them.
@@ -222,7 +237,11 @@ impl MeasureArgs {
             html: self.html,
             seed: self.seed,
             rounds: self.trials.unwrap_or(rounds),
-            resume: self.resume,
+            earlier: match (self.resume, self.overwrite) {
+                (true, _) => Earlier::Resume,
+                (_, true) => Earlier::Overwrite,
+                _ => Earlier::Keep,
+            },
             timeout: Duration::from_secs(self.timeout.unwrap_or(timeout)),
             workloads_dir: self.workloads_dir,
         }

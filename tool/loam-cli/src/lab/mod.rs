@@ -17,7 +17,7 @@ mod compare;
 pub mod draw;
 pub mod experiments;
 mod identity;
-mod measure;
+pub mod measure;
 mod outputs;
 mod plan;
 pub mod results;
@@ -30,8 +30,9 @@ use anyhow::Result;
 use crate::exit::{Coded, Exit};
 use crate::layout::Layout;
 use crate::output;
-use args::{LabAction, LabArgs, MeasureOptions};
+use args::{Earlier, LabAction, LabArgs, MeasureOptions};
 use measure::stop::Stop;
+use measure::watchdog::Watchdog;
 use measure::{Bench, Ending};
 use outputs::Outputs;
 use results::{store, Results};
@@ -57,14 +58,18 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
 fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     let plan = plan::make(options, layout)?;
     let outputs = Outputs::claim(options.json.as_deref(), options.html.as_deref())?;
+    outputs.json.lock()?;
     let mut results = plan.into_results(options, layout);
-    if options.resume {
-        resume::take_over(&mut results, outputs.json.path())?;
+    match options.earlier {
+        Earlier::Keep => resume::require_unfinished(outputs.json.path())?,
+        Earlier::Resume => resume::take_over(&mut results, outputs.json.path())?,
+        Earlier::Overwrite => {}
     }
     announce(&results, &outputs);
     let bench = Bench {
         timeout: options.timeout,
         stop: Stop::on_signals()?,
+        watchdog: Watchdog::start()?,
     };
     let ending = measure::measure(&mut results, &outputs.json, &bench);
 

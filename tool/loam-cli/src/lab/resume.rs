@@ -1,4 +1,6 @@
-//! `--resume`: finished trials of an earlier run are kept, if they are trials of the same thing.
+//! What becomes of an earlier run in the results file. `--resume` keeps its finished trials, if they
+//! are trials of the same thing. Without it, and without `--overwrite`, a file that holds finished
+//! trials is refused.
 
 use std::path::Path;
 
@@ -6,6 +8,7 @@ use thiserror::Error;
 
 use super::results::store::{self, StoreError};
 use super::results::{Results, Status};
+use crate::output::words;
 
 /// Why a run can not be gone on with.
 #[derive(Debug, Error)]
@@ -13,6 +16,13 @@ pub enum ResumeError {
     /// The file is not usable.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// They would be lost.
+    #[error(
+        "{path} has {}; --resume goes on with that run, --overwrite replaces it, --json names another \
+         file",
+        words::count(*trials, "finished trial")
+    )]
+    Finished { path: String, trials: usize },
     /// Trials of both could not be compared with each other.
     #[error(
         "{path} can not be resumed: {}; give the same options as before, or another --json",
@@ -24,10 +34,30 @@ pub enum ResumeError {
     },
 }
 
+/// Refuses a file with finished trials. A file that can not be read as results is refused as well: what
+/// it holds is not known.
+pub fn require_unfinished(path: &Path) -> Result<(), ResumeError> {
+    // A device or a pipe holds nothing.
+    if !path
+        .metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.len() > 0)
+    {
+        return Ok(());
+    }
+    let earlier = store::load(path)?;
+    match earlier.trials.iter().filter(|trial| !trial.warm_up).count() {
+        0 => Ok(()),
+        trials => Err(ResumeError::Finished {
+            path: path.display().to_string(),
+            trials,
+        }),
+    }
+}
+
 /// Takes over what the file has. A file that is not there yet is an interruption before the
 /// first trial.
 pub fn take_over(results: &mut Results, path: &Path) -> Result<(), ResumeError> {
-    if !path.exists() {
+    if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
         return Ok(());
     }
     let earlier = store::load(path)?;

@@ -85,14 +85,19 @@ pub struct Part {
     /// Mappings. A file's mapping with changed pages counts as a file's.
     pub mappings: u64,
     /// Address space.
+    #[serde(rename = "size_bytes")]
     pub size: u64,
     /// Resident.
+    #[serde(rename = "resident_bytes")]
     pub resident: u64,
     /// Resident in huge pages.
+    #[serde(rename = "huge_bytes")]
     pub huge: u64,
     /// Resident, but given up with `MADV_FREE`: the kernel takes it when it needs memory.
+    #[serde(rename = "lazily_freed_bytes")]
     pub lazily_freed: u64,
     /// Swapped out; not resident.
+    #[serde(rename = "swapped_bytes")]
     pub swapped: u64,
 }
 

@@ -17,10 +17,10 @@ use crate::observe::choose::Target;
 #[command(after_help = EXAMPLES)]
 pub struct StatsArgs {
     /// The process: its number, or its name in full
-    #[arg(value_name = "PID|NAME")]
-    target: Target,
+    #[arg(value_name = "PID|NAME", required_unless_present = "all")]
+    target: Option<Target>,
 
-    /// Show every process of that name
+    /// Show every process of that name, or every process there is, a line each
     #[arg(long)]
     all: bool,
 
@@ -36,14 +36,15 @@ pub struct StatsArgs {
 const EXAMPLES: &str = "\
 Examples:
   loam stats 1234                     one process
+  loam stats --all                    every process, a line each, the largest first
   loam stats redis-server --json      everything that is known, for programs
   loam stats server --heap sessions   one private heap of it, class by class";
 
 /// What `stats` is to show.
 #[derive(Debug)]
 pub struct StatsOptions {
-    /// Whom.
-    pub target: Target,
+    /// Whom; none means every process.
+    pub target: Option<Target>,
     /// Everybody of that name.
     pub all: bool,
     /// Only this heap.

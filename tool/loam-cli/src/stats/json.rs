@@ -2,14 +2,29 @@
 //!
 //! Fields may be added; none is removed or changes its meaning while `version` stays.
 
-use serde_json::{json, Map, Value};
+use std::time::SystemTime;
 
 use super::verdict;
-use crate::counters::snapshot::HeapFigures;
+use crate::counters::snapshot::{HeapFigures, LockFigures};
+use crate::counters::Snapshot;
 use crate::observe::view::View;
+use serde_json::{json, Map, Value};
 
-/// One process. With `heap`, of its heaps only that one.
-pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
+/// The counters, without the locks that were never taken: a heap has one a size class.
+fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {
+    let is_used = |lock: &&LockFigures| lock.taken + lock.waited + lock.refused > 0;
+    let used: Vec<&LockFigures> = snapshot.locks.iter().filter(is_used).collect();
+    let mut counters = json!(snapshot);
+    counters["locks"] = json!(used);
+    counters["locks_never_taken"] = json!(snapshot.locks.len() - used.len());
+    if let Some(heap) = heap {
+        counters["heaps"] = json!([heap]);
+    }
+    counters
+}
+
+/// One process, looked at at that time. With `heap`, of its heaps only that one.
+pub fn process(view: &View, looked_at: SystemTime, heap: Option<&HeapFigures>) -> Value {
     let identity = &view.identity;
     let account = view.account.lines.iter();
     let account: Map<String, Value> = account
@@ -20,19 +35,13 @@ pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
         .filter(|(_, part)| **part != Default::default())
         .map(|(kind, part)| (kind.key().to_owned(), json!(part)))
         .collect();
-    let counters = view.snapshot().map(|snapshot| {
-        let mut counters = json!(snapshot);
-        if let Some(heap) = heap {
-            counters["heaps"] = json!([heap]);
-        }
-        counters
-    });
     json!({
+        "looked_at": humantime::format_rfc3339_millis(looked_at).to_string(),
         "pid": identity.key.pid,
         "started_ticks": identity.key.started,
         "name": identity.name,
         "command": identity.command,
-        "user": identity.user,
+        "user_id": identity.user,
         "allocator": view.allocator.as_ref().map(|found| json!({
             "name": found.name,
             "file": found.file,
@@ -50,16 +59,19 @@ pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
             "minor_faults": view.outline.minor_faults,
             "major_faults": view.outline.major_faults,
         },
-        "counters": counters,
+        "counters": view.snapshot().map(|snapshot| counters(snapshot, heap)),
         "counters_error": view.counters.as_ref().err().map(ToString::to_string),
     })
 }
 
 /// The whole document.
 pub fn document(processes: Vec<Value>) -> Value {
+    let system = rustix::system::uname();
     json!({
         "format": "loam-stats",
-        "version": 1,
+        "version": 2,
+        "host": system.nodename().to_string_lossy(),
+        "kernel": system.release().to_string_lossy(),
         "processes": processes,
     })
 }

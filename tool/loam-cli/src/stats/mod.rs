@@ -1,17 +1,21 @@
 //! `loam stats`: where the memory of a running program is, once.
 //!
-//! `observe` looks, `verdict` judges, `text` and `json` write.
+//! `observe` looks, `verdict` judges; `text` writes a page of one process, `table` a line of each of
+//! several, `json` everything.
 
 pub mod args;
 mod json;
+mod table;
 mod text;
 pub mod verdict;
+
+use std::time::SystemTime;
 
 use anyhow::Result;
 
 use crate::counters::snapshot::HeapFigures;
 use crate::exit::{Coded, Exit};
-use crate::observe::choose::{self, Target};
+use crate::observe::choose::{self, ChoiceError, Target};
 use crate::observe::process::Identity;
 use crate::observe::view::View;
 use crate::output::{self, words};
@@ -19,17 +23,30 @@ use args::StatsOptions;
 
 /// Runs the verb.
 pub fn run(options: &StatsOptions) -> Result<Exit> {
-    let found = choose::find(&options.target)?;
-    if found.len() > 1 && !options.all {
-        return Err(failure(ambiguous(&options.target, &found)));
-    }
+    let found = match &options.target {
+        Some(target) => {
+            let found = choose::find(target)?;
+            if found.len() > 1 && !options.all {
+                return Err(failure(ambiguous(target, &found)));
+            }
+            found
+        }
+        None => choose::all().map_err(ChoiceError::from)?,
+    };
     let several = found.len() > 1;
     let mut documents = Vec::new();
     let mut pages = Vec::new();
+    let mut rows = Vec::new();
     let mut failed = 0;
     for identity in found {
+        let looked_at = SystemTime::now();
         let view = match View::of(identity) {
             Ok(view) => view,
+            // Among everybody, some end meanwhile and some belong to others.
+            Err(_) if options.target.is_none() => {
+                failed += 1;
+                continue;
+            }
             Err(error) if several => {
                 // The others are still worth showing.
                 output::print_warning(&error.to_string());
@@ -43,7 +60,9 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
             None => None,
         };
         if options.json {
-            documents.push(json::process(&view, heap));
+            documents.push(json::process(&view, looked_at, heap));
+        } else if options.all && heap.is_none() {
+            rows.push(table::Row::of(&view));
         } else {
             pages.push(text::render(&view, heap));
         }
@@ -51,10 +70,19 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
     if options.json {
         let text = serde_json::to_string_pretty(&json::document(documents))?;
         output::write_stdout(&(text + "\n"))?;
+    } else if !rows.is_empty() {
+        output::write_stdout(&table::render(rows))?;
     } else {
         output::write_stdout(&pages.join("\n"))?;
     }
-    Ok(if failed > 0 { Exit::Error } else { Exit::Done })
+    if options.target.is_some() {
+        return Ok(if failed > 0 { Exit::Error } else { Exit::Done });
+    }
+    if failed > 0 {
+        let processes = words::count_of(failed, "process", "processes");
+        eprintln!("{processes} may not be read, or ended meanwhile; root may read all");
+    }
+    Ok(Exit::Done)
 }
 
 fn failure(message: String) -> anyhow::Error {

@@ -379,7 +379,7 @@ fn locks(snapshot: &Snapshot) -> String {
 }
 
 /// A table whose first column is text and whose others are figures.
-fn sheet(columns: &[&str], first: &str) -> Table {
+pub fn sheet(columns: &[&str], first: &str) -> Table {
     let bold = bold();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -392,14 +392,14 @@ fn sheet(columns: &[&str], first: &str) -> Table {
     table
 }
 
-fn row<const N: usize>(table: &mut Table, first: &str, figures: [String; N]) {
+pub fn row<const N: usize>(table: &mut Table, first: &str, figures: [String; N]) {
     let mut cells = vec![Cell::new(first)];
     let figures = figures.into_iter().map(Cell::new);
     cells.extend(figures.map(|cell| cell.set_alignment(CellAlignment::Right)));
     table.add_row(cells);
 }
 
-fn lines(table: &Table) -> String {
+pub fn lines(table: &Table) -> String {
     let lines: Vec<String> = table
         .lines()
         .map(|line| line.trim_end().to_owned())

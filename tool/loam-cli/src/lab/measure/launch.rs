@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{kill_process_group, Pid, Signal};
 
 use super::stop::Stop;
+use super::watchdog::Watchdog;
 
 /// A line longer than this is no line of a workload.
 const LINE_LIMIT: usize = 1 << 20;
@@ -80,6 +81,7 @@ enum Event {
 pub fn run(
     launch: &Launch,
     stop: &Stop,
+    watchdog: &Watchdog,
     on_first_line: impl FnOnce(u32) -> Result<(), String>,
 ) -> Observed {
     let begin = Instant::now();
@@ -96,6 +98,7 @@ pub fn run(
             return observed;
         }
     };
+    watchdog.watch(Some(child.id()));
     let events = read_lines(child.stdout.take().expect("stdout is piped"));
     let stderr = read_tail(child.stderr.take().expect("stderr is piped"));
     let deadline = begin + launch.timeout;
@@ -114,6 +117,7 @@ pub fn run(
     observed.seconds = begin.elapsed().as_secs_f64();
     // Also after a good end: a workload that leaves processes behind would disturb the next one.
     end_group(&mut child);
+    watchdog.watch(None);
     observed.stderr_tail = stderr.recv_timeout(LINGER).unwrap_or_default();
     observed
 }

@@ -16,6 +16,7 @@ mod order;
 mod progress;
 pub mod stop;
 mod trial;
+pub mod watchdog;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use super::results::store::{self, Store, StoreError};
 use super::results::{Case, Results, State, Status, Trial};
 use progress::Progress;
 use stop::Stop;
+use watchdog::Watchdog;
 
 /// What the trials need beyond what the results file says.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Bench {
     pub timeout: Duration,
     /// Ctrl-C and its like.
     pub stop: Stop,
+    /// What ends a trial if we can not.
+    pub watchdog: Watchdog,
 }
 
 /// Why measuring ended.

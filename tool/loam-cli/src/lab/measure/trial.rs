@@ -43,7 +43,7 @@ pub fn run(step: &Step, position: u32, results: &Results, bench: &Bench) -> Opti
         timeout: bench.timeout,
     };
     let mut preload = if library.is_some() { "traced" } else { "none" };
-    let observed = launch::run(&launch, &bench.stop, |pid| {
+    let observed = launch::run(&launch, &bench.stop, &bench.watchdog, |pid| {
         let Some(library) = &library else {
             return Ok(());
         };

@@ -2,12 +2,17 @@
 //!
 //! A new version is written beside the old one and renamed over it, so that at every moment the
 //! file is a complete one: a crash, a full disk or a cut-off power line costs one trial at most.
+//! While a run lasts it holds a lock on the file (`flock`), so that two runs can not take turns in
+//! replacing each other's trials. The kernel ends the lock with the process.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::{Results, FORMAT, VERSION};
@@ -21,6 +26,12 @@ pub enum StoreError {
     /// There is something else of that name.
     #[error("{path} exists and is {what}; choose another name")]
     Foreign { path: String, what: &'static str },
+    /// Another run writes it.
+    #[error(
+        "{path} is being written by another `loam lab`; wait for its end, or name another file with \
+         --json"
+    )]
+    InUse { path: String },
     /// It can not be read.
     #[error("{path} can not be read: {source}")]
     Unreadable { path: String, source: io::Error },
@@ -48,6 +59,8 @@ fn hint(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
+    /// The file as it is now, locked, from `lock()` on.
+    held: RefCell<Option<File>>,
 }
 
 impl Store {
@@ -56,7 +69,10 @@ impl Store {
     pub fn claim(path: &Path, is_ours: impl Fn(&[u8]) -> bool) -> Result<Store, StoreError> {
         // A link keeps being a link: what it leads to is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let store = Store { path };
+        let store = Store {
+            path,
+            held: RefCell::new(None),
+        };
         match fs::metadata(&store.path) {
             Ok(meta) if meta.is_dir() => return Err(store.foreign("a folder")),
             Ok(meta) if meta.is_file() => {
@@ -75,6 +91,41 @@ impl Store {
             .try_out(&[b' '; 4096])
             .map_err(|error| store.unwritable(error))?;
         Ok(store)
+    }
+
+    /// Keeps other runs from this file until the end of this one. A device or a pipe has no lock.
+    pub fn lock(&self) -> Result<(), StoreError> {
+        if !self.is_replaceable() {
+            return Ok(());
+        }
+        let held = self.try_lock().map_err(|error| match error {
+            Errno::WOULDBLOCK => StoreError::InUse {
+                path: self.path.display().to_string(),
+            },
+            other => self.unwritable(other.into()),
+        })?;
+        *self.held.borrow_mut() = Some(held);
+        Ok(())
+    }
+
+    fn try_lock(&self) -> Result<File, Errno> {
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        loop {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&self.path)
+                .map_err(errno)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            // The run before may have replaced the file since it was opened here.
+            let (ours, named) = (file.metadata(), fs::metadata(&self.path));
+            let ours = ours.map_err(errno)?;
+            if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(file);
+            }
+        }
     }
 
     /// The file.
@@ -102,7 +153,15 @@ impl Store {
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // Data first, then the name: after a power cut the name must not lead to an empty file.
         file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
+        let mut held = self.held.borrow_mut();
+        if held.is_some() {
+            // Before it has the name: no moment is left to another run. Nobody else knows this file.
+            flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        }
+        let file = file.persist(&self.path).map_err(|error| error.error)?;
+        if held.is_some() {
+            *held = Some(file);
+        }
         Ok(())
     }
 
@@ -142,6 +201,17 @@ impl Store {
         StoreError::Foreign {
             path: self.path.display().to_string(),
             what,
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // A run that ended before its first trial leaves nothing.
+        if let Some(file) = self.held.get_mut() {
+            if file.metadata().is_ok_and(|meta| meta.len() == 0) {
+                let _ = fs::remove_file(&self.path);
+            }
         }
     }
 }

@@ -1,0 +1,83 @@
+//! `loam stats --all`: a line of each process, the largest first.
+
+use std::cmp::Reverse;
+
+use super::text;
+use crate::observe::view::View;
+use crate::output::units::bytes;
+use crate::output::words;
+
+/// Characters of a process's name that are shown.
+const NAME_SHOWN: usize = 24;
+
+/// What is shown of a process.
+#[derive(Debug)]
+pub struct Row {
+    name: String,
+    pid: i32,
+    heap: String,
+    resident: u64,
+    proportional: u64,
+    peak: u64,
+    threads: u64,
+    /// Live bytes that are resident, and what the heap holds beyond them. Only Loam says.
+    on_loam: Option<(u64, u64)>,
+}
+
+impl Row {
+    /// The line of a process.
+    pub fn of(view: &View) -> Row {
+        let heap = match (view.snapshot(), &view.allocator) {
+            (Some(_), _) => "Loam",
+            (None, Some(allocator)) => allocator.name.as_str(),
+            (None, None) => "unknown",
+        };
+        let account = &view.account;
+        Row {
+            name: words::excerpt(&view.identity.name, NAME_SHOWN),
+            pid: view.identity.key.pid,
+            heap: heap.to_owned(),
+            resident: account.resident,
+            proportional: view.residence.proportional,
+            peak: view.outline.peak_resident,
+            threads: view.outline.threads,
+            on_loam: view
+                .snapshot()
+                .map(|_| (account.live_resident(), account.heap_overhead())),
+        }
+    }
+}
+
+/// The table, with the sum of what is resident: shared pages count once there.
+pub fn render(mut rows: Vec<Row>) -> String {
+    rows.sort_by_key(|row| (Reverse(row.resident), row.pid));
+    let columns = ["PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THREADS", "HEAP"];
+    let mut table = text::sheet(&columns, "NAME");
+    for row in &rows {
+        let known = |value: Option<u64>| value.map_or("-".to_owned(), |value| bytes(value as f64));
+        text::row(
+            &mut table,
+            &row.name,
+            [
+                row.pid.to_string(),
+                bytes(row.resident as f64),
+                bytes(row.peak as f64),
+                known(row.on_loam.map(|(live, _)| live)),
+                known(row.on_loam.map(|(_, overhead)| overhead)),
+                row.threads.to_string(),
+                row.heap.clone(),
+            ],
+        );
+    }
+    let proportional: u64 = rows.iter().map(|row| row.proportional).sum();
+    let mut text = text::lines(&table);
+    text += &format!(
+        "\n{}; {} resident with shared pages divided.\n",
+        words::count_of(rows.len(), "process", "processes"),
+        bytes(proportional as f64)
+    );
+    if rows.iter().any(|row| row.on_loam.is_none()) {
+        text += "\"-\": only programs on Loam say what is live in them. One process in full: loam stats PID\n";
+    }
+    text
+}
