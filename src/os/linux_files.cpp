@@ -60,8 +60,8 @@ bool replace_file(const char* path, const void* data, size_t bytes) {
   char beside[512];
   if (!print_path(beside, sizeof beside, path, ".new")) return false;
   remove(beside);  // what an earlier process of this number left
-  const long file = kernel::call(SYS_openat, AT_FDCWD, beside,
-                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const long file =
+      kernel::call(SYS_openat, AT_FDCWD, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return false;
   const char* from = static_cast<const char*>(data);
   bool good = true;
