@@ -105,9 +105,9 @@ size_t granularity() {
   static constinit size_t cached = 0;
   const size_t known = __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
   if (known != 0) return known;
-  // Advice about no byte at all is refused unless the address begins a page.
+  // Advice about no byte at all is refused unless the address begins a page. Linux has none above 64 KiB.
   size_t bytes = 4096;
-  while (kernel::call(SYS_madvise, bytes, 0, MADV_NORMAL) == -EINVAL) bytes *= 2;
+  while (bytes < 65536 && kernel::call(SYS_madvise, bytes, 0, MADV_NORMAL) == -EINVAL) bytes *= 2;
   __atomic_store_n(&cached, bytes, __ATOMIC_RELAXED);
   return bytes;
 #endif

@@ -54,17 +54,20 @@ static void grow(void) {
 static void use_private_heap(void) {
   void* (*create)(const void*);
   int (*destroy)(void*);
+  void* (*allocate)(void*, size_t);
   void* (*resize)(void*, void*, size_t);
   *(void**)&create = dlsym(RTLD_DEFAULT, "loam_heap_create");
   *(void**)&destroy = dlsym(RTLD_DEFAULT, "loam_heap_destroy");
+  *(void**)&allocate = dlsym(RTLD_DEFAULT, "loam_alloc");
   *(void**)&resize = dlsym(RTLD_DEFAULT, "loam_realloc");
-  if (create == NULL || destroy == NULL || resize == NULL) return;
+  if (create == NULL || destroy == NULL || allocate == NULL || resize == NULL) return;
   void* const heap = create(NULL);
   CHECK(heap != NULL);
-  for (size_t size = 1; size < (size_t)60 << 20; size = size * 4 / 3 + 1) {
+  for (size_t size = 1; size < (size_t)9 << 20; size = size * 2 + 1) {
     char* block = NULL;
     for (int i = 0; i < 4; ++i) {
-      block = resize(heap, i < 2 ? NULL : block, size * (size_t)(i % 2 + 1));
+      const size_t wanted = size * (size_t)(i % 2 + 1);
+      block = i < 2 ? allocate(heap, wanted) : resize(heap, block, wanted);
       CHECK(block != NULL);
       block[size - 1] = 1;
     }
