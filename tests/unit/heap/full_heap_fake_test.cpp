@@ -2,6 +2,7 @@
 // at pretend addresses, so nothing here writes to one. The promises are those of docs/heaps.md, "A full heap".
 #include <algorithm>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -148,6 +149,31 @@ TEST_F(FullHeap, OnceAllIsFreedAnyRequestFits) {
         destroy();
       }
     }
+  }
+}
+
+// A thread has found its block without the lock and waits for it while another cuts the span anew.
+TEST_F(FullHeap, AThreadThatWaitsWhileItsSpanIsCutFreesItsBlock) {
+  for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EXACT_SIZES)}) {
+    ASSERT_NO_FATAL_FAILURE(make(flags, size_t{1} << 20));
+    std::vector<void*> blocks = fill(4000);
+    std::sort(blocks.begin(), blocks.end());
+    size_t at = 0;
+    while (private_run_at(blocks[at]) != private_run_at(blocks[at + 1])) ++at;
+    void* const waits = blocks[at + 1];
+    ASSERT_EQ(heap_->lock(), LOAM_OK);
+    ASSERT_EQ(free(blocks[at]), LOAM_OK);
+    const uint64_t before = heap_->mutex().acquisitions();
+    std::thread other([&] { EXPECT_EQ(free(waits), LOAM_OK); });
+    while (heap_->mutex().acquisitions() == before) std::this_thread::yield();
+    ASSERT_EQ(private_run_at(waits)->use, RunUse::kSpan);
+    EXPECT_NE(allocate(2000), nullptr);
+    ASSERT_EQ(private_run_at(waits)->use, RunUse::kMixed);
+    ASSERT_EQ(heap_->unlock(), LOAM_OK);
+    other.join();
+    EXPECT_EQ(heap_->find(waits).status, LOAM_INVALID_BLOCK);
+    EXPECT_TRUE(heap_->is_valid());
+    destroy();
   }
 }
 
