@@ -71,18 +71,18 @@ void set_free(HeapRun* run, size_t first, size_t end, bool is_free) {
   }
 }
 
-// The class that a block of a mixed run is counted in: the largest within what the block has.
-unsigned class_within(size_t usable) {
-  if (usable >= kLargestSmall) return kSizeClassCount - 1;
-  const unsigned size_class = class_for(usable);
-  return size_class - (kSizeClasses[size_class].bytes > usable);
-}
-
 }  // namespace
 
 struct PrivateHeap::Stretch {
   size_t first, end;
 };
+
+// The class that a block of so many bytes of pieces is counted in, and whose bytes it has: the largest that fits.
+unsigned PrivateHeap::class_within(size_t bytes) {
+  if (bytes >= kLargestSmall) return kSizeClassCount - 1;
+  const unsigned size_class = class_for(bytes);
+  return size_class - (kSizeClasses[size_class].bytes > bytes);
+}
 
 // Whether a heap with a maximum has room for so many pages more, of spans or of a large block, and their record, beside what is
 // kept for the records of spans that are cut anew. What was set aside makes room.
@@ -176,7 +176,7 @@ bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* ou
     for (; first < end; ++first) {
       const size_t offset = run->offset_of(first);
       if (((run->base + offset) & (request.alignment - 1)) != 0) continue;
-      const size_t behind = run->slot_from(offset + request.room);
+      const size_t behind = run->slot_from(offset + request.bytes_of_class());
       if (behind > end) return false;
       if (behind - first > HeapRun::kMostPieces) continue;
       *out = {first, behind};
@@ -189,8 +189,8 @@ bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* ou
 // False without a record for the class that the block is counted in.
 bool PrivateHeap::take_pieces(HeapRun* run, const Stretch& stretch, Request* request) {
   const size_t count = stretch.end - stretch.first;
-  const size_t usable = run->offset_of(stretch.end) - run->offset_of(stretch.first);
-  HeapBin* bin = make_bin(class_within(usable));
+  const unsigned size_class = class_within(run->offset_of(stretch.end) - run->offset_of(stretch.first));
+  HeapBin* bin = make_bin(size_class);
   if (bin == nullptr) return false;
   set_free(run, stretch.first, stretch.end, false);
   run->free_slots = static_cast<uint16_t>(run->free_slots - count);
@@ -201,7 +201,7 @@ bool PrivateHeap::take_pieces(HeapRun* run, const Stretch& stretch, Request* req
   ++bin->taken;
   note_busy(bin);
   request->block = run->slot_address(stretch.first);
-  request->usable = usable;
+  request->usable = kSizeClasses[size_class].bytes;
   return true;
 }
 
@@ -213,11 +213,11 @@ bool PrivateHeap::take_from_run(HeapRun* run, Request* request) {
 bool PrivateHeap::take_from_mixed(Request* request) {
   const HeapBin* bin = bin_of(0);
   if (bin == nullptr) return false;
-  for (unsigned list = list_for(request->room); list < HeapBin::kLists; ++list) {
+  for (unsigned list = list_for(request->bytes_of_class()); list < HeapBin::kLists; ++list) {
     HeapRun* next;
     for (HeapRun* run = bin->lists[list]; run != nullptr; run = next) {
       next = run->ListLink<HeapRun, PartialRuns>::next;
-      if (run->longest < request->room) continue;
+      if (run->longest < request->bytes_of_class()) continue;
       Stretch stretch;
       if (find_stretch(run, *request, &stretch)) return take_pieces(run, stretch, request);
       place_mixed(run, longest_stretch(run));
@@ -245,7 +245,7 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
 // ---- a full heap ----------------------------------------------------------------------------------
 
 bool PrivateHeap::take_from_new_mixed(Request* request) {
-  const size_t fewest = Pages::covering(request->room).count;
+  const size_t fewest = Pages::covering(request->bytes_of_class()).count;
   size_t pages = std::max<size_t>(kSizeClasses[request->size_class].pages, fewest);
   for (; pages >= fewest; --pages) {
     if (!has_room(Pages(pages).bytes(), 0, true)) continue;
@@ -266,7 +266,7 @@ HeapRun* PrivateHeap::find_to_recut(const Request& request) {
   HeapRun* best = nullptr;
   const auto consider = [&](HeapRun* run) {
     const auto free_bytes = [](const HeapRun* of) { return size_t{of->free_slots} * of->slot_bytes; };
-    if (free_bytes(run) < request.room || (best != nullptr && free_bytes(run) <= free_bytes(best))) return;
+    if (free_bytes(run) < request.bytes_of_class() || (best != nullptr && free_bytes(run) <= free_bytes(best))) return;
     Stretch stretch;
     if (find_stretch(run, request, &stretch)) best = run;
   };
@@ -280,7 +280,7 @@ HeapRun* PrivateHeap::find_to_recut(const Request& request) {
   if (best != nullptr) return best;
   for (unsigned c = 1; c < request.size_class; ++c) {
     const HeapBin* bin = bin_of(c);
-    if (bin == nullptr || bin->free_slots * size_t{kSizeClasses[c].bytes} < request.room) continue;
+    if (bin == nullptr || bin->free_slots * size_t{kSizeClasses[c].bytes} < request.bytes_of_class()) continue;
     for (HeapRun* run : bin->lists) {
       for (; run != nullptr; run = run->ListLink<HeapRun, PartialRuns>::next) consider(run);
     }
@@ -294,7 +294,7 @@ bool PrivateHeap::take_from_recut(Request* request) {
   if (run == nullptr) return false;
   // As small as the request, within what records may cost; else as small as any.
   const size_t coarse = std::max(run->slot_bytes / kPiecesOfSlot, run->bytes / kPiecesOfSpan);
-  const size_t fine = std::max(request->room, run->bytes / kMostPiecesOfSpan);
+  const size_t fine = std::max(request->bytes_of_class(), run->bytes / kMostPiecesOfSpan);
   for (const size_t piece : {std::min(fine, coarse), coarse}) {
     HeapRun* const cut = recut(run, std::min<size_t>(round_up(piece, LOAM_ALIGNMENT), run->slot_bytes), *request);
     if (cut != nullptr) return take_from_run(cut, request);
@@ -314,7 +314,7 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
   Stretch stretch;
   if (!find_stretch(old, request, &stretch)) return nullptr;
   const size_t offset = old->offset_of(stretch.first);
-  const size_t usable = cut.offset_of(cut.slot_from(offset + request.room)) - offset;
+  const size_t usable = cut.offset_of(cut.slot_from(offset + request.bytes_of_class())) - offset;
   // Both records first: a span that is cut and serves nothing would be lost to larger blocks.
   if (make_bin(0) == nullptr || make_bin(class_within(usable)) == nullptr) return nullptr;
   HeapRun* const run = static_cast<HeapRun*>(allocate_record(cut.record_bytes()));
@@ -371,12 +371,12 @@ bool PrivateHeap::take_larger_slot(Request* request) {
 
 // pre: the caches are stopped and empty, and no class has an empty span
 bool PrivateHeap::squeeze(Request* request) {
-  if (refused_bytes_ != 0 && request->room >= refused_bytes_ && returns() == refused_at_) return false;
+  if (refused_bytes_ != 0 && request->bytes_of_class() >= refused_bytes_ && returns() == refused_at_) return false;
   if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) || take_larger_slot(request)) {
     return true;
   }
   if (request->alignment == LOAM_ALIGNMENT) {
-    refused_bytes_ = request->room;
+    refused_bytes_ = request->bytes_of_class();
     refused_at_ = returns();
   }
   return false;

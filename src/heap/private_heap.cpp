@@ -236,8 +236,7 @@ void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_stat
     size_class = class_for(bytes + canary_bytes());
   }
   if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
-  const size_t room = round_up(bytes == 0 ? 1 : bytes + canary_bytes(), LOAM_ALIGNMENT);
-  Request request{size_class, bytes, room, alignment > LOAM_ALIGNMENT ? alignment : LOAM_ALIGNMENT};
+  Request request{size_class, bytes, alignment > LOAM_ALIGNMENT ? alignment : LOAM_ALIGNMENT};
   if (!allocate_small(&request, why)) return nullptr;
   if (zero) memset(request.block, 0, canary() ? bytes : request.usable);
   return request.block;
@@ -354,7 +353,7 @@ PrivateHeap::Found PrivateHeap::locate(const void* block) {
     found.state = run->state_of(slot);
     const unsigned state = load_state(found.state, run->exact);
     if (state < kSlotLive) return found;
-    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : run->bytes_at(slot);
+    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[class_within(run->bytes_at(slot))].bytes;
     found.bytes = run->exact ? state - kSlotLive : found.usable;
   } else {
     if (run->use == RunUse::kSetAside || address != run->base) return found;

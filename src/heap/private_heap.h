@@ -175,10 +175,10 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   struct Request {
     unsigned size_class;
     size_t bytes;      ///< as asked for
-    size_t room;       ///< that the block needs, with its canary: a multiple of LOAM_ALIGNMENT
     size_t alignment;  ///< LOAM_ALIGNMENT at least
     void* block = nullptr;
-    size_t usable = 0;  ///< what the block has: its class's bytes, or more where a full heap had nothing closer
+    size_t usable = 0;  ///< what the block has: its class's bytes, or a larger one's where a full heap had nothing closer
+    [[nodiscard]] size_t bytes_of_class() const { return kSizeClasses[size_class].bytes; }
   };
   [[nodiscard]] bool allocate_small(Request* request, loam_status* why);
   [[nodiscard]] bool take_slot(HeapCache* cache, Request* request, loam_status* why);
@@ -210,6 +210,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   // mixed_runs.cpp
   struct Stretch;
+  [[nodiscard]] static unsigned class_within(size_t bytes);
   [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
   [[nodiscard]] uint64_t returns() const;
   /// Whether spans are cut anew. Then a live block's state moves to another record, under the lock.

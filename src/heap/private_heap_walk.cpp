@@ -116,7 +116,11 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
       step = kFirstSlotStep + end - 1;
       entry->address = run->slot_address(slot);
       entry->kind = state < kSlotLive ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
-      entry->bytes = state < kSlotLive || !run->exact ? length : state - kSlotLive;
+      const bool is_mixed = run->use == RunUse::kMixed;
+      entry->bytes = state < kSlotLive ? length
+                     : run->exact      ? state - kSlotLive
+                     : is_mixed        ? kSizeClasses[class_within(length)].bytes
+                                       : length;
       entry->overhead = length - entry->bytes;
     }
   } else {

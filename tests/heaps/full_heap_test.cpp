@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include <loam/heap.hpp>
+
 #include "interface.h"
 
 namespace heaps {
@@ -182,6 +184,67 @@ TYPED_TEST(FullHeap, ThreadsUseAHeapThatIsFullAllTheTime) {
     EXPECT_LE(TypeParam::summary(heap).committed, maximum);
     EXPECT_NE(TypeParam::alloc(heap, maximum / 10 * 9), nullptr);
   }
+}
+
+// Flags that guard blocks, alignments, and the C++ interface.
+TEST(FullHeapLoam, GuardedAndAlignedBlocksAreServedToo) {
+  for (const bool canary : {false, true}) {
+    for (const bool poison : {false, true}) {
+      for (const bool zero_on_free : {false, true}) {
+        loam::heap heap({.maximum = kMiB, .zero_on_free = zero_on_free, .canary = canary, .poison = poison});
+        std::vector<void*> blocks;
+        while (void* const block = loam_alloc(heap.get(), 4000)) blocks.push_back(block);
+        ASSERT_GT(blocks.size() * 4000, kMiB / 10 * 9);
+        for (size_t i = 0; i < blocks.size(); i += 2) ASSERT_EQ(loam_free(heap.get(), blocks[i]), LOAM_OK);
+        std::vector<void*> others;
+        for (size_t alignment = 16; alignment <= 2048; alignment *= 2) {
+          void* const block = loam_aligned_alloc(heap.get(), alignment, 1000);
+          ASSERT_NE(block, nullptr) << alignment;
+          ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
+          std::memset(block, 5, 1000);
+          others.push_back(block);
+        }
+        ASSERT_EQ(loam_validate(heap.get(), nullptr), LOAM_OK);
+        if (canary) {
+          auto* const behind = static_cast<unsigned char*>(others.front()) + 1000;
+          const unsigned char was = *behind;
+          *behind = static_cast<unsigned char>(~was);
+          EXPECT_EQ(loam_validate(heap.get(), others.front()), LOAM_CORRUPT);
+          *behind = was;
+        }
+        for (void* const block : others) {
+          ASSERT_TRUE(is_filled(block, 1000, 5));
+          ASSERT_EQ(loam_free(heap.get(), block), LOAM_OK);
+          if (zero_on_free) {
+            ASSERT_TRUE(is_filled(block, 1000, 0)) << "its span has live blocks, so its page stays";
+          }
+        }
+        ASSERT_EQ(loam_validate(heap.get(), nullptr), LOAM_OK);
+      }
+    }
+  }
+}
+
+// What other threads have freed rests in their caches, and serves other sizes all the same.
+TYPED_TEST(FullHeap, WhatAnotherThreadCachesServesOtherSizes) {
+  const Scoped<TypeParam> heap({.maximum = kMiB});
+  ASSERT_TRUE(TypeParam::set_mode(heap, 2));
+  const std::vector<void*> blocks = this->fill(heap, 500, 1);
+  std::atomic<int> stage{0};
+  std::thread other([&] {
+    // Often enough for a cache; then a few blocks that stay there.
+    for (size_t i = 0; i < 200; ++i) ASSERT_TRUE(TypeParam::free(heap, blocks[i]));
+    for (size_t i = 0; i < 180; ++i) ASSERT_NE(TypeParam::alloc(heap, 500), nullptr);
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+  });
+  while (stage != 1) std::this_thread::yield();
+  size_t served = 0;
+  while (TypeParam::alloc(heap, 200) != nullptr) ++served;
+  EXPECT_GE(served, 20u);
+  stage = 2;
+  other.join();
+  EXPECT_TRUE(TypeParam::validate(heap, nullptr));
 }
 
 }  // namespace
