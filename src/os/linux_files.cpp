@@ -125,8 +125,9 @@ bool is_image(const char* name) {
 
 // The lock on what was published last. Of this process: fork() leaves it behind.
 constinit void* held_lock = nullptr;
-// The file that is being written, for the child of a fork() that happens meanwhile: its descriptor would hold the lock.
-constinit std::atomic<long> open_file{-1};
+// One more than the descriptor of the file that is being written, else 0, for the child of a fork() that happens meanwhile: it would
+// hold the lock. (Whatever is not 0 at the start would be in the library's file, and copied by each process.)
+constinit std::atomic<long> open_file{0};
 constinit ino_t open_inode = 0;
 
 void release_lock(void* lock) {
@@ -150,7 +151,7 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
   struct stat found {};
   if (!file.good() || !examine(file, &found)) return false;
   open_inode = found.st_ino;
-  open_file.store(file.number(), std::memory_order_relaxed);
+  open_file.store(file.number() + 1, std::memory_order_relaxed);
   // Refused where the file system has no such locks: then others take the file for a dead one's, and the next follows soon. A
   // sweep that has just met it has the lock, and removes it.
   bool good = syscall(SYS_flock, file.number(), long{LOCK_EX | LOCK_NB}) == 0 || errno != EWOULDBLOCK;
@@ -161,7 +162,7 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
     *lock = good ? reinterpret_cast<void*>(mapped) : nullptr;
     if (good) syscall(SYS_madvise, mapped, granularity(), long{MADV_DONTFORK});
   }
-  open_file.store(-1, std::memory_order_relaxed);
+  open_file.store(0, std::memory_order_relaxed);
   return good;
 }
 
@@ -251,7 +252,7 @@ void remove_file(const char* path, const char* name) {
 void forget_files_after_fork() {
   ErrnoGuard guard;
   held_lock = nullptr;
-  File left(open_file.exchange(-1, std::memory_order_relaxed));
+  File left(open_file.exchange(0, std::memory_order_relaxed) - 1);
   struct stat found {};
   // Where the parent opened it between the copies of its descriptors and of its memory, the number is another file's.
   if (left.good() && (!examine(left, &found) || found.st_ino != open_inode)) left.release();
