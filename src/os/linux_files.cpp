@@ -121,8 +121,9 @@ bool is_image(const char* name) {
 
 // The lock on what was published last. Of this process: fork() leaves it behind.
 constinit void* held_lock = nullptr;
-// The file that is being written, for the child of a fork() that happens meanwhile: its descriptor would hold the lock.
-constinit std::atomic<long> open_file{-1};
+// One more than the descriptor of the file that is being written, else 0, for the child of a fork() that happens meanwhile: it would
+// hold the lock. (Whatever is not 0 at the start would be in the library's file, and copied by each process.)
+constinit std::atomic<long> open_file{0};
 constinit ino_t open_inode = 0;
 
 void release_lock(void* lock) {
@@ -146,7 +147,7 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
   struct stat found {};
   if (!file.good() || !examine(file, &found)) return false;
   open_inode = found.st_ino;
-  open_file.store(file.number(), std::memory_order_relaxed);
+  open_file.store(file.number() + 1, std::memory_order_relaxed);
   // Refused where the file system has no such locks: then others take the file for a dead one's, and the next follows soon. A
   // sweep that has just met it has the lock, and removes it.
   bool good = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB) != -EWOULDBLOCK;
@@ -156,7 +157,7 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
     good = *lock != nullptr;
     if (good) kernel::call(SYS_madvise, *lock, granularity(), MADV_DONTFORK);
   }
-  open_file.store(-1, std::memory_order_relaxed);
+  open_file.store(0, std::memory_order_relaxed);
   return good;
 }
 
@@ -242,7 +243,7 @@ void remove_file(const char* path, const char* name) {
 
 void forget_files_after_fork() {
   held_lock = nullptr;
-  File left(open_file.exchange(-1, std::memory_order_relaxed));
+  File left(open_file.exchange(0, std::memory_order_relaxed) - 1);
   struct stat found {};
   // Where the parent opened it between the copies of its descriptors and of its memory, the number is another file's.
   if (left.good() && (!examine(left, &found) || found.st_ino != open_inode)) left.release();

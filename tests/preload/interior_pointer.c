@@ -10,7 +10,7 @@
 
 #include "check.h"
 
-enum { kPairs = 100000, kRuns = 25 };
+enum { kPairs = 100000, kRuns = 13 };
 
 static uint32_t random_state;
 static uint32_t random_below(uint32_t limit) {
@@ -102,28 +102,31 @@ static void at_rest(size_t size) {
 }
 
 // One thread allocates, another frees, through a ring.
-enum { kRing = 64 };
-static void* ring[kRing];
-static unsigned ring_in, ring_out;
+static void* ring[2048];
+static unsigned ring_length, ring_in, ring_out;
 static void* consume(void* unused) {
   (void)unused;
   for (unsigned i = 0; i < kPairs; ++i) {
     while (__atomic_load_n(&ring_in, __ATOMIC_ACQUIRE) == i) sched_yield();
-    free(ring[i % kRing]);
+    free(ring[i % ring_length]);
     __atomic_store_n(&ring_out, i + 1, __ATOMIC_RELEASE);
   }
   return NULL;
 }
-static void hand_over(size_t size) {
+static void hand_over(size_t size, unsigned length) {
+  ring_length = length;
   pthread_t thread;
   CHECK_EQUAL(pthread_create(&thread, NULL, consume, NULL), 0);
   for (unsigned i = 0; i < kPairs; ++i) {
-    while (i - __atomic_load_n(&ring_out, __ATOMIC_ACQUIRE) == kRing) sched_yield();
-    ring[i % kRing] = opaque(malloc(size));
+    while (i - __atomic_load_n(&ring_out, __ATOMIC_ACQUIRE) == ring_length) sched_yield();
+    ring[i % ring_length] = opaque(malloc(size));
     __atomic_store_n(&ring_in, i + 1, __ATOMIC_RELEASE);
   }
   pthread_join(thread, NULL);
 }
+static void hand_over_at_once(size_t size) { hand_over(size, 64); }
+// Each block is seldom freed: most looks are at batches on their way.
+static void hand_over_late(size_t size) { hand_over(size, 2048); }
 
 // Every thread of several frees one and goes on.
 static void* free_one_and_go_on(void* size) {
@@ -176,7 +179,8 @@ static const Way kWays[] = {
     {"among-others", among_others, false, new_block},
     {"up-and-down", up_and_down, true, new_block},
     {"at-rest", at_rest, false, new_block},
-    {"hand-over", hand_over, false, new_block},
+    {"hand-over", hand_over_at_once, false, new_block},
+    {"hand-over-late", hand_over_late, false, new_block},
     {"threads", in_threads, false, new_block},
     {"old-block", in_pairs, false, old_block},
     {"held", held, true, new_block},

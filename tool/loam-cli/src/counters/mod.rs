@@ -15,15 +15,14 @@ pub mod directory;
 pub mod image;
 pub mod list;
 pub mod locate;
+mod published;
 mod raw;
 mod reader;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 
@@ -34,6 +33,7 @@ use directory::{Directory, DirectoryError};
 use image::ImageError;
 use locate::Effort;
 
+pub use published::published;
 pub use snapshot::Snapshot;
 
 /// Why a heap's counters can not be read.
@@ -89,39 +89,6 @@ pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, Counters
         },
         found => found,
     }
-}
-
-/// The counters that the process publishes (`LOAM_PUBLISH=1`), if it does so now.
-pub fn published(pid: Pid) -> Option<Snapshot> {
-    use std::os::unix::fs::MetadataExt;
-    let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("loam"));
-    let temporary = Path::new("/tmp").join(format!("loam-{owner}"));
-    runtime.into_iter().chain([temporary]).find_map(|folder| {
-        let path = folder.join(format!("{pid}.image"));
-        // Another user's file would say whatever that user likes.
-        let is_own = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.uid() == owner);
-        is_own.then(|| from_image(&path, pid)).flatten()
-    })
-}
-
-/// A program writes five images a second; one that is older was left behind.
-const OLDEST_IMAGE: Duration = Duration::from_secs(5);
-
-fn from_image(path: &Path, pid: Pid) -> Option<Snapshot> {
-    let image = image::Image::open(path).ok()?;
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .ok()?;
-    let age = now.saturating_sub(Duration::from_nanos(image.taken));
-    if image.pid != pid || age > OLDEST_IMAGE {
-        return None;
-    }
-    let mut snapshot = read_memory(&image, image.block, Passes::One).ok()?;
-    snapshot
-        .notes
-        .push("read from the image that the program publishes".to_owned());
-    Some(snapshot)
 }
 
 /// Passes over everything.

@@ -720,7 +720,7 @@ fn a_published_image_serves_while_it_is_fresh_and_the_right_ones() {
         bytes[32..40].copy_from_slice(&pid.to_le_bytes());
         bytes[40..48].copy_from_slice(&(taken.as_nanos() as u64).to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();
-        super::from_image(&path, 4711)
+        super::published::from_image(&path, 4711)
     };
     let second = std::time::Duration::from_secs(1);
     let found = write(4711, second, 2).unwrap();
@@ -730,6 +730,44 @@ fn a_published_image_serves_while_it_is_fresh_and_the_right_ones() {
     assert_eq!(write(4712, second, 2), None, "somebody else's");
     assert_eq!(write(4711, 60 * second, 2), None, "left behind");
     assert_eq!(write(4711, second, 3), None, "never done");
+}
+
+// loam issue 37, C16: images of processes that were killed stay behind.
+#[test]
+fn images_that_no_process_holds_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = std::fs::File::create(dir.path().join("999999999.image")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for name in [
+        "1.image",
+        "4711.image.new",
+        "notes.image",
+        "4711.txt",
+        ".image",
+    ] {
+        std::fs::write(dir.path().join(name), "left").unwrap();
+    }
+    std::os::unix::fs::symlink("notes.image", dir.path().join("2.image")).unwrap();
+    let folder = std::fs::File::open(dir.path()).unwrap().into();
+    super::published::sweep(&folder);
+    let mut left: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(
+        left,
+        [
+            ".image",
+            "2.image",
+            "4711.txt",
+            "999999999.image",
+            "notes.image"
+        ]
+    );
+    drop(held);
+    super::published::sweep(&folder);
+    assert!(!dir.path().join("999999999.image").exists());
 }
 
 proptest! {
