@@ -13,6 +13,7 @@
 #include "heap/heap.h"
 #include "heap/publisher.h"
 #include "os/os.h"
+#include "pages/page_heap.h"
 
 namespace {
 
@@ -56,6 +57,10 @@ __attribute__((destructor(101))) void end_library() {
 }  // namespace
 
 extern "C" {
+
+// The kernel counts what the heap only reserves, and refuses all of it where that is more than may be locked.
+// Weak: a program that is linked statically may have one of its own.
+LOAM_EXPORT __attribute__((weak)) int mlockall(int flags) { return page_heap.lock_all_memory(flags); }
 
 LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
 

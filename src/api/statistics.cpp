@@ -7,7 +7,7 @@
 
 #include <loam/stats.h>
 
-#include "heap/heap.h"
+#include "heap/snapshot.h"
 #include "heap/stats.h"
 #include "os/os.h"
 
@@ -21,7 +21,7 @@ int clamp_to_int(size_t n) { return n > 0x7fffffffu ? 0x7fffffff : static_cast<i
 
 struct mallinfo2 info2() {
   Snapshot s;
-  heap::take_snapshot(&s);
+  heap::take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
   struct mallinfo2 info {};
   info.arena = s.used_bytes + s.dirty_bytes;  // bytes in regions that may be resident
   info.ordblks = s.reserved_bytes >> kBlockShift;
@@ -102,17 +102,13 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
     os::set_errno_invalid();
     return -1;
   }
-  Snapshot s;
-  heap::take_snapshot(&s);
   fprintf(out, "<malloc version=\"loam-%s\">\n<heap nr=\"0\">\n<sizes>\n", LOAM_VERSION);
-  const unsigned classes = class_count();
-  for (unsigned i = 0; i < classes; ++i) {
-    const unsigned c = class_number(i);
-    const ClassSnapshot& k = s.classes[c];
-    if (k.spans == 0) continue;
+  Snapshot s;
+  heap::take_snapshot(&s, [out](unsigned c, const ClassSnapshot& k) {
+    if (k.spans == 0) return;
     fprintf(out, "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
             least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);
-  }
+  });
   fprintf(out, "</sizes>\n");
   fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n", s.span_free_bytes + s.cached_bytes);
   fprintf(out, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", s.huge_blocks, s.live_huge_bytes);

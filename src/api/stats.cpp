@@ -107,6 +107,7 @@ class Text {
   char buffer_[1024];
 };
 
+// The parts of a text are functions of their own, not inlined, so that their tables lie on the stack one at a time.
 void write_value(Text& text, const CounterInfo& counter, uint64_t value) {
   if (value == kUnknown) {
     text << "null";
@@ -136,7 +137,7 @@ void write_array(Text& text, const uint64_t* values, unsigned count) {
   text << "]";
 }
 
-void write_classes(Text& text, loam_heap* heap) {
+LOAM_NOINLINE void write_classes(Text& text, loam_heap* heap) {
   text << ",\n\"classes\": [";
   const char* separator = "\n  {";
   const unsigned classes = class_count();
@@ -155,7 +156,7 @@ void write_classes(Text& text, loam_heap* heap) {
   text << "]";
 }
 
-void write_locks(Text& text) {
+LOAM_NOINLINE void write_locks(Text& text) {
   text << ",\n\"locks\": [";
   stats::LockFigures lock;
   for (unsigned i = 0; stats::read_lock(i, &lock); ++i) {
@@ -167,7 +168,7 @@ void write_locks(Text& text) {
   text << "]";
 }
 
-void write_histograms(Text& text) {
+LOAM_NOINLINE void write_histograms(Text& text) {
   constexpr const char* kNames[] = {"free_runs", "unbacked_runs", "alloc_time", "free_time"};
   text << ",\n\"histograms\": {";
   for (unsigned i = 0; i < 4; ++i) {
@@ -183,7 +184,7 @@ void write_histograms(Text& text) {
   text << "}";
 }
 
-void write_heaps(Text& text) {
+LOAM_NOINLINE void write_heaps(Text& text) {
   text << ",\n\"heaps\": [";
   stats::HeapName name;
   const char* separator = "\n  {\"name\": ";

@@ -149,7 +149,7 @@ bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
   return false;
 }
 
-void CacheRegistry::count_mixed(size_t counts[kSizeClassCount]) {
+void CacheRegistry::count_mixed(uint32_t counts[kSizeClassCount]) {
   Lock lock(mutex_);
   for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
     cache->count_mixed(counts);

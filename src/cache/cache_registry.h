@@ -44,7 +44,7 @@ class CacheRegistry {
   void count_uncached(const CallCounts& calls);
   /// Blocks of a class in all caches; exact when no other thread allocates.
   /// Blocks of mixed spans that all caches hold, added to counts[class].
-  void count_mixed(size_t counts[kSizeClassCount]);
+  void count_mixed(uint32_t counts[kSizeClassCount]);
   [[nodiscard]] size_t held_blocks(unsigned size_class);
 
   /// True when a live cache holds the block. O(threads * blocks held): for full checking only; another

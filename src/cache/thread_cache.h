@@ -173,7 +173,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
   /// Blocks of mixed spans, by their size, added to counts[class].
-  void count_mixed(size_t counts[kSizeClassCount]) const;
+  void count_mixed(uint32_t counts[kSizeClassCount]) const;
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
   /// Frees that push() took.

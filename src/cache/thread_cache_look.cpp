@@ -12,7 +12,7 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
   return held <= kMaxCapacity ? held : 0;  // torn by a reader's bad luck: say nothing
 }
 
-void ThreadCache::count_mixed(size_t counts[kSizeClassCount]) const {
+void ThreadCache::count_mixed(uint32_t counts[kSizeClassCount]) const {
   const size_t held = held_blocks(kMixedClass);
   void** slots = __atomic_load_n(&bases_[kMixedClass], __ATOMIC_RELAXED);
   if (held == 0) return;

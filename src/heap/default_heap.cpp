@@ -332,7 +332,10 @@ loam_status walk_next(loam_walk_entry* entry) {
 
 void summary(loam_heap_summary* out) {
   Snapshot s;
-  heap::take_snapshot(&s);
+  heap::take_snapshot(&s, [out](unsigned, const ClassSnapshot& c) {
+    out->blocks += c.live;
+    out->spans += c.spans;
+  });
   out->allocated = s.live_bytes();
   out->committed = s.used_bytes + s.live_huge_bytes + s.metadata_bytes - s.unbacked_bytes;
   out->reserved = s.reserved_bytes + s.live_huge_bytes + s.metadata_bytes;
@@ -341,10 +344,6 @@ void summary(loam_heap_summary* out) {
   out->cached = s.cached_bytes;
   out->free = s.span_free_bytes;
   out->records = s.metadata_bytes;
-  for (const ClassSnapshot& c : s.classes) {
-    out->blocks += c.live;
-    out->spans += c.spans;
-  }
   out->spans += s.mixed_spans;
   out->large_blocks = s.huge_blocks;
   out->blocks += s.huge_blocks;

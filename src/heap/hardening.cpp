@@ -211,7 +211,7 @@ void Hardening::release(const Quarantine::Entry& entry) {
 void Hardening::give_back(void* block, const Extent& extent) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(size_class != 0)) return heap::plain::free_small(size_class, block);
-  if (extent.guard != 0 && !os::commit(static_cast<char*>(block) + extent.usable, extent.guard)) {
+  if (extent.guard != 0 && !os::permit(static_cast<char*>(block) + extent.usable, extent.guard)) {
     return;  // its pages cannot be used again: better lost than handed out
   }
   heap::plain::free_large(block);
@@ -244,7 +244,7 @@ bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bo
 bool Hardening::resize_large(void* block, const Extent& extent, size_t bytes, bool in_place, void** moved) {
   if (bytes <= kLargestSmall || bytes > kLargestRequest - (size_t{1} << 20)) return false;
   char* const guard = static_cast<char*>(block) + extent.usable;
-  if (extent.guard != 0 && !os::commit(guard, extent.guard)) return false;
+  if (extent.guard != 0 && !os::permit(guard, extent.guard)) return false;
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
   const size_t whole = bytes + behind(bytes);
   if (Span* span = large_span_at(block)) {

@@ -74,9 +74,6 @@ CompactResult compact();
 /// The last part of that alone: all free runs of pages.
 CompactResult purge_free_pages();
 
-/// Exact when no other thread allocates; within a few blocks otherwise.
-void take_snapshot(Snapshot* out);
-
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 

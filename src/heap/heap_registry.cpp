@@ -28,8 +28,8 @@ bool HeapRegistry::add_slab() {
   if (slab_count_ == kSlabPlaces / 2) return false;
   void* memory = os::reserve_metadata(kSlab, kSlab);
   if (memory == nullptr) return false;
-  if (!os::commit(memory, kSlab)) {
-    os::release(memory, kSlab);
+  if (os::commit_more(memory, kSlab) != os::Committed::kYes) {
+    os::give_up(memory, kSlab);
     return false;
   }
   slab_ = static_cast<char*>(memory);

@@ -69,10 +69,10 @@ size_t PrivateHeap::held_back() const { return held_back_ == nullptr ? 0 : held_
 size_t PrivateHeap::held_back_bytes() const { return held_back_ == nullptr ? 0 : held_back_->bytes; }
 
 // The bins count them as taken, the program has freed them: to readers they are cached.
-void PrivateHeap::count_held_back(HeapReading* out) const {
+void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {
   for (unsigned i = 0; i < held_back(); ++i) {
     const CacheSlot& slot = held_back_->ring[(held_back_->first + i) % HeldBack::kPlaces];
-    ++out->classes[private_run_at(slot.block)->size_class].cached;
+    ++cached[private_run_at(slot.block)->size_class];
   }
 }
 

@@ -57,7 +57,7 @@ struct HeapReading {
   struct Class {
     size_t spans, free_slots, cached, in_mixed;
     uint64_t taken, given;
-  } classes[kSizeClassCount];
+  };
   size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs, mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
 };
@@ -119,7 +119,13 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool is_valid();
   [[nodiscard]] HeapFigures figures();
   /// Does not wait for who holds loam_lock(). A heap without locks is read as it stands.
-  void read(HeapReading* out) LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  using VisitClass = void (*)(void* context, unsigned size_class, const HeapReading::Class& figures);
+  void read(HeapReading* out, VisitClass visit, void* context) LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  /// `visit` gets one class after the other, under the heap's lock: it asks no heap for anything.
+  template <class Visit>
+  void read(HeapReading* out, Visit visit) {
+    read(out, [](void* it, unsigned c, const HeapReading::Class& k) { (*static_cast<Visit*>(it))(c, k); }, &visit);
+  }
 
   [[nodiscard]] loam_status set_mode(int mode);
   [[nodiscard]] int mode() const { return mode_.load(std::memory_order_relaxed); }
@@ -246,7 +252,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void release_all_held_back();
   [[nodiscard]] bool poison_is_intact() const;
   [[nodiscard]] size_t held_back() const;
-  void count_held_back(HeapReading* out) const;
+  void count_held_back(uint32_t cached[kSizeClassCount]) const;
   [[nodiscard]] size_t held_back_bytes() const;
 
   void note_busy(const HeapBin* bin);

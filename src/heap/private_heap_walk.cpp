@@ -198,26 +198,30 @@ HeapFigures PrivateHeap::figures() {
   return f;
 }
 
-void PrivateHeap::read(HeapReading* out) {
+void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
   *out = HeapReading{};
+  uint32_t cached[kSizeClassCount] = {};
   const bool locked = !unsynchronized();
   if (locked) mutex_.lock();
   const bool running = locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches rest already
   if (running) stop_caches();
   for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c) out->classes[c].cached += cache->magazines[c].held();
+    for (unsigned c = 1; c < kSizeClassCount; ++c) cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
   }
   if (running) resume_caches();
-  count_held_back(out);
+  count_held_back(cached);
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
-    if (bin == nullptr) continue;
-    HeapReading::Class& to = out->classes[c];
-    to.spans = bin->spans;
-    to.free_slots = bin->free_slots;
-    to.in_mixed = bin->in_mixed;
-    to.taken = bin->taken;
-    to.given = bin->given;
+    HeapReading::Class k{};
+    k.cached = cached[c];
+    if (bin != nullptr) {
+      k.spans = bin->spans;
+      k.free_slots = bin->free_slots;
+      k.in_mixed = bin->in_mixed;
+      k.taken = bin->taken;
+      k.given = bin->given;
+    }
+    visit(context, c, k);
   }
   out->charged = charged_;
   out->records = records_;

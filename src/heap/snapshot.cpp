@@ -11,41 +11,59 @@
 
 namespace loam::heap {
 
-void take_snapshot(Snapshot* out) {
+namespace {
+
+// `cached_mixed`: blocks of mixed spans that threads keep, by class.
+LOAM_NOINLINE ClassSnapshot look_at(unsigned c, const uint32_t cached_mixed[kSizeClassCount]) {
+  const BinStats bin = default_small_heap.stats(c);
+  const SizeClassInfo& info = class_info(c);
+  ClassSnapshot s{};
+  s.spans = bin.spans;
+  s.slots = bin.slots;
+  s.free = bin.free_slots;
+  s.mixed = c < kSizeClassCount ? default_small_heap.mixed().blocks(c) : 0;
+  const size_t outside = bin.slots - bin.free_slots + s.mixed;
+  const size_t held = cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
+  s.cached = held < outside ? held : outside;
+  s.live = outside - s.cached;
+  s.unbacked_pages = bin.unbacked_pages;
+  s.tail_bytes = Pages(s.spans * info.pages - bin.absent_pages).bytes() - s.slots * info.bytes;
+  s.taken = bin.taken;
+  s.given = bin.given;
+  s.queued = bin.queued;
+  s.remote_batches = bin.remote_batches;
+  s.remote_blocks = bin.remote_blocks;
+  memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
+  s.lock_acquisitions = bin.lock_acquisitions;
+  s.lock_contentions = bin.lock_contentions;
+  s.lock_refusals = bin.lock_refusals;
+  return s;
+}
+
+}  // namespace
+
+ClassSnapshot look_at_class(unsigned size_class) {
+  uint32_t cached_mixed[kSizeClassCount] = {};
+  cache_registry.count_mixed(cached_mixed);
+  return look_at(size_class, cached_mixed);
+}
+
+void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
   *out = Snapshot{};
   MixedHeap& mixed_heap = default_small_heap.mixed();
-  size_t cached_mixed[kSizeClassCount] = {};
+  uint32_t cached_mixed[kSizeClassCount] = {};
   cache_registry.count_mixed(cached_mixed);
   const unsigned classes = class_count();
   for (unsigned i = 0; i < classes; ++i) {
     const unsigned c = class_number(i);
-    const BinStats bin = default_small_heap.stats(c);
-    const SizeClassInfo& info = class_info(c);
-    ClassSnapshot& s = out->classes[c];
-    s.spans = bin.spans;
-    s.slots = bin.slots;
-    s.free = bin.free_slots;
-    s.mixed = c < kSizeClassCount ? mixed_heap.blocks(c) : 0;
-    const size_t outside = bin.slots - bin.free_slots + s.mixed;
-    const size_t held = cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
-    s.cached = held < outside ? held : outside;
-    s.live = outside - s.cached;
-    s.unbacked_pages = bin.unbacked_pages;
-    s.tail_bytes = Pages(s.spans * info.pages - bin.absent_pages).bytes() - s.slots * info.bytes;
-    s.taken = bin.taken;
-    s.given = bin.given;
-    s.queued = bin.queued;
-    s.remote_batches = bin.remote_batches;
-    s.remote_blocks = bin.remote_blocks;
-    memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
-    s.lock_acquisitions = bin.lock_acquisitions;
-    s.lock_contentions = bin.lock_contentions;
-    s.lock_refusals = bin.lock_refusals;
-    out->live_small_bytes += s.live * info.bytes;
-    out->cached_bytes += s.cached * info.bytes;
-    out->span_free_bytes += s.free * info.bytes;
+    const ClassSnapshot s = look_at(c, cached_mixed);
+    const size_t bytes = class_info(c).bytes;
+    out->live_small_bytes += s.live * bytes;
+    out->cached_bytes += s.cached * bytes;
+    out->span_free_bytes += s.free * bytes;
     out->span_tail_bytes += s.tail_bytes;
     out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
+    visit(context, c, s);
   }
   const MixedStats mixed = mixed_heap.stats();
   out->mixed_spans = mixed.spans;

@@ -5,6 +5,9 @@
 //   used           = used by spans + large runs, live and cached
 //   committed      = used + dirty + clean (purged or never touched)
 //   resident (est) = used + dirty + huge + metadata - unbacked
+//
+// The figures of the classes are handed to a visitor one after the other. Together they would be some 24 KB, which is more
+// than a thread with a small stack has left.
 #pragma once
 
 #include "small/size_classes.h"
@@ -32,7 +35,6 @@ struct ClassSnapshot {
 };
 
 struct Snapshot {
-  ClassSnapshot classes[kMagazineCount];  ///< by number; those not in use, and kMixedClass, are all zero
   size_t live_small_bytes;
   size_t live_large_bytes;  ///< runs of pages, whole pages counted; of private heaps too
   size_t live_huge_bytes;   ///< own mappings
@@ -67,5 +69,23 @@ struct Snapshot {
 
   [[nodiscard]] size_t live_bytes() const { return live_small_bytes + live_large_bytes + live_huge_bytes; }
 };
+
+namespace heap {
+
+using VisitClass = void (*)(void* context, unsigned size_class, const ClassSnapshot& figures);
+
+/// Exact when no other thread allocates; within a few blocks otherwise. `visit` gets the classes that are in use, with no
+/// lock held.
+void take_snapshot(Snapshot* out, VisitClass visit, void* context);
+
+template <class Visit>
+void take_snapshot(Snapshot* out, Visit visit) {
+  take_snapshot(out, [](void* it, unsigned c, const ClassSnapshot& k) { (*static_cast<Visit*>(it))(c, k); }, &visit);
+}
+
+/// One class alone.
+[[nodiscard]] ClassSnapshot look_at_class(unsigned size_class);
+
+}  // namespace heap
 
 }  // namespace loam

@@ -28,11 +28,14 @@ uint64_t ratio(uint64_t part, uint64_t whole) {
   return bits;
 }
 
+// Slots of classes so long that a search goes through them one by one.
+constexpr unsigned kLongSlots = 1024;
+
 // A heap's own figures: those of scope heap.
 struct HeapSums {
   uint64_t small_bytes, small_blocks, large_bytes, large_blocks, huge_bytes, huge_blocks, large_requested;
   uint64_t cached_bytes, cached_blocks, deepest, spans, free_bytes, free_blocks, tail_bytes, unbacked_bytes;
-  uint64_t set_aside, records, taken, given, batches, remote, queued, acquired, contended, refused;
+  uint64_t set_aside, records, taken, given, batches, remote, queued, acquired, contended, refused, long_slots;
 };
 
 void put(const HeapSums& s, Values* out) {
@@ -91,14 +94,17 @@ uint64_t live_slots(const HeapReading::Class& k, unsigned c) {
   return k.cached < out ? out - k.cached : 0;
 }
 
-void add_private(const HeapReading& r, HeapSums* s) {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const HeapReading::Class& k = r.classes[c];
-    add_class(c, k.spans, k.spans * tail_bytes(c), k.free_slots, live_slots(k, c), k.cached, s);
-    s->taken += k.taken;
-    s->given += k.given;
-    s->free_bytes -= k.in_mixed * kSizeClasses[c].bytes;
-  }
+void add_private_class(unsigned c, const HeapReading::Class& k, HeapSums* s) {
+  add_class(c, k.spans, k.spans * tail_bytes(c), k.free_slots, live_slots(k, c), k.cached, s);
+  s->taken += k.taken;
+  s->given += k.given;
+  s->free_bytes -= k.in_mixed * kSizeClasses[c].bytes;
+  if (kSizeClasses[c].bytes > kLongSlots) s->long_slots += k.free_slots;
+}
+
+LOAM_NOINLINE HeapReading add_private(PrivateHeap* heap, HeapSums* s) {
+  HeapReading r;
+  heap->read(&r, [s](unsigned c, const HeapReading::Class& k) { add_private_class(c, k, s); });
   s->spans += r.mixed_runs;
   s->free_bytes += Pages(r.mixed_pages).bytes();
   s->set_aside += r.set_aside;
@@ -107,23 +113,26 @@ void add_private(const HeapReading& r, HeapSums* s) {
   s->acquired += r.lock_acquisitions;
   s->contended += r.lock_contentions;
   s->refused += r.lock_refusals;
+  return r;
 }
 
-// The default heap's small blocks, and the locks that all heaps share.
-void add_default(const Snapshot& snapshot, HeapSums* s) {
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
-    const ClassSnapshot& k = snapshot.classes[c];
-    add_class(c, k.spans, k.tail_bytes, k.free, k.live, k.cached, s);
-    s->taken += k.taken;
-    s->given += k.given;
-    s->batches += k.remote_batches;
-    s->remote += k.remote_blocks;
-    s->queued += k.queued;
-    s->unbacked_bytes += Pages(k.unbacked_pages).bytes();
-    s->acquired += k.lock_acquisitions;
-    s->contended += k.lock_contentions;
-    s->refused += k.lock_refusals;
-  }
+// One class of the default heap.
+void add_default_class(unsigned c, const ClassSnapshot& k, HeapSums* s) {
+  add_class(c, k.spans, k.tail_bytes, k.free, k.live, k.cached, s);
+  s->taken += k.taken;
+  s->given += k.given;
+  s->batches += k.remote_batches;
+  s->remote += k.remote_blocks;
+  s->queued += k.queued;
+  s->unbacked_bytes += Pages(k.unbacked_pages).bytes();
+  s->acquired += k.lock_acquisitions;
+  s->contended += k.lock_contentions;
+  s->refused += k.lock_refusals;
+  if (class_info(c).bytes > kLongSlots) s->long_slots += k.free;
+}
+
+// Mixed spans, and the locks that all heaps share.
+void add_shared(HeapSums* s) {
   const MixedStats mixed = default_small_heap.mixed().stats();
   s->spans += mixed.spans;
   s->free_bytes += mixed.free_bytes;
@@ -145,7 +154,8 @@ struct PrivateSums {
   uint64_t large_bytes, large_blocks;
 };
 
-void put_pages(const PageStats& pages, const HugeMap::Totals& huge, uint64_t metadata_bytes, Values* out) {
+// A function of its own, not inlined: what it needs does not lie on the stack beside what the others do.
+LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge, uint64_t metadata_bytes, Values* out) {
   uint64_t* v = out->of;
   PageHeap::RunCounts runs;
   page_heap.count_runs(&runs);
@@ -180,7 +190,7 @@ void put_pages(const PageStats& pages, const HugeMap::Totals& huge, uint64_t met
   v[kRefusedCalls] = pages.refused_calls;
 }
 
-void put_calls(Values* out) {
+LOAM_NOINLINE void put_calls(Values* out) {
   uint64_t* v = out->of;
   const CacheRegistry::Totals caches = cache_registry.totals();
   v[kThreads] = caches.threads;
@@ -245,9 +255,7 @@ bool read(loam_heap* heap, Values* out) {
   if (heap != nullptr && heap != default_heap()) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
-    HeapReading reading;
-    own->read(&reading);
-    add_private(reading, &sums);
+    const HeapReading reading = add_private(own, &sums);
     // Own mappings are among them. What was asked for in them is not kept: their rounding shows as 0 here.
     sums.large_bytes = sums.large_requested = reading.large_bytes;
     sums.large_blocks = reading.large_blocks;
@@ -255,20 +263,14 @@ bool read(loam_heap* heap, Values* out) {
     return true;
   }
   Snapshot snapshot;
-  heap::take_snapshot(&snapshot);
-  add_default(snapshot, &sums);
+  heap::take_snapshot(&snapshot, [&sums](unsigned c, const ClassSnapshot& k) { add_default_class(c, k, &sums); });
+  add_shared(&sums);
   PrivateSums others{};
-  uint64_t long_slots = 0;
   heap_registry.for_each([&](PrivateHeap* own) {
-    HeapReading reading;
-    own->read(&reading);
+    HeapSums its{};
+    const HeapReading reading = add_private(own, heap == nullptr ? &sums : &its);
     others.large_bytes += reading.large_bytes;
     others.large_blocks += reading.large_blocks;
-    if (heap != nullptr) return;
-    add_private(reading, &sums);
-    for (unsigned c = 1; c < kSizeClassCount; ++c) {
-      if (kSizeClasses[c].bytes > 1024) long_slots += reading.classes[c].free_slots;
-    }
   });
   const CacheRegistry::Runs runs = cache_registry.runs();
   PageStats pages = page_heap.stats();
@@ -293,10 +295,7 @@ bool read(loam_heap* heap, Values* out) {
     }
     return true;
   }
-  for (unsigned c = 1; c < kMagazineCount; ++c) {
-    if (class_info(c).bytes > 1024) long_slots += snapshot.classes[c].free;
-  }
-  out->of[kFreeListLength] = long_slots;
+  out->of[kFreeListLength] = sums.long_slots;
   put_pages(pages, huge, snapshot.metadata_bytes, out);
   put_calls(out);
   return true;
@@ -311,8 +310,10 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
     HeapReading reading;
-    own->read(&reading);
-    const HeapReading::Class& k = size_class < kSizeClassCount ? reading.classes[size_class] : HeapReading::Class{};
+    HeapReading::Class k{};
+    own->read(&reading, [&](unsigned c, const HeapReading::Class& its) {
+      if (c == size_class) k = its;
+    });
     spans = k.spans;
     tail = spans * tail_bytes(size_class);
     v[kClassLiveBlocks] = live_slots(k, size_class);
@@ -321,9 +322,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     v[kClassRefilledBlocks] = k.taken;
     v[kClassReturnedBlocks] = k.given;
   } else {
-    Snapshot snapshot;
-    heap::take_snapshot(&snapshot);
-    const ClassSnapshot& k = snapshot.classes[size_class];
+    const ClassSnapshot k = heap::look_at_class(size_class);
     spans = k.spans;
     tail = k.tail_bytes;
     v[kClassLiveBlocks] = k.live;

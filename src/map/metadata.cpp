@@ -33,8 +33,8 @@ bool MetadataArena::add_chunk() {
   char* const chunk = static_cast<char*>(os::reserve_metadata(kChunk, kChunk));
   if (chunk == nullptr) return false;
   char* const begin = chunk + kGuard;
-  if (!os::commit(begin, kCommitStep)) {
-    os::release(chunk, kChunk);
+  if (os::commit_more(begin, kCommitStep) != os::Committed::kYes) {
+    os::give_up(chunk, kChunk);
     return false;
   }
   Chunk* const header = reinterpret_cast<Chunk*>(begin);
@@ -57,7 +57,9 @@ bool MetadataArena::make_room(size_t size) {
   }
   while (static_cast<size_t>(committed_ - bump_) < gap + size) {
     // In steps, so that overcommit_memory=2 is charged for what is used only.
-    if (!os::commit(committed_, kCommitStep)) return false;
+    const os::Committed got = os::commit_more(committed_, kCommitStep);
+    if (got == os::Committed::kTaken) end_ = committed_;
+    if (got != os::Committed::kYes) return got == os::Committed::kTaken && make_room(size);
     committed_ += kCommitStep;
   }
   change(held_bytes_, gap);
@@ -131,6 +133,15 @@ void MetadataArena::use_gone(unsigned index) {
       return cut(reinterpret_cast<char*>(chunk) + Pages(first).bytes(), Pages(wanted).bytes(), index);
     }
   }
+}
+
+void MetadataArena::stop_reserving() {
+  Lock lock(mutex_);
+  if (!os::is_reserving()) return;
+  if (chunks_ != nullptr && chunk_of(bump_) != nullptr && committed_ != end_) {
+    os::release(committed_, static_cast<size_t>(end_ - committed_));
+  }
+  os::stop_reserving();
 }
 
 void* MetadataArena::allocate(size_t bytes) {

@@ -33,6 +33,9 @@ class MetadataArena {
 
   /// Gives pages that hold free pieces alone back to the system, until it is `most` bytes or more. Returns bytes.
   size_t purge(size_t most);
+  /// Returns what is reserved and not committed, and calls os::stop_reserving(). pre: the page heap's lock is held, which has
+  /// done the same
+  void stop_reserving();
   /// In pages of the heap that hold free pieces alone, without the lock: what purge() would give back, where the system's
   /// pages are no larger.
   [[nodiscard]] size_t idle_bytes() const { return Pages(idle_pages_.load(std::memory_order_relaxed)).bytes(); }

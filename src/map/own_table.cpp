@@ -5,12 +5,12 @@
 
 namespace loam {
 
-void* map_own_table(size_t bytes) {
+void* map_own_table(size_t bytes, bool (*commit)(void*, size_t)) {
   const size_t guard = os::granularity();
   const size_t inside = round_up(bytes, guard);
   char* reserved = static_cast<char*>(os::reserve_metadata(inside + 2 * guard, guard));
   if (reserved == nullptr) return nullptr;
-  if (os::commit(reserved + guard, inside)) return reserved + guard;
+  if (commit(reserved + guard, inside)) return reserved + guard;
   os::release(reserved, inside + 2 * guard);
   return nullptr;
 }

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 
+#include "os/os.h"
+
 namespace loam {
 
-/// Zeroed memory for a table of so many bytes. Null when the system refuses.
-[[nodiscard]] void* map_own_table(size_t bytes);
+/// Zeroed memory for a table of so many bytes; os::commit_sparse() for one of which little is used. Null when the system refuses.
+[[nodiscard]] void* map_own_table(size_t bytes, bool (*commit)(void*, size_t) = &os::commit);
 
 /// pre: map_own_table(bytes) returned `table`
 void unmap_own_table(void* table, size_t bytes);

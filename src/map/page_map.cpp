@@ -14,6 +14,10 @@ namespace {
 // Records are made accessible in steps: one mprotect() for 4,096 spans, and overcommit_memory=2 is
 // charged for what is used only. Smaller steps cost calls, larger ones commit charge.
 constexpr uint32_t kSpanStep = 4096;
+// The same where memory is locked, and backed at once for it: a page of the system, as large as any.
+constexpr uint32_t kLockedSpanStep = 1024;
+
+uint32_t span_step() { return LOAM_LIKELY(os::is_reserving()) ? kSpanStep : kLockedSpanStep; }
 
 bool commit_spans(Region* region, uint32_t count) {
   char* begin = reinterpret_cast<char*>(&region->spans[region->spans_committed]);
@@ -21,7 +25,7 @@ bool commit_spans(Region* region, uint32_t count) {
   const size_t grain = os::granularity();
   begin = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(begin), grain));
   end = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(end), grain));
-  if (begin != end && !os::commit(begin, static_cast<size_t>(end - begin))) return false;
+  if (begin != end && os::commit_more(begin, static_cast<size_t>(end - begin)) != os::Committed::kYes) return false;
   region->spans_committed = count;
   return true;
 }
@@ -35,13 +39,13 @@ Region* add_region(uintptr_t base) {
   if (reserved == nullptr) return nullptr;
   Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
   const size_t fixed =
-      round_up(sizeof(Region) - (kRecordsPerRegion - kSpanStep) * sizeof(Span), os::granularity());
-  if (!os::commit(region, fixed)) {
-    os::release(reserved, kHeaderBytes);
+      round_up(sizeof(Region) - (kRecordsPerRegion - span_step()) * sizeof(Span), os::granularity());
+  if (os::commit_more(region, fixed) != os::Committed::kYes) {
+    os::give_up(reserved, kHeaderBytes);
     return nullptr;
   }
   region->base = base;
-  region->spans_committed = kSpanStep;
+  region->spans_committed = span_step();
   region->spans_used = 1;  // number 0 means "none" in page_span
   LOAM_ASSERT(static_cast<void*>(region->page_class) == region);  // region_at() takes the one for the other
   const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
@@ -170,6 +174,66 @@ void note_maps_used(Region* region, unsigned block) {
   });
 }
 
+void return_reserved_records(Region* region) {
+  const size_t grain = os::granularity();
+  const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]), grain);
+  // Those that were never used go too.
+  region->spans_committed = static_cast<uint32_t>((begin - reinterpret_cast<uintptr_t>(region->spans)) / sizeof(Span));
+  const uintptr_t end = reinterpret_cast<uintptr_t>(region) + kHeaderBytes - 2 * kHeaderGuard;  // the guard stays
+  if (begin < end) os::release(reinterpret_cast<void*>(begin), end - begin);
+}
+
+namespace {
+
+// Whether no block of a group is in use.
+bool is_untouched(const Region* region, unsigned first, unsigned group) {
+  for (unsigned b = first; b < first + group; ++b) {
+    if (region->blocks[b].state != BlockState::kUncommitted) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void for_each_idle_map(Region* region, VisitPart visit) {
+  for_each_map(region, [&](const MapOfPages& map) {
+    for (unsigned first = 0; first < kBlocksPerRegion;) {
+      unsigned end = first;
+      while (end < kBlocksPerRegion && is_untouched(region, end, map.group)) end += map.group;
+      if (end != first) visit(map.begin + first * map.block_bytes, (end - first) * map.block_bytes);
+      first = end + map.group;
+    }
+  });
+}
+
+bool lock_maps(Region* region, unsigned first, unsigned blocks) {
+  bool done = true;
+  for_each_map(region, [&](const MapOfPages& map) {
+    for (unsigned b = first / map.group * map.group; b < first + blocks; b += map.group) {
+      // A new mapping over the old, which reads as zero: it is locked as the program wants new memory to be.
+      if (is_untouched(region, b, map.group)) done = done && os::commit(map.begin + b * map.block_bytes, map.group * map.block_bytes);
+    }
+  });
+  return done;
+}
+
+void for_each_idle_directory(const Region* regions, VisitPart visit) {
+  const size_t grain = os::granularity();
+  const auto is_used = [&](uintptr_t page) {
+    for (const Region* region = regions; region != nullptr; region = region->next) {
+      if (reinterpret_cast<uintptr_t>(&directory[region->base >> kRegionShift]) / grain * grain == page) return true;
+    }
+    return false;
+  };
+  const uintptr_t end = reinterpret_cast<uintptr_t>(directory + kDirectoryEntries) / grain * grain;
+  for (uintptr_t first = round_up(reinterpret_cast<uintptr_t>(directory), grain); first < end;) {
+    uintptr_t past = first;
+    while (past < end && !is_used(past)) past += grain;
+    if (past != first) visit(reinterpret_cast<void*>(first), past - first);
+    first = past + grain;
+  }
+}
+
 bool purged_maps_are_valid(const Region* region) {
   size_t bytes = 0;
   bool valid = true;
@@ -204,7 +268,7 @@ Span* take_span_record(Region* region) {
     number = region->spans_used;
     if (LOAM_UNLIKELY(number == kRecordsPerRegion)) return nullptr;
     if (number == region->spans_committed) {
-      const uint32_t more = number + kSpanStep;
+      const uint32_t more = number + span_step();
       if (!commit_spans(region, more < kRecordsPerRegion ? more : kRecordsPerRegion)) return nullptr;
     }
     region->spans_used = number + 1;

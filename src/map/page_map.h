@@ -223,6 +223,15 @@ size_t purge_idle_maps(Region* region, unsigned least);
 /// Its pages may be named from here on. Lock: as take_span_record()
 LOAM_COLD void note_maps_used(Region* region, unsigned block);
 
+/// For a program that locks its memory. Returns the address space of records that were never used.
+void return_reserved_records(Region* region);
+/// Visits those parts of the maps, and of the directory, that are of no committed block, and of no region: they read as zero.
+using VisitPart = void (*)(void* begin, size_t bytes);
+void for_each_idle_map(Region* region, VisitPart visit);
+void for_each_idle_directory(const Region* regions, VisitPart visit);
+/// The maps' parts are locked as the program wants new memory to be, for blocks that are about to be committed; false if the limit on locked memory is reached.
+[[nodiscard]] bool lock_maps(Region* region, unsigned first, unsigned blocks);
+
 /// What is marked as purged is free, and counted. O(records / 64)
 [[nodiscard]] bool purged_records_are_valid(const Region* region);
 /// ... is of whole blocks and zero, and counted. O(purged bytes), which a look makes resident again

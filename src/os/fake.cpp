@@ -165,6 +165,16 @@ bool commit(void* address, size_t bytes) {
   return note(Call::kCommit, begin, bytes, granted);
 }
 
+Committed commit_more(void* address, size_t bytes) { return commit(address, bytes) ? Committed::kYes : Committed::kRefused; }
+void give_up(void* address, size_t bytes) { release(address, bytes); }
+void stop_reserving() {}
+bool is_reserving() { return true; }
+bool is_locked(const void*) { return false; }
+bool locks_new_memory() { return false; }
+void unlock_zeros(void*, size_t) {}
+bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }
+bool lock_all_memory(int, Locked) { return true; }
+
 bool purge(void* address, size_t bytes) {
   ErrnoGuard keep;
   Guard guard(state.mutex);
@@ -187,6 +197,13 @@ bool forbid(void* address, size_t bytes) {
   Guard guard(state.mutex);
   check_shape("forbid", address, bytes);
   check_covered(state.committed, "forbid of what is not committed", number(address), bytes);
+  return true;
+}
+
+bool permit(void* address, size_t bytes) {
+  Guard guard(state.mutex);
+  check_shape("permit", address, bytes);
+  check_covered(state.committed, "permit of what is not committed", number(address), bytes);
   return true;
 }
 

@@ -2,6 +2,7 @@
 // the heap's locks held. What the C library has to do itself is done without a lock: threads, their ends, fork.
 #if defined(__linux__)
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -24,6 +25,12 @@
 #endif
 #ifndef MADV_COLD
 #define MADV_COLD 20  // Linux 5.4
+#endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24  // Linux 5.18; older kernels answer EINVAL
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000  // Linux 4.17; older kernels take the address as a wish
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
@@ -89,6 +96,41 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
   return reinterpret_cast<void*>(aligned);
 }
 
+constinit std::atomic<bool> stopped_reserving{false};  // of zeros: the file's writable part is full
+
+Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
+  const long got = kernel::call(SYS_mmap, address, bytes, protection,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  void* const p = kernel::as_pointer(got);
+  if (p == address) return Committed::kYes;
+  if (p == nullptr) return got == -EEXIST ? Committed::kTaken : Committed::kRefused;
+  kernel::unmap(p, bytes);
+  return Committed::kTaken;
+}
+
+// Places below the last one whose first page is looked at. Chosen: as many as libraries and large blocks may lie in the way.
+constexpr unsigned kPlacesTried = 64;
+
+// Below the last place, where at least the first page is free: others may come in later, which commit_more() then says.
+void* find_place(size_t bytes, size_t alignment) {
+  if (guess_place(bytes, alignment) == 0) {  // as in a program at a low fixed address: below where the kernel maps now
+    void* const page = map(nullptr, granularity(), PROT_NONE);
+    if (page == nullptr) return nullptr;
+    __atomic_store_n(&last_place, reinterpret_cast<uintptr_t>(page), __ATOMIC_RELAXED);
+    kernel::unmap(page, granularity());
+  }
+  for (unsigned i = 0; i < kPlacesTried; ++i) {
+    const uintptr_t place = guess_place(bytes, alignment);
+    if (place == 0) return nullptr;
+    __atomic_store_n(&last_place, place, __ATOMIC_RELAXED);
+    void* const address = reinterpret_cast<void*>(place);
+    if (map_where_nothing_is(address, granularity(), PROT_NONE) != Committed::kYes) continue;
+    kernel::unmap(address, granularity());
+    return address;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 ErrnoGuard::ErrnoGuard() : saved_(errno) {}
@@ -113,15 +155,78 @@ size_t granularity() {
 #endif
 }
 
-void* reserve(size_t bytes, size_t alignment) { return map_aligned(bytes, alignment, PROT_NONE); }
+void* reserve(size_t bytes, size_t alignment) {
+  if (alignment > granularity() && !is_reserving()) return find_place(bytes, alignment);
+  return map_aligned(bytes, alignment, PROT_NONE);
+}
 
 void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
 
-bool commit(void* address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
+// A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new memory to be. mprotect()
+// would leave it as it was when it was reserved.
+bool commit(void* address, size_t bytes) { return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr; }
+
+Committed commit_more(void* address, size_t bytes) {
+  if (!is_reserving()) return map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
+  return commit(address, bytes) ? Committed::kYes : Committed::kRefused;
+}
+
+void give_up(void* address, size_t bytes) {
+  if (is_reserving()) release(address, bytes);
+}
+
+// relaxed, both: who reserves and commits holds the lock under which the caller returned what was reserved
+void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed); }
+bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
+
+// Of locked memory the kernel refuses this advice, which does nothing else that shows.
+bool is_locked(const void* address) {
+  const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
+  return kernel::call(SYS_madvise, page, granularity(), MADV_COLD) == -EINVAL;
+}
+
+bool locks_new_memory() {
+  const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const page = kernel::as_pointer(got);
+  if (page == nullptr) return got == -EAGAIN;  // not a page more may be locked
+  const bool locked = is_locked(page);
+  kernel::unmap(page, granularity());
+  return locked;
+}
+
+void unlock_zeros(void* address, size_t bytes) {
+  if (kernel::call(SYS_munlock, address, bytes) == 0) static_cast<void>(advise(address, bytes, MADV_DONTNEED));
+}
+
+// Unlocked first: what becomes writable and is locked is backed at once.
+bool commit_sparse(void* address, size_t bytes) {
+  kernel::call(SYS_munlock, address, bytes);
+  return protect(address, bytes, PROT_READ | PROT_WRITE);
+}
+
+bool lock_all_memory(int flags, Locked which) {
+  if (which == Locked::kPresent) {
+    if ((flags & MCL_CURRENT) == 0) return false;
+    flags &= ~MCL_FUTURE;
+  }
+  if (which == Locked::kFuture) {
+    if ((flags & MCL_FUTURE) == 0) return true;
+    flags &= ~MCL_CURRENT;
+  }
+  const long refusal = kernel::call(SYS_mlockall, flags);
+  if (refusal != 0) errno = static_cast<int>(-refusal);
+  return refusal == 0;
+}
 
 bool forbid(void* address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 
-bool purge(void* address, size_t bytes) { return advise(address, bytes, MADV_DONTNEED); }
+bool permit(void* address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
+
+bool purge(void* address, size_t bytes) {
+  const long refusal = kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED);
+  // What the program locked stays locked: the next touch brings a page that is.
+  return refusal == 0 || (refusal == -EINVAL && advise(address, bytes, MADV_DONTNEED_LOCKED));
+}
 
 bool populate(void* address, size_t bytes) { return advise(address, bytes, MADV_POPULATE_WRITE); }
 
@@ -150,9 +255,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 }
 
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
-  // The kernel would unlock all memory around the place that it leaves mapped. Of locked memory it refuses this advice, which
-  // does nothing else that shows.
-  if (!advise(address, granularity(), MADV_COLD)) return nullptr;
+  if (is_locked(address)) return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
   void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
   if (moved == nullptr) return nullptr;
   // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.

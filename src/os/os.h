@@ -8,6 +8,9 @@
 // system refused; the caller counts that and carries on.
 //
 //   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked --release--> gone
+//
+// Where the program locks its memory (mlockall()), what is reserved would count as locked. From stop_reserving() on nothing
+// is reserved: reserve() names a place where nothing lies, and commit_more() maps there what is used.
 #pragma once
 
 #include "base/config.h"
@@ -23,8 +26,33 @@ namespace loam::os {
 /// As reserve, for Loam's own tables: real memory even under the fake. Null when refused.
 [[nodiscard]] void* reserve_metadata(size_t bytes, size_t alignment);
 
-/// Makes reserved memory readable and writable; its content is zero. Committed memory stays so.
+/// Makes reserved memory readable and writable; its content is zero. It is locked if the program had all new memory locked.
 [[nodiscard]] bool commit(void* address, size_t bytes);
+
+enum class Committed : uint8_t {
+  kYes,
+  kRefused,
+  kTaken,  ///< somebody else's mapping lies there, now that nothing is reserved
+};
+/// commit() of a part of what reserve() or reserve_metadata() gave for an alignment above granularity().
+[[nodiscard]] Committed commit_more(void* address, size_t bytes);
+/// Returns what was so reserved and never committed.
+void give_up(void* address, size_t bytes);
+
+/// From here on nothing is reserved. The caller has returned all that was, and never calls release() for what is not committed.
+void stop_reserving();
+[[nodiscard]] bool is_reserving();
+/// Whether mapped memory is locked.
+[[nodiscard]] bool is_locked(const void* address);
+/// Whether new memory will be. Some system calls.
+[[nodiscard]] bool locks_new_memory();
+/// Of committed memory that reads as zero: it is neither locked nor backed.
+void unlock_zeros(void* address, size_t bytes);
+/// commit() of a table of which little is ever used: it is not locked, whatever the program asked for.
+[[nodiscard]] bool commit_sparse(void* address, size_t bytes);
+/// mlockall(), or that of its flags which are about memory that is there, or will be. Sets errno when refused.
+enum class Locked : uint8_t { kAll, kPresent, kFuture };
+[[nodiscard]] bool lock_all_memory(int flags, Locked which);
 
 /// Gives the backing of committed memory back at once; it reads as zero afterwards.
 [[nodiscard]] bool purge(void* address, size_t bytes);
@@ -129,8 +157,9 @@ void random_bytes(void* out, size_t bytes);
 /// A number of the calling thread for people: what the system's tools show.
 [[nodiscard]] uint32_t thread_number();
 
-/// Makes committed memory inaccessible; commit() undoes it, and what it held is then unspecified.
+/// Makes committed memory inaccessible; permit() undoes it, and what it held is then unspecified.
 [[nodiscard]] bool forbid(void* address, size_t bytes);
+[[nodiscard]] bool permit(void* address, size_t bytes);
 
 /// "module+0xoffset" of a code address, null-terminated, where offset counts from the module's first mapping, as
 /// debuggers want it; false when no module is mapped there. Allocates nothing, takes no lock.

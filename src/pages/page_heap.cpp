@@ -352,6 +352,7 @@ void PageHeap::free(Span* span) {
     } else {
       growth_.note_free(span_base(span));
       release_large(span, now_ms_);
+      unmap_ends_if_locked();
       note_long_free();
     }
   } else {

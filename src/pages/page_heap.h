@@ -215,6 +215,9 @@ class PageHeap {
   /// system refuses more.
   bool release_idle_extents();
 
+  /// mlockall(): what is only reserved goes back before, and is neither counted nor locked from then on. Sets errno.
+  int lock_all_memory(int flags);
+
   /// One step of the purge policy; cheap when there is nothing to do.
   void tick();
   /// The same, unless somebody holds the lock. For who comes here often.
@@ -288,6 +291,13 @@ class PageHeap {
   [[nodiscard]] bool has_free_blocks(Region* region, size_t first, size_t pages);
   [[nodiscard]] bool clear_way(Block* block, unsigned first, unsigned count);
   bool add_extent(unsigned blocks);
+  /// Returns what is reserved, here and by the metadata, and calls os::stop_reserving().
+  void stop_reserving_locked();
+  /// for_each_idle_map() of all regions, and for_each_idle_directory().
+  void for_each_idle_part(VisitPart visit);
+  /// Unmaps free blocks at the ends of extents, if they are more than that; for programs that lock their memory.
+  void unmap_ends(size_t more_than);
+  void unmap_ends_if_locked();
   void append_region(Region* region);
   void forget_block(Block* block);
   void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);

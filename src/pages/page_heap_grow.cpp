@@ -1,4 +1,6 @@
 // The page heap's address space: extents, commits, and what goes back when space is scarce.
+#include "base/check.h"
+#include "map/metadata.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -14,7 +16,73 @@ constexpr size_t kMaxCommitBlocks = 32;
 // does not touch, and has few of which the processor's cache of addresses does not know.
 constexpr size_t kSmallPageBlocks = 8;
 
+// Where memory is locked, free blocks at an extent's end stay mapped up to this part of the heap. Chosen: less would map and fill
+// them again for each long block, more is locked for nothing.
+constexpr size_t kIdleEndShare = 8;
+
+// Extents that are made for one request, and that others' mappings may take the place of before it is served. Chosen.
+constexpr unsigned kGrowthAttempts = 4;
+
 }  // namespace
+
+void PageHeap::stop_reserving_locked() {
+  if (!os::is_reserving()) return;
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (uint32_t i = 0; i < region->extent_count; ++i) {
+      const Extent& extent = region->extents[i];
+      const uint32_t left = extent.block_count - extent.committed_blocks;
+      if (left == 0) continue;
+      const size_t first = extent.first_block + extent.committed_blocks;
+      os::release(reinterpret_cast<char*>(region->base) + (first << kBlockShift), size_t{left} << kBlockShift);
+    }
+    return_reserved_records(region);
+  }
+  metadata.stop_reserving();
+  for_each_idle_part(&os::unlock_zeros);
+}
+
+void PageHeap::for_each_idle_part(VisitPart visit) {
+  for (Region* region = regions_; region != nullptr; region = region->next) for_each_idle_map(region, visit);
+  for_each_idle_directory(regions_, visit);
+}
+
+void PageHeap::unmap_ends(size_t more_than) {
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (uint32_t i = 0; i < region->extent_count; ++i) {
+      Extent& extent = region->extents[i];
+      uint32_t tail = 0;
+      while (tail < extent.committed_blocks && region->whole.test(extent.first_block + extent.committed_blocks - 1 - tail)) ++tail;
+      if (tail <= more_than) continue;
+      release_blocks(region, extent.first_block + extent.committed_blocks - tail, tail, 0);
+      extent.committed_blocks -= tail;
+      reserved_blocks_ += tail;  // the place is kept in mind
+    }
+  }
+}
+
+// The kernel counts as locked what is mapped, so that purging takes nothing off.
+void PageHeap::unmap_ends_if_locked() {
+  if (LOAM_UNLIKELY(!os::is_reserving())) unmap_ends(committed_blocks_ / kIdleEndShare);
+}
+
+int PageHeap::lock_all_memory(int flags) {
+  Lock lock(mutex_);
+  stop_reserving_locked();
+  bool done = os::lock_all_memory(flags, os::Locked::kAll);
+  if (!done && os::is_single_threaded()) {
+    // All that is mapped may be too much. What no other thread can look at is not, for as long as that.
+    for_each_idle_part(&os::release);
+    done = os::lock_all_memory(flags, os::Locked::kPresent);
+    os::ErrnoGuard guard;
+    for_each_idle_part([](void* begin, size_t bytes) {
+      LOAM_CHECK(os::commit(begin, bytes), "page map: the system took memory and does not give it back");
+    });
+    if (done) done = os::lock_all_memory(flags, os::Locked::kFuture);
+  }
+  os::ErrnoGuard guard;
+  if (done) for_each_idle_part(&os::unlock_zeros);
+  return done ? 0 : -1;
+}
 
 bool PageHeap::add_extent(unsigned blocks) {
   unsigned want = kBlocksPerRegion >> extent_halvings_;
@@ -22,6 +90,10 @@ bool PageHeap::add_extent(unsigned blocks) {
   for (; want >= blocks && want >= 1; want /= 2) {
     const size_t bytes = size_t{want} << kBlockShift;
     void* memory = os::reserve(bytes, bytes);
+    if (memory == nullptr && os::is_reserving() && os::locks_new_memory()) {
+      stop_reserving_locked();  // so much may not be locked
+      memory = os::reserve(bytes, bytes);
+    }
     if (memory == nullptr) continue;
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
     // The first region is not looked up: reading the directory before it is written would fault twice.
@@ -32,12 +104,10 @@ bool PageHeap::add_extent(unsigned blocks) {
       if (region != nullptr) append_region(region);
     }
     if (region == nullptr || region->extent_count == kMaxExtents) {
-      os::release(memory, bytes);
+      os::give_up(memory, bytes);
       continue;  // a header may fit once less is asked for
     }
-    // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks would
-    // cost 2 MiB a block. A refusal (no such pages on this system) is as good.
-    static_cast<void>(os::advise_huge(memory, bytes, false));
+    if (LOAM_UNLIKELY(!os::is_reserving())) for_each_idle_map(region, &os::unlock_zeros);
     const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
     region->extents[region->extent_count++] = Extent{first_block, want, 0};
     reserved_blocks_ += want;
@@ -49,8 +119,10 @@ bool PageHeap::add_extent(unsigned blocks) {
 
 void PageHeap::release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved) {
   for (uint32_t b = first; b < first + committed; ++b) forget_block(&region->blocks[b]);
-  os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift),
-              size_t{committed + reserved} << kBlockShift);
+  const uint32_t mapped = os::is_reserving() ? committed + reserved : committed;
+  if (mapped != 0) {
+    os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift), size_t{mapped} << kBlockShift);
+  }
   committed_blocks_ -= committed;
   reserved_blocks_ -= committed + reserved;
 }
@@ -107,11 +179,32 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   if (step > left) step = left;
   const uint32_t first = extent.first_block + extent.committed_blocks;
   char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
-  if (!os::commit(address, step << kBlockShift)) {
-    ++refused_calls_;
-    step = blocks;
-    if (!os::commit(address, step << kBlockShift)) return false;
+  // A program that had all memory locked without a call of ours. What was committed last tells, unless the program locked that
+  // block alone. The first blocks are not looked at: that would be a system call at a program's start.
+  if (os::is_reserving() && extent.committed_blocks != 0 && os::is_locked(address - 1) &&
+      (os::is_locked(address) || os::locks_new_memory())) {
+    stop_reserving_locked();
   }
+  if (!os::is_reserving()) {
+    step = blocks;  // locked memory is backed at once
+    if (!lock_maps(region, first, blocks)) return false;
+  }
+  os::Committed got = os::commit_more(address, step << kBlockShift);
+  if (got != os::Committed::kYes) {
+    ++refused_calls_;
+    if (got == os::Committed::kRefused && step != blocks) {
+      step = blocks;
+      got = os::commit_more(address, step << kBlockShift);
+    }
+    if (got == os::Committed::kTaken) {  // others' memory: the extent ends here
+      reserved_blocks_ -= left;
+      extent.block_count = extent.committed_blocks;
+    }
+    if (got != os::Committed::kYes) return false;
+  }
+  // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks would
+  // cost 2 MiB a block. A refusal (no such pages on this system) is as good.
+  static_cast<void>(os::advise_huge(address, step << kBlockShift, false));
   const bool may_be_huge = wants_huge_pages() && committed_blocks_ >= kSmallPageBlocks;
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];
@@ -138,12 +231,13 @@ bool PageHeap::commit_at(Region* region, uint32_t block, unsigned blocks) {
 
 bool PageHeap::grow(unsigned blocks) {
   if (blocks > kBlocksPerRegion) return false;
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  for (unsigned attempt = 0; attempt < kGrowthAttempts; ++attempt) {
     for (Region* region = regions_; region != nullptr; region = region->next) {
       for (uint32_t i = 0; i < region->extent_count; ++i) {
         Extent& extent = region->extents[i];
         if (extent.block_count - extent.committed_blocks < blocks) continue;
-        return commit(region, extent, blocks);
+        if (commit(region, extent, blocks)) return true;
+        if (extent.block_count != extent.committed_blocks) return false;
       }
     }
     if (!add_extent(blocks)) return false;

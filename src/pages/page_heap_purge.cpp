@@ -189,6 +189,7 @@ Pages PageHeap::purge_all() {
     more = block != last;
     total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
   }
+  if (!os::is_reserving()) unmap_ends(0);
   waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
   pages_wait_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
   return Pages(total);

@@ -9,13 +9,23 @@
 
 namespace loam::test {
 
-inline std::unique_ptr<Snapshot> snapshot() {
-  auto s = std::make_unique<Snapshot>();
-  heap::take_snapshot(s.get());
+struct WholeSnapshot : Snapshot {
+  ClassSnapshot classes[kMagazineCount] = {};  ///< by number; those not in use, and kMixedClass, are all zero
+};
+
+inline std::unique_ptr<WholeSnapshot> snapshot() {
+  auto s = std::make_unique<WholeSnapshot>();
+  heap::take_snapshot(s.get(), [&](unsigned c, const ClassSnapshot& k) { s->classes[c] = k; });
   return s;
 }
 
-inline void expect_equations(const Snapshot& s) {
+inline Snapshot totals() {
+  Snapshot s;
+  heap::take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
+  return s;
+}
+
+inline void expect_equations(const WholeSnapshot& s) {
   EXPECT_EQ(s.live_small_bytes + s.cached_bytes + s.span_free_bytes + s.span_tail_bytes +
                 s.live_large_bytes,
             s.used_bytes);

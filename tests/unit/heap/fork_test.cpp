@@ -10,6 +10,7 @@
 
 #include "cache/thread_cache.h"
 #include "heap/blocks.h"
+#include "heap/equations.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
 
@@ -17,6 +18,7 @@ namespace loam {
 namespace {
 
 using test::Blocks;
+using test::totals;
 using test::Random;
 
 /// Runs `body` in a child; its result is the child's exit status (a signal is 128 + its number). A
@@ -52,8 +54,7 @@ TEST_F(ForkTest, TheChildGoesOnWithItsOwnBlocks) {
               if (fresh == nullptr || !heap::is_valid()) return 2;
               heap::free(fresh);
               heap::compact();
-              Snapshot s;
-              heap::take_snapshot(&s);
+              Snapshot s = totals();
               return s.used_bytes == 0 && s.live_huge_bytes == 0 ? 0 : 3;
             }),
             0);
@@ -95,11 +96,10 @@ TEST_F(ForkTest, TheChildAdoptsWhatOtherThreadsHadCached) {
   }
   while (ready != 3) std::this_thread::yield();
   EXPECT_EQ(in_child([] {
-              Snapshot s;
-              heap::take_snapshot(&s);
+              Snapshot s = totals();
               if (s.threads > 1) return 1;
               heap::compact();
-              heap::take_snapshot(&s);
+              s = totals();
               if (s.cached_bytes != 0 || s.live_small_bytes != 0) return 2;
               return heap::is_valid() ? 0 : 3;
             }),

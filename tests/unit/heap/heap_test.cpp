@@ -1,4 +1,5 @@
 // The whole heap on the real system: every kind of request over a grid of sizes, with its content.
+#include "heap/equations.h"
 #include "heap/heap.h"
 
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace loam {
 namespace {
 
 using test::Blocks;
+using test::totals;
 using test::Random;
 
 /// Sizes around every border: classes, pages, large runs, mappings of their own.
@@ -161,9 +163,7 @@ TEST_F(HeapTest, TheRecordsOfWhatIsFreedGoBackAsWell) {
   constexpr size_t kBlocks = 600'000, kBytes = 96;
   std::vector<void*> blocks(kBlocks);
   const auto metadata_bytes = [] {
-    Snapshot snapshot;
-    heap::take_snapshot(&snapshot);
-    return snapshot.metadata_bytes;
+    return totals().metadata_bytes;
   };
   heap::compact();
   const size_t before = metadata_bytes();

@@ -22,6 +22,7 @@ namespace {
 
 using test::Blocks;
 using test::expect_equations;
+using test::totals;
 using test::Random;
 using test::snapshot;
 
@@ -282,8 +283,7 @@ TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
     }
     if (!heap::is_valid()) _exit(2);
     heap::compact();
-    Snapshot s;
-    heap::take_snapshot(&s);
+    const Snapshot s = totals();
     _exit(s.used_bytes != 0 ? 3 : s.mixed_spans != 0 ? 4 : 0);
   }
   int status = 0;
@@ -489,8 +489,7 @@ TEST_F(MixedSpans, InShardsAddUp) {
     }
     if (!heap::is_valid()) _exit(2);
     heap::compact();
-    Snapshot its;
-    heap::take_snapshot(&its);
+    const Snapshot its = totals();
     _exit(its.mixed_spans != 0 ? 4 : 0);
   }
   int status = 0;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heap/equations.h"
 #include "heap/heap.h"
 #include "heap/options.h"
 #include "os/fake.h"
@@ -18,6 +19,7 @@ namespace {
 
 namespace fake = os::fake;
 using fake::Call;
+using test::totals;
 
 class PretendHeap : public testing::Test {
  protected:
@@ -45,8 +47,7 @@ TEST_F(PretendHeap, EveryRefusalIsANullWithErrnoAndNothingIsLost) {
   void* small = heap::allocate(100);
   void* large = heap::allocate(100'000);
   void* huge = heap::allocate(size_t{64} << 20);
-  Snapshot before, after;
-  heap::take_snapshot(&before);
+  const Snapshot before = totals();
   for (unsigned call = 0; call < fake::kCalls; ++call) fake::fail(Call(call));
   std::vector<void*> got;
   bool refused = false;
@@ -66,7 +67,7 @@ TEST_F(PretendHeap, EveryRefusalIsANullWithErrnoAndNothingIsLost) {
   for (void* block : got) heap::free(block);
   heap::compact();
   fake::clear_failures();
-  heap::take_snapshot(&after);
+  const Snapshot after = totals();
   EXPECT_EQ(after.live_bytes(), before.live_bytes());
   EXPECT_GT(after.refused_calls, before.refused_calls);
   EXPECT_NE(small = heap::reallocate(small, 110), nullptr);
