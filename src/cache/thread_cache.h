@@ -347,4 +347,9 @@ void set_full_free_checks(bool on);
 /// The calling thread's cache; never null.
 extern constinit thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
 
+/// The cache for those operators that C++ defines by other operators (src/api/operators.cpp): `current_cache`, or `unused_cache`,
+/// which serves nothing, so that every such call takes the slow path. A second variable costs the fast path no instruction, and a
+/// flag would (decision 66).
+extern constinit thread_local ThreadCache* operators_cache __attribute__((tls_model("initial-exec")));
+
 }  // namespace loam
