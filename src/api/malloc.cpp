@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "api/operators.h"
 #include "base/units.h"
 #include "heap/hardening.h"
 #include "heap/heap.h"
@@ -42,7 +43,10 @@ size_t next_power_of_two(size_t n) {
 // What `strings` and `loam allocators` read out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
-__attribute__((constructor(101))) void start_library() { heap::start(); }
+__attribute__((constructor(101))) void start_library() {
+  heap::start();
+  operators::start();
+}
 
 // Last of all: a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
 __attribute__((destructor(101))) void end_library() {

@@ -97,6 +97,9 @@ LOAM_OWN("_ZdlPvSt11align_val_t") void loam_own_delete_aligned(void*, std::align
 LOAM_OWN("_ZdaPvSt11align_val_t") void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
 }
 
+// The first byte of this file in memory, and the first behind it; of the linker.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
+
 namespace {
 
 using New = void* (*)(size_t);
@@ -121,12 +124,10 @@ bool serves_the_program() {
       "_ZdaPvRKSt9nothrow_t", "_ZnamSt11align_val_t", "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
       "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
       "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
-  Dl_info own, other;
-  if (dladdr(reinterpret_cast<void*>(&loam_own_new), &own) == 0) return true;
   for (const char* form : kForms) {
-    void* found = dlsym(RTLD_DEFAULT, form);
+    const void* found = dlsym(RTLD_DEFAULT, form);
     // Not found: the form is in an executable that does not export it.
-    if (found == nullptr || dladdr(found, &other) == 0 || own.dli_fbase == other.dli_fbase) return true;
+    if (found == nullptr || (found >= &__ehdr_start && found < &_end)) return true;
   }
   return false;
 }
@@ -146,6 +147,8 @@ LOAM_COLD bool must_compose() {
 
 }  // namespace
 
+void operators::start() { static_cast<void>(attach_thread()); }
+
 bool operators::attach_thread() {
   if (!defining_forms_are_ours() && must_compose()) return false;
   operators_cache = current_cache;  // still the static one before the thread's first block: then once more
@@ -156,9 +159,6 @@ namespace {
 
 using operators::serves_itself;
 using operators::try_aligned;
-
-// While nobody else runs: later, a thread could wait in dlsym() for a dlopen() that waits for it.
-__attribute__((constructor(101))) void start_operators() { serves_itself(); }
 
 // Apart, and each ends in a jump: free_slow() and what is behind it look at who called.
 LOAM_NOINLINE void* new_array_slow(size_t bytes) {

@@ -12,6 +12,10 @@
 
 namespace loam::operators {
 
+/// Finds out, while no other thread runs, which forms the program has itself: later, a thread could wait in dlsym() for a dlopen()
+/// that waits for the thread.
+void start();
+
 /// Behind serves_itself(): a thread's first derived form in an ordinary program; every one in a program with forms of its own.
 [[nodiscard]] LOAM_NOINLINE bool attach_thread();
 
