@@ -122,6 +122,19 @@ LOAM_EXPORT void cfree(void* block) { heap::free(block); }
 LOAM_EXPORT void free_sized(void* block, size_t bytes) { heap::free_sized(block, bytes); }
 LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) { heap::free_sized(block, bytes); }
 
+// The C library's own names for them, by which programs and libraries pass a replacement of the others by: a block of one of
+// these is freed by another.
+LOAM_EXPORT void* __libc_malloc(size_t bytes) { return heap::allocate(bytes); }
+LOAM_EXPORT void __libc_free(void* block) { heap::free(block); }
+LOAM_EXPORT void __libc_cfree(void* block) { heap::free(block); }
+LOAM_EXPORT void* __libc_calloc(size_t count, size_t bytes) { return calloc(count, bytes); }
+LOAM_EXPORT void* __libc_realloc(void* block, size_t bytes) { return realloc(block, bytes); }
+LOAM_EXPORT void* __libc_reallocarray(void* block, size_t count, size_t bytes) { return reallocarray(block, count, bytes); }
+LOAM_EXPORT void* __libc_memalign(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+LOAM_EXPORT void* __libc_valloc(size_t bytes) { return valloc(bytes); }
+LOAM_EXPORT void* __libc_pvalloc(size_t bytes) { return pvalloc(bytes); }
+LOAM_EXPORT int __posix_memalign(void** out, size_t alignment, size_t bytes) { return posix_memalign(out, alignment, bytes); }
+
 LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
 
 LOAM_EXPORT int malloc_trim(size_t) {
