@@ -109,7 +109,10 @@ pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
         return Err(not_found("the command is an empty word".to_owned()).into());
     }
     if let Ok(path) = which::which(program) {
-        return Ok(path);
+        return match script::missing_interpreter(&path) {
+            Some(message) => Err(not_found(message).into()),
+            None => Ok(path),
+        };
     }
     let named = Path::new(program);
     if !program.to_string_lossy().contains('/') {
