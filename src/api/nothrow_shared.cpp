@@ -31,7 +31,7 @@ LOAM_COLD void* find(Form form) {
 }
 
 template <class... Arguments>
-LOAM_COLD void* by_runtime(Form form, Arguments... arguments) {
+LOAM_COLD void* nothrow_by_runtime(Form form, Arguments... arguments) {
   auto* runtimes = reinterpret_cast<void* (*)(Arguments..., const std::nothrow_t&)>(find(form));
   return runtimes != nullptr ? runtimes(arguments..., std::nothrow_t{}) : nullptr;
 }
@@ -41,18 +41,18 @@ LOAM_COLD void* by_runtime(Form form, Arguments... arguments) {
 // NOLINTBEGIN: the forms are the standard's
 LOAM_REPLACEABLE void* operator new(size_t n, const std::nothrow_t&) noexcept {
   void* block = serves_itself() ? heap::allocate(n) : nullptr;
-  return LOAM_LIKELY(block != nullptr) ? block : by_runtime(kSingle, n);
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime(kSingle, n);
 }
 LOAM_REPLACEABLE void* operator new[](size_t n, const std::nothrow_t&) noexcept {
   void* block = serves_itself() ? heap::allocate(n) : nullptr;
-  return LOAM_LIKELY(block != nullptr) ? block : by_runtime(kArray, n);
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime(kArray, n);
 }
 LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
   void* block = serves_itself() ? try_aligned(n, a) : nullptr;
-  return block != nullptr ? block : by_runtime(kAligned, n, a);
+  return block != nullptr ? block : nothrow_by_runtime(kAligned, n, a);
 }
 LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
   void* block = serves_itself() ? try_aligned(n, a) : nullptr;
-  return block != nullptr ? block : by_runtime(kAlignedArray, n, a);
+  return block != nullptr ? block : nothrow_by_runtime(kAlignedArray, n, a);
 }
 // NOLINTEND

@@ -315,7 +315,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last slow call
 
  public:
-  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.
+  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen).
   ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
   uint8_t home = 0;              ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;          ///< the C interface's loam_last_status()
