@@ -3,8 +3,20 @@
 // The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that runtime,
 // so both are weak: a program that can throw has brought them. When they were loaded where the dynamic
 // linker did not show them to us (a C program with a C++ plugin), dlsym finds them at the moment of need.
+//
+// A program may replace some forms only, and the standard defines most forms by others ([new.delete]):
+//
+//   base           new(n)   new(n, align)   delete(p)   delete(p, align)
+//   by the base    new[]    new[](align)    delete[]    delete[](align)
+//   by what they   the sized and the nothrow forms: arrays by arrays, aligned by aligned
+//   add to
+//
+// So the derived forms here serve the heap themselves only while the eight forms in the first two rows, as the program sees them,
+// are those of this file. Otherwise each calls the form that defines it by its symbol, which src/api/operators.list keeps the
+// linker from binding to ours (decision 66).
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 
@@ -107,7 +119,8 @@ using AlignedNew = void* (*)(size_t, std::align_val_t);
 using Delete = void (*)(void*) noexcept;
 using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
 
-// Whether all forms by which others are defined are those of this file. Sixteen words, read without a lock.
+// Whether all forms by which others are defined are those of this file. Read from what the dynamic linker
+// has written, without a lock.
 bool defining_forms_are_ours() {
   return New{&operator new} == &loam_own_new && New{&operator new[]} == &loam_own_new_array &&
          AlignedNew{&operator new} == &loam_own_new_aligned && AlignedNew{&operator new[]} == &loam_own_new_array_aligned &&

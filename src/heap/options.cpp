@@ -116,8 +116,12 @@ bool add_wish(Word word, Wish* wish) {
     unsigned features;
   } kWords[] = {
       {"off", 0},
-      {"canary", Hardening::kCanary}, {"quarantine", Hardening::kQuarantine}, {"zero", Hardening::kZero},
-      {"random", Hardening::kRandom}, {"guards", Hardening::kGuards},         {"trace", Hardening::kTrace},
+      {"canary", Hardening::kCanary},
+      {"quarantine", Hardening::kQuarantine},
+      {"zero", Hardening::kZero},
+      {"random", Hardening::kRandom},
+      {"guards", Hardening::kGuards},
+      {"trace", Hardening::kTrace},
       {"all", Hardening::kAll},
   };
   for (const auto& known : kWords) {
