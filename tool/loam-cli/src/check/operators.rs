@@ -120,9 +120,6 @@ impl Judge<'_> {
                 })
                 .collect();
             for (function, ending) in &ends {
-                if let End::Own(whose) = ending {
-                    own.insert(*whose);
-                }
                 // Against the other half: the module's own calls of it, else what a call of it would find.
                 let [new, delete] = Kind::of(*function).pair();
                 let half = if is_delete(*function) { new } else { delete };
@@ -136,6 +133,11 @@ impl Judge<'_> {
                     .collect();
                 if others.is_empty() {
                     others.extend(linked.search(half, place).map(|to| end(&linked, half, to)));
+                }
+                for each in others.iter().chain([ending]) {
+                    if let End::Own(whose) = each {
+                        own.insert(*whose);
+                    }
                 }
                 for other in others.into_iter().filter(|other| other != ending) {
                     for (whose, not) in [(*ending, other), (other, *ending)] {

@@ -148,6 +148,16 @@ fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
     } else {
         Exit::NotExecutable
     };
-    let message = format!("{} could not be started: {error}", program.display());
+    let loader = elf::Image::read(program)
+        .ok()
+        .and_then(|image| image.interpreter);
+    let loader = loader.filter(|path| exit == Exit::NotFound && !Path::new(path).exists());
+    let message = match loader {
+        Some(path) => format!(
+            "{}: its dynamic linker {path} does not exist",
+            program.display()
+        ),
+        None => format!("{} could not be started: {error}", program.display()),
+    };
     Coded { exit, message }.into()
 }

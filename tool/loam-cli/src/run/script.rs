@@ -57,24 +57,27 @@ fn parse(head: &[u8]) -> Option<Interpreter> {
     })
 }
 
-/// Why the system says of a file that is there that it is not: its interpreter or loader is missing.
-pub fn missing_interpreter(program: &Path) -> Option<String> {
-    let shown = program.display();
-    let (wanted, what) = match Image::read(program) {
-        Ok(image) => (PathBuf::from(image.interpreter?), "dynamic linker"),
-        Err(ImageError::NotElf) => (interpreter(program).ok()?.path, "interpreter"),
-        Err(_) => return None,
-    };
+/// Why the system can not start a script that is there: its interpreter is not.
+pub fn missing_interpreter(script: &Path) -> Option<String> {
+    if !matches!(Image::read(script), Err(ImageError::NotElf)) {
+        return None;
+    }
+    let wanted = interpreter(script).ok()?.path;
     if wanted.exists() {
         return None;
     }
     let name = wanted.to_string_lossy();
+    let shown = script.display();
     Some(match name.strip_suffix('\r') {
         Some(without) => format!(
-            "{shown}: its first line ends in a carriage return, so it names an interpreter `{without}\\r` that does not exist; \
-             give the file the line ends of Unix: sed -i 's/\\r$//' FILE"
+            "{shown}: its first line ends in a carriage return, so it names an interpreter `{}\\r` that does not exist; \
+             give the file the line ends of Unix: sed -i 's/\\r$//' FILE",
+            printable(without)
         ),
-        None => format!("{shown}: its {what} {} does not exist; install it, or correct the name", printable(&name)),
+        None => format!(
+            "{shown}: its interpreter {} does not exist; install it, or correct the name",
+            printable(&name)
+        ),
     })
 }
 
