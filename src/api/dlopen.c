@@ -18,6 +18,9 @@
 /* Of heap/options.cpp. */
 __attribute__((visibility("hidden"))) extern _Bool loam_keeps_deep_binding;
 
+/* Of os/system_heap.h: blocks of the system's heap may come with what is loaded now. */
+__attribute__((visibility("hidden"))) void loam_find_system_free(void);
+
 typedef void* (*Open)(const char*, int);
 static _Atomic(Open) next_open;
 
@@ -26,6 +29,7 @@ __attribute__((cold, noinline)) static Open find_next_open(void) {
   *(void**)(&found) = dlsym(RTLD_NEXT, "dlopen");
   /* relaxed: whoever comes here finds the same */
   atomic_store_explicit(&next_open, found, memory_order_relaxed);
+  loam_find_system_free(); /* which calls dlopen() below, and comes no more this way */
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "api/operators.h"
 #include "base/units.h"
 #include "heap/hardening.h"
 #include "heap/heap.h"
@@ -43,7 +44,10 @@ size_t next_power_of_two(size_t n) {
 // What `strings` and `loam allocators` read out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
-void start_library() { heap::start(); }
+void start_library() {
+  heap::start();
+  operators::start();
+}
 // Before every other constructor of a static program, whatever its priority: those from 101 on are the programs'.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
@@ -125,6 +129,19 @@ LOAM_EXPORT void* pvalloc(size_t bytes) {
 LOAM_EXPORT void cfree(void* block) { heap::free(block); }
 LOAM_EXPORT void free_sized(void* block, size_t bytes) { heap::free_sized(block, bytes); }
 LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) { heap::free_sized(block, bytes); }
+
+// The C library's own names for them, by which programs and libraries pass a replacement of the others by: a block of one of
+// these is freed by another.
+LOAM_EXPORT void* __libc_malloc(size_t bytes) { return heap::allocate(bytes); }
+LOAM_EXPORT void __libc_free(void* block) { heap::free(block); }
+LOAM_EXPORT void __libc_cfree(void* block) { heap::free(block); }
+LOAM_EXPORT void* __libc_calloc(size_t count, size_t bytes) { return calloc(count, bytes); }
+LOAM_EXPORT void* __libc_realloc(void* block, size_t bytes) { return realloc(block, bytes); }
+LOAM_EXPORT void* __libc_reallocarray(void* block, size_t count, size_t bytes) { return reallocarray(block, count, bytes); }
+LOAM_EXPORT void* __libc_memalign(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+LOAM_EXPORT void* __libc_valloc(size_t bytes) { return valloc(bytes); }
+LOAM_EXPORT void* __libc_pvalloc(size_t bytes) { return pvalloc(bytes); }
+LOAM_EXPORT int __posix_memalign(void** out, size_t alignment, size_t bytes) { return posix_memalign(out, alignment, bytes); }
 
 LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
 

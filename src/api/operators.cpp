@@ -1,15 +1,27 @@
-// Every form of operator new and delete.
+// Every form of operator new and delete but the nothrow forms of new (nothrow_shared.cpp, nothrow_static.cpp).
 //
 // The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that runtime,
 // so both are weak: a program that can throw has brought them. When they were loaded where the dynamic
 // linker did not show them to us (a C program with a C++ plugin), dlsym finds them at the moment of need.
+//
+// A program may replace some forms only, and the standard defines most forms by others ([new.delete]):
+//
+//   base           new(n)   new(n, align)   delete(p)   delete(p, align)
+//   by the base    new[]    new[](align)    delete[]    delete[](align)
+//   by what they   the sized and the nothrow forms: arrays by arrays, aligned by aligned
+//   add to
+//
+// So the derived forms here serve the heap themselves only while the eight forms in the first two rows, as the program sees them,
+// are those of this file. Otherwise each calls the form that defines it by its symbol, which src/api/operators.list keeps the
+// linker from binding to ours (decision 66).
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 
+#include "api/operators.h"
 #include "base/check.h"
-#include "base/units.h"
 #include "heap/heap.h"
 
 namespace std {
@@ -65,67 +77,160 @@ LOAM_INLINE void* allocate_or_throw(size_t bytes) {
   return retry([bytes] { return heap::allocate(bytes); });
 }
 
-using NothrowNew = void* (*)(size_t, const std::nothrow_t&);
-using NothrowAlignedNew = void* (*)(size_t, std::align_val_t, const std::nothrow_t&);
-
-// The nothrow forms must call the handler too, and swallow what it throws. Code without exceptions cannot
-// catch, but the runtime's own nothrow form can: it calls our throwing form inside a try block.
-LOAM_COLD void* nothrow_by_runtime(const char* form, size_t bytes) {
-  auto* runtime = reinterpret_cast<NothrowNew>(dlsym(RTLD_NEXT, form));
-  return runtime != nullptr ? runtime(bytes, std::nothrow_t{}) : nullptr;
-}
-
-LOAM_COLD void* nothrow_by_runtime(const char* form, size_t bytes, std::align_val_t alignment) {
-  auto* runtime = reinterpret_cast<NothrowAlignedNew>(dlsym(RTLD_NEXT, form));
-  return runtime != nullptr ? runtime(bytes, alignment, std::nothrow_t{}) : nullptr;
-}
-
-void* try_aligned(size_t bytes, std::align_val_t alignment) {
-  const size_t value = static_cast<size_t>(alignment);
-  if (!is_power_of_two(value) || bytes > kLargestRequest - value) return nullptr;
-  return heap::allocate_aligned(value, bytes);
-}
-
 void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
-  void* block = try_aligned(bytes, alignment);
+  void* block = operators::try_aligned(bytes, alignment);
   if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([=] { return try_aligned(bytes, alignment); });
+  return retry([=] { return operators::try_aligned(bytes, alignment); });
+}
+
+}  // namespace
+
+// The forms by which others are defined: the program's, if it has some.
+LOAM_REPLACEABLE void* operator new(size_t);
+LOAM_REPLACEABLE void* operator new[](size_t);
+LOAM_REPLACEABLE void* operator new(size_t, std::align_val_t);
+LOAM_REPLACEABLE void* operator new[](size_t, std::align_val_t);
+LOAM_REPLACEABLE void operator delete(void*) noexcept;
+LOAM_REPLACEABLE void operator delete[](void*) noexcept;
+LOAM_REPLACEABLE void operator delete(void*, std::align_val_t) noexcept;
+LOAM_REPLACEABLE void operator delete[](void*, std::align_val_t) noexcept;
+
+// This file's definitions, whatever their symbols are bound to.
+#define LOAM_OWN(symbol) __attribute__((visibility("hidden"), alias(symbol)))
+#define LOAM_OWN_NEW(symbol) LOAM_OWN(symbol) __attribute__((malloc, alloc_size(1)))
+extern "C" {
+LOAM_OWN_NEW("_Znwm") void* loam_own_new(size_t);
+LOAM_OWN_NEW("_Znam") void* loam_own_new_array(size_t);
+LOAM_OWN_NEW("_ZnwmSt11align_val_t") void* loam_own_new_aligned(size_t, std::align_val_t);
+LOAM_OWN_NEW("_ZnamSt11align_val_t") void* loam_own_new_array_aligned(size_t, std::align_val_t);
+LOAM_OWN("_ZdlPv") void loam_own_delete(void*) noexcept;
+LOAM_OWN("_ZdaPv") void loam_own_delete_array(void*) noexcept;
+LOAM_OWN("_ZdlPvSt11align_val_t") void loam_own_delete_aligned(void*, std::align_val_t) noexcept;
+LOAM_OWN("_ZdaPvSt11align_val_t") void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
+}
+
+// The first byte of this file in memory, and the first behind it; of the linker.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
+
+namespace {
+
+using New = void* (*)(size_t);
+using AlignedNew = void* (*)(size_t, std::align_val_t);
+using Delete = void (*)(void*) noexcept;
+using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
+
+// Whether all forms by which others are defined are those of this file. Read from what the dynamic linker
+// has written, without a lock.
+bool defining_forms_are_ours() {
+  return New{&operator new} == &loam_own_new && New{&operator new[]} == &loam_own_new_array &&
+         AlignedNew{&operator new} == &loam_own_new_aligned && AlignedNew{&operator new[]} == &loam_own_new_array_aligned &&
+         Delete{&operator delete} == &loam_own_delete && Delete{&operator delete[]} == &loam_own_delete_array &&
+         AlignedDelete{&operator delete} == &loam_own_delete_aligned &&
+         AlignedDelete{&operator delete[]} == &loam_own_delete_array_aligned;
+}
+
+// Whether a program's reference to any form ends in this file. When none does, this library was loaded late (dlopen), behind
+// the C++ runtime: a caller that has asked for these forms by their address wants them and no others.
+bool serves_the_program() {
+  constexpr const char* kForms[] = {
+      "_ZdlPvm", "_Znam", "_ZdaPv", "_ZdaPvm", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZdlPvRKSt9nothrow_t",
+      "_ZdaPvRKSt9nothrow_t", "_ZnamSt11align_val_t", "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
+      "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+      "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+  for (const char* form : kForms) {
+    const void* found = dlsym(RTLD_DEFAULT, form);
+    // Not found: the form is in an executable that does not export it.
+    if (found == nullptr || (found >= &__ehdr_start && found < &_end)) return true;
+  }
+  return false;
+}
+
+enum class Forms : uint8_t { kUnknown, kServe, kCompose };
+// relaxed: any thread finds the same
+constinit std::atomic<Forms> forms{Forms::kUnknown};
+
+LOAM_COLD bool must_compose() {
+  Forms known = forms.load(std::memory_order_relaxed);
+  if (known == Forms::kUnknown) {
+    known = serves_the_program() ? Forms::kCompose : Forms::kServe;
+    forms.store(known, std::memory_order_relaxed);
+  }
+  return known == Forms::kCompose;
+}
+
+}  // namespace
+
+void operators::start() { static_cast<void>(attach_thread()); }
+
+bool operators::attach_thread() {
+  if (!defining_forms_are_ours() && must_compose()) return false;
+  operators_cache = current_cache;  // still the static one before the thread's first block: then once more
+  return true;
+}
+
+namespace {
+
+using operators::serves_itself;
+using operators::try_aligned;
+
+// Apart, and each ends in a jump: free_slow() and what is behind it look at who called.
+LOAM_NOINLINE void* new_array_slow(size_t bytes) {
+  return serves_itself() ? allocate_or_throw(bytes) : ::operator new(bytes);
+}
+LOAM_NOINLINE void delete_array_slow(void* block) {
+  serves_itself() ? heap::free_slow(block) : ::operator delete(block);
+}
+LOAM_NOINLINE void delete_sized_slow(void* block, size_t bytes) {
+  serves_itself() ? heap::free_sized_slow(block, bytes) : ::operator delete(block);
+}
+LOAM_NOINLINE void delete_array_sized_slow(void* block, size_t bytes) {
+  serves_itself() ? heap::free_sized_slow(block, bytes) : ::operator delete[](block);
 }
 
 }  // namespace
 
 // NOLINTBEGIN: the forms are the standard's
-LOAM_EXPORT void* operator new(size_t n) { return allocate_or_throw(n); }
-LOAM_EXPORT void* operator new[](size_t n) { return allocate_or_throw(n); }
-LOAM_EXPORT void* operator new(size_t n, const std::nothrow_t&) noexcept {
-  void* block = heap::allocate(n);
-  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime("_ZnwmRKSt9nothrow_t", n);
+LOAM_REPLACEABLE void* operator new(size_t n) { return allocate_or_throw(n); }
+LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a) { return aligned_or_throw(n, a); }
+LOAM_REPLACEABLE void operator delete(void* p) noexcept { loam::heap::free(p); }
+LOAM_REPLACEABLE void operator delete(void* p, std::align_val_t) noexcept { loam::heap::free(p); }
+
+LOAM_REPLACEABLE void* operator new[](size_t n) {
+  void* block = heap::allocate_cached(operators_cache, n);
+  return LOAM_LIKELY(block != nullptr) ? block : new_array_slow(n);
 }
-LOAM_EXPORT void* operator new[](size_t n, const std::nothrow_t&) noexcept {
-  void* block = heap::allocate(n);
-  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime("_ZnamRKSt9nothrow_t", n);
-}
-LOAM_EXPORT void* operator new(size_t n, std::align_val_t a) { return aligned_or_throw(n, a); }
-LOAM_EXPORT void* operator new[](size_t n, std::align_val_t a) { return aligned_or_throw(n, a); }
-LOAM_EXPORT void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
-  void* block = try_aligned(n, a);
-  return block != nullptr ? block : nothrow_by_runtime("_ZnwmSt11align_val_tRKSt9nothrow_t", n, a);
-}
-LOAM_EXPORT void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
-  void* block = try_aligned(n, a);
-  return block != nullptr ? block : nothrow_by_runtime("_ZnamSt11align_val_tRKSt9nothrow_t", n, a);
+LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a) {
+  return serves_itself() ? aligned_or_throw(n, a) : ::operator new(n, a);
 }
 
-LOAM_EXPORT void operator delete(void* p) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete(void* p, const std::nothrow_t&) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p, const std::nothrow_t&) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete(void* p, size_t n) noexcept { loam::heap::free_sized(p, n); }
-LOAM_EXPORT void operator delete[](void* p, size_t n) noexcept { loam::heap::free_sized(p, n); }
-LOAM_EXPORT void operator delete(void* p, std::align_val_t) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p, std::align_val_t) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete(void* p, size_t n, std::align_val_t) noexcept { loam::heap::free_sized(p, n); }
-LOAM_EXPORT void operator delete[](void* p, size_t n, std::align_val_t) noexcept { loam::heap::free_sized(p, n); }
-LOAM_EXPORT void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { loam::heap::free(p); }
-LOAM_EXPORT void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { loam::heap::free(p); }
+LOAM_REPLACEABLE void operator delete[](void* p) noexcept {
+  if (LOAM_UNLIKELY(!heap::free_cached(operators_cache, p))) delete_array_slow(p);
+}
+LOAM_REPLACEABLE void operator delete(void* p, size_t n) noexcept {
+  if (LOAM_UNLIKELY(!heap::free_cached(operators_cache, p))) delete_sized_slow(p, n);
+}
+LOAM_REPLACEABLE void operator delete[](void* p, size_t n) noexcept {
+  if (LOAM_UNLIKELY(!heap::free_cached(operators_cache, p))) delete_array_sized_slow(p, n);
+}
+LOAM_REPLACEABLE void operator delete(void* p, const std::nothrow_t&) noexcept {
+  serves_itself() ? heap::free(p) : ::operator delete(p);
+}
+LOAM_REPLACEABLE void operator delete[](void* p, const std::nothrow_t&) noexcept {
+  serves_itself() ? heap::free(p) : ::operator delete[](p);
+}
+LOAM_REPLACEABLE void operator delete[](void* p, std::align_val_t a) noexcept {
+  serves_itself() ? heap::free(p) : ::operator delete(p, a);
+}
+LOAM_REPLACEABLE void operator delete(void* p, size_t n, std::align_val_t a) noexcept {
+  serves_itself() ? heap::free_sized(p, n) : ::operator delete(p, a);
+}
+LOAM_REPLACEABLE void operator delete[](void* p, size_t n, std::align_val_t a) noexcept {
+  serves_itself() ? heap::free_sized(p, n) : ::operator delete[](p, a);
+}
+LOAM_REPLACEABLE void operator delete(void* p, std::align_val_t a, const std::nothrow_t&) noexcept {
+  serves_itself() ? heap::free(p) : ::operator delete(p, a);
+}
+LOAM_REPLACEABLE void operator delete[](void* p, std::align_val_t a, const std::nothrow_t&) noexcept {
+  serves_itself() ? heap::free(p) : ::operator delete[](p, a);
+}
 // NOLINTEND

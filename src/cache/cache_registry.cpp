@@ -13,6 +13,7 @@ constinit ThreadCache unused_cache;
 constinit ThreadCache ended_cache;
 
 constinit thread_local ThreadCache* current_cache = &unused_cache;
+constinit thread_local ThreadCache* operators_cache = &unused_cache;
 
 static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece, "a cache is one piece of metadata");
 
@@ -83,6 +84,7 @@ void CacheRegistry::end_thread(void* argument) {
   // From here on this thread goes to the bins directly: the C library frees after the last key destructor,
   // and a cache that is made again would never be returned.
   current_cache = &ended_cache;
+  operators_cache = &unused_cache;
   cache->flush_all(SmallHeap::Wait::kYes);
   default_small_heap.tick();  // what this thread left to others may be wanted no more
   Lock lock(cache_registry.mutex_);

@@ -337,7 +337,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last look; less what it started from below kFreesPerLook
 
  public:
-  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen), one pointer is all we take.
+  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen).
   ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
   uint8_t home = 0;              ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;          ///< the C interface's loam_last_status()
@@ -368,5 +368,10 @@ void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
 extern constinit thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
+
+/// The cache for those operators that C++ defines by other operators (src/api/operators.cpp): `current_cache`, or `unused_cache`,
+/// which serves nothing, so that every such call takes the slow path. A second variable costs the fast path no instruction, and a
+/// flag would (decision 66).
+extern constinit thread_local ThreadCache* operators_cache __attribute__((tls_model("initial-exec")));
 
 }  // namespace loam

@@ -14,6 +14,7 @@
 #include "map/metadata.h"
 #include "os/fatal.h"
 #include "os/os.h"
+#include "os/system_heap.h"
 #include "pages/huge_map.h"
 #include "small/partial_span.h"
 #include "small/remote_pool.h"
@@ -312,6 +313,11 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
 
 namespace {
 
+// Usable bytes of what is no block of ours but one of the C library's own allocator; 0 for everything else.
+LOAM_COLD size_t system_bytes(const void* block) {
+  return page_heap.reserves(reinterpret_cast<uintptr_t>(block)) ? 0 : os::system_block_bytes(block);
+}
+
 // pre: span == span_at(block)
 LOAM_NOINLINE void free_large(Span* span, void* block) {
   const Found found = find_in(span, block);
@@ -329,8 +335,10 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
     case Found::kHugeBlock:
       if (huge_map.free(reinterpret_cast<uintptr_t>(block), !hardening.on())) return;
       break;
-    case Found::kSmallBlock:
     case Found::kNothing:
+      if (system_bytes(block) != 0) return os::free_system_block(block);
+      break;
+    case Found::kSmallBlock:
       break;
   }
   report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
@@ -438,6 +446,7 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
       return moved;
     }
     case Found::kNothing:
+      if (const size_t its = system_bytes(block); its != 0) return move_to(block, its, bytes);
       break;
   }
   report_misuse("realloc of a pointer that is no block (freed already, or not from this heap)", block);
@@ -476,6 +485,7 @@ size_t usable_size(const void* block) {
   if (LOAM_LIKELY(has_own_spans(size_class))) return class_info(size_class).bytes;
   if (block == nullptr) return 0;
   const Found found = find(block);
+  if (found.kind == Found::kNothing) return system_bytes(block);
   if (found.kind != Found::kPrivateBlock) return found.bytes;
   const PrivateHeap::Found its = found.heap->find(block);
   return found.heap->canary() ? its.bytes : its.usable;

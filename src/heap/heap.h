@@ -23,6 +23,12 @@ inline constexpr size_t kMovesToMapping = kBlockBytes;
 
 namespace heap {
 
+/// What the cache has at hand for a request; null when the slow path must serve it. The thread's variable by reference: a large
+/// request does not read it.
+[[nodiscard]] LOAM_INLINE void* allocate_cached(ThreadCache* const& cache, size_t bytes);
+/// False when the slow path must take the block.
+[[nodiscard]] LOAM_INLINE bool free_cached(ThreadCache* const& cache, void* block);
+
 /// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is refused.
 [[nodiscard]] LOAM_INLINE void* allocate(size_t bytes);
 [[nodiscard]] LOAM_NOINLINE void* allocate_slow(size_t bytes);
@@ -89,23 +95,27 @@ void start();
 
 }  // namespace heap
 
+LOAM_INLINE void* heap::allocate_cached(ThreadCache* const& cache, size_t bytes) {
+  return LOAM_LIKELY(bytes <= kFineLimit) ? cache->pop(fine_class(bytes)) : nullptr;
+}
+
+LOAM_INLINE bool heap::free_cached(ThreadCache* const& cache, void* block) {
+  const size_t size_class = class_at(block);
+  return cache->push(size_class, block);
+}
+
 LOAM_INLINE void* heap::allocate(size_t bytes) {
-  if (LOAM_LIKELY(bytes <= kFineLimit)) {
-    const unsigned size_class = fine_class(bytes);
-    if (void* block = current_cache->pop(size_class); LOAM_LIKELY(block != nullptr)) return block;
-  }
-  return allocate_slow(bytes);
+  void* block = allocate_cached(current_cache, bytes);
+  return LOAM_LIKELY(block != nullptr) ? block : allocate_slow(bytes);
 }
 
 LOAM_INLINE void heap::free(void* block) {
-  const size_t size_class = class_at(block);
-  if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
+  if (LOAM_LIKELY(free_cached(current_cache, block))) return;
   free_slow(block);
 }
 
 LOAM_INLINE void heap::free_sized(void* block, size_t bytes) {
-  const size_t size_class = class_at(block);
-  if (LOAM_LIKELY(current_cache->push(size_class, block))) return;
+  if (LOAM_LIKELY(free_cached(current_cache, block))) return;
   free_sized_slow(block, bytes);
 }
 

@@ -18,23 +18,55 @@ namespace loam {
 
 namespace {
 
-void complain(const char* name) {
+// `used`: what holds in place of the wrong value; null: the option's initial one.
+void complain(const char* name, const char* used = nullptr) {
   for (const Option& option : kOptions) {
     if (!text::same(option.name, name)) continue;
-    for (const char* part : {"loam: ", option.name, " must be one of ", option.values, "; using ", option.initial, "\n"}) {
+    if (used == nullptr) used = option.initial;
+    for (const char* part : {"loam: ", option.name, " must be one of ", option.values, "; using ", used, "\n"}) {
       os::write_error(part, text::length(part));
     }
   }
 }
 
-// The value's place in the option's two values, or -1 when it is not set (or wrong, which is reported).
-int choice(const char* name, const char* first, const char* second) {
+// A part of a value, without the blanks around it.
+struct Word {
+  const char* begin;
+  size_t length;
+
+  Word(const char* at, size_t bytes) : begin(at), length(bytes) {
+    while (length != 0 && is_blank(*begin)) ++begin, --length;
+    while (length != 0 && is_blank(begin[length - 1])) --length;
+  }
+  explicit Word(const char* text) : Word(text, text::length(text)) {}
+
+  /// Capitals mean what small letters do. pre: `word` is in small letters
+  [[nodiscard]] bool begins_with(const char* word, size_t bytes) const {
+    if (length < bytes) return false;
+    for (size_t i = 0; i < bytes; ++i) {
+      if (small(begin[i]) != word[i]) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool is(const char* word) const { return length == text::length(word) && begins_with(word, length); }
+  [[nodiscard]] Word behind(size_t bytes) const { return {begin + bytes, length - bytes}; }
+
+  static char small(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+ private:
+  static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+};
+
+// The value's place in the option's two values, or -1 when it is not set. A wrong one is reported, and counts as `protects` if
+// one of the two protects more.
+int choice(const char* name, const char* first, const char* second, const char* protects = nullptr) {
   const char* value = os::option(name);
   if (value == nullptr) return -1;
-  if (text::same(value, first)) return 0;
-  if (text::same(value, second)) return 1;
-  complain(name);
-  return -1;
+  const Word word(value);
+  if (word.is(first) || word.is(second)) return word.is(second) ? 1 : 0;
+  if (word.length == 0) protects = nullptr;  // empty: as if it was not set
+  complain(name, protects);
+  return protects == nullptr ? -1 : text::same(protects, second) ? 1 : 0;
 }
 
 // A whole number from 1 to `most`, all of the text; 0 for anything else.
@@ -50,7 +82,7 @@ uint64_t number(const char* text, uint64_t most) {
 }
 
 void start_sampling(const char* value) {
-  if (text::same(value, "off")) return;
+  if (Word(value).is("off")) return;
   const uint64_t calls = number(value, Sampler::kMaxRate);
   if (calls == 0) return complain("LOAM_SAMPLE");
   if (sampler.start(calls)) return;
@@ -63,45 +95,48 @@ struct Wish {
   size_t quarantine_bytes = Hardening::kQuarantineBytes;
 };
 
-bool is_word(const char* begin, size_t length, const char* word) {
-  return text::length(word) == length && text::begins_with(begin, word, length);
-}
-
 // "4M": a number of bytes, with K, M or G for the binary multiples; 0 for anything else.
-size_t bytes_of(const char* text, size_t length) {
+size_t bytes_of(Word text) {
   char digits[24] = {};
-  if (length == 0 || length >= sizeof digits) return 0;
-  memcpy(digits, text, length);
+  if (text.length == 0 || text.length >= sizeof digits) return 0;
+  memcpy(digits, text.begin, text.length);
   unsigned shift = 0;
-  const char unit = digits[length - 1];
-  if (unit == 'K' || unit == 'M' || unit == 'G') {
-    shift = unit == 'K' ? 10 : unit == 'M' ? 20 : 30;
-    digits[length - 1] = '\0';
+  char& unit = digits[text.length - 1];
+  if (const char kind = Word::small(unit); kind == 'k' || kind == 'm' || kind == 'g') {
+    shift = kind == 'k' ? 10 : kind == 'm' ? 20 : 30;
+    unit = '\0';
   }
   return number(digits, Hardening::kMostQuarantineBytes >> shift) << shift;
 }
 
 // One word of the list; false when it is none.
-bool add_wish(const char* begin, size_t length, Wish* wish) {
+bool add_wish(Word word, Wish* wish) {
   constexpr struct {
     const char* word;
     unsigned features;
   } kWords[] = {
-      {"canary", Hardening::kCanary}, {"quarantine", Hardening::kQuarantine}, {"zero", Hardening::kZero},
-      {"random", Hardening::kRandom}, {"guards", Hardening::kGuards},         {"trace", Hardening::kTrace},
+      {"off", 0},
+      {"canary", Hardening::kCanary},
+      {"quarantine", Hardening::kQuarantine},
+      {"zero", Hardening::kZero},
+      {"random", Hardening::kRandom},
+      {"guards", Hardening::kGuards},
+      {"trace", Hardening::kTrace},
       {"all", Hardening::kAll},
   };
   for (const auto& known : kWords) {
-    if (!is_word(begin, length, known.word)) continue;
+    if (!word.is(known.word)) continue;
     wish->features |= known.features;
     return true;
   }
   constexpr const char kSized[] = "quarantine=";
   constexpr size_t kPrefix = sizeof kSized - 1;
-  if (length <= kPrefix || !text::begins_with(begin, kSized, kPrefix)) return false;
-  wish->quarantine_bytes = bytes_of(begin + kPrefix, length - kPrefix);
+  if (!word.begins_with(kSized, kPrefix)) return false;
+  const size_t bytes = bytes_of(word.behind(kPrefix));
+  if (bytes < kPageBytes) return false;
+  wish->quarantine_bytes = bytes;
   wish->features |= Hardening::kQuarantine;
-  return wish->quarantine_bytes >= kPageBytes;
+  return true;
 }
 
 void harden(const Wish& wish, bool full_checks) {
@@ -115,18 +150,27 @@ void harden(const Wish& wish, bool full_checks) {
 
 void apply_hardening(const char* list, bool full_checks) {
   Wish wish;
-  for (const char* at = list; at != nullptr && *at != '\0' && !text::same(list, "off");) {
+  bool is_understood = true;
+  unsigned words = 0;
+  for (const char* at = list; at != nullptr && *at != '\0';) {
     const size_t length = text::length_until(at, ',');
-    if (!add_wish(at, length, &wish)) {
-      constexpr const char kWrong[] =
-          "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
-          "zero, random, guards, trace; using off\n";
-      os::write_error(kWrong, sizeof kWrong - 1);
-      wish = Wish{};
-      break;
+    const Word word(at, length);
+    // A word left out says nothing, but a list of nothing else is no list.
+    if (word.length != 0) {
+      ++words;
+      is_understood = add_wish(word, &wish) && is_understood;
     }
     at += length;
     if (*at == ',') ++at;
+  }
+  const bool is_empty = list == nullptr || Word(list).length == 0;
+  if (!is_understood || (words == 0 && !is_empty)) {
+    // A mistake in typing must not remove the protection that was meant.
+    constexpr const char kWrong[] =
+        "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
+        "zero, random, guards, trace; a word that is none of these counts as all\n";
+    os::write_error(kWrong, sizeof kWrong - 1);
+    wish.features |= Hardening::kAll;
   }
   if (wish.features != 0 || full_checks) harden(wish, full_checks);
 }
@@ -135,11 +179,11 @@ void apply_hardening(const char* list, bool full_checks) {
 
 void apply_options() {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
-  if (choice("LOAM_ON_CORRUPTION", "abort", "report") == 1) set_corruption_policy(CorruptionPolicy::kReport);
+  if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1) set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
-  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full") == 1);
+  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
   if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value);
 }

@@ -39,7 +39,8 @@ extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
 
 namespace loam {
 
-/// Reads the environment. An unknown value is reported on standard error and the default kept.
+/// Reads the environment. An unknown value is reported on standard error. Of an option that protects it counts as the value that
+/// protects most; of another one as the default.
 void apply_options();
 
 }  // namespace loam

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "os/fake_state.h"
 #include "os/os.h"
+#include "os/system_heap.h"
 
 namespace loam::os {
 
@@ -416,5 +417,8 @@ void write_error(const char* text, size_t length) {
 }
 
 void abort_process() { abort(); }
+
+size_t system_block_bytes(const void*) { return 0; }
+void free_system_block(void*) { abort(); }
 
 }  // namespace loam::os

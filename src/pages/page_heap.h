@@ -241,6 +241,8 @@ class PageHeap {
   [[nodiscard]] uint64_t fresh_pages_hint() const { return __atomic_load_n(&fresh_pages_, __ATOMIC_RELAXED); }
 
   [[nodiscard]] PageStats stats();
+  /// Whether the address lies in what was reserved for spans. Takes the lock.
+  [[nodiscard]] bool reserves(uintptr_t address);
   /// Places that the last search for a run of more than one block looked at, without the lock: for tests.
   [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
 

@@ -229,6 +229,18 @@ bool PageHeap::commit_at(Region* region, uint32_t block, unsigned blocks) {
   return false;
 }
 
+bool PageHeap::reserves(uintptr_t address) {
+  Lock lock(mutex_);
+  const Region* region = region_at(address);
+  if (region == nullptr) return false;
+  const uint32_t block = static_cast<uint32_t>((address - region->base) / kBlockBytes);
+  for (uint32_t i = 0; i < region->extent_count; ++i) {
+    const Extent& extent = region->extents[i];
+    if (block - extent.first_block < extent.block_count) return true;
+  }
+  return false;
+}
+
 bool PageHeap::grow(unsigned blocks) {
   if (blocks > kBlocksPerRegion) return false;
   for (unsigned attempt = 0; attempt < kGrowthAttempts; ++attempt) {

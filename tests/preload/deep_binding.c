@@ -41,6 +41,12 @@ int main(int argc, char** argv) {
     free(text);
   }
   take(make(100));  // its own, whichever heap that is
+  for (size_t bytes = 1; bytes < 10000000; bytes = bytes * 3 + 1) {
+    void* theirs = make(bytes);
+    CHECK(theirs != NULL && malloc_usable_size(theirs) >= bytes);
+    free(opaque(theirs));
+    free(opaque(realloc(opaque(copy("deep")), 1000)));
+  }
 
   void* leaf = open();
   if (leaf == NULL) dprintf(2, "%s\n", dlerror());

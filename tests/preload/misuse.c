@@ -4,6 +4,7 @@
 // Some kinds are found at once, some when the block leaves the thread's cache (a trim, a full
 // magazine, the thread's end): those call go_home() after the fault. With LOAM_CHECK_FREE=full all
 // are found at once.
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -103,6 +104,38 @@ static void from_mmap(void) {
   announce(mapped);
   free(opaque(mapped));
 }
+// A block of the C library's own allocator is freed there; what only points near one is not.
+static void* system_block(size_t size) {
+  void* const library = dlopen("libc.so.6", RTLD_NOW);
+  CHECK(library != NULL);
+  void* (*their_malloc)(size_t);
+  *(void**)(&their_malloc) = dlsym(library, "__libc_malloc");
+  char* const block = their_malloc(size);
+  CHECK(block != NULL);
+  memset(block, 0x5a, size);
+  return block;
+}
+static void inside_system_block(void) {
+  char* const block = system_block(1000);
+  announce(block + 64);
+  free(opaque(block + 64));
+}
+static void inside_system_mapping(void) {
+  char* const block = system_block(1 << 20);
+  announce(block + 4080);
+  free(opaque(block + 4080));
+}
+static void behind_system_block(void) {
+  char* const block = system_block(1000);
+  announce(block + malloc_usable_size(block) + 8);
+  free(opaque(block + malloc_usable_size(block) + 8));
+}
+static void realloc_inside_system_block(void) {
+  char* const block = system_block(1000);
+  announce(block + 64);
+  void* const again = opaque(realloc(opaque(block + 64), 3000));
+  (void)again;
+}
 static void small_number(void) {
   announce((void*)(uintptr_t)0x1230);
   free(opaque((void*)(uintptr_t)0x1230));
@@ -151,6 +184,10 @@ static const Misuse kKinds[] = {
     {"pointer to the stack", on_the_stack},
     {"pointer to static data", in_static_data},
     {"pointer from mmap", from_mmap},
+    {"pointer into a block of the C library", inside_system_block},
+    {"pointer into a mapping of the C library", inside_system_mapping},
+    {"pointer to what is free in the C library", behind_system_block},
+    {"realloc into a block of the C library", realloc_inside_system_block},
     {"pointer to nothing", small_number},
     {"pointer outside user space", outside_user_space},
     {"realloc of a freed block", realloc_of_freed},

@@ -175,6 +175,21 @@ TEST_F(PretendHeap, OptionsAreReadOnceAndAWrongOneIsReported) {
   fake::set_option("LOAM_ON_CORRUPTION", nullptr);
 }
 
+TEST_F(PretendHeap, AnOptionThatProtectsIsNotLostByAMistakeInTyping) {
+  set_corruption_policy(CorruptionPolicy::kReport);
+  for (const char* value : {"reports", "1", "abort,report", "off"}) {
+    fake::set_option("LOAM_ON_CORRUPTION", value);
+    apply_options();
+    EXPECT_NE(fake::take_errors().find("using abort"), std::string::npos) << value;
+  }
+  for (const char* value : {" report", "REPORT", "report\n", ""}) {
+    fake::set_option("LOAM_ON_CORRUPTION", value);
+    apply_options();
+    EXPECT_EQ(fake::take_errors().empty(), *value != '\0') << value;
+  }
+  fake::set_option("LOAM_ON_CORRUPTION", nullptr);
+}
+
 TEST_F(PretendHeap, EveryOptionHasANameAPrefixAndAMeaning) {
   for (const Option& option : kOptions) {
     EXPECT_EQ(std::string(option.name).rfind("LOAM_", 0), 0u) << option.name;

@@ -356,6 +356,63 @@ fn half_an_override_in_front_of_the_heap_is_unsafe() {
     assert_eq!(checked.provider("plain", "malloc").0, "libhalf.so");
 }
 
+/// Has every form and, unlike the stand-in that hands on, the C library's names: as the heap since they end in the program's own.
+fn heap_with_operators(bench: &Bench, name: &str, more: &str) -> String {
+    let operators = "void *_Znwm(unsigned long n) { return malloc(n); } void _ZdlPv(void *p) { free(p); }\n\
+                     void *_Znam(unsigned long n) { return malloc(n); } void _ZdaPv(void *p) { free(p); }\n\
+                     void _ZdlPvm(void *p, unsigned long n) { free(p); } void _ZdaPvm(void *p, unsigned long n) { free(p); }\n";
+    let code = format!(
+        "#include <stdlib.h>\nint loam_counters = 1;\n{FAMILY_OF_ITS_OWN}{operators}{more}"
+    );
+    bench.library(name, &code, &["-w"])
+}
+
+const FAMILY_OF_ITS_OWN: &str = "void *malloc(size_t n) { return 0; } void free(void *p) {} void *calloc(size_t n, size_t m) { return 0; }\n\
+     void *realloc(void *p, size_t n) { return 0; } void *memalign(size_t a, size_t n) { return 0; }\n\
+     void *aligned_alloc(size_t a, size_t n) { return 0; } int posix_memalign(void **p, size_t a, size_t n) { return 12; }\n\
+     void *reallocarray(void *p, size_t n, size_t m) { return 0; }\n";
+
+#[test]
+fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewhere() {
+    // gperftools#1569: new and delete are the program's, the sized delete that its code calls is not.
+    let bench = Bench::new();
+    let old = heap_with_operators(&bench, "libold.so", "");
+    let new = heap_with_operators(
+        &bench,
+        "libnew.so",
+        "void *__libc_malloc(size_t n) { return malloc(n); }",
+    );
+    let partial = "#include <stdlib.h>\n\
+                   void *_Znwm(unsigned long n) { return (char *)malloc(n + 32) + 32; }\n\
+                   DELETE\n\
+                   void _ZdlPvm(void *, unsigned long);\n\
+                   int main(void) { _ZdlPvm(_Znwm(8), 8); return 0; }\n";
+    let pair = partial.replace("DELETE", "void _ZdlPv(void *p) { free((char *)p - 32); }");
+    let options = [
+        "-rdynamic",
+        "-fno-builtin",
+        "-Wl,--unresolved-symbols=ignore-all",
+    ];
+    let program = bench.make("pair", &pair, &options);
+    let check = |heap: &str, program: &str| bench.checked(&["--library", heap, program], &[]);
+    let torn = check(&old, &program);
+    torn.is("partly", 1, &[("torn-operators", "unsafe")]);
+    torn.says("delete(size)");
+    check(&new, &program).is("taken", 0, &[("own-operators", "note")]);
+    // Without a delete of its own nothing tells whether its blocks have a header.
+    let alone = bench.make("alone", &partial.replace("DELETE", ""), &options);
+    check(&new, &alone).is("taken", 0, &[("own-operators", "note")]);
+    // A library whose own pair stays inside, with a sized delete that does not.
+    let library = pair.replace("int main(void)", "int use(void)");
+    let inside = bench.library("libinside.so", &library, &["-Wl,-Bsymbolic"]);
+    let user = bench.make(
+        "user",
+        "int use(void);\nint main(void) { return use(); }",
+        &[&inside, options[2]],
+    );
+    check(&new, &user).is("partly", 1, &[("torn-operators", "unsafe")]);
+}
+
 #[test]
 fn a_library_with_an_allocator_stands_idle_or_keeps_its_own_calls() {
     let bench = Bench::new();

@@ -45,6 +45,75 @@ fn the_program_runs_with_the_heap_in_it_and_its_exit_code_is_its_own() {
     assert_eq!(ran.err, "", "nothing is said when nothing is wrong");
 }
 
+fn script(lab: &Lab, name: &str, text: &str) -> String {
+    let path = lab.path(name);
+    executable(&path, text);
+    path.display().to_string()
+}
+
+#[test]
+fn a_script_with_the_line_ends_of_windows_is_told_as_that() {
+    let lab = Lab::new();
+    let path = script(&lab, "dos", "#!/bin/sh\r\necho hello\r\n");
+    for arguments in [
+        &["--", path.as_str()][..],
+        &["--check", "--", &path],
+        &["--force", "--", &path],
+    ] {
+        let ran = run(&lab, arguments);
+        assert_eq!(ran.code, Some(127), "{ran:?}");
+        assert!(
+            ran.err.contains("carriage return") && !ran.err.contains('\r'),
+            "{ran:?}"
+        );
+    }
+    let path = script(&lab, "gone", "#!/no/such/shell -e\necho hello\n");
+    let ran = run(&lab, &["--", &path]);
+    assert_eq!(ran.code, Some(127), "{ran:?}");
+    assert!(
+        ran.err
+            .contains("interpreter /no/such/shell does not exist"),
+        "{ran:?}"
+    );
+    // With a blank behind it the system finds it.
+    let path = script(&lab, "blank", "#! /bin/sh \t\nexit 3\n");
+    assert_eq!(run(&lab, &["--", &path]).code, Some(3));
+}
+
+#[test]
+fn a_program_whose_dynamic_linker_is_missing_is_told_as_that() {
+    let lab = Lab::new();
+    let path = program(
+        &lab,
+        "odd",
+        "int main(void) { return 0; }",
+        &["-Wl,--dynamic-linker=/no/such/ld.so"],
+    );
+    let ran = run(&lab, &["--", &path]);
+    assert_eq!(ran.code, Some(127), "{ran:?}");
+    assert!(
+        ran.err
+            .contains("dynamic linker /no/such/ld.so does not exist"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_library_whose_path_the_dynamic_linker_would_change_is_refused() {
+    let lab = Lab::new();
+    for name in ["$ORIGIN", "${LIB}", "a$b", "with blank", "a:b"] {
+        let folder = lab.path(name);
+        fs::create_dir(&folder).unwrap();
+        let library = folder.join("libloam.so");
+        fs::copy(lab.allocator("loam"), &library).unwrap();
+        let mut command = common::loam();
+        command.arg("run").arg("--library").arg(&library);
+        let ran = Ran::of(command.args(["--", "true"]).output().unwrap());
+        assert_ne!(ran.code, Some(0), "{name}: {ran:?}");
+        assert!(ran.err.contains("LD_PRELOAD"), "{name}: {ran:?}");
+    }
+}
+
 #[test]
 fn signals_and_standard_input_are_the_programs_own() {
     use std::os::unix::process::ExitStatusExt;

@@ -164,7 +164,9 @@ fn found(allocator: &mut Allocator, path: PathBuf) {
 
 fn why_unusable(path: &Path) -> Option<String> {
     if crate::run::is_unquotable(path) {
-        return Some("its path has a space or a colon, which LD_PRELOAD can not carry".to_owned());
+        return Some(
+            "its path has a blank, a colon or a $, which LD_PRELOAD can not carry".to_owned(),
+        );
     }
     let image = match Image::read(path) {
         Ok(image) => image,

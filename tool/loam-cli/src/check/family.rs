@@ -16,7 +16,7 @@ pub enum Group {
 }
 
 /// The family. C++ names are those of 64-bit systems.
-const FAMILY: [(&str, &str, Group); 32] = [
+const FAMILY: [(&str, &str, Group); 42] = [
     ("malloc", "malloc", Group::Blocks),
     ("free", "free", Group::Blocks),
     ("calloc", "calloc", Group::Blocks),
@@ -29,6 +29,16 @@ const FAMILY: [(&str, &str, Group); 32] = [
     ("pvalloc", "pvalloc", Group::Aligned),
     ("malloc_usable_size", "malloc_usable_size", Group::Query),
     ("cfree", "cfree", Group::Blocks),
+    ("__libc_malloc", "__libc_malloc", Group::Blocks),
+    ("__libc_free", "__libc_free", Group::Blocks),
+    ("__libc_cfree", "__libc_cfree", Group::Blocks),
+    ("__libc_calloc", "__libc_calloc", Group::Blocks),
+    ("__libc_realloc", "__libc_realloc", Group::Blocks),
+    ("__libc_reallocarray", "__libc_reallocarray", Group::Blocks),
+    ("__libc_memalign", "__libc_memalign", Group::Aligned),
+    ("__libc_valloc", "__libc_valloc", Group::Aligned),
+    ("__libc_pvalloc", "__libc_pvalloc", Group::Aligned),
+    ("__posix_memalign", "__posix_memalign", Group::Aligned),
     ("_Znwm", "new", Group::Operators),
     ("_Znam", "new[]", Group::Operators),
     ("_ZnwmRKSt9nothrow_t", "new(nothrow)", Group::Operators),

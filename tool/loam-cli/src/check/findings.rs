@@ -5,9 +5,9 @@
 //! ```text
 //! fails    static-executable raised-privileges preload-failed sanitizer searched-first not-loaded
 //!          missing-library
-//! unsafe   partial-override bound-elsewhere own-interface two-heaps
+//! unsafe   partial-override bound-elsewhere own-interface torn-operators two-heaps
 //! partial  second-allocator other-namespace go-runtime not-inspected
-//! note     opens-namespaces replaced-file; second-allocator where it stands idle, and preload-failed
+//! note     opens-namespaces own-operators replaced-file; second-allocator where it stands idle, and preload-failed
 //!          of something else than the heap
 //! ```
 

@@ -16,6 +16,7 @@ mod file;
 mod findings;
 mod json;
 mod linked;
+mod operators;
 mod process;
 mod program;
 mod search;

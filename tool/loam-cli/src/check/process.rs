@@ -25,7 +25,7 @@ use crate::counters::bytes::u64_at;
 use crate::counters::locate::{self, Effort};
 use crate::exit::{Coded, Exit};
 use crate::observe::mappings::{self, Mapping};
-use crate::observe::process::{Identity, Pid, ProcessError};
+use crate::observe::process::{face, Identity, Pid, ProcessError};
 use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 
 /// More modules than this, or namespaces, has no process; glibc itself stops at 16 namespaces.
@@ -36,7 +36,7 @@ const MOST_NAMESPACES: usize = 64;
 pub fn examine(pid: Pid) -> Result<Examined> {
     let identity = Identity::read(pid)?;
     identity.require_memory()?;
-    let pid = identity.key.pid;
+    let pid = face(identity.key.pid);
     let maps = mappings::read_names(pid)?;
     let auxiliary = Auxiliary::read(pid)?;
     let executable = identity.executable.clone().unwrap_or_default();

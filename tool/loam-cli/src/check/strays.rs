@@ -28,6 +28,7 @@ impl Judge<'_> {
             self.strays(&linked);
         }
         self.own_interfaces(&linked);
+        self.operators();
         let heaps: Vec<&Module> = linked
             .modules
             .iter()
@@ -55,11 +56,14 @@ impl Judge<'_> {
         let Some(malloc) = first else { return };
         let mut others: Vec<(usize, Vec<Function>)> = Vec::new();
         for function in Function::all().filter(|function| function.handles_blocks()) {
-            // What nobody asks for does no harm.
-            let is_used = linked
-                .bindings
-                .iter()
-                .any(|b| b.function == function && linked.modules[b.module].namespace == 0);
+            // What no module asks for does no harm, nor what an allocator hands on to the C library by that library's own names.
+            let is_handed_on = |module: &Module| {
+                function.symbol().starts_with("__libc_") && module.exports(Function::MALLOC)
+            };
+            let is_used = linked.bindings.iter().any(|b| {
+                let module = &linked.modules[b.module];
+                b.function == function && module.namespace == 0 && !is_handed_on(module)
+            });
             let Some(place) = linked
                 .first(function, 0)
                 .filter(|place| *place != malloc && is_used)

@@ -21,7 +21,7 @@ use super::directory::MAGIC;
 use super::list::LIST;
 use crate::layout::LIBRARY_NAME;
 use crate::observe::mappings::Mapping;
-use crate::observe::process::Pid;
+use crate::observe::process::{face, Pid};
 use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 
 /// How hard to look.
@@ -36,6 +36,7 @@ pub enum Effort {
 /// The block's address, or none: the process is not on Loam, or not yet.
 pub fn find(pid: Pid, mappings: &[Mapping], effort: Effort) -> Result<Option<u64>, ReadError> {
     let memory = ProcessMemory(pid);
+    let pid = face(pid);
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program.map(|path| path.to_string_lossy().into_owned());
     let mut files: Vec<&Mapping> = mappings

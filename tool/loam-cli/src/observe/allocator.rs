@@ -50,7 +50,11 @@ pub fn of_process(pid: Pid, mappings: &[Mapping]) -> Option<Allocator> {
         return mapped;
     }
     // One that is compiled into the program comes before the C library's.
-    let image = Image::read(Path::new(&format!("/proc/{pid}/exe"))).ok();
+    let image = Image::read(Path::new(&format!(
+        "/proc/{}/exe",
+        super::process::face(pid)
+    )))
+    .ok();
     let inside = image.as_ref().and_then(|image| image.compiled_in);
     let own = image
         .as_ref()

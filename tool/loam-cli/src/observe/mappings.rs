@@ -91,7 +91,8 @@ pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
 
 fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, ProcessError> {
     let failed = |error| ProcessError::of_io(pid, what, &error);
-    let file = File::open(format!("/proc/{pid}/{file}")).map_err(failed)?;
+    let face = super::process::face(pid);
+    let file = File::open(format!("/proc/{face}/{file}")).map_err(failed)?;
     parse(BufReader::with_capacity(1 << 16, file)).map_err(failed)
 }
 

@@ -30,6 +30,12 @@ pub enum ProcessError {
     /// A thread of the kernel.
     #[error("{0} is a thread of the kernel and has no memory of its own")]
     Kernel(Pid),
+    /// The numbers under /proc are those of another PID namespace.
+    #[error(
+        "/proc belongs to another PID namespace: it calls this loam {there} and the system calls it {here}, so process \
+         {pid} would be mistaken for another; mount the namespace's own (`mount -t proc proc /proc`, or `unshare --mount-proc`)"
+    )]
+    OtherNamespace { pid: Pid, here: Pid, there: String },
     /// The system does not allow it.
     #[error("{what} of process {pid} may not be read: {remedy}")]
     Denied {
@@ -82,6 +88,10 @@ pub fn permission_remedy(pid: Pid) -> String {
     let me = rustix::process::geteuid().as_raw();
     let owner = Identity::read(pid).ok().map(|identity| identity.user);
     match owner {
+        // Whoever is root already was refused for another reason.
+        _ if me == 0 => "you are root, but without the capability CAP_SYS_PTRACE over it: a container, a user namespace or a \
+                         sandbox keeps it from you; run loam outside, or give the container SYS_PTRACE"
+            .to_owned(),
         Some(owner) if owner != me => {
             format!("it belongs to user {owner} and you are {me}; run loam as that user or as root")
         }
@@ -134,6 +144,7 @@ pub struct Identity {
 impl Identity {
     /// Reads who a process is. The number of a thread stands for its process.
     pub fn read(pid: Pid) -> Result<Identity, ProcessError> {
+        require_own_proc(pid)?;
         let status = match fs::read(format!("/proc/{pid}/status")) {
             Ok(bytes) => Fields::parse(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -145,9 +156,13 @@ impl Identity {
             .number("Tgid")
             .and_then(|pid| Pid::try_from(pid).ok())
             .unwrap_or(pid);
-        let stat = Stat::read(pid)?;
+        let mut stat = Stat::read(pid)?;
+        let face = face(pid);
+        if face != pid {
+            stat.state = Stat::read(face)?.state;
+        }
         // Two kinds of processes have an empty command line: the kernel's threads and the dead.
-        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = fs::read(format!("/proc/{face}/cmdline")).unwrap_or_default();
         let mut words: Vec<String> = words
             .split(|byte| *byte == 0)
             .map(|word| printable(&String::from_utf8_lossy(word)))
@@ -165,7 +180,7 @@ impl Identity {
                 started: stat.started,
             },
             name: printable(&stat.name),
-            executable: fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            executable: fs::read_link(format!("/proc/{face}/exe")).ok(),
             command: words.join(" "),
             argument0: words.first().cloned().unwrap_or_default(),
             user: user.unwrap_or(u32::MAX),
@@ -208,6 +223,39 @@ impl Identity {
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// The number under which the system shows the process's memory: its own, or, once its main thread has ended, that of a thread that
+/// lives.
+pub fn face(pid: Pid) -> Pid {
+    if has_memory(pid) {
+        return pid;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let mut threads = threads.into_iter().flatten().filter_map(|entry| {
+        let thread: Pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        has_memory(thread).then_some(thread)
+    });
+    threads.next().unwrap_or(pid)
+}
+
+/// Fails where /proc counts processes otherwise than the system calls do: a number from one would mean another process to the other.
+fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
+    let here = rustix::process::getpid().as_raw_nonzero().get();
+    let there = fs::read_link("/proc/self").unwrap_or_default();
+    match there.to_str() {
+        Some(number) if number.parse() == Ok(here) => Ok(()),
+        // No /proc at all is another error, told by whoever reads there.
+        _ if !fs::exists("/proc/stat").unwrap_or(false) => Ok(()),
+        number => Err(ProcessError::OtherNamespace {
+            pid,
+            here,
+            there: number
+                .filter(|n| !n.is_empty())
+                .unwrap_or("nothing")
+                .to_owned(),
+        }),
+    }
+}
 
 /// Whether the process has memory of its own; the kernel's threads and the dying have none.
 fn has_memory(pid: Pid) -> bool {
@@ -362,8 +410,9 @@ pub struct Files {
 impl Files {
     /// Opens them.
     pub fn open(pid: Pid) -> Result<Files, ProcessError> {
+        let face = face(pid);
         let open = |name, what| {
-            let file = fs::File::open(format!("/proc/{pid}/{name}"));
+            let file = fs::File::open(format!("/proc/{face}/{name}"));
             file.map_err(|error| ProcessError::of_io(pid, what, &error))
         };
         Ok(Files {
@@ -457,6 +506,44 @@ mod tests {
         let touched = vec![1u8; 32 << 20];
         let (_, after) = me.read().unwrap();
         assert!(after.peak_resident >= before.resident + (touched.len() as u64) / 2);
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_ended_lives_and_has_memory() {
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                      print('ready', flush=True)\n\
+                      ctypes.CDLL(None).syscall(60 if ctypes.sizeof(ctypes.c_long) and __import__('os').uname().machine \
+                      == 'x86_64' else 93, 0)\n";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", script])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as Pid;
+        let mut line = String::new();
+        let mut out = io::BufReader::new(child.stdout.take().unwrap());
+        io::BufRead::read_line(&mut out, &mut line).unwrap();
+        while Stat::read(pid).unwrap().state != 'Z' {
+            std::thread::yield_now();
+        }
+        let found = Identity::read(pid).unwrap();
+        let outline = Outline::read(pid).unwrap();
+        let needs = found.require_memory();
+        let maps = super::super::mappings::read_names(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        needs.unwrap();
+        assert_eq!(found.key.pid, pid);
+        assert!(found.command.contains("threading"), "{found:?}");
+        assert!(outline.resident > 0 && !maps.unwrap().is_empty());
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        let remedy = permission_remedy(std::process::id() as Pid);
+        let am_root = rustix::process::geteuid().is_root();
+        assert_eq!(am_root, !remedy.contains("as root"), "{remedy}");
     }
 
     #[test]

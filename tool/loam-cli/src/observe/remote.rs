@@ -10,7 +10,7 @@ use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd;
 use thiserror::Error;
 
-use super::process::{permission_remedy, Pid};
+use super::process::{face, permission_remedy, Pid};
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -110,7 +110,17 @@ impl ProcessMemory {
             });
         }
         let mut local = [IoSliceMut::new(buffer)];
-        let read = match process_vm_readv(unistd::Pid::from_raw(self.0), &mut local, &remote) {
+        let mut read_as =
+            |number| process_vm_readv(unistd::Pid::from_raw(number), &mut local, &remote);
+        let mut answer = read_as(self.0);
+        if answer == Err(Errno::ESRCH) {
+            // Its main thread may have ended, and another one lives.
+            let face = face(self.0);
+            if face != self.0 {
+                answer = read_as(face);
+            }
+        }
+        let read = match answer {
             Ok(read) if read == wanted => return Ok(()),
             Ok(read) => read,
             Err(Errno::EFAULT) => 0,

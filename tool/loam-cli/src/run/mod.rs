@@ -109,7 +109,10 @@ pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
         return Err(not_found("the command is an empty word".to_owned()).into());
     }
     if let Ok(path) = which::which(program) {
-        return Ok(path);
+        return match script::missing_interpreter(&path) {
+            Some(message) => Err(not_found(message).into()),
+            None => Ok(path),
+        };
     }
     let named = Path::new(program);
     if !program.to_string_lossy().contains('/') {
@@ -145,6 +148,16 @@ fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
     } else {
         Exit::NotExecutable
     };
-    let message = format!("{} could not be started: {error}", program.display());
+    let loader = elf::Image::read(program)
+        .ok()
+        .and_then(|image| image.interpreter);
+    let loader = loader.filter(|path| exit == Exit::NotFound && !Path::new(path).exists());
+    let message = match loader {
+        Some(path) => format!(
+            "{}: its dynamic linker {path} does not exist",
+            program.display()
+        ),
+        None => format!("{} could not be started: {error}", program.display()),
+    };
     Coded { exit, message }.into()
 }

@@ -39,8 +39,8 @@ pub enum LibraryError {
     Absent { looked_at: Vec<String> },
     /// `LD_PRELOAD` has no way to quote.
     #[error(
-        "the heap's path {path} contains a space or a colon, where LD_PRELOAD ends a name; \
-         copy or link it to a path without them and name that with --library"
+        "the heap's path {path} contains a blank, a colon or a $, which the dynamic linker does not take as they \
+         are in LD_PRELOAD; copy or link it to a path without them and name that with --library"
     )]
     Unquotable { path: String },
 }
@@ -74,12 +74,12 @@ fn folders(candidates: &[PathBuf]) -> Vec<String> {
     parents.map(|dir| dir.display().to_string()).collect()
 }
 
-/// Whether `LD_PRELOAD` would cut the path in two.
+/// Whether `LD_PRELOAD` would cut the path in two, or put something in the place of `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
 pub fn is_unquotable(path: &Path) -> bool {
     path.as_os_str()
         .as_bytes()
         .iter()
-        .any(|byte| matches!(byte, b' ' | b':'))
+        .any(|byte| matches!(byte, b' ' | b':' | b'$'))
 }
 
 fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {
@@ -152,13 +152,19 @@ mod tests {
 
     #[test]
     fn a_path_that_ld_preload_would_cut_is_refused() {
-        let dir = tempfile::Builder::new()
-            .prefix("with space ")
-            .tempdir()
-            .unwrap();
-        let path = dir.path().join("libloam.so");
-        std::fs::write(&path, b"x").unwrap();
-        let error = find_library(Some(&path), &Layout::of_executables([])).unwrap_err();
-        assert!(matches!(error, LibraryError::Unquotable { .. }));
+        for prefix in [
+            "with space ",
+            "a:b",
+            "$ORIGIN",
+            "${LIB}",
+            "$PLATFORM",
+            "price$",
+        ] {
+            let dir = tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
+            let path = dir.path().join("libloam.so");
+            std::fs::write(&path, b"x").unwrap();
+            let error = find_library(Some(&path), &Layout::of_executables([])).unwrap_err();
+            assert!(matches!(error, LibraryError::Unquotable { .. }), "{prefix}");
+        }
     }
 }

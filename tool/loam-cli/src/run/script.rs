@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::elf::{Image, ImageError};
+use crate::observe::process::printable;
+
 /// The kernel reads no more of the first line than this (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_LIMIT: usize = 256;
 
@@ -40,16 +43,41 @@ fn parse(head: &[u8]) -> Option<Interpreter> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
-    let line = line.trim();
+    // No other blank: a carriage return before the line's end is part of the name.
+    let line = line.trim_matches([' ', '\t']);
     let (path, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     if path.is_empty() {
         return None;
     }
-    let rest = rest.trim();
+    let rest = rest.trim_matches([' ', '\t']);
     let argument = (!rest.is_empty()).then(|| rest.to_owned());
     Some(Interpreter {
         path: PathBuf::from(path),
         argument,
+    })
+}
+
+/// Why the system can not start a script that is there: its interpreter is not.
+pub fn missing_interpreter(script: &Path) -> Option<String> {
+    if !matches!(Image::read(script), Err(ImageError::NotElf)) {
+        return None;
+    }
+    let wanted = interpreter(script).ok()?.path;
+    if wanted.exists() {
+        return None;
+    }
+    let name = wanted.to_string_lossy();
+    let shown = script.display();
+    Some(match name.strip_suffix('\r') {
+        Some(without) => format!(
+            "{shown}: its first line ends in a carriage return, so it names an interpreter `{}\\r` that does not exist; \
+             give the file the line ends of Unix: sed -i 's/\\r$//' FILE",
+            printable(without)
+        ),
+        None => format!(
+            "{shown}: its interpreter {} does not exist; install it, or correct the name",
+            printable(&name)
+        ),
     })
 }
 
@@ -93,6 +121,7 @@ mod tests {
         assert_eq!(parsed("#!/bin/sh"), ("/bin/sh".into(), None));
         assert_eq!(parse(b"echo hello\n"), None);
         assert_eq!(parse(b"#!\n"), None);
+        assert_eq!(parsed("#!/bin/sh\r\n"), ("/bin/sh\r".into(), None));
     }
 
     #[test]

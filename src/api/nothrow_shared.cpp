@@ -1,0 +1,58 @@
+// The nothrow forms of operator new, of libloam.so.
+//
+// They must call the new-handler, and swallow what it or a program's own operator throws. Code without exceptions cannot catch,
+// but the C++ runtime's own nothrow form can: it calls the throwing form inside a try block (decision 4).
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "api/operators.h"
+
+namespace {
+
+using namespace loam;
+using operators::serves_itself;
+using operators::try_aligned;
+
+enum Form : unsigned { kSingle, kArray, kAligned, kAlignedArray, kForms };
+
+// Arrays, not pointers: those would have to be relocated in every program's start.
+constexpr char kSymbols[kForms][36] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_tRKSt9nothrow_t",
+                                       "_ZnamSt11align_val_tRKSt9nothrow_t"};
+constinit std::atomic<void*> runtimes_forms[kForms];
+
+LOAM_COLD void* find(Form form) {
+  // relaxed: any thread finds the same
+  void* found = runtimes_forms[form].load(std::memory_order_relaxed);
+  if (found != nullptr) return found;
+  found = dlsym(RTLD_NEXT, kSymbols[form]);
+  runtimes_forms[form].store(found, std::memory_order_relaxed);
+  return found;
+}
+
+template <class... Arguments>
+LOAM_COLD void* nothrow_by_runtime(Form form, Arguments... arguments) {
+  auto* runtimes = reinterpret_cast<void* (*)(Arguments..., const std::nothrow_t&)>(find(form));
+  return runtimes != nullptr ? runtimes(arguments..., std::nothrow_t{}) : nullptr;
+}
+
+}  // namespace
+
+// NOLINTBEGIN: the forms are the standard's
+LOAM_REPLACEABLE void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  void* block = serves_itself() ? heap::allocate(n) : nullptr;
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime(kSingle, n);
+}
+LOAM_REPLACEABLE void* operator new[](size_t n, const std::nothrow_t&) noexcept {
+  void* block = serves_itself() ? heap::allocate(n) : nullptr;
+  return LOAM_LIKELY(block != nullptr) ? block : nothrow_by_runtime(kArray, n);
+}
+LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  void* block = serves_itself() ? try_aligned(n, a) : nullptr;
+  return block != nullptr ? block : nothrow_by_runtime(kAligned, n, a);
+}
+LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  void* block = serves_itself() ? try_aligned(n, a) : nullptr;
+  return block != nullptr ? block : nothrow_by_runtime(kAlignedArray, n, a);
+}
+// NOLINTEND

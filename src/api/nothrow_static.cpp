@@ -1,0 +1,41 @@
+// The nothrow forms of operator new, of libloam.a: in a static program no dlsym() finds the C++ runtime's, which this would hide.
+//
+// The one file that is compiled with exceptions. A program that cannot throw needs no C++ runtime for it: what it takes from there
+// is weak.
+#include <cstddef>
+#include <new>
+
+#include "api/operators.h"
+
+asm(".weak __gxx_personality_v0\n"
+    ".weak __cxa_begin_catch\n"
+    ".weak __cxa_end_catch\n"
+    ".weak _Unwind_Resume\n");
+
+namespace {
+
+template <class Allocate>
+LOAM_INLINE void* or_null(Allocate allocate) {
+  try {
+    return allocate();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+// NOLINTBEGIN: the forms are the standard's
+LOAM_REPLACEABLE void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  return or_null([=] { return ::operator new(n); });
+}
+LOAM_REPLACEABLE void* operator new[](size_t n, const std::nothrow_t&) noexcept {
+  return or_null([=] { return ::operator new[](n); });
+}
+LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return or_null([=] { return ::operator new(n, a); });
+}
+LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return or_null([=] { return ::operator new[](n, a); });
+}
+// NOLINTEND
