@@ -399,7 +399,7 @@ fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewher
     let check = |heap: &str, program: &str| bench.checked(&["--library", heap, program], &[]);
     let torn = check(&old, &program);
     torn.is("partly", 1, &[("torn-operators", "unsafe")]);
-    torn.says("delete(size)");
+    torn.says("one in the heap");
     check(&new, &program).is("taken", 0, &[("own-operators", "note")]);
     // Without a delete of its own nothing tells whether its blocks have a header.
     let alone = bench.make("alone", &partial.replace("DELETE", ""), &options);

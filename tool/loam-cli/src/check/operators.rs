@@ -164,8 +164,8 @@ impl Judge<'_> {
                 mine.iter().find(|(.., function)| has_both(function))
             {
                 let what = format!(
-                    "has operator new and delete of its own, but not all forms end in them: {} does where its other half \
-                     ends in {}, so a block of one is freed by the other",
+                    "has operator new and delete of its own, but not all forms end in them: of {} and its other half, one ends \
+                     there and one in {}, so a block of one is freed by the other",
                     function.title(),
                     name(other)
                 );
