@@ -120,7 +120,8 @@ impl Judge<'_> {
                 })
                 .collect();
             for (function, ending) in &ends {
-                // Against the other half: the module's own calls of it, else what a call of it would find.
+                // Against the other half: the module's own calls of it, and what a call of the plain form finds, which inside the
+                // module that has it is no reference.
                 let [new, delete] = Kind::of(*function).pair();
                 let half = if is_delete(*function) { new } else { delete };
                 let mut others: Vec<End> = ends
@@ -131,9 +132,7 @@ impl Judge<'_> {
                     })
                     .map(|(_, ending)| *ending)
                     .collect();
-                if others.is_empty() {
-                    others.extend(linked.search(half, place).map(|to| end(&linked, half, to)));
-                }
+                others.extend(linked.search(half, place).map(|to| end(&linked, half, to)));
                 for each in others.iter().chain([ending]) {
                     if let End::Own(whose) = each {
                         own.insert(*whose);
@@ -165,8 +164,8 @@ impl Judge<'_> {
                 mine.iter().find(|(.., function)| has_both(function))
             {
                 let what = format!(
-                    "has operator new and delete of its own, but not all forms end in them: {} does where its other half \
-                     ends in {}, so a block of one is freed by the other",
+                    "has operator new and delete of its own, but not all forms end in them: of {} and its other half, one ends \
+                     there and one in {}, so a block of one is freed by the other",
                     function.title(),
                     name(other)
                 );
