@@ -136,7 +136,9 @@ typedef struct loam_heap_options {
                         What reaches up to `maximum` has the heap's records in it. */
   size_t maximum;  /**< 0: grows as long as the system lets it. Otherwise no more than this many
                         bytes, rounded up to pages, ever: blocks in whole pages and the heap's own
-                        records. What threads cache is counted already. */
+                        records. What threads cache is counted already. A heap that is full serves
+                        other sizes from what is freed in it: a freed block of up to 32 KiB any
+                        smaller request, freed neighbours in one span a larger one. */
   unsigned flags;  /**< LOAM_HEAP_* */
   unsigned reserved; /**< 0 */
   loam_failure_callback on_failure; /**< or NULL */

@@ -62,7 +62,8 @@ void WINAPI SetLastError(DWORD error) LOAM_WIN32_NAME(SetLastError);
 /* A private heap. `options`: HEAP_NO_SERIALIZE, HEAP_GENERATE_EXCEPTIONS;
  * HEAP_CREATE_ENABLE_EXECUTE fails with ERROR_NOT_SUPPORTED, the other flags are ignored. `maximum`
  * 0: growable, any block size. Otherwise the heap never holds more than `maximum` bytes, rounded up
- * to pages, its own records included; there is no lower limit for single blocks. `initial` bytes
+ * to pages, its own records included; there is no lower limit for single blocks, and when the heap is
+ * full, a freed block serves any smaller one. `initial` bytes
  * are committed at once; initial > maximum != 0 is ERROR_INVALID_PARAMETER. NULL:
  * ERROR_NOT_ENOUGH_MEMORY or one of the above. Handles are pointers, without Windows' 64 KiB
  * alignment. */

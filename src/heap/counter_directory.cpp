@@ -285,10 +285,11 @@ struct CounterFields {
         LOAM_FIELD("refills", PrivateHeap, ended_refills_)
         LOAM_FIELD("flushes", PrivateHeap, ended_flushes_)
         LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
-        LOAM_FIELD("starters", PrivateHeap, starters_).next;
+        LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
+        LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_).next;
     next = Writer{next, kPrivateBins} LOAM_FIELD("spans", HeapBin, spans)
         LOAM_FIELD("free_slots", HeapBin, free_slots)
-        LOAM_FIELD("in_starters", HeapBin, in_starters)
+        LOAM_FIELD("in_starters", HeapBin, in_mixed)
         LOAM_FIELD("taken", HeapBin, taken)
         LOAM_FIELD("given", HeapBin, given).next;
     next = Writer{next, kPrivateCaches} LOAM_FIELD("refills", HeapCache, refills)

@@ -11,26 +11,16 @@ namespace loam {
 
 namespace {
 
-constexpr uint8_t kNoHeapList = 0xff;
-
 uint8_t heap_list_of(const HeapRun* run) {
   if (run->free_slots == 0) return kNoHeapList;
   return static_cast<uint8_t>((run->slots - run->free_slots) * HeapBin::kLists / run->slots);
 }
 
-void push_partial(HeapRun*& head, HeapRun* run) {
-  using Link = ListLink<HeapRun, PartialRuns>;
-  run->Link::previous = nullptr;
-  run->Link::next = head;
-  if (head != nullptr) head->Link::previous = run;
-  head = run;
-}
-
-void remove_partial(HeapRun*& head, HeapRun* run) {
-  using Link = ListLink<HeapRun, PartialRuns>;
-  (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
-  if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
-  run->Link::next = run->Link::previous = nullptr;
+// The pages of the span that the slots or pieces [first, end) lie in. pre: first < end
+uint32_t pages_of(const HeapRun* run, size_t first, size_t end) {
+  const auto from = static_cast<unsigned>(run->offset_of(first) >> kPageShift);
+  const auto last = static_cast<unsigned>((run->offset_of(end) - 1) >> kPageShift);
+  return static_cast<uint32_t>(bit_range(from, last - from + 1));
 }
 
 // Writes `count` neighbouring slots below `end`, the last one lowest. Returns where that stands.
@@ -103,12 +93,12 @@ void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
 HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* why) {
   const SizeClassInfo& info = kSizeClasses[size_class];
   const size_t bytes = Pages(info.pages).bytes();
+  const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
   use_set_aside(Pages(info.pages));
-  if (!charge(bytes)) {
+  if (!has_room(bytes, record_bytes, true) || !charge(bytes)) {
     *why = LOAM_LIMIT_REACHED;
     return nullptr;
   }
-  const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
   if (run == nullptr) {
     *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
@@ -150,10 +140,8 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
 }
 
 // Pages that compact gave back and that these slots lie in will be touched.
-void PrivateHeap::note_backed(HeapRun* run, unsigned slot, unsigned count) {
-  const unsigned first = slot * run->slot_bytes >> kPageShift;
-  const unsigned last = ((slot + count) * run->slot_bytes - 1) >> kPageShift;
-  const uint32_t back = run->span->unbacked_pages & static_cast<uint32_t>(bit_range(first, last - first + 1));
+void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
+  const uint32_t back = run->span->unbacked_pages & pages_of(run, slot, slot + count);
   unbacked_pages_ -= count_bits(back);
   run->span->unbacked_pages &= ~back;
 }
@@ -273,7 +261,7 @@ void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
 }
 
 void PrivateHeap::release_empty_spans() {
-  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_starter(starter_);
+  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_mixed(starter_);
   for (HeapBins* group : groups_) {
     if (group == nullptr) continue;
     for (HeapBin& bin : group->bins) {
@@ -285,10 +273,7 @@ void PrivateHeap::release_empty_spans() {
 Pages PrivateHeap::purge_inside(HeapRun* run) {
   uint32_t used = run->span->unbacked_pages;
   for (unsigned slot = 0; slot < run->slots; ++slot) {
-    if (((run->free_bits()[slot / 64] >> (slot % 64)) & 1) != 0) continue;
-    const unsigned first = slot * run->slot_bytes >> kPageShift;
-    const unsigned last = ((slot + 1) * run->slot_bytes - 1) >> kPageShift;
-    used |= static_cast<uint32_t>(bit_range(first, last - first + 1));
+    if (!run->is_free(slot)) used |= pages_of(run, slot, slot + 1);
   }
   const uint32_t all = static_cast<uint32_t>(bit_range(0, run->span->page_count));
   const Pages purged = purge_idle_pages(run->span, all & ~used);
@@ -312,7 +297,7 @@ bool PrivateHeap::bins_are_valid() const {
       }
     }
     if (free_slots != bin->free_slots) return false;
-    const size_t outside = size_t{bin->spans} * kSizeClasses[c].slots - free_slots + bin->in_starters;
+    const size_t outside = size_t{bin->spans} * kSizeClasses[c].slots - free_slots + bin->in_mixed;
     if (bin->taken - bin->given != outside) return false;
   }
   return true;

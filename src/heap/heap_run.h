@@ -18,13 +18,19 @@
 // and without atomics dearer than a store; only two threads that free one block at the same instant can
 // both succeed, and then the second pointer is refused when it goes home.
 //
-// A starter page has 256 granules in the place of slots. A block's first granule has its state and, in a
-// byte behind the states, its class; its other granules have kSlotFree and a clear bit, so no pointer to
-// them is taken for a block. Its size class is 0, and magazines of class 0 never have room: caches pass it
-// by.
+// A mixed run has pieces in the place of slots, and a block takes neighbouring pieces, as many as it needs. Its first
+// piece has its state and, in a byte behind the free bits, how many pieces follow; the others have kSlotFree and a
+// clear bit, so no pointer to them is taken for a block. Its size class is 0, and magazines of class 0 never have room:
+// caches pass it by. Two kinds are made (mixed_runs.cpp): runs of equal pieces, and spans that a full heap cuts anew.
+// There every slot becomes as many pieces, of which the last may be shorter, so that the live blocks stay where they are:
 //
-//   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | classes of a
-//            starter page |
+//   slot_bytes     |        slot 0         |        slot 1         |
+//   piece_bytes    |  0  |  1  |  2  |  3 |  4  |  5  |  6  |  7 |       offset_of(5) = slot_bytes + piece_bytes
+//
+// The record of such a span as it was stays beside the new one until the span goes: a thread without the lock may read it.
+//
+//   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | of a mixed run: pieces
+//            that follow a block's first, and the record that this one replaced |
 //
 // What loam_free() wants of a run stands in its span too, so the header above is not touched there.
 #pragma once
@@ -38,7 +44,7 @@ class PrivateHeap;
 
 enum class RunUse : uint8_t {
   kSpan,      ///< slots of one class
-  kStarter,   ///< a page that blocks of all small classes share while the heap is small: granules of 16 bytes
+  kMixed,     ///< pieces, of which blocks of all small classes take some each
   kLarge,     ///< one block of whole pages, in a region
   kHuge,      ///< one block, a mapping of its own
   kSetAside,  ///< pages that the heap took at its creation and has not used yet
@@ -53,9 +59,12 @@ struct PartialRuns;  // tag: spans of one class by occupancy
 struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   PrivateHeap* heap;
   uintptr_t base;       ///< address of the first page
-  uint32_t slot_bytes;  ///< kSpan
-  uint32_t reciprocal;  ///< kSpan: slot of an offset = (offset * reciprocal) >> 32
-  uint16_t slots;       ///< kSpan; 0 for the others, so no pointer is a slot of them
+  uint32_t slot_bytes;  ///< kSpan; kMixed: of the slots that were cut, or of a piece
+  union {
+    uint32_t reciprocal;   ///< kSpan: slot of an offset = (offset * reciprocal) >> 32
+    uint32_t piece_bytes;  ///< kMixed
+  };
+  uint16_t slots;       ///< kSpan; kMixed: pieces; 0 for the others, so no pointer is a slot of them
   uint8_t size_class;   ///< kSpan
   RunUse use;
   bool exact;  ///< states take two bytes
@@ -64,7 +73,10 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   Span* span;        ///< null for kHuge
   uint64_t serial;   ///< never used again: tells a walk that this is still the run it stood in
   size_t bytes;      ///< of the pages or the mapping
-  size_t requested;  ///< kLarge, kHuge: bytes that were asked for
+  union {
+    size_t requested;  ///< kLarge, kHuge: bytes that were asked for
+    size_t longest;    ///< kMixed: no stretch of free pieces has more bytes
+  };
 
   /// One more than there are slots: an address in the tail of a span meets a state that says "not live".
   [[nodiscard]] static size_t state_bytes(unsigned slots, bool exact) {
@@ -76,21 +88,60 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   /// First, so that the fast paths compute no offset.
   [[nodiscard]] LOAM_INLINE uint8_t* states() { return reinterpret_cast<uint8_t*>(this + 1); }
   [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
-  [[nodiscard]] void* slot_address(size_t slot) const {
-    return reinterpret_cast<void*>(base + slot * slot_bytes);
+  [[nodiscard]] unsigned pieces_a_slot() const { return (slot_bytes + piece_bytes - 1) / piece_bytes; }
+  /// Where a slot or a piece begins; of the number behind the last, where that ends.
+  [[nodiscard]] size_t offset_of(size_t slot) const {
+    if (use != RunUse::kMixed) return slot * slot_bytes;
+    const size_t each = pieces_a_slot();
+    return slot / each * slot_bytes + slot % each * piece_bytes;
   }
-
-  /// Starter pages: the class of the block that begins in a granule.
-  [[nodiscard]] uint8_t& class_of(size_t granule) {
-    return reinterpret_cast<uint8_t*>(free_bits() + (slots + 63u) / 64)[granule];
+  /// The first slot or piece that begins there or behind.
+  [[nodiscard]] size_t slot_from(size_t offset) const {
+    const size_t slot = offset / slot_bytes, rest = offset - slot * slot_bytes;
+    if (use != RunUse::kMixed) return slot + (rest != 0);
+    return slot * pieces_a_slot() + (rest + piece_bytes - 1) / piece_bytes;
   }
+  [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + offset_of(slot)); }
 
-  [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact, bool classes = false) {
+  /// kMixed: how many pieces follow the first one of the block that begins there.
+  [[nodiscard]] uint8_t& more_pieces(size_t piece) {
+    return reinterpret_cast<uint8_t*>(free_bits() + (slots + 63u) / 64)[piece];
+  }
+  static constexpr unsigned kMostPieces = 256;  ///< of a block: what a byte tells
+  /// kMixed: the first piece behind the block that begins there, and the block's bytes.
+  [[nodiscard]] size_t end_of(size_t piece) { return piece + more_pieces(piece) + 1u; }
+  [[nodiscard]] size_t bytes_at(size_t piece) { return offset_of(end_of(piece)) - offset_of(piece); }
+  /// kMixed: the record that this one replaced, or null.
+  [[nodiscard]] HeapRun*& former() {
+    return *reinterpret_cast<HeapRun**>(reinterpret_cast<char*>(this) + record_bytes() - sizeof(HeapRun*));
+  }
+  [[nodiscard]] bool is_free(size_t slot) { return ((free_bits()[slot / 64] >> (slot % 64)) & 1) != 0; }
+
+  [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact, bool mixed = false) {
     return sizeof(HeapRun) + state_bytes(slots, exact) + (slots + 63u) / 64 * sizeof(uint64_t) +
-           (classes ? slots : 0);
+           (mixed ? round_up(size_t{slots}, sizeof(HeapRun*)) + sizeof(HeapRun*) : 0);
   }
-  [[nodiscard]] size_t record_bytes() const { return record_bytes(slots, exact, use == RunUse::kStarter); }
+  [[nodiscard]] size_t record_bytes() const { return record_bytes(slots, exact, use == RunUse::kMixed); }
 };
+
+inline constexpr uint8_t kNoHeapList = 0xff;
+/// HeapRun::list of a record whose span was cut anew: the span names another one.
+inline constexpr uint8_t kReplacedRun = 0xfe;
+
+inline void push_partial(HeapRun*& head, HeapRun* run) {
+  using Link = ListLink<HeapRun, PartialRuns>;
+  run->Link::previous = nullptr;
+  run->Link::next = head;
+  if (head != nullptr) head->Link::previous = run;
+  head = run;
+}
+
+inline void remove_partial(HeapRun*& head, HeapRun* run) {
+  using Link = ListLink<HeapRun, PartialRuns>;
+  (run->Link::previous != nullptr ? run->Link::previous->Link::next : head) = run->Link::next;
+  if (run->Link::next != nullptr) run->Link::next->Link::previous = run->Link::previous;
+  run->Link::next = run->Link::previous = nullptr;
+}
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {
   // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed it

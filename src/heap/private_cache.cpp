@@ -206,13 +206,18 @@ void PrivateHeap::resume_caches() {
   }
 }
 
-void PrivateHeap::reclaim() {
-  stop_caches();
+// pre: the caches are stopped
+void PrivateHeap::bring_home() {
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     flush_all(cache);
   }
   release_all_held_back();
   release_empty_spans();
+}
+
+void PrivateHeap::reclaim() {
+  stop_caches();
+  bring_home();
   resume_caches();
 }
 

@@ -14,16 +14,6 @@
 
 namespace loam {
 
-namespace {
-
-size_t piece_bytes(size_t bytes) {
-  size_t piece = MetadataArena::kSmallestPiece;
-  while (piece < bytes) piece *= 2;
-  return piece;
-}
-
-}  // namespace
-
 // ---- beginning and end ------------------------------------------------------------------------
 
 loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t generation) {
@@ -59,13 +49,14 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   const bool has_addresses = options.initial >> kAddressBits == 0;
   if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses)) return LOAM_OUT_OF_MEMORY;
   starter_ = nullptr;
-  starters_ = starters_made_ = 0;
+  mixed_runs_ = mixed_pages_ = 0;
+  refused_bytes_ = 0;
   if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
   records_ = sizeof(PrivateHeap);
   Pages left = Pages::covering(options.initial);
   if (maximum_ != 0 && left.bytes() <= maximum_) {
     // The heap's records are a part of what was asked for, or no heap could begin at its maximum.
-    const size_t records = charged_ + (left.count / kMaxRun.count + 1) * piece_bytes(sizeof(HeapRun));
+    const size_t records = charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
     const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
     if (left > room) left = room;
   }
@@ -151,8 +142,15 @@ size_t PrivateHeap::room() {
   return maximum_ == 0 ? SIZE_MAX : maximum_ - charged_;
 }
 
+// What a record takes in the metadata's pieces.
+size_t PrivateHeap::charged_for_record(size_t bytes) {
+  size_t piece = MetadataArena::kSmallestPiece;
+  while (piece < bytes) piece *= 2;
+  return piece;
+}
+
 void* PrivateHeap::allocate_record(size_t bytes) {
-  const size_t piece = piece_bytes(bytes);
+  const size_t piece = charged_for_record(bytes);
   if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_) use_set_aside(Pages::covering(piece));
   if (!charge(piece)) return nullptr;
   void* record = metadata.allocate(bytes);
@@ -165,7 +163,7 @@ void* PrivateHeap::allocate_record(size_t bytes) {
 }
 
 void PrivateHeap::free_record(void* record, size_t bytes) {
-  const size_t piece = piece_bytes(bytes);
+  const size_t piece = charged_for_record(bytes);
   metadata.free(record, bytes);
   records_ -= piece;
   uncharge(piece);
@@ -211,6 +209,9 @@ void PrivateHeap::release_run(HeapRun* run) {
     if (run->use == RunUse::kSpan) {
       run->span->own(nullptr);
     }
+    if (run->use == RunUse::kMixed && run->former() != nullptr) {
+      free_record(run->former(), run->former()->record_bytes());
+    }
     __atomic_store_n(&run->span->owned.run, static_cast<HeapRun*>(nullptr), __ATOMIC_RELEASE);
     page_heap.free(run->span);
   } else {
@@ -235,40 +236,50 @@ void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_stat
     size_class = class_for(bytes + canary_bytes());
   }
   if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
-  void* block = allocate_small(size_class, bytes, alignment, why);
-  if (block != nullptr && zero) memset(block, 0, canary() ? bytes : kSizeClasses[size_class].bytes);
-  return block;
+  Request request{size_class, bytes, alignment > LOAM_ALIGNMENT ? alignment : LOAM_ALIGNMENT};
+  if (!allocate_small(&request, why)) return nullptr;
+  if (zero) memset(request.block, 0, canary() ? bytes : request.usable);
+  return request.block;
 }
 
-void* PrivateHeap::allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why) {
+bool PrivateHeap::take_slot(HeapCache* cache, Request* request, loam_status* why) {
+  const unsigned size_class = request->size_class;
+  CacheSlot slot;
+  HeapMagazine* const m = cache == nullptr ? nullptr : &cache->magazines[size_class];
+  if (m != nullptr && (m->head != m->base || refill(cache, size_class, why))) {
+    slot = *--m->head;
+  } else if (take(size_class, &slot, 1, why) != 1) {
+    return false;
+  }
+  request->block = slot.block;
+  request->usable = kSizeClasses[size_class].bytes;
+  // Under the lock, for who validates the heap meanwhile.
+  if (canary()) guard(slot.block, request->bytes, request->usable);
+  store_state(slot.state, exact(), live_state(exact(), request->bytes));
+  note_busy(bin_of(size_class));
+  return true;
+}
+
+bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
+  const unsigned size_class = request->size_class;
   HeapCache* cache = is_cached(size_class) ? cache_for_thread() : nullptr;
   Use use(*this);
   if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
-  if (mode() == LOAM_MODE_STANDARD && alignment <= LOAM_ALIGNMENT && !poisons()) {
-    if (void* block = take_from_starter(size_class, bytes)) {
-      if (canary()) guard(block, bytes, kSizeClasses[size_class].bytes);
-      return block;
-    }
-  }
-  CacheSlot slot;
-  for (int attempt = 0;; ++attempt) {
-    if (cache != nullptr) {
-      HeapMagazine& m = cache->magazines[size_class];
-      if (m.head != m.base || refill(cache, size_class, why)) {
-        slot = *--m.head;
-        break;
-      }
-    }
-    if (take(size_class, &slot, 1, why) == 1) break;
+  const bool may_start = mode() == LOAM_MODE_STANDARD && request->alignment == LOAM_ALIGNMENT && !poisons();
+  bool served = may_start && take_from_starter(request);
+  if (!served && take_slot(cache, request, why)) return true;
+  if (!served) served = take_from_mixed(request);
+  if (!served) {
     // What other threads cache, and empty spans, may make room.
-    if (attempt == 1) return nullptr;
-    reclaim();
+    stop_caches();
+    bring_home();
+    const bool took = take_slot(cache, request, why);
+    if (!took) served = squeeze(request);
+    resume_caches();
+    if (took) return true;
   }
-  // Under the lock, for who validates the heap meanwhile.
-  if (canary()) guard(slot.block, bytes, kSizeClasses[size_class].bytes);
-  store_state(slot.state, exact(), live_state(exact(), bytes));
-  note_busy(bin_of(size_class));
-  return slot.block;
+  if (served && canary()) guard(request->block, request->bytes, request->usable);
+  return served;
 }
 
 void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows) {
@@ -282,7 +293,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
         if (pages > maximum_) break;
         reclaim();
       }
-      if (!charge(pages)) {
+      if (!has_room(pages, sizeof(HeapRun), false) || !charge(pages)) {
         *why = LOAM_LIMIT_REACHED;
         continue;
       }
@@ -337,12 +348,12 @@ PrivateHeap::Found PrivateHeap::locate(const void* block) {
     if (run->use != RunUse::kHuge) return found;
   }
   if (run->slots != 0) {
-    const size_t slot = (address - run->base) / run->slot_bytes;
-    if (address - run->base != slot * run->slot_bytes || slot >= run->slots) return found;
+    const size_t slot = run->slot_from(address - run->base);
+    if (slot >= run->slots || address - run->base != run->offset_of(slot)) return found;
     found.state = run->state_of(slot);
     const unsigned state = load_state(found.state, run->exact);
     if (state < kSlotLive) return found;
-    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[run->class_of(slot)].bytes;
+    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[class_within(run->bytes_at(slot))].bytes;
     found.bytes = run->exact ? state - kSlotLive : found.usable;
   } else {
     if (run->use == RunUse::kSetAside || address != run->base) return found;
@@ -374,7 +385,7 @@ PrivateHeap* PrivateHeap::heap_of(const void* block) {
 }
 
 loam_status PrivateHeap::free(void* block) {
-  const Found found = find(block);
+  Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
   if (found.run->slots == 0) return free_large(found, block);
   if (zero_on_free() && !poisons()) memset(block, 0, end_of(found));
@@ -382,9 +393,15 @@ loam_status PrivateHeap::free(void* block) {
   HeapCache* cache = size_class != 0 && is_cached(size_class) ? cache_for_thread() : nullptr;
   Use use(*this);
   if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
+  if (LOAM_UNLIKELY(found.run->list == kReplacedRun)) {
+    found = find(block);  // another thread cut the span anew
+    if (found.status != LOAM_OK || found.run->slots == 0) return LOAM_INVALID_BLOCK;
+  }
   if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
-  if (found.run->use == RunUse::kStarter) {
-    give_to_starter(found.run, block);
+  if (found.run->use == RunUse::kMixed) {
+    // Not held back: memory of a full heap is wanted at once.
+    if (zero_on_free() && poisons()) memset(block, 0, end_of(found));
+    give_to_mixed(found.run, block);
     return LOAM_OK;
   }
   const CacheSlot slot{block, found.state};

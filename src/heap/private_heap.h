@@ -4,7 +4,7 @@
 //   charged_ = records + pages of all runs (set aside ones included, and those on their way)
 //           <= maximum_ unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
-//   taken - given = cached + live, those in starter pages included
+//   taken - given = cached + live, those in mixed runs included
 //
 // Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is
 // destroyed. Records are used again for other heaps (oldest first) and for nothing else, so an old handle
@@ -22,11 +22,11 @@
 
 namespace loam {
 
-/// One size class of one private heap.
+/// One size class of one private heap. Class 0 has the mixed runs, in lists by what their longest free stretch may be.
 struct HeapBin {
   static constexpr unsigned kLists = 3;  // by share of used slots; fullest first, as in Bin
   HeapRun* lists[kLists];
-  uint32_t in_starters;  // live blocks in starter pages
+  uint32_t in_mixed;     // live blocks in mixed runs
   uint32_t unused;
   HeapRun* kept_empty;  // one empty span stays, or a class at the edge would churn the page heap
   uint32_t spans;
@@ -55,10 +55,10 @@ struct HeapFigures {
 /// What counters say of a heap (stats.h).
 struct HeapReading {
   struct Class {
-    size_t spans, free_slots, cached, in_starters;
+    size_t spans, free_slots, cached, in_mixed;
     uint64_t taken, given;
   } classes[kSizeClassCount];
-  size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, starters;
+  size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs, mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
 };
 
@@ -167,10 +167,21 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool zero_on_free() const { return (flags_ & LOAM_HEAP_ZERO_ON_FREE) != 0; }
   [[nodiscard]] bool charge(size_t bytes);
   void uncharge(size_t bytes) { charged_ -= bytes; }
+  [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
   void use_set_aside(Pages pages);
-  [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes, size_t alignment, loam_status* why);
+  /// A request for a small block, and what served it.
+  struct Request {
+    unsigned size_class;
+    size_t bytes;      ///< as asked for
+    size_t alignment;  ///< LOAM_ALIGNMENT at least
+    void* block = nullptr;
+    size_t usable = 0;  ///< what the block has: its class's bytes, or a larger one's where a full heap had nothing closer
+    [[nodiscard]] size_t bytes_of_class() const { return kSizeClasses[size_class].bytes; }
+  };
+  [[nodiscard]] bool allocate_small(Request* request, loam_status* why);
+  [[nodiscard]] bool take_slot(HeapCache* cache, Request* request, loam_status* why);
   /// `grows`: in a mapping of its own, which resize_large() makes longer (decision 54).
   [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows = false);
   [[nodiscard]] loam_status free_large(const Found& found, void* block);
@@ -190,16 +201,37 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
   void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);
-  void note_backed(HeapRun* run, unsigned slot, unsigned count);
+  void note_backed(HeapRun* run, size_t slot, size_t count);
   void give(const CacheSlot* slots, unsigned count);
   void release_span(HeapBin* bin, HeapRun* run);
   void release_empty_spans();
   // starter_pages.cpp
-  [[nodiscard]] void* take_from_starter(unsigned size_class, size_t bytes);
-  void give_to_starter(HeapRun* run, void* block);
-  [[nodiscard]] HeapRun* add_starter();
-  void release_starter(HeapRun* run);
-  [[nodiscard]] static bool starter_is_valid(HeapRun* run);
+  [[nodiscard]] bool take_from_starter(Request* request);
+
+  // mixed_runs.cpp
+  struct Stretch;
+  [[nodiscard]] static unsigned class_within(size_t bytes);
+  [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
+  [[nodiscard]] uint64_t returns() const;
+  /// Whether spans are cut anew. Then a live block's state moves to another record, under the lock.
+  [[nodiscard]] bool recuts() const { return maximum_ != 0; }
+  [[nodiscard]] HeapRun* add_mixed(Pages pages, size_t piece_bytes);
+  void count_mixed(HeapRun* run);
+  void release_mixed(HeapRun* run);
+  void place_mixed(HeapRun* run, size_t longest);
+  [[nodiscard]] static size_t longest_stretch(HeapRun* run);
+  [[nodiscard]] static bool find_stretch(HeapRun* run, const Request& request, Stretch* out);
+  [[nodiscard]] bool take_pieces(HeapRun* run, const Stretch& stretch, Request* request);
+  [[nodiscard]] bool take_from_run(HeapRun* run, Request* request);
+  [[nodiscard]] bool take_from_mixed(Request* request);
+  void give_to_mixed(HeapRun* run, void* block);
+  [[nodiscard]] bool take_from_new_mixed(Request* request);
+  [[nodiscard]] HeapRun* find_to_recut(const Request& request);
+  [[nodiscard]] bool take_from_recut(Request* request);
+  [[nodiscard]] HeapRun* recut(HeapRun* old, size_t piece_bytes, const Request& request);
+  [[nodiscard]] bool take_larger_slot(Request* request);
+  [[nodiscard]] bool squeeze(Request* request);
+  [[nodiscard]] static bool mixed_is_valid(HeapRun* run, size_t* blocks, size_t* lost);
 
   // private_guard.cpp
   [[nodiscard]] bool poisons() const { return (flags_ & LOAM_HEAP_POISON) != 0; }
@@ -238,6 +270,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void lock_inside();
   void stop_caches();
   void resume_caches();
+  void bring_home();
   void reclaim();
 
   std::atomic<uint64_t> generation_{0};
@@ -273,11 +306,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   List<HeapRun> runs_;
   List<HeapCache> caches_;
   HeapRun* starter_ = nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
-  uint32_t starters_ = 0;       // that there are
-  uint32_t starters_made_ = 0;
+  uint32_t mixed_runs_ = 0;  // starter pages are some
+  uint32_t mixed_pages_ = 0;
   uint32_t lost_slots_ = 0;     // at most so many were in no place when the process was forked
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
+  // A request of so many bytes found no place when so much had come home (returns()): none will before more does.
+  size_t refused_bytes_ = 0;
+  uint64_t refused_at_ = 0;
   loam_failure_callback on_failure_ = nullptr;
   void* failure_context_ = nullptr;
   char name_[kNameBytes] = {};

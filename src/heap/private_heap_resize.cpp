@@ -59,7 +59,10 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
     *why = LOAM_NOT_IN_PLACE;
     return nullptr;
   }
-  if (pages < old_pages) uncharge(old_pages - pages);
+  if (pages < old_pages) {
+    uncharge(old_pages - pages);
+    refused_bytes_ = 0;
+  }
   note_resized(run, resized, bytes, pages);
   *why = LOAM_OK;
   return resized;
@@ -103,7 +106,7 @@ void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t byte
 
 loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   if (bytes > kLargestRequest) return LOAM_NOT_IN_PLACE;
-  const Found found = find(block);
+  Found found = find(block);
   if (found.status != LOAM_OK) return found.status;
   if (found.run->slots == 0) {
     loam_status why;
@@ -112,9 +115,10 @@ loam_status PrivateHeap::try_resize(void* block, size_t bytes) {
   }
   if (bytes + canary_bytes() > found.usable) return LOAM_NOT_IN_PLACE;
   if (zero_on_free() && bytes < found.bytes) clear(block, bytes, end_of(found));
-  if (canary()) {
-    Use use(*this);  // for who validates the heap meanwhile
-    guard(block, bytes, found.usable);
+  if (canary() || recuts()) {
+    Use use(*this);  // for a thread that validates the heap meanwhile, or cuts the span anew
+    if (found.run->list == kReplacedRun) found = locate(block);
+    if (canary()) guard(block, bytes, found.usable);
     store_state(found.state, found.run->exact, live_state(found.run->exact, bytes));
     return LOAM_OK;
   }
@@ -155,7 +159,15 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
     }
   }
   if (moved == nullptr) moved = allocate(bytes, alignment, zero, why);
-  if (moved == nullptr) return nullptr;
+  if (moved == nullptr) {
+    // A block that shrinks in a full heap keeps its place, whatever that wastes.
+    if (!aligned || bytes + canary_bytes() > found.usable) return nullptr;
+    if (!small) return resize_and_clear(found, block, bytes, alignment, zero, why);
+    *why = try_resize(block, bytes);
+    if (*why != LOAM_OK) return nullptr;
+    if (zero) clear(block, kept, canary() ? bytes : found.usable);
+    return block;
+  }
   memcpy(moved, block, kept);
   const loam_status freed = free(block);
   LOAM_ASSERT(freed == LOAM_OK);

@@ -28,18 +28,17 @@ void describe_region(const HeapRun* run, loam_walk_entry* entry) {
   entry->committed_bytes = run->bytes - entry->uncommitted_bytes;
   entry->first = entry->address;
   entry->last = run->slot_address(run->slots);
-  entry->overhead = run->bytes - size_t{run->slots} * run->slot_bytes;
+  entry->overhead = run->bytes - run->offset_of(run->slots);
 }
 
-// Bytes of the block, or of the free granules, that begin at a granule of a starter page.
-size_t starter_stretch(HeapRun* run, size_t granule) {
-  if (load_state(run->state_of(granule), run->exact) >= kSlotLive) {
-    return kSizeClasses[run->class_of(granule)].bytes;
-  }
-  size_t end = granule;
-  while (end < run->slots && ((run->free_bits()[end / 64] >> (end % 64)) & 1) != 0) ++end;
+// Where the slot ends, or, in a mixed run, the block or the free stretch that begins there.
+size_t end_of_slot(HeapRun* run, size_t slot) {
+  if (run->use != RunUse::kMixed) return slot + 1;
+  if (load_state(run->state_of(slot), run->exact) != kSlotFree) return run->end_of(slot);
+  size_t end = slot;
+  while (end < run->slots && run->is_free(end)) ++end;
   // Never nothing, so that a walk always moves on.
-  return (end == granule ? 1 : end - granule) * run->slot_bytes;
+  return end == slot ? end + 1 : end;
 }
 
 // The cursor of an entry that came without one, from what else it says: the run that its address lies in, and the
@@ -58,10 +57,10 @@ HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
     cursor[3] = end / kPageBytes;
     return end % kPageBytes == 0 && end <= run->bytes ? run : nullptr;
   }
-  const size_t slot = offset / run->slot_bytes;
-  cursor[3] = kFirstSlotStep + slot;
-  if (run->use == RunUse::kStarter) cursor[3] += starter_stretch(run, slot) / run->slot_bytes - 1;
-  return offset % run->slot_bytes == 0 ? run : nullptr;
+  const size_t slot = run->slot_from(offset);
+  if (slot >= run->slots || offset != run->offset_of(slot)) return nullptr;
+  cursor[3] = kFirstSlotStep + end_of_slot(run, slot) - 1;
+  return run;
 }
 
 }  // namespace
@@ -112,14 +111,16 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
     if (step >= kFirstSlotStep && entry->kind == 0) {
       const size_t slot = step - kFirstSlotStep;
       const unsigned state = load_state(run->state_of(slot), run->exact);
-      size_t length = run->slot_bytes;
-      if (run->use == RunUse::kStarter) {
-        length = starter_stretch(run, slot);
-        step += length / run->slot_bytes - 1;
-      }
+      const size_t end = end_of_slot(run, slot);
+      const size_t length = run->offset_of(end) - run->offset_of(slot);
+      step = kFirstSlotStep + end - 1;
       entry->address = run->slot_address(slot);
       entry->kind = state < kSlotLive ? LOAM_ENTRY_FREE : LOAM_ENTRY_SMALL;
-      entry->bytes = state < kSlotLive || !run->exact ? length : state - kSlotLive;
+      const bool is_mixed = run->use == RunUse::kMixed;
+      entry->bytes = state < kSlotLive ? length
+                     : run->exact      ? state - kSlotLive
+                     : is_mixed        ? kSizeClasses[class_within(length)].bytes
+                                       : length;
       entry->overhead = length - entry->bytes;
     }
   } else {
@@ -149,7 +150,7 @@ void PrivateHeap::summary(loam_heap_summary* out) {
   resume_caches();
   out->cached += held_back_bytes();
   out->blocks -= held_back();
-  size_t in_starters = 0;
+  size_t in_mixed = 0;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
     if (bin == nullptr) continue;
@@ -157,12 +158,12 @@ void PrivateHeap::summary(loam_heap_summary* out) {
     out->spans += bin->spans;
     out->free += bin->free_slots * size_t{kSizeClasses[c].bytes};
     out->allocated += (slots - bin->free_slots) * size_t{kSizeClasses[c].bytes};
-    out->blocks += slots - bin->free_slots + bin->in_starters;
-    out->allocated += bin->in_starters * size_t{kSizeClasses[c].bytes};
-    in_starters += bin->in_starters * size_t{kSizeClasses[c].bytes};
+    out->blocks += slots - bin->free_slots + bin->in_mixed;
+    out->allocated += bin->in_mixed * size_t{kSizeClasses[c].bytes};
+    in_mixed += bin->in_mixed * size_t{kSizeClasses[c].bytes};
   }
-  out->spans += starters_;
-  out->free += starters_ * kPageBytes - in_starters;
+  out->spans += mixed_runs_;
+  out->free += Pages(mixed_pages_).bytes() - in_mixed;
   out->allocated += large_bytes_ - out->cached;
   out->large_blocks = large_taken_ - large_given_;
   out->blocks += out->large_blocks;
@@ -214,7 +215,7 @@ void PrivateHeap::read(HeapReading* out) {
     HeapReading::Class& to = out->classes[c];
     to.spans = bin->spans;
     to.free_slots = bin->free_slots;
-    to.in_starters = bin->in_starters;
+    to.in_mixed = bin->in_mixed;
     to.taken = bin->taken;
     to.given = bin->given;
   }
@@ -224,7 +225,8 @@ void PrivateHeap::read(HeapReading* out) {
   out->large_bytes = large_bytes_;
   out->large_blocks = large_taken_ - large_given_;
   out->unbacked_pages = unbacked_pages_;
-  out->starters = starters_;
+  out->mixed_runs = mixed_runs_;
+  out->mixed_pages = mixed_pages_;
   out->lock_acquisitions = mutex_.acquisitions();
   out->lock_contentions = mutex_.contentions();
   out->lock_refusals = mutex_.refusals();
@@ -238,8 +240,10 @@ Pages PrivateHeap::compact(size_t* largest) {
   Pages purged;
   for (HeapRun* run = runs_.front(); run != nullptr; run = List<HeapRun>::next(run)) {
     if (run->use == RunUse::kSetAside && run->bytes > *largest) *largest = run->bytes;
-    if (run->use != RunUse::kSpan || run->free_slots == 0) continue;
-    if (run->slot_bytes > *largest) *largest = run->slot_bytes;
+    const bool is_cut = run->use == RunUse::kSpan || run->use == RunUse::kMixed;
+    if (!is_cut || run->free_slots == 0) continue;
+    const size_t longest = run->use == RunUse::kSpan ? run->slot_bytes : longest_stretch(run);
+    if (longest > *largest) *largest = longest;
     purged += purge_inside(run);
   }
   return purged;
@@ -249,7 +253,7 @@ bool PrivateHeap::is_valid() {
   Use use(*this);
   stop_caches();
   bool valid = bins_are_valid();
-  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, starters = 0;
+  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, mixed = 0, mixed_pages = 0, in_mixed = 0;
   for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     for (unsigned c = 0; c < kSizeClassCount; ++c) {
       const HeapMagazine& m = cache->magazines[c];
@@ -267,15 +271,16 @@ bool PrivateHeap::is_valid() {
     bytes += run->bytes;
     valid = valid && run->heap == this && run_based_at(run->base) == run;
     if (run->use == RunUse::kLarge || run->use == RunUse::kHuge) large += run->bytes;
-    if (run->use == RunUse::kStarter) {
-      ++starters;
-      valid = valid && starter_is_valid(run);
+    if (run->use == RunUse::kMixed) {
+      ++mixed;
+      mixed_pages += run->bytes >> kPageShift;
+      valid = valid && mixed_is_valid(run, &in_mixed, &cached_states);
     }
     if (run->use != RunUse::kSpan) continue;
     ++spans;
     unsigned free_slots = 0;
     for (unsigned slot = 0; slot < run->slots; ++slot) {
-      const bool bit = ((run->free_bits()[slot / 64] >> (slot % 64)) & 1) != 0;
+      const bool bit = run->is_free(slot);
       const unsigned state = load_state(run->state_of(slot), run->exact);
       valid = valid && bit == (state == kSlotFree);
       free_slots += bit;
@@ -286,10 +291,14 @@ bool PrivateHeap::is_valid() {
   size_t bin_spans = 0;
   cached += held_back();
   valid = valid && blocks_are_intact() && poison_is_intact();
-  for (unsigned c = 1; c < kSizeClassCount; ++c) bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
+    in_mixed -= bin_of(c) == nullptr ? 0 : bin_of(c)->in_mixed;
+  }
   valid = valid && cached <= cached_states && cached_states <= cached + lost_slots_;
   valid = valid && runs_.is_valid(runs + 1) && bytes + coming_bytes_ + records_ == charged_ &&
-          spans == bin_spans && starters == starters_ && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
+          spans == bin_spans && mixed == mixed_runs_ && mixed_pages == mixed_pages_ && in_mixed == 0 &&
+          large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
   resume_caches();
   return valid;
 }

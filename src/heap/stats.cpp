@@ -87,7 +87,7 @@ void add_class(unsigned c, uint64_t spans, uint64_t tail, uint64_t free, uint64_
 }
 
 uint64_t live_slots(const HeapReading::Class& k, unsigned c) {
-  const uint64_t out = k.spans * kSizeClasses[c].slots - k.free_slots + k.in_starters;
+  const uint64_t out = k.spans * kSizeClasses[c].slots - k.free_slots + k.in_mixed;
   return k.cached < out ? out - k.cached : 0;
 }
 
@@ -97,10 +97,10 @@ void add_private(const HeapReading& r, HeapSums* s) {
     add_class(c, k.spans, k.spans * tail_bytes(c), k.free_slots, live_slots(k, c), k.cached, s);
     s->taken += k.taken;
     s->given += k.given;
-    s->free_bytes -= k.in_starters * kSizeClasses[c].bytes;
+    s->free_bytes -= k.in_mixed * kSizeClasses[c].bytes;
   }
-  s->spans += r.starters;
-  s->free_bytes += Pages(r.starters).bytes();
+  s->spans += r.mixed_runs;
+  s->free_bytes += Pages(r.mixed_pages).bytes();
   s->set_aside += r.set_aside;
   s->records += r.records;
   s->unbacked_bytes += Pages(r.unbacked_pages).bytes();

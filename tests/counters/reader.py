@@ -313,7 +313,7 @@ def read(memory, older=False):
         v["unbacked_bytes"] += heap["unbacked_pages"] * page
         v["set_aside_bytes"] += heap["set_aside"]
         v["spans"] += heap["starters"]
-        v["span_free_bytes"] += heap["starters"] * page
+        v["span_free_bytes"] += heap.get("mixed_pages", heap["starters"]) * page
         v["private_records_bytes"] += heap["records"]
 
     def kept(what):

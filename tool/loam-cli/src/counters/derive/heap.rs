@@ -207,7 +207,10 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                     .map_or(0, |class| class.bytes);
                 sum.saturating_add(bin.get("in_starters").unwrap_or(0).saturating_mul(class))
             });
-            let free_in_starters = starters
+            // Images of older libraries have mixed runs of one page only.
+            let free_in_starters = row
+                .get("mixed_pages")
+                .unwrap_or(starters)
                 .saturating_mul(constants.page)
                 .saturating_sub(blocks_in_starters);
             let free = heap
