@@ -303,8 +303,10 @@ void HeapWorker::create(Place& place) {
   if (random_.one_in(6)) options.flags |= LOAM_HEAP_CANARY;
   if (random_.one_in(6)) options.flags |= LOAM_HEAP_POISON;
   if (random_.one_in(4)) options.initial = random_.below(size_t{1} << 20);
+  // Some are full most of the time.
   if (random_.one_in(4))
-    options.maximum = options.initial + (size_t{1} << 20) + random_.below(size_t{8} << 20);
+    options.maximum = random_.one_in(2) ? options.initial + (size_t{64} << 10) + random_.below(size_t{256} << 10)
+                                        : options.initial + (size_t{1} << 20) + random_.below(size_t{8} << 20);
   if (random_.one_in(2)) {
     options.on_failure = &HeapWorker::on_failure;
     options.context = &place;
