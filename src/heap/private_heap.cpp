@@ -395,7 +395,7 @@ loam_status PrivateHeap::free(void* block) {
   if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
   if (LOAM_UNLIKELY(found.run->list == kReplacedRun)) {
     found = find(block);  // another thread cut the span anew
-    if (found.status != LOAM_OK) return found.status;
+    if (found.status != LOAM_OK || found.run->slots == 0) return LOAM_INVALID_BLOCK;
   }
   if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
   if (found.run->use == RunUse::kMixed) {
