@@ -157,7 +157,7 @@ fn processes_look_like_this_on_80_columns() {
             "",
             "",
             "",
-            "Enter details  s sort (Resident)  p pause  ? help  q quit",
+            "Enter details  s sort (Resident)  r reverse  / filter  p pause  ? help  q quit",
         ]
     );
 }
@@ -194,7 +194,10 @@ fn enter_goes_deeper_to_a_class_and_escape_comes_back() {
         text.contains("heap default > blocks of 112 B") && text.contains("full      107 ###"),
         "{text}"
     );
-    press(&mut state, &[Key::Back, Key::Back, Key::Back, Key::Back]);
+    press(
+        &mut state,
+        &[Key::Escape, Key::Escape, Key::Escape, Key::Escape],
+    );
     assert_eq!(state.place(), Place::Processes);
     press(&mut state, &[Key::Letter('q')]);
     assert!(state.done);
@@ -207,7 +210,7 @@ fn a_process_that_ends_leaves_a_sentence_and_then_no_row() {
     state.take(Tick::default());
     let text = screen(&state, 80, 24).join("\n");
     assert!(text.contains("has ended"), "{text}");
-    press(&mut state, &[Key::Back]);
+    press(&mut state, &[Key::Escape]);
     assert!(screen(&state, 80, 24).join("\n").contains("loam run --"));
 }
 
