@@ -8,17 +8,19 @@ mod common;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Lab, GOOD};
-use nix::pty::{openpty, Winsize};
+use common::Lab;
 use nix::sys::signal::{kill, Signal};
-use nix::sys::termios::{tcflow, tcgetattr, FlowArg, LocalFlags};
 use nix::unistd::Pid;
+use rustix::fs::{fcntl_setfl, OFlags};
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcflow, tcgetattr, tcsetwinsize, Action, LocalModes, Winsize};
 
 /// Ends what hangs; many times what is needed.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -86,14 +88,27 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 impl OnTerminal {
     /// `prepare` makes the command what starts it: of a session, of a group, with signals ignored.
     fn start(mut command: Command) -> OnTerminal {
+        // Not to be inherited by what other tests start at this moment: it would stay open there.
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let flags = OFlags::NOCTTY.bits() as i32;
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(name);
+        let slave = OwnedFd::from(slave.unwrap());
         let size = Winsize {
             ws_row: 30,
             ws_col: 100,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        let pair = openpty(Some(&size), None).unwrap();
-        let stream = || Stdio::from(pair.slave.try_clone().unwrap());
+        tcsetwinsize(&slave, size).unwrap();
+        let stream = || Stdio::from(slave.try_clone().unwrap());
         let child = command
             .env("TERM", "xterm")
             .stdin(stream())
@@ -102,21 +117,16 @@ impl OnTerminal {
             .spawn()
             .unwrap();
         drop(command);
-        let master = File::from(pair.master);
+        let master = File::from(master);
         let shown = Arc::new(Mutex::new(Vec::new()));
-        let (mut reader, sink) = (master.try_clone().unwrap(), Arc::clone(&shown));
+        let mut reader = master.try_clone().unwrap();
         // Polls, for a blocked read would keep the terminal open.
-        nix::fcntl::fcntl(
-            &reader,
-            nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
-        )
-        .unwrap();
-        let weak = Arc::downgrade(&sink);
-        drop(sink);
+        fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+        let sink = Arc::downgrade(&shown);
         thread::spawn(move || {
             let mut piece = [0; 4096];
             // Until the terminal is dropped.
-            while let Some(sink) = weak.upgrade() {
+            while let Some(sink) = sink.upgrade() {
                 match reader.read(&mut piece) {
                     Ok(size @ 1..) => sink.lock().unwrap().extend_from_slice(&piece[..size]),
                     _ => thread::sleep(Duration::from_millis(10)),
@@ -127,7 +137,7 @@ impl OnTerminal {
             child: Running(child),
             shown,
             master: Some(master),
-            slave: Some(pair.slave),
+            slave: Some(slave),
         }
     }
 
@@ -150,18 +160,16 @@ impl OnTerminal {
     fn is_given_back(&self) -> bool {
         let manner = tcgetattr(self.slave.as_ref().unwrap()).unwrap();
         manner
-            .local_flags
-            .contains(LocalFlags::ICANON | LocalFlags::ECHO)
+            .local_modes
+            .contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
     /// The window is closed.
     fn close(&mut self) {
         self.slave = None;
         self.master = None;
-        // The reader holds a copy until it sees this.
-        let shown = std::mem::take(&mut self.shown);
-        wait_for("the reader's end", || Arc::strong_count(&shown) == 1);
-        drop(shown);
+        // The reader's copy goes when it finds that nobody wants what it reads.
+        self.shown = Arc::default();
     }
 }
 
@@ -240,7 +248,7 @@ fn every_signal_ends_top_and_gives_the_terminal_back() {
 fn a_signal_ends_top_while_its_terminal_is_stopped() {
     let mut top = OnTerminal::start(top());
     top.wait_for(FOOTER, 1);
-    tcflow(top.slave.as_ref().unwrap(), FlowArg::TCOOFF).unwrap();
+    tcflow(top.slave.as_ref().unwrap(), Action::OOff).unwrap();
     // The view waits in a write now, or will with its next line.
     top.press("?");
     thread::sleep(Duration::from_millis(300));
@@ -282,7 +290,7 @@ fn control_z_and_its_signal_suspend_top_and_it_goes_on_afterwards() {
 fn top_draws_anew_after_it_was_stopped_without_being_asked() {
     let mut command = top();
     command.process_group(0);
-    let mut top = OnTerminal::start(command);
+    let top = OnTerminal::start(command);
     top.wait_for(FOOTER, 1);
     let drawn = top.count(FOOTER);
     top.child.send(Signal::SIGSTOP);
@@ -360,10 +368,8 @@ fn every_signal_ends_a_batch_and_an_exporter_unless_the_caller_ignores_it() {
 
 /// A lab whose first trial would take an hour, when that runs.
 fn lab(lab: &Lab, words: &[&str]) -> Command {
-    let script = format!(
-        "{}\nsleep 3600",
-        GOOD.replace("echo '{\"type\":\"end\"", ": '")
-    );
+    let started = lab.path("started");
+    let script = format!(": > {}\nexec sleep 3600", started.display());
     lab.workload("queue", &script);
     behind(
         words,
@@ -375,7 +381,7 @@ fn lab(lab: &Lab, words: &[&str]) -> Command {
 fn a_lab_ends_with_its_terminal_or_the_reader_of_its_progress_and_by_every_signal() {
     let place = Lab::new();
     let mut on_terminal = OnTerminal::start(lab(&place, &NO_HANGUP));
-    wait_for("the trial", || place.path("r.json").exists());
+    wait_for("the trial", || place.path("started").exists());
     on_terminal.close();
     assert_eq!(on_terminal.child.end("the end").code(), Some(129));
     assert_eq!(place.results("r.json")["state"], "interrupted");
@@ -385,7 +391,7 @@ fn a_lab_ends_with_its_terminal_or_the_reader_of_its_progress_and_by_every_signa
         let mut command = lab(&place, &["env"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut running = Running(child.unwrap());
-        wait_for("the trial", || place.path("r.json").exists());
+        wait_for("the trial", || place.path("started").exists());
         running.send(signal);
         let status = running.end("the end");
         assert_eq!(status.code(), Some(128 + signal as i32), "{signal}");
@@ -401,7 +407,7 @@ fn a_lab_ends_with_its_terminal_or_the_reader_of_its_progress_and_by_every_signa
         .unwrap();
     let progress = child.stderr.take().unwrap();
     let mut running = Running(child);
-    wait_for("the trial", || place.path("r.json").exists());
+    wait_for("the trial", || place.path("started").exists());
     drop(progress);
     assert_eq!(running.end("the end").code(), Some(141));
     assert_eq!(place.results("r.json")["state"], "interrupted");
@@ -412,7 +418,15 @@ fn a_message_that_nobody_reads_changes_no_exit_code() {
     for (arguments, code) in [
         (&["stats", "no-such-process-at-all"][..], 2),
         (&["check", "/no/such/file"], 2),
-        (&["run", "/no/such/file"], 127),
+        (
+            &[
+                "run",
+                "--library",
+                env!("CARGO_BIN_EXE_loam"),
+                "/no/such/file",
+            ],
+            127,
+        ),
         (&["export", "--listen", "nonsense"], 2),
         (&["top"], 2),
     ] {

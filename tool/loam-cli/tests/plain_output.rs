@@ -46,7 +46,10 @@ fn check(mut command: Command, says: Option<&str>) {
 
 fn loam(arguments: &[&str]) -> Command {
     let mut command = common::loam();
-    command.args(arguments);
+    // Any shared object will do: nothing is started on it.
+    command
+        .args(arguments)
+        .env("LOAM_LIBRARY", env!("CARGO_BIN_EXE_loam"));
     command
 }
 
@@ -81,7 +84,7 @@ fn arguments() {
         &["lab", "--workloads-dir", HOSTILE],
         &["generate", HOSTILE],
     ] {
-        check(loam(arguments), Some("\\u001b[35my"));
+        check(loam(arguments), Some("\\u202e"));
     }
     let place = Lab::new();
     place.workload("queue", GOOD);
@@ -97,7 +100,7 @@ fn arguments() {
             &format!("{HOSTILE}.json"),
         ],
     ] {
-        check(place.command(arguments), Some("\\u001b[35my"));
+        check(place.command(arguments), Some("\\u202e"));
     }
 }
 
@@ -106,7 +109,7 @@ fn environments_and_files() {
     let place = Lab::new();
     let mut command = loam(&["run", "true"]);
     command.env("LOAM_LIBRARY", HOSTILE);
-    check(command, Some("\\u001b[35my"));
+    check(command, Some("\\u202e"));
 
     let program = place.path(HOSTILE);
     std::fs::copy("/bin/true", &program).unwrap();
@@ -117,7 +120,7 @@ fn environments_and_files() {
     ] {
         let mut command = loam(verb);
         command.arg(&program);
-        check(command, Some("\\u001b[35my"));
+        check(command, Some("\\u202e"));
     }
     let script = place.path("script");
     common::executable(&script, &format!("#!/no/{HOSTILE}\n"));

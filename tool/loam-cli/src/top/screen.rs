@@ -1,6 +1,7 @@
 //! The terminal: taken over and given back, keys, sizes, and what ends or pauses the view.
 
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -65,7 +66,9 @@ pub fn run(
     looks: Option<u64>,
     ending: &Ending,
 ) -> Result<Exit> {
-    let mut terminal = ratatui::try_init().context("the terminal can not be taken over")?;
+    let terminal = ratatui::try_init().context("the terminal can not be taken over")?;
+    // Never dropped: it would complain on a terminal that is gone, and panic because that fails too.
+    let mut terminal = ManuallyDrop::new(terminal);
     let _guard = Restored;
     let done = show(&mut terminal, state, collector, looks, ending);
     match done {
