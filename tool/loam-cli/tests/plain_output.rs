@@ -57,6 +57,7 @@ fn loam(arguments: &[&str]) -> Command {
 fn arguments() {
     let half = format!("({HOSTILE}");
     let path = format!("/tmp/{HOSTILE}");
+    let own = std::process::id().to_string();
     for arguments in [
         &[HOSTILE][..],
         &[&format!("--{HOSTILE}")],
@@ -68,7 +69,7 @@ fn arguments() {
         &["check", &path],
         &["check", "--library", HOSTILE, "true"],
         &["stats", HOSTILE],
-        &["stats", "1", "--heap", HOSTILE],
+        &["stats", &own, "--heap", HOSTILE],
         &["top", "--batch", HOSTILE],
         &["top", "-d", HOSTILE],
         &["top", "--sort", HOSTILE],
@@ -78,7 +79,6 @@ fn arguments() {
         &["export", "--listen", &format!("localhost:{HOSTILE}")],
         &["export", "--match", &half],
         &["allocators", HOSTILE],
-        &["lab", HOSTILE],
         &["lab", "show", HOSTILE],
         &["lab", "compare", HOSTILE, HOSTILE],
         &["lab", "--workloads-dir", HOSTILE],
@@ -89,7 +89,8 @@ fn arguments() {
     let place = Lab::new();
     place.workload("queue", GOOD);
     for arguments in [
-        &["queue", "--allocators", HOSTILE][..],
+        &[HOSTILE][..],
+        &["queue", "--allocators", HOSTILE],
         &["queue", "--allocators", &format!("{HOSTILE}=system")],
         &["queue", "--allocators", &format!("system:{HOSTILE}")],
         &[

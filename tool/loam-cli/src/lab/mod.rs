@@ -75,7 +75,8 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     let ending = measure::measure(&mut results, &outputs.json, &bench);
 
     // Drawn even after an error: what was measured is worth seeing.
-    output::write_stdout(&draw::table::render(&results, output::stdout_is_styled()))?;
+    let table = draw::table::render(&results, output::stdout_is_styled());
+    let shown = output::write_stdout(&table);
     if let Ending::Unsaved { error, lost } = ending {
         let message = format!(
             "{error}\n  Measuring was stopped. Finished trials up to this one are in the file; \
@@ -99,8 +100,14 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
             ));
             Exit::Signal(signal)
         }
-        _ if results.failed().next().is_some() => Exit::Finding,
-        _ => Exit::Done,
+        // Without a reader that is no error; and an interruption may come of that.
+        _ => {
+            shown?;
+            match results.failed().next() {
+                Some(_) => Exit::Finding,
+                None => Exit::Done,
+            }
+        }
     })
 }
 
