@@ -4,7 +4,8 @@
 //! measures them (measure, results file and drawing are separate stages), `check` says whether the
 //! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `generate` prints the
 //! documentation that is made from the help. `layout` knows where the heap, the workloads and the
-//! peers lie; `output` formats units and messages.
+//! peers lie; `output` formats units and messages; `ending`
+//! listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod allocators;
 pub mod check;
 pub mod cli;
 pub mod counters;
+pub mod ending;
 pub mod exit;
 pub mod export;
 pub mod generate;
@@ -27,11 +29,20 @@ pub mod watch;
 use anyhow::Result;
 
 use cli::{Cli, Verb};
+use ending::Watch;
 use exit::Exit;
 use layout::Layout;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
+    // `run` becomes another program; `top` and `lab` have something to put in order first.
+    match cli.verb {
+        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) => {}
+        Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
+        Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
+            drop(Watch::at_once(&[]).begin()?);
+        }
+    }
     let layout = Layout::discover();
     match cli.verb {
         Verb::Run(args) => run::run(args.resolve(), &layout),

@@ -123,6 +123,20 @@ fn an_address_that_others_reach_needs_to_be_meant() {
         ran.code == Some(2) && ran.err.contains("--allow-remote"),
         "{ran:?}"
     );
+    for address in [":0", "localhost:0"] {
+        let child = common::loam()
+            .args(["export", "--listen", address])
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut exporter = Running(child.unwrap());
+        let mut line = String::new();
+        let lines = exporter.0.stderr.take().unwrap();
+        BufReader::new(lines).read_line(&mut line).unwrap();
+        assert!(
+            line.starts_with("loam: http://127.0.0.1:"),
+            "{address}: {line}"
+        );
+    }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = Ran::of(

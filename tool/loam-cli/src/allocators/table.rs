@@ -3,7 +3,7 @@
 use comfy_table::{presets, Table};
 
 use super::{Allocator, Status};
-use crate::output;
+use crate::output::{self, plain};
 
 /// A table of what is there, then what is absent and how to get it.
 pub fn render(allocators: &[Allocator]) -> String {
@@ -21,12 +21,8 @@ pub fn render(allocators: &[Allocator]) -> String {
             .version
             .clone()
             .unwrap_or_else(|| "unknown".to_owned());
-        table.add_row([
-            allocator.name.clone(),
-            version,
-            path,
-            allocator.source.clone(),
-        ]);
+        let cells = [&allocator.name, &version, &path, &allocator.source];
+        table.add_row(cells.map(|cell| plain::line(cell).into_owned()));
     }
     let mut text = trimmed(&table);
     let missing: Vec<&Allocator> = allocators

@@ -6,12 +6,13 @@ use super::examined::Examined;
 use super::family::{titles, Function};
 use super::findings::{Finding, Severity, Verdict};
 use super::linked::{How, Provider};
-use crate::output::{self, words};
+use crate::output::{self, plain, words};
 
 /// The page.
 pub fn render(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> String {
     let bold = output::bold();
-    let mut page = format!("{bold}{}{bold:#}\n", headline(examined, verdict));
+    let headline = headline(examined, verdict);
+    let mut page = format!("{bold}{}{bold:#}\n", plain::line(&headline));
     let rows = rows(examined);
     if !rows.is_empty() {
         let mut table = Table::new();
@@ -19,7 +20,7 @@ pub fn render(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> St
         let heading = |text: &str| format!("{bold}{text}{bold:#}");
         table.set_header(["MODULE", "", "USES", "OF"].map(heading));
         for row in rows {
-            table.add_row(row);
+            table.add_row(row.map(|cell| plain::line(&cell).into_owned()));
         }
         let lines: Vec<String> = table
             .lines()
@@ -36,7 +37,10 @@ pub fn render(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> St
         };
         page += &format!(
             "\n{bold}{word}{bold:#} [{}] {} {}.\n  Remedy: {}.\n",
-            finding.code, finding.module, finding.what, finding.remedy
+            finding.code,
+            plain::line(&finding.module),
+            plain::line(&finding.what),
+            plain::line(&finding.remedy)
         );
     }
     page

@@ -1,9 +1,9 @@
 //! `loam export`: its arguments.
 
-use std::net::SocketAddr;
-
 use clap::Args;
 use regex_lite::Regex;
+
+use super::listen::Listen;
 
 /// Offer the counters of all processes on Loam to Prometheus.
 ///
@@ -13,9 +13,12 @@ use regex_lite::Regex;
 /// names and sizes of your processes.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Where to listen
+    /// Where to listen: HOST:PORT, or :PORT
+    ///
+    /// A name stands for the first of its addresses that can be listened on, those of IPv4 first.
+    /// Without a host it is this machine's own address, or every one with --allow-remote.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
-    listen: SocketAddr,
+    listen: Listen,
 
     /// Only processes whose name this regular expression matches somewhere
     #[arg(long = "match", value_name = "PATTERN")]
@@ -34,7 +37,7 @@ pub struct ExportArgs {
 #[derive(Debug)]
 pub struct ExportOptions {
     /// Where to listen.
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// Whom to show.
     pub pattern: Option<Regex>,
     /// Size classes too.

@@ -4,10 +4,12 @@
 //! so that many scrapers cost no more than one after the other.
 
 pub mod args;
+mod listen;
 mod metrics;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::Semaphore;
 
 use crate::exit::{Coded, Exit};
+use crate::output;
 use crate::watch::sampler::{Interest, Sampler};
 use args::ExportOptions;
 
@@ -37,11 +40,13 @@ const CONNECTIONS: usize = 64;
 
 /// Runs the verb, until a signal ends it.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
-    if !options.listen.ip().is_loopback() && !options.allow_remote {
+    let addresses = options.listen.addresses(options.allow_remote);
+    let addresses = addresses.map_err(anyhow::Error::msg)?;
+    let reached = addresses.iter().find(|address| !address.ip().is_loopback());
+    if let (Some(address), false) = (reached, options.allow_remote) {
         let message = format!(
-            "{} can be reached from other machines, and whoever connects reads names and sizes of your \
-             processes; --allow-remote says that this is meant",
-            options.listen
+            "{address} can be reached from other machines, and whoever connects reads names and sizes of your \
+             processes; --allow-remote says that this is meant"
         );
         return Err(Coded {
             exit: Exit::Error,
@@ -54,17 +59,17 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         .build()
         .context("the server can not be set up")?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, serve(options))
+    local.block_on(&runtime, serve(options, &addresses))
 }
 
-async fn serve(options: &ExportOptions) -> Result<Exit> {
-    let listener = TcpListener::bind(options.listen)
+async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit> {
+    let listener = TcpListener::bind(addresses)
         .await
         .with_context(|| format!("{} can not be listened on", options.listen))?;
     let address = listener.local_addr().context("the address is not known")?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
-    anstream::eprintln!("loam: http://{address}/metrics");
+    output::say(&format!("loam: http://{address}/metrics"));
     let sampler = Rc::new(RefCell::new(Sampler::new(Interest::OnLoam(
         options.pattern.clone(),
     ))));

@@ -11,7 +11,7 @@ use super::draw;
 use super::experiments;
 use super::results::Results;
 use crate::output::units::ratio;
-use crate::output::{bold, words};
+use crate::output::{bold, plain, words};
 
 /// Differences smaller than this are not named.
 const WORTH_SAYING: f64 = 0.02;
@@ -128,7 +128,7 @@ fn one_experiment(
             sentences.push(format!("{}: only in the first file", row.label()));
             continue;
         };
-        let mut line = vec![TableCell::new(row.label())];
+        let mut line = vec![TableCell::new(plain::line(&row.label()))];
         let mut changes = Vec::new();
         for (column, figure) in a.figures.iter().enumerate() {
             let cells = (a.cells[index][column], b.cell(other, figure.id));
@@ -153,12 +153,12 @@ fn one_experiment(
         .collect();
     let sentences: String = sentences
         .iter()
-        .map(|text| format!("  {text}.\n"))
+        .map(|text| format!("  {}.\n", plain::line(text)))
         .collect();
     let heading = format!(
         "{bold}{}: {}{bold:#}",
-        experiment.name(),
-        experiment.title()
+        plain::line(experiment.name()),
+        plain::line(&experiment.title())
     );
     format!("{heading}\n{}\n\n{sentences}\n", lines.join("\n"))
 }

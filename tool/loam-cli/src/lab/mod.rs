@@ -27,6 +27,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::ending::Watch;
 use crate::exit::{Coded, Exit};
 use crate::layout::Layout;
 use crate::output;
@@ -45,8 +46,12 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
             results,
             html,
             markdown,
-        } => show(&results, html.as_deref(), markdown),
+        } => {
+            Watch::at_once(&[]).begin()?;
+            show(&results, html.as_deref(), markdown)
+        }
         LabAction::Compare { a, b } => {
+            Watch::at_once(&[]).begin()?;
             let (before, after) = (store::load(&a)?, store::load(&b)?);
             let styled = output::stdout_is_styled();
             output::write_stdout(&compare::render(&before, &after, styled))?;
@@ -56,6 +61,7 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
 }
 
 fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
+    let stop = Stop::when_asked()?;
     let plan = plan::make(options, layout)?;
     let outputs = Outputs::claim(options.json.as_deref(), options.html.as_deref())?;
     outputs.json.lock()?;
@@ -68,13 +74,14 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     announce(&results, &outputs);
     let bench = Bench {
         timeout: options.timeout,
-        stop: Stop::on_signals()?,
+        stop,
         watchdog: Watchdog::start()?,
     };
     let ending = measure::measure(&mut results, &outputs.json, &bench);
 
     // Drawn even after an error: what was measured is worth seeing.
-    output::write_stdout(&draw::table::render(&results, output::stdout_is_styled()))?;
+    let table = draw::table::render(&results, output::stdout_is_styled());
+    let shown = output::write_stdout(&table);
     if let Ending::Unsaved { error, lost } = ending {
         let message = format!(
             "{error}\n  Measuring was stopped. Finished trials up to this one are in the file; \
@@ -87,19 +94,25 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
         .into());
     }
     draw::report(&results, &outputs.html)?;
-    eprintln!("results: {}", outputs.json.path().display());
-    eprintln!("report:  {}", outputs.html.path().display());
+    output::say(&format!("results: {}", output::path(outputs.json.path())));
+    output::say(&format!("report:  {}", output::path(outputs.html.path())));
     Ok(match ending {
         Ending::Interrupted(signal) => {
-            eprintln!(
+            output::say(&format!(
                 "interrupted; {} not run. `--json {} --resume` runs what is missing.",
                 output::words::count(results.missing(), "trial"),
-                outputs.json.path().display()
-            );
+                output::plain::word(&outputs.json.path().to_string_lossy())
+            ));
             Exit::Signal(signal)
         }
-        _ if results.failed().next().is_some() => Exit::Finding,
-        _ => Exit::Done,
+        // Without a reader that is no error; and an interruption may come of that.
+        _ => {
+            shown?;
+            match results.failed().next() {
+                Some(_) => Exit::Finding,
+                None => Exit::Done,
+            }
+        }
     })
 }
 
@@ -111,12 +124,13 @@ fn announce(results: &Results, outputs: &Outputs) {
             .as_ref()
             .map(|r| format!(" (to get it: {r})"))
             .unwrap_or_default();
-        eprintln!("not measured: {}: {reason}{remedy}", record.label);
+        output::say(&format!("not measured: {}: {reason}{remedy}", record.label));
     }
     let done = results.trials.iter().filter(|trial| !trial.warm_up).count();
     if done > 0 {
         let trials = output::words::count(done, "finished trial");
-        eprintln!("resuming {}: {trials} kept", outputs.json.path().display());
+        let path = output::path(outputs.json.path());
+        output::say(&format!("resuming {path}: {trials} kept"));
     }
 }
 
@@ -131,7 +145,7 @@ fn show(path: &Path, html: Option<&Path>, markdown: bool) -> Result<Exit> {
     if let Some(html) = html {
         let store = store::Store::claim(html, draw::looks_like_report)?;
         draw::report(&results, &store)?;
-        eprintln!("report:  {}", store.path().display());
+        output::say(&format!("report:  {}", output::path(store.path())));
     }
     Ok(Exit::Done)
 }

@@ -3,12 +3,15 @@
 //! Everything here was chosen by somebody else: names may be any bytes, a file may be empty because
 //! the process is just ending. Text is taken lossily and figures that are absent are absent.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use thiserror::Error;
+
+use crate::output::plain;
 
 /// A process number. Positive and at most 2^22 on Linux.
 pub type Pid = i32;
@@ -129,7 +132,7 @@ pub struct Identity {
     pub name: String,
     /// The file that it runs, as far as that may be known.
     pub executable: Option<PathBuf>,
-    /// Its command line, words separated by blanks; empty for threads of the kernel.
+    /// Its command line, as a shell reads it; empty for threads of the kernel.
     pub command: String,
     /// The first word of the command line.
     pub argument0: String,
@@ -163,11 +166,11 @@ impl Identity {
         }
         // Two kinds of processes have an empty command line: the kernel's threads and the dead.
         let words = fs::read(format!("/proc/{face}/cmdline")).unwrap_or_default();
-        let mut words: Vec<String> = words
+        let mut words: Vec<Cow<str>> = words
             .split(|byte| *byte == 0)
-            .map(|word| printable(&String::from_utf8_lossy(word)))
+            .map(String::from_utf8_lossy)
             .collect();
-        while words.last().is_some_and(String::is_empty) {
+        while words.last().is_some_and(|word| word.is_empty()) {
             words.pop();
         }
         let user = status.text("Uid").and_then(|ids| {
@@ -181,8 +184,8 @@ impl Identity {
             },
             name: printable(&stat.name),
             executable: fs::read_link(format!("/proc/{face}/exe")).ok(),
-            command: words.join(" "),
-            argument0: words.first().cloned().unwrap_or_default(),
+            command: plain::command(&words),
+            argument0: printable(words.first().map_or("", Cow::as_ref)),
             user: user.unwrap_or(u32::MAX),
             state: stat.state,
             of_the_kernel: stat.flags & KERNEL_THREAD != 0,
@@ -439,9 +442,10 @@ impl Files {
     }
 }
 
-/// Text from elsewhere, made fit for a terminal and one line: no control characters.
+/// Text from elsewhere, made fit for a terminal and one line, and as long as before: a mark stands for each character that does
+/// not show itself.
 pub fn printable(text: &str) -> String {
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let clean = |c: char| if plain::shows(c) { c } else { '\u{fffd}' };
     text.chars().map(clean).collect()
 }
 
@@ -557,5 +561,9 @@ mod tests {
     #[test]
     fn a_name_can_not_move_the_cursor() {
         assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(
+            printable("gnp.\u{202e}exe\u{2028}"),
+            "gnp.\u{fffd}exe\u{fffd}"
+        );
     }
 }

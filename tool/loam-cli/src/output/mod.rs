@@ -1,11 +1,16 @@
 //! How things are said: units, messages, whether colour is wanted.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing here computes.
+//! Data goes to standard output, everything else to standard error. Nothing here computes. Every text leaves through
+//! `write_stdout` or `say`, which let no character reach a terminal that does not show itself (`plain`). A text with a name in
+//! it that is styled or padded is made plain before: only then does its width hold.
 
+pub mod columns;
+pub mod plain;
 pub mod units;
 pub mod words;
 
-use std::io;
+use std::io::{self, Write};
+use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -17,17 +22,32 @@ pub fn stdout_is_styled() -> bool {
 
 /// Prints an error with its causes, one line each.
 pub fn print_error(error: &anyhow::Error) {
-    let red = AnsiColor::Red.on_default().bold();
-    anstream::eprintln!("{red}loam:{red:#} {error}");
+    let mut text = error.to_string();
     for cause in error.chain().skip(1) {
-        anstream::eprintln!("  because: {cause}");
+        text += &format!("\n  because: {cause}");
     }
+    labelled(AnsiColor::Red.on_default().bold(), "loam:", &text);
 }
 
 /// Prints a warning.
 pub fn print_warning(message: &str) {
     let yellow = AnsiColor::Yellow.on_default().bold();
-    anstream::eprintln!("{yellow}loam: warning:{yellow:#} {message}");
+    labelled(yellow, "loam: warning:", message);
+}
+
+/// Prints lines on standard error.
+pub fn say(text: &str) {
+    to_stderr(&format!("{}\n", plain::lines(text)));
+}
+
+fn labelled(style: Style, label: &str, text: &str) {
+    to_stderr(&format!("{style}{label}{style:#} {}\n", plain::lines(text)));
+}
+
+fn to_stderr(text: &str) {
+    // In one piece, for others write there too. Where nobody listens, nobody misses it; whoever needs a listener watches
+    // the stream (`ending`).
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Bold, for the best of a column and for headings.
@@ -52,8 +72,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// Writes text to standard output, styled if that is wanted; an error instead of a panic when the
 /// pipe is closed.
 pub fn write_stdout(text: &str) -> io::Result<()> {
-    use io::Write;
     let mut stdout = anstream::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(plain::page(text).as_bytes())?;
     stdout.flush()
+}
+
+/// The name of a file, for a message.
+pub fn path(path: &Path) -> String {
+    plain::line(&path.to_string_lossy()).into_owned()
 }

@@ -60,21 +60,14 @@ pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
 }
 
 fn check(program: &Path, library: &Path, obstacles: &[Obstacle], refused: bool) -> Result<Exit> {
+    let (shown, heap) = (output::path(program), output::path(library));
     let mut text = String::new();
     if obstacles.is_empty() {
-        text += &format!("{} can run on {}\n", program.display(), library.display());
+        text += &format!("{shown} can run on {heap}\n");
     } else if refused {
-        text += &format!(
-            "{} can not run on {}:\n",
-            program.display(),
-            library.display()
-        );
+        text += &format!("{shown} can not run on {heap}:\n");
     } else {
-        text += &format!(
-            "{} can run on {}, but:\n",
-            program.display(),
-            library.display()
-        );
+        text += &format!("{shown} can run on {heap}, but:\n");
     }
     for obstacle in obstacles {
         text += &format!("  {}\n", obstacle.sentence());
@@ -86,7 +79,7 @@ fn check(program: &Path, library: &Path, obstacles: &[Obstacle], refused: bool) 
 fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
     let mut message = format!(
         "{} was not started: it can not run on the heap.",
-        program.display()
+        output::path(program)
     );
     for obstacle in obstacles
         .iter()
@@ -100,7 +93,7 @@ fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
 
 /// Finds the command as `execvp` would, with the shell's exit codes for what can not be started.
 pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
-    let shown = program.to_string_lossy();
+    let shown = output::path(Path::new(program));
     let not_found = |message: String| Coded {
         exit: Exit::NotFound,
         message,
@@ -155,9 +148,9 @@ fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
     let message = match loader {
         Some(path) => format!(
             "{}: its dynamic linker {path} does not exist",
-            program.display()
+            output::path(program)
         ),
-        None => format!("{} could not be started: {error}", program.display()),
+        None => format!("{} could not be started: {error}", output::path(program)),
     };
     Coded { exit, message }.into()
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use super::elf::{Image, ImageError, OwnMalloc};
 use super::privilege::{self, Caller, Raised};
 use super::script;
+use crate::output::{self, plain};
 
 /// How bad an obstacle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +37,8 @@ pub struct Obstacle {
 impl Obstacle {
     /// The obstacle as one sentence or two.
     pub fn sentence(&self) -> String {
-        format!(
-            "{} {}; {}.",
-            self.file.display(),
-            self.what,
-            self.consequence
-        )
+        let file = output::path(&self.file);
+        format!("{file} {}; {}.", plain::line(&self.what), self.consequence)
     }
 }
 

@@ -5,10 +5,11 @@ use comfy_table::{presets, Cell, CellAlignment, Table};
 use super::verdict;
 use crate::counters::snapshot::{ClassFigures, HeapFigures, Values};
 use crate::counters::Snapshot;
+use crate::observe::process::Identity;
 use crate::observe::residence::Kind;
 use crate::observe::view::View;
 use crate::output::units::{bytes, decimal, seconds};
-use crate::output::{bold, dim, words};
+use crate::output::{bold, columns, dim, plain, words};
 use crate::watch::rates;
 
 /// Size classes that are listed unless one heap was asked for.
@@ -131,8 +132,17 @@ fn what_loam_would_add(view: &View) -> String {
          says what is live, cached, free between live blocks and kept, class by class, with lock \
          contention and purging, while the program runs: loam run -- {}\n",
         bytes(heaps as f64),
-        words::excerpt(&view.identity.command, 60)
+        to_copy(&view.identity)
     )
+}
+
+/// The command line, whole or not at all: a part of it would be another command.
+fn to_copy(identity: &Identity) -> String {
+    const LONGEST: usize = 240;
+    match columns::width(&identity.command) <= LONGEST {
+        true => identity.command.clone(),
+        false => format!("{} ARGUMENTS", plain::word(&identity.argument0)),
+    }
 }
 
 fn counters(snapshot: &Snapshot) -> String {

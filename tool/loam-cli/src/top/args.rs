@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use regex_lite::Regex;
 
 use crate::observe::choose::Target;
+use crate::output::plain;
 
 /// Watch the heaps of running programs.
 ///
@@ -29,9 +31,25 @@ pub struct TopArgs {
     #[arg(short, long, value_enum, default_value_t = SortKey::Resident)]
     sort: SortKey,
 
+    /// The smallest first; names and numbers from the end
+    #[arg(short, long)]
+    reverse: bool,
+
+    /// Only processes whose name this regular expression matches somewhere, in any case
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<Regex>,
+
     /// Print plain text, one table a look, and take no keys: for files and pipes
     #[arg(short, long)]
     batch: bool,
+
+    /// A batch of JSON, one line a process and look, with plain bytes and seconds
+    #[arg(long)]
+    json: bool,
+
+    /// A batch of comma-separated values, the same fields; their names are the first line
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 
     /// End after so many looks
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -66,6 +84,17 @@ impl SortKey {
     }
 }
 
+/// How a batch is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Tables for people.
+    Table,
+    /// A JSON document a line.
+    Json,
+    /// Comma-separated values.
+    Csv,
+}
+
 /// What `top` is to do.
 #[derive(Debug)]
 pub struct TopOptions {
@@ -75,8 +104,12 @@ pub struct TopOptions {
     pub interval: Duration,
     /// The order at first.
     pub sort: SortKey,
-    /// Plain text.
-    pub batch: bool,
+    /// The other way round.
+    pub reverse: bool,
+    /// Which names are shown; empty: all.
+    pub pattern: String,
+    /// Output without a terminal, and its form.
+    pub batch: Option<Form>,
     /// How many looks.
     pub looks: Option<u64>,
 }
@@ -88,7 +121,16 @@ impl TopArgs {
             targets: self.targets,
             interval: self.interval,
             sort: self.sort,
-            batch: self.batch,
+            reverse: self.reverse,
+            pattern: self
+                .pattern
+                .map_or_else(String::new, |pattern| pattern.as_str().to_owned()),
+            batch: match (self.json, self.csv, self.batch) {
+                (true, ..) => Some(Form::Json),
+                (_, true, _) => Some(Form::Csv),
+                (.., true) => Some(Form::Table),
+                _ => None,
+            },
             looks: self.looks,
         }
     }
@@ -98,7 +140,7 @@ impl TopArgs {
 fn seconds(text: &str) -> Result<Duration, String> {
     let value: f64 = text
         .parse()
-        .map_err(|_| format!("{text} is not a number of seconds"))?;
+        .map_err(|_| format!("{} is not a number of seconds", plain::line(text)))?;
     if (0.1..=86400.0).contains(&value) {
         Ok(Duration::from_secs_f64(value))
     } else {

@@ -8,10 +8,10 @@ use ratatui::widgets::{Clear, Paragraph};
 use ratatui::Frame;
 
 use super::rows::{self, signed_bytes, Sheets};
-use super::state::{History, Place, State};
+use super::state::{History, Place, Sheet, State};
 use crate::observe::process::ProcessKey;
-use crate::output::units::{bytes, decimal};
-use crate::output::words;
+use crate::output::units::{bytes, decimal, duration};
+use crate::output::{columns, plain, words};
 use crate::stats::verdict;
 use crate::watch::sampler::Sample;
 
@@ -111,32 +111,59 @@ fn header(state: &State) -> Line<'static> {
             bytes(size as f64)
         ),
     }));
+    if state.place() == Place::Processes && !state.filter.text().is_empty() {
+        let text = plain::line(state.filter.text());
+        spans.push(Span::raw(format!("  named /{text}/")));
+    }
     spans.push(Span::styled(paused, REVERSED));
     Line::from(spans)
 }
 
 fn footer(state: &State, width: usize) -> Line<'static> {
     let keys = match state.place() {
+        Place::Processes if state.is_typing() => format!(
+            "Names with: {}_  Enter keep  Esc drop",
+            plain::line(state.filter.text())
+        ),
         Place::Processes => format!(
-            "Enter details  s sort ({:?})  p pause  ? help  q quit",
-            state.sort
+            "Enter details  s sort ({:?})  r {}  / filter  p pause  ? help  q quit",
+            state.sort,
+            if state.reversed {
+                "reversed"
+            } else {
+                "reverse"
+            }
         ),
         Place::Process(..) => {
             "Enter deeper  Tab heaps/classes/locks  Esc back  p pause  ? help  q quit".to_owned()
         }
         _ => "Enter deeper  Esc back  p pause  ? help  q quit".to_owned(),
     };
-    Line::styled(keys.chars().take(width).collect::<String>(), DIM)
+    Line::styled(columns::cut(&keys, width).to_owned(), DIM)
 }
 
 /// What stands above the table.
 fn details(state: &State, manner: Manner, width: usize, height: usize) -> Vec<Line<'static>> {
     match state.place() {
         Place::Processes => Vec::new(),
-        Place::Process(key, _) => process(state, key, manner, width, height),
+        Place::Process(key, sheet) => {
+            let mut lines = process(state, key, manner, width, height);
+            if sheet == Sheet::Locks {
+                lines.extend(unused_locks(state, key));
+            }
+            lines
+        }
         Place::Heap(key, _) => sparks(state.history.get(&key), manner, width),
         Place::Class(key, heap, size) => class(state, key, heap, size, manner, width),
     }
+}
+
+fn unused_locks(state: &State, key: ProcessKey) -> Option<Line<'static>> {
+    let snapshot = state.sample(key).and_then(Sample::snapshot)?;
+    let locks = snapshot.locks.iter();
+    let unused = locks.filter(|lock| rows::is_unused(lock)).count();
+    let text = format!("{}, never taken, not shown", words::count(unused, "lock"));
+    (unused > 0).then(|| Line::styled(text, DIM))
 }
 
 fn process(
@@ -225,8 +252,7 @@ fn two_columns(cells: &[(String, i64)], width: usize) -> Vec<Line<'static>> {
         let sign = if *amount < 0 { "-" } else { "" };
         let figure = format!("{sign}{}", bytes(amount.unsigned_abs() as f64));
         let room = half.saturating_sub(figure.len() + 1);
-        let title: String = title.chars().take(room).collect();
-        format!("{title:<room$} {figure}")
+        format!("{} {figure}", columns::left(title, room))
     };
     let rows = cells.chunks(2).map(|pair| {
         let texts: Vec<String> = pair.iter().map(cell).collect();
@@ -236,19 +262,8 @@ fn two_columns(cells: &[(String, i64)], width: usize) -> Vec<Line<'static>> {
 }
 
 fn wrap(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(Line::styled(std::mem::take(&mut line), style));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(Line::styled(line, style));
-    lines
+    let lines = columns::wrap(&plain::line(text), width).into_iter();
+    lines.map(|line| Line::styled(line, style)).collect()
 }
 
 /// Sparklines of the last looks: one line a figure.
@@ -265,25 +280,58 @@ fn sparks(history: Option<&History>, manner: Manner, width: usize) -> Vec<Line<'
     let shown = figures.into_iter().filter(|(name, figures, _)| {
         *name == "resident" || figures.iter().any(|figure| *figure > 0.0)
     });
-    let lines = shown.map(|(name, figures, in_bytes)| {
-        let last = figures.back().copied().unwrap_or(0.0);
-        let most = figures.iter().copied().fold(0.0, f64::max);
-        let show = |value: f64| {
-            if in_bytes {
-                bytes(value)
-            } else {
-                decimal(value.round())
-            }
-        };
-        let tail = format!(" {:>8} (max {})", show(last), show(most));
-        let room = width.saturating_sub(10 + tail.chars().count());
+    let shown: Vec<_> = shown
+        .map(|(name, figures, in_bytes)| {
+            let last = figures.back().copied().unwrap_or(0.0);
+            let most = figures.iter().copied().fold(0.0, f64::max);
+            let show = |value: f64| {
+                if in_bytes {
+                    bytes(value)
+                } else {
+                    decimal(value.round())
+                }
+            };
+            let tail = format!(" {:>8} (max {})", show(last), show(most));
+            (name, figures, tail)
+        })
+        .collect();
+    // As long for all, so that one axis fits all.
+    let tails = shown.iter().map(|(.., tail)| columns::width(tail));
+    let room = width.saturating_sub(10 + tails.max().unwrap_or(0));
+    let lines = shown.into_iter().map(|(name, figures, tail)| {
         let figures: Vec<f64> = figures.iter().copied().collect();
-        Line::raw(format!(
-            "{name:<9} {}{tail}",
-            spark(&figures, room, manner.unicode)
-        ))
+        let bars = spark(&figures, room, manner.unicode);
+        Line::raw(format!("{name:<9} {bars}{tail}"))
     });
-    lines.collect()
+    let now = history.at.back();
+    let ages = history
+        .at
+        .iter()
+        .map(|at| now.map_or(0.0, |now| (*now - *at).as_secs_f64()));
+    let axis = axis(&ages.collect::<Vec<f64>>(), room);
+    let axis = Line::styled(format!("{:<9} {axis}", ""), DIM);
+    lines.chain([axis]).collect()
+}
+
+/// What stands below bars: how long ago the look was that the bar above a mark shows.
+pub fn axis(ages: &[f64], width: usize) -> String {
+    /// From mark to mark; the longest age takes 13 columns with its mark.
+    const STEP: usize = 16;
+    const NOW: &str = "now|";
+    let shown = &ages[ages.len().saturating_sub(width)..];
+    let begin = width - shown.len();
+    let mut text = " ".repeat(begin);
+    for (place, age) in shown.iter().enumerate().step_by(STEP) {
+        text += &" ".repeat((begin + place).saturating_sub(text.len()));
+        let mark = format!("|{}", duration(*age));
+        if text.len() + mark.len() + 1 + NOW.len() <= width {
+            text += &mark;
+        }
+    }
+    match width >= NOW.len() {
+        true => columns::left(&text, width - NOW.len()) + NOW,
+        false => text,
+    }
 }
 
 /// The last figures as bars, scaled to the largest; padded on the left.
@@ -384,7 +432,7 @@ fn draw_table(frame: &mut Frame, state: &State, area: Rect) -> usize {
             (false, false) => Style::new(),
         };
         let line = sheet.line(&row.cells, width);
-        lines.push(Line::styled(format!("{line:<width$}"), style));
+        lines.push(Line::styled(columns::left(&line, width), style));
     }
     frame.render_widget(Paragraph::new(lines), area);
     room
@@ -393,6 +441,9 @@ fn draw_table(frame: &mut Frame, state: &State, area: Rect) -> usize {
 fn nothing(state: &State, sheet: &Sheets) -> Vec<Line<'static>> {
     if state.place() != Place::Processes {
         return vec![Line::styled(format!("No {}.", sheet.title), DIM)];
+    }
+    if !state.tick.samples.is_empty() {
+        return vec![Line::styled("No process has such a name.", DIM)];
     }
     [
         "No process is on Loam.",
@@ -408,8 +459,9 @@ const HELP: &str = "\u{20}Up Down PgUp PgDn Home End   choose a row (or j, k)
  Enter                        go deeper: process, heap, size class
  Esc Backspace Left           go back
  Tab                          heaps, size classes or locks of a process
- s                            sort processes by the next column
- p Space                      pause
+ s  r                         sort processes by the next column, reverse
+ /                            filter processes by name (Enter keeps, Esc drops)
+ p Space  Ctrl-Z              pause the view, suspend the program
  q Ctrl-C                     quit
 
  RESIDENT  memory that the process has now
@@ -424,11 +476,7 @@ const HELP: &str = "\u{20}Up Down PgUp PgDn Home End   choose a row (or j, k)
 
 fn draw_help(frame: &mut Frame, area: Rect) {
     let lines = HELP.lines().count() as u16;
-    let widest = HELP
-        .lines()
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or(0) as u16;
+    let widest = HELP.lines().map(columns::width).max().unwrap_or(0) as u16;
     let (width, height) = ((widest + 4).min(area.width), (lines + 2).min(area.height));
     let place = Rect {
         x: (area.width - width) / 2,

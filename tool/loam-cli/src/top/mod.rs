@@ -6,6 +6,7 @@
 pub mod args;
 mod batch;
 mod draw;
+mod filter;
 mod rows;
 mod screen;
 mod state;
@@ -16,19 +17,26 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 
+use crate::ending::{Stream, Watch};
 use crate::exit::Exit;
 use crate::observe::choose;
 use crate::observe::view::View;
 use crate::output;
 use crate::watch::sampler::{Interest, Sampler};
-use args::TopOptions;
+use args::{Form, TopOptions};
+use filter::Filter;
 use state::State;
 
 /// Runs the verb.
 pub fn run(options: &TopOptions) -> Result<Exit> {
-    if !options.batch {
-        screen::require_terminal()?;
-    }
+    let ending = match options.batch {
+        // A batch that nobody reads ends too, and not only at its next look.
+        Some(_) => Watch::at_once(&[Stream::Out]).begin()?,
+        None => {
+            screen::require_terminal()?;
+            screen::watch()?
+        }
+    };
     let mut keys = Vec::new();
     for target in &options.targets {
         let found = choose::find(target)?;
@@ -41,17 +49,19 @@ pub fn run(options: &TopOptions) -> Result<Exit> {
         Interest::OnLoam(None)
     };
     let mut state = State::new(options.sort, shows_others);
+    state.reversed = options.reverse;
+    state.filter = Filter::new(&options.pattern);
     let mut collector = Collector {
         sampler: match options.batch {
-            true => Sampler::brief(interest),
-            false => Sampler::new(interest),
+            Some(_) => Sampler::brief(interest),
+            None => Sampler::new(interest),
         },
         interval: options.interval,
     };
-    if options.batch {
-        return print(&mut state, &mut collector, options.looks);
+    match options.batch {
+        Some(form) => print(form, &mut state, &mut collector, options.looks),
+        None => screen::run(&mut state, &mut collector, options.looks, &ending),
     }
-    screen::run(&mut state, &mut collector, options.looks)
 }
 
 /// Looks at processes for the state.
@@ -81,11 +91,18 @@ impl Collector {
     }
 }
 
-fn print(state: &mut State, collector: &mut Collector, looks: Option<u64>) -> Result<Exit> {
+fn print(
+    form: Form,
+    state: &mut State,
+    collector: &mut Collector,
+    looks: Option<u64>,
+) -> Result<Exit> {
     let mut left = looks;
+    let mut is_first = true;
     loop {
         collector.look(state)?;
-        output::write_stdout(&batch::page(state, SystemTime::now()))?;
+        output::write_stdout(&batch::page(form, state, SystemTime::now(), is_first)?)?;
+        is_first = false;
         left = left.map(|left| left - 1);
         let nobody_is_left = state.shows_others && state.tick.samples.is_empty();
         if left == Some(0) || nobody_is_left {

@@ -1,9 +1,10 @@
 //! The tables, as text: the same on the screen and in a batch.
 
 use super::state::{Meaning, Place, Sheet, State};
-use crate::counters::snapshot::{ClassFigures, HeapFigures};
+use crate::counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
 use crate::counters::Snapshot;
 use crate::output::units::{bytes, decimal};
+use crate::output::{columns, plain};
 use crate::watch::rates;
 use crate::watch::sampler::Sample;
 
@@ -61,13 +62,11 @@ impl Sheets {
                 } else {
                     0
                 };
-            let cut: String = cell.chars().take(room).collect();
-            let gap = " ".repeat(room - cut.chars().count());
-            if column.is_text {
-                line += &(cut + &gap);
-            } else {
-                line += &(gap + &cut);
-            }
+            let cell = plain::line(cell);
+            line += &match column.is_text {
+                true => columns::left(&cell, room),
+                false => columns::right(&cell, room),
+            };
             line.push(' ');
         }
         line.pop();
@@ -259,6 +258,11 @@ fn classes(snapshot: &Snapshot, only: Option<u64>) -> Sheets {
     }
 }
 
+/// A heap has a lock for each size class, and most programs never take most of them.
+pub fn is_unused(lock: &LockFigures) -> bool {
+    lock.taken + lock.waited + lock.refused == 0
+}
+
 fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
     let columns = vec![
         text("LOCK", 20),
@@ -271,7 +275,8 @@ fn locks(state: &State, snapshot: &Snapshot) -> Sheets {
     let key = state.focused();
     let before = key.and_then(|key| state.before(key));
     let now = key.and_then(|key| state.sample(key));
-    let mut found: Vec<_> = snapshot.locks.iter().enumerate().collect();
+    let all = snapshot.locks.iter().enumerate();
+    let mut found: Vec<_> = all.filter(|(_, lock)| !is_unused(lock)).collect();
     found.sort_by_key(|(_, lock)| std::cmp::Reverse((lock.waited, lock.taken)));
     let rows = found.into_iter().map(|(place, lock)| {
         let waited = |sample: &Sample| {

@@ -1,22 +1,26 @@
-//! The terminal: taken over and given back, keys, sizes, signals.
+//! The terminal: taken over and given back, keys, sizes, and what ends or pauses the view.
 
 use std::io::{self, IsTerminal};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::{cursor, execute, terminal};
+use ratatui::DefaultTerminal;
 
 use super::draw::{self, Manner};
 use super::rows;
 use super::state::{Key, Meaning, State};
 use super::Collector;
+use crate::ending::{self, Ending, Stream, Watch};
 use crate::exit::{Coded, Exit};
 
 /// How soon a key is answered and a signal noticed.
 const RESPONSE: Duration = Duration::from_millis(100);
+
+/// How long a look may take once the view is to end. Looks take milliseconds; one that takes longer hangs.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Refuses terminals on which nothing can be drawn.
 pub fn require_terminal() -> Result<()> {
@@ -49,24 +53,54 @@ pub fn manner() -> Manner {
     }
 }
 
-/// Runs until the user or a signal ends it. The terminal is given back in every case: by the guard
-/// when this returns, and by ratatui's hook when something panics.
-pub fn run(state: &mut State, collector: &mut Collector, looks: Option<u64>) -> Result<Exit> {
-    let signalled = [(SIGINT, 2), (SIGTERM, 15), (SIGHUP, 1)].map(|(signal, number)| {
-        let flag = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| (flag, number))
-    });
-    let manner = manner();
-    let mut terminal = ratatui::try_init().context("the terminal can not be taken over")?;
+/// What ends the view: signals, and the terminal itself, which may go away without one (`nohup`, `disown`).
+pub fn watch() -> io::Result<Ending> {
+    Watch::of_terminal(&[Stream::In, Stream::Out], GRACE, give_back).begin()
+}
+
+/// Runs until the user, a signal or the terminal's end ends it. The terminal is given back in every case: by the guard when
+/// this returns, by ratatui's hook when something panics, and by the watch when this hangs.
+pub fn run(
+    state: &mut State,
+    collector: &mut Collector,
+    looks: Option<u64>,
+    ending: &Ending,
+) -> Result<Exit> {
+    let terminal = ratatui::try_init().context("the terminal can not be taken over")?;
+    // Never dropped: it would complain on a terminal that is gone, and panic because that fails too.
+    let mut terminal = ManuallyDrop::new(terminal);
     let _guard = Restored;
+    let done = show(&mut terminal, state, collector, looks, ending);
+    match done {
+        // A terminal that is gone is an error of every call too, and the watch knows which it was.
+        Err(error) => ending
+            .wait(RESPONSE)
+            .map_or(Err(error), |reason| Ok(reason.exit())),
+        done => done,
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    state: &mut State,
+    collector: &mut Collector,
+    looks: Option<u64>,
+    ending: &Ending,
+) -> Result<Exit> {
+    let manner = manner();
     let mut left = looks;
     let mut next = Instant::now();
     let mut page = 1;
     loop {
-        for (flag, number) in signalled.iter().flatten() {
-            if flag.load(Ordering::Relaxed) {
-                return Ok(Exit::Signal(*number));
-            }
+        if let Some(reason) = ending.reason() {
+            return Ok(reason.exit());
+        }
+        if ending.takes_pause() {
+            pause(terminal, false)?;
+        }
+        if ending.went_on() {
+            // Whoever had the terminal meanwhile left it in a manner of his own.
+            take_again(terminal)?;
         }
         if Instant::now() >= next {
             next = Instant::now() + collector.interval;
@@ -82,7 +116,10 @@ pub fn run(state: &mut State, collector: &mut Collector, looks: Option<u64>) -> 
         let wait = next.saturating_duration_since(Instant::now()).min(RESPONSE);
         if event::poll(wait)? {
             let focused = state.focused();
-            answer(state, event::read()?, page);
+            match event::read()? {
+                Event::Key(key) if is_pause(key) => pause(terminal, true)?,
+                event => answer(state, event, page),
+            }
             if state.done {
                 return Ok(Exit::Done);
             }
@@ -98,8 +135,36 @@ struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        ratatui::restore();
+        give_back();
     }
+}
+
+fn give_back() {
+    // It may be gone: then there is nothing to give back.
+    let _ = ratatui::try_restore();
+    let _ = execute!(io::stdout(), cursor::Show);
+}
+
+/// Stops until the shell has it go on.
+fn pause(terminal: &mut DefaultTerminal, whole_group: bool) -> io::Result<()> {
+    give_back();
+    ending::pause(whole_group);
+    take_again(terminal)
+}
+
+fn take_again(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    // The raw mode is left first, for what is on is not switched on.
+    terminal::disable_raw_mode()?;
+    terminal::enable_raw_mode()?;
+    execute!(io::stdout(), terminal::EnterAlternateScreen)?;
+    terminal.hide_cursor()?;
+    terminal.clear()
+}
+
+fn is_pause(key: event::KeyEvent) -> bool {
+    key.code == KeyCode::Char('z')
+        && key.modifiers.contains(KeyModifiers::CONTROL)
+        && key.kind != KeyEventKind::Release
 }
 
 fn answer(state: &mut State, event: Event, page: usize) {
@@ -110,7 +175,7 @@ fn answer(state: &mut State, event: Event, page: usize) {
     }
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     let pressed = match key.code {
-        KeyCode::Char('c' | 'd') if is_control => Key::Letter('q'),
+        KeyCode::Char('c' | 'd') if is_control => Key::Quit,
         KeyCode::Char(letter) if !is_control => Key::Letter(letter),
         KeyCode::Up => Key::Up,
         KeyCode::Down => Key::Down,
@@ -118,8 +183,11 @@ fn answer(state: &mut State, event: Event, page: usize) {
         KeyCode::PageDown => Key::PageDown,
         KeyCode::Home => Key::Home,
         KeyCode::End => Key::End,
-        KeyCode::Enter | KeyCode::Right => Key::Enter,
-        KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => Key::Back,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Right => Key::Right,
+        KeyCode::Left => Key::Left,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Erase,
         KeyCode::Tab | KeyCode::BackTab => Key::Tab,
         _ => return,
     };

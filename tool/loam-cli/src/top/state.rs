@@ -2,8 +2,10 @@
 //! no process is touched here.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use super::args::SortKey;
+use super::filter::Filter;
 use crate::observe::process::ProcessKey;
 use crate::observe::view::View;
 use crate::watch::rates;
@@ -21,9 +23,13 @@ pub enum Key {
     PageDown,
     Home,
     End,
+    Left,
+    Right,
     Enter,
-    Back,
+    Escape,
+    Erase,
     Tab,
+    Quit,
     Letter(char),
 }
 
@@ -54,6 +60,8 @@ pub enum Place {
 /// Figures of the last looks, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
+    /// When that was.
+    pub at: VecDeque<Instant>,
     /// Resident bytes.
     pub resident: VecDeque<f64>,
     /// Live bytes.
@@ -86,6 +94,12 @@ pub struct State {
     places: Vec<(Place, usize)>,
     /// The order of processes.
     pub sort: SortKey,
+    /// The other way round.
+    pub reversed: bool,
+    /// Which of them are shown.
+    pub filter: Filter,
+    /// While the filter is being typed: what it was before.
+    typing: Option<Filter>,
     /// Nothing new is shown.
     pub paused: bool,
     /// The list of keys is shown.
@@ -106,6 +120,9 @@ impl State {
             focus: None,
             places: vec![(Place::Processes, 0)],
             sort,
+            reversed: false,
+            filter: Filter::default(),
+            typing: None,
             paused: false,
             help: false,
             done: false,
@@ -177,6 +194,7 @@ impl State {
             let live = sample
                 .snapshot()
                 .map_or(0.0, |snapshot| snapshot.process.whole("live_bytes") as f64);
+            remember(&mut known.at, sample.at);
             remember(&mut known.resident, sample.outline.resident as f64);
             remember(&mut known.live, live);
             let rate = |id| self.rate(sample, id).unwrap_or(0.0);
@@ -188,8 +206,16 @@ impl State {
 
     /// Does what a key means. `rows` are those on the screen, and a page has so many.
     pub fn press(&mut self, key: Key, rows: &[Meaning], page: usize) {
+        if key == Key::Quit {
+            self.done = true;
+            return;
+        }
         if self.help {
             self.help = false;
+            return;
+        }
+        if self.is_typing() {
+            self.edit(key);
             return;
         }
         let last = rows.len().saturating_sub(1);
@@ -206,14 +232,33 @@ impl State {
             Key::PageDown => select(here + page),
             Key::Home => select(0),
             Key::End => select(last),
-            Key::Enter => self.enter(rows.get(here)),
-            Key::Back => self.leave(),
+            Key::Enter | Key::Right => self.enter(rows.get(here)),
+            Key::Escape | Key::Erase | Key::Left => self.leave(),
             Key::Tab => self.turn(),
-            Key::Letter('q') => self.done = true,
+            Key::Quit | Key::Letter('q') => self.done = true,
             Key::Letter('?' | 'h') => self.help = true,
             Key::Letter('p' | ' ') => self.paused = !self.paused,
             Key::Letter('s') => self.sort = self.sort.next(),
+            Key::Letter('r') => self.reversed = !self.reversed,
+            Key::Letter('/') if self.place() == Place::Processes => {
+                self.typing = Some(std::mem::take(&mut self.filter));
+            }
             Key::Letter(_) => {}
+        }
+    }
+
+    /// Whether letters go into the filter.
+    pub fn is_typing(&self) -> bool {
+        self.typing.is_some()
+    }
+
+    fn edit(&mut self, key: Key) {
+        match key {
+            Key::Letter(letter) => self.filter = self.filter.longer(letter),
+            Key::Erase => self.filter = self.filter.shorter(),
+            Key::Enter => self.typing = None,
+            Key::Escape => self.filter = self.typing.take().unwrap_or_default(),
+            _ => {}
         }
     }
 
@@ -262,7 +307,9 @@ impl State {
 
     /// Processes in the order that was asked for.
     pub fn processes(&self) -> Vec<&Sample> {
-        let mut samples: Vec<&Sample> = self.tick.samples.iter().collect();
+        let samples = self.tick.samples.iter();
+        let is_shown = |sample: &&Sample| self.filter.passes(&sample.identity.name);
+        let mut samples: Vec<&Sample> = samples.filter(is_shown).collect();
         let value = |sample: &Sample, id: &str| {
             let known = sample
                 .snapshot()
@@ -286,11 +333,14 @@ impl State {
                 _ => figure(b).total_cmp(&figure(a)).then_with(by_number),
             }
         });
+        if self.reversed {
+            samples.reverse();
+        }
         samples
     }
 }
 
-fn remember(figures: &mut VecDeque<f64>, figure: f64) {
+fn remember<T>(figures: &mut VecDeque<T>, figure: T) {
     if figures.len() == REMEMBERED {
         figures.pop_front();
     }

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use ratatui::backend::TestBackend;
 use ratatui::Terminal;
 
-use super::args::SortKey;
-use super::draw::{self, spark, Manner};
+use super::args::{Form, SortKey};
+use super::batch;
+use super::draw::{self, axis, spark, Manner};
 use super::rows;
 use super::state::{Key, Meaning, Place, Sheet, State};
 use crate::counters::snapshot::{ClassFigures, HeapFigures, LockFigures, Values};
 use crate::counters::Snapshot;
 use crate::observe::process::{Identity, Outline, ProcessKey};
+use crate::output::columns;
 use crate::watch::sampler::{Sample, Tick};
 
 const MIB: u64 = 1 << 20;
@@ -157,7 +159,7 @@ fn processes_look_like_this_on_80_columns() {
             "",
             "",
             "",
-            "Enter details  s sort (Resident)  p pause  ? help  q quit",
+            "Enter details  s sort (Resident)  r reverse  / filter  p pause  ? help  q quit",
         ]
     );
 }
@@ -194,7 +196,10 @@ fn enter_goes_deeper_to_a_class_and_escape_comes_back() {
         text.contains("heap default > blocks of 112 B") && text.contains("full      107 ###"),
         "{text}"
     );
-    press(&mut state, &[Key::Back, Key::Back, Key::Back, Key::Back]);
+    press(
+        &mut state,
+        &[Key::Escape, Key::Escape, Key::Escape, Key::Escape],
+    );
     assert_eq!(state.place(), Place::Processes);
     press(&mut state, &[Key::Letter('q')]);
     assert!(state.done);
@@ -207,7 +212,7 @@ fn a_process_that_ends_leaves_a_sentence_and_then_no_row() {
     state.take(Tick::default());
     let text = screen(&state, 80, 24).join("\n");
     assert!(text.contains("has ended"), "{text}");
-    press(&mut state, &[Key::Back]);
+    press(&mut state, &[Key::Escape]);
     assert!(screen(&state, 80, 24).join("\n").contains("loam run --"));
 }
 
@@ -258,4 +263,123 @@ fn sparklines_scale_to_the_largest_and_show_the_smallest() {
     assert_eq!(spark(&[0.0, 0.001, 4.0, 8.0], 6, true), "   ▁▄█");
     assert_eq!(spark(&[1.0; 9], 3, false), "###");
     assert_eq!(spark(&[], 2, true), "  ");
+}
+
+#[test]
+fn a_wide_name_keeps_its_columns() {
+    let mut state = state();
+    state.tick.samples[0].identity.name = "名前サーバー長い".to_owned();
+    state.tick.samples[1].identity.name = "e\u{301}\u{202e}x".to_owned();
+    let lines = screen(&state, 80, 8);
+    // A wide character takes two cells, and a text of the screen has both.
+    let sheet = rows::processes(&state);
+    for row in &sheet.rows {
+        let line = sheet.line(&row.cells, 80);
+        assert_eq!(columns::width(&line), 79, "{line}");
+        assert!(!line.contains('\u{202e}'), "{line}");
+    }
+    assert!(
+        lines[2].contains("e\u{301}") || lines[3].contains("e\u{301}"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn names_are_filtered_while_they_are_typed_and_the_order_can_be_reversed() {
+    let mut state = state();
+    let shown = |state: &State| -> Vec<i32> {
+        let processes = state.processes();
+        processes.iter().map(|s| s.identity.key.pid).collect()
+    };
+    press(&mut state, &[Key::Letter('r')]);
+    assert_eq!(shown(&state), [4711, 99]);
+    press(
+        &mut state,
+        &[Key::Letter('/'), Key::Letter('S'), Key::Letter('e')],
+    );
+    assert_eq!(shown(&state), [4711]);
+    assert!(screen(&state, 80, 8)[7].contains("Names with: Se_"));
+    press(&mut state, &[Key::Letter('q'), Key::Left]);
+    assert!(!state.done && shown(&state).is_empty());
+    assert!(screen(&state, 80, 8)
+        .join("\n")
+        .contains("No process has such a name"));
+    press(&mut state, &[Key::Erase, Key::Enter]);
+    assert_eq!((shown(&state), state.is_typing()), (vec![4711], false));
+    press(
+        &mut state,
+        &[Key::Letter('/'), Key::Letter('x'), Key::Escape],
+    );
+    assert_eq!(shown(&state), [4711], "what was kept before");
+    press(&mut state, &[Key::Letter('/'), Key::Enter]);
+    assert_eq!(shown(&state), [4711, 99], "an empty filter shows all");
+    press(&mut state, &[Key::Letter('/'), Key::Quit]);
+    assert!(state.done);
+}
+
+#[test]
+fn locks_that_were_never_taken_are_only_counted() {
+    let mut state = state();
+    let counters = &mut state.tick.samples[0].counters;
+    let Ok(Some(snapshot)) = counters else {
+        panic!()
+    };
+    let unused = LockFigures {
+        name: "class-96".to_owned(),
+        heap: Some(0),
+        taken: 0,
+        waited: 0,
+        refused: 0,
+    };
+    snapshot.locks.push(unused);
+    press(&mut state, &[Key::Down, Key::Enter, Key::Tab, Key::Tab]);
+    let text = screen(&state, 80, 24).join("\n");
+    assert!(
+        text.contains("page_heap") && !text.contains("class-96"),
+        "{text}"
+    );
+    assert!(text.contains("1 lock, never taken, not shown"), "{text}");
+}
+
+#[test]
+fn the_axis_says_how_long_ago_a_bar_was() {
+    let ages: Vec<f64> = (0..40).rev().map(f64::from).collect();
+    assert_eq!(
+        axis(&ages, 44),
+        "    |39 s           |23 s               now|"
+    );
+    assert_eq!(axis(&ages, 20), "|19 s           now|");
+    assert_eq!(axis(&[0.0], 8), "    now|");
+    assert_eq!(axis(&ages, 2), "");
+}
+
+#[test]
+fn records_for_programs_are_json_lines_and_csv_with_plain_bytes() {
+    let state = state();
+    let now = std::time::SystemTime::UNIX_EPOCH;
+    let page = |form, is_first| batch::page(form, &state, now, is_first).unwrap();
+    let records: Vec<serde_json::Value> = page(Form::Json, true)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 2);
+    assert_eq!(records[1]["live_bytes"], 104 * MIB);
+    assert_eq!(records[1]["growth_bytes_per_second"], 2 * MIB);
+    assert_eq!(records[1]["lock_waits_per_second"], 100.0);
+    assert_eq!(records[0]["on_loam"], false);
+    assert!(records[0]["live_bytes"].is_null());
+    let first = page(Form::Csv, true);
+    let mut lines = first.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let fields = records[0].as_object().unwrap();
+    assert!(names.iter().eq(fields.keys()), "{names:?}");
+    let server: Vec<&str> = lines.nth(1).unwrap().split(',').collect();
+    let place = names.iter().position(|name| *name == "resident_bytes");
+    assert_eq!(server[place.unwrap()], (160 * MIB).to_string());
+    assert_eq!(server.len(), names.len());
+    assert_eq!(
+        page(Form::Csv, false).lines().count(),
+        2,
+        "the names come once"
+    );
 }

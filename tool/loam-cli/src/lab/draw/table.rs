@@ -9,7 +9,7 @@ use crate::lab::analyse::stats::{Method, Summary};
 use crate::lab::experiments::{self, Experiment};
 use crate::lab::results::{Results, State, Status};
 use crate::output::units::{ratio, Unit};
-use crate::output::{bold, dim, words};
+use crate::output::{bold, columns, dim, plain, words};
 
 /// The whole output. With `styled` the best of each column is bold; without, it has an asterisk.
 pub fn render(results: &Results, styled: bool) -> String {
@@ -25,8 +25,8 @@ fn one_experiment(results: &Results, experiment: &dyn Experiment, styled: bool) 
     let view = experiments::view(experiment, results);
     let mut text = format!(
         "{bold}{}: {}{bold:#}\n",
-        experiment.name(),
-        experiment.title()
+        plain::line(experiment.name()),
+        plain::line(&experiment.title())
     );
     if view.rows.is_empty() {
         return text + "  No trial of it was finished.\n\n";
@@ -59,9 +59,14 @@ fn one_experiment(results: &Results, experiment: &dyn Experiment, styled: bool) 
 fn plain_grid(grid: &Grid) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(&grid.head);
+    let cells = |row: &[String]| -> Vec<String> {
+        row.iter()
+            .map(|cell| plain::line(cell).into_owned())
+            .collect()
+    };
+    table.set_header(cells(&grid.head));
     for row in &grid.rows {
-        table.add_row(row);
+        table.add_row(cells(row));
     }
     let lines: Vec<String> = table
         .lines()
@@ -86,7 +91,7 @@ fn figures(figures: &FigureTable, styled: bool) -> String {
     table.set_header(header);
     for (index, (row, cells)) in figures.view.rows.iter().zip(&figures.cells).enumerate() {
         let is_base = figures.view.base == Some(index);
-        let mut line = vec![TableCell::new(row.label())];
+        let mut line = vec![TableCell::new(plain::line(&row.label()))];
         for (figure, cell) in figures.figures.iter().zip(cells) {
             let text = cell.map_or_else(
                 || "-".to_owned(),
@@ -141,8 +146,8 @@ fn wrapped(sentence: &str) -> String {
     const WIDTH: usize = 98;
     let mut text = String::new();
     let mut line = "  ".to_owned();
-    for word in sentence.split(' ') {
-        if line.chars().count() + word.chars().count() > WIDTH && line.trim() != "" {
+    for word in plain::line(sentence).split(' ') {
+        if columns::width(&line) + columns::width(word) > WIDTH && line.trim() != "" {
             text += line.trim_end();
             text += "\n";
             line = "    ".to_owned();

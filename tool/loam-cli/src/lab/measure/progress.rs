@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Step;
 use crate::lab::results::{Status, Trial};
-use crate::output::units;
+use crate::output::{self, plain, units};
 
 /// Shows progress.
 pub struct Progress {
@@ -69,8 +69,8 @@ impl Progress {
         let warm_up = if step.warm_up { " (warm-up)" } else { "" };
         let what = format!("{} under {}{warm_up}{left}", name(step), step.allocator);
         match &self.bar {
-            Some(bar) => bar.set_message(what),
-            None => eprintln!("[{}/{}] {what}", self.done + 1, self.steps.len()),
+            Some(bar) => bar.set_message(plain::line(&what).into_owned()),
+            None => output::say(&format!("[{}/{}] {what}", self.done + 1, self.steps.len())),
         }
     }
 
@@ -92,8 +92,8 @@ impl Progress {
 
     fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| output::say(line)),
+            None => output::say(line),
         }
     }
 
