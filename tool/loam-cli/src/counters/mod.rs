@@ -27,12 +27,12 @@ use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
 
+use crate::observe::apart::{step_to_file, Doing};
 use crate::observe::mappings::Mapping;
 use crate::observe::process::Pid;
 use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 use directory::{Directory, DirectoryError};
 use image::ImageError;
-use locate::Effort;
 
 pub use snapshot::Snapshot;
 
@@ -42,6 +42,9 @@ pub enum CountersError {
     /// The process ended meanwhile.
     #[error("the process ended while it was being read")]
     Ended,
+    /// It holds up whoever looks at it.
+    #[error("it can not be read: {0}")]
+    Silent(Doing),
     /// The system does not allow it.
     #[error("its memory may not be read: {0}")]
     Denied(String),
@@ -75,7 +78,7 @@ impl From<DirectoryError> for CountersError {
 /// Reads the counters of a process; none if it is not on Loam. Where its memory may not be read, the
 /// image that it publishes serves.
 pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
-    let found = match locate::find(pid, mappings, Effort::Thorough) {
+    let found = match locate::find(pid, mappings) {
         Ok(Some(address)) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
         Ok(None) => return Ok(None),
         Err(error) => Err(error.into()),
@@ -99,6 +102,7 @@ pub fn published(pid: Pid) -> Option<Snapshot> {
     let temporary = Path::new("/tmp").join(format!("loam-{owner}"));
     runtime.into_iter().chain([temporary]).find_map(|folder| {
         let path = folder.join(format!("{pid}.image"));
+        step_to_file(&path);
         // Another user's file would say whatever that user likes.
         let is_own = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.uid() == owner);
         is_own.then(|| from_image(&path, pid)).flatten()

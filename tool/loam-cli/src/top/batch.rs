@@ -35,6 +35,9 @@ pub fn page(state: &State, now: std::time::SystemTime) -> String {
         {
             let _ = writeln!(text, "{:>7} {note}", sample.identity.key.pid);
         }
+        if let Err(error) = &sample.counters {
+            let _ = writeln!(text, "{:>7} {error}", sample.identity.key.pid);
+        }
     }
     text.push('\n');
     text

@@ -1,10 +1,11 @@
 //! `loam top`: heaps of running programs, live.
 //!
-//! `watch` looks, `state` remembers and answers keys, `rows` makes tables, `draw` and `batch` write
-//! them, `screen` is the only one that touches the terminal.
+//! `watch` looks, on the thread of `collector`; `state` remembers and answers keys, `rows` makes tables,
+//! `draw` and `batch` write them, `screen` is the only one that touches the terminal.
 
 pub mod args;
 mod batch;
+mod collector;
 mod draw;
 mod rows;
 mod screen;
@@ -14,14 +15,14 @@ mod tests;
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::exit::Exit;
 use crate::observe::choose;
-use crate::observe::view::View;
 use crate::output;
 use crate::watch::sampler::{Interest, Sampler};
 use args::TopOptions;
+use collector::Collector;
 use state::State;
 
 /// Runs the verb.
@@ -41,50 +42,22 @@ pub fn run(options: &TopOptions) -> Result<Exit> {
         Interest::OnLoam(None)
     };
     let mut state = State::new(options.sort, shows_others);
-    let mut collector = Collector {
-        sampler: match options.batch {
-            true => Sampler::brief(interest),
-            false => Sampler::new(interest),
-        },
-        interval: options.interval,
+    let sampler = match options.batch {
+        true => Sampler::brief(interest),
+        false => Sampler::new(interest),
     };
+    let mut collector = Collector::start(sampler, options.interval)?;
     if options.batch {
         return print(&mut state, &mut collector, options.looks);
     }
     screen::run(&mut state, &mut collector, options.looks)
 }
 
-/// Looks at processes for the state.
-pub struct Collector {
-    sampler: Sampler,
-    /// Between two looks.
-    pub interval: Duration,
-}
-
-impl Collector {
-    /// One look at everybody, and a close one at the process whose page is open.
-    fn look(&mut self, state: &mut State) -> Result<()> {
-        let tick = self
-            .sampler
-            .tick()
-            .context("the list of processes can not be read")?;
-        state.take(tick);
-        self.look_closely(state);
-        Ok(())
-    }
-
-    /// A close look at the process whose page is open, if any.
-    fn look_closely(&mut self, state: &mut State) {
-        let sample = state.focused().and_then(|key| state.sample(key));
-        state.focus = sample
-            .map(|sample| View::of(sample.identity.clone()).map_err(|error| error.to_string()));
-    }
-}
-
 fn print(state: &mut State, collector: &mut Collector, looks: Option<u64>) -> Result<Exit> {
     let mut left = looks;
     loop {
-        collector.look(state)?;
+        // A look ends by itself.
+        collector.look(state, Duration::MAX)?;
         output::write_stdout(&batch::page(state, SystemTime::now()))?;
         left = left.map(|left| left - 1);
         let nobody_is_left = state.shows_others && state.tick.samples.is_empty();
