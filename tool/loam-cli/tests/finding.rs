@@ -21,13 +21,22 @@ fn assert_found(what: &str, process: &Running) {
         "{what}: {ran:?}"
     );
     let mut top = common::loam();
-    let ran = Ran::of(top.args(["top", "--batch", "-n", "1"]).output().unwrap());
+    let ran = Ran::of(
+        top.args(["top", "--batch", "-n", "3", "-d", "0.1"])
+            .output()
+            .unwrap(),
+    );
     let row = ran
         .out
         .lines()
         .find(|line| line.starts_with(&format!("{pid:>7} ")));
     let row = row.unwrap_or_else(|| panic!("{what}: {}", ran.out));
-    assert!(row.contains("KiB") && !row.contains("not"), "{what}: {row}");
+    // PID, name, resident bytes and their unit, live bytes.
+    let live = row
+        .split_whitespace()
+        .nth(4)
+        .and_then(|word| word.parse::<f64>().ok());
+    assert!(live.is_some_and(|live| live > 0.0), "{what}: {row}");
 }
 
 /// Waits until the program has begun to run its own code.

@@ -35,15 +35,14 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     let memory = ProcessMemory(pid);
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program.map(|path| path.to_string_lossy().into_owned());
-    let is_first = |mapping: &Mapping| {
-        mapping.offset == 0 && mapping.inode != 0 && mapping.name.starts_with('/')
-    };
     let mut files: Vec<(bool, bool, usize)> = Vec::new();
-    for (place, mapping) in mappings.iter().enumerate() {
-        if is_first(mapping) {
-            let name = mapping.file_name().unwrap_or_default();
+    for (place, first) in mappings.iter().enumerate() {
+        let is_first = first.offset == 0 && first.inode != 0 && first.name.starts_with('/');
+        // Data that a program maps is no image, and may lie anywhere.
+        if is_first && parts_of(&mappings[place..]).any(|part| part.executable) {
+            let name = first.file_name().unwrap_or_default();
             let is_library = name.starts_with(LIBRARY_STEM);
-            let is_program = program.as_deref() == Some(mapping.name.as_str());
+            let is_program = program.as_deref() == Some(first.name.as_str());
             files.push((!is_library, !is_program, place));
         }
     }
@@ -98,18 +97,18 @@ static KNOWN: LazyLock<Mutex<HashMap<u64, Option<u64>>>> = LazyLock::new(Mutex::
 /// compiles all day everything is looked into anew now and then.
 const MOST_KNOWN: usize = 1 << 15;
 
+/// The mappings of the file of the first of these: they lie side by side.
+fn parts_of(file: &[Mapping]) -> impl Iterator<Item = &Mapping> {
+    let is_same = |part: &&Mapping| part.inode == file[0].inode && part.device == file[0].device;
+    file.iter().take_while(is_same)
+}
+
 /// What tells a file from others. Its number in the file system is given again when it is deleted, so name
 /// and length in memory have to agree too. The hash stands for them: if two ever met, one process would
 /// not be found.
 fn key_of(file: &[Mapping], is_likely: bool) -> u64 {
     let first = &file[0];
-    let is_own =
-        |mapping: &&Mapping| mapping.inode == first.inode && mapping.device == first.device;
-    let end = file
-        .iter()
-        .take_while(is_own)
-        .last()
-        .map_or(0, |last| last.end);
+    let end = parts_of(file).last().map_or(0, |last| last.end);
     let mut hasher = DefaultHasher::new();
     (&first.device, first.inode, &first.name).hash(&mut hasher);
     (end.saturating_sub(first.start), is_likely).hash(&mut hasher);

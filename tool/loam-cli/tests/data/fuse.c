@@ -1,7 +1,7 @@
 /* A file system of one file, for tests of what happens when its server stops answering.
  *
  *   fuse serve MOUNT FILE   shows FILE as MOUNT/file, says "ready", serves until it is killed
- *   fuse held PATH          maps a page of PATH, says "ready", waits
+ *   fuse held PATH          maps a page of PATH as a program's, says "ready", waits
  *
  * Exit status 77: this system does not allow it. */
 #include <errno.h>
@@ -92,7 +92,8 @@ static int serve(const char *mount_point, const char *path) {
 
 static int held(const char *path) {
   int file = open(path, O_RDONLY);
-  if (file < 0 || mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0) == MAP_FAILED) return 1;
+  if (file < 0 || mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED) return 1;
+  close(file); /* which asks the server, and can not be killed where that does not answer */
   puts("ready");
   fflush(stdout);
   for (;;) pause();
