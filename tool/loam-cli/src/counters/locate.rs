@@ -108,7 +108,7 @@ fn parts_of(file: &[Mapping]) -> impl Iterator<Item = &Mapping> {
 /// not be found.
 fn key_of(file: &[Mapping], is_likely: bool) -> u64 {
     let first = &file[0];
-    let end = parts_of(file).last().map_or(0, |last| last.end);
+    let end = parts_of(file).map(|part| part.end).max().unwrap_or(0);
     let mut hasher = DefaultHasher::new();
     (&first.device, first.inode, &first.name).hash(&mut hasher);
     (end.saturating_sub(first.start), is_likely).hash(&mut hasher);

@@ -123,10 +123,13 @@ struct Shared<K, J, R> {
     turned: Condvar,
 }
 
+/// What a worker does with a job.
+type Act<K, J, R> = dyn Fn(&K, J) -> R + Send + Sync;
+
 /// One worker, and those that were left behind.
 pub struct Crew<K, J, R> {
     shared: Arc<Shared<K, J, R>>,
-    act: Arc<dyn Fn(&K, J) -> R + Send + Sync>,
+    act: Arc<Act<K, J, R>>,
     patience: Duration,
 }
 
@@ -250,7 +253,7 @@ pub fn within<R: Send + 'static>(act: impl Fn() -> R + Send + Sync + 'static) ->
         .ok_or(held.unwrap_or(Doing::Nothing))
 }
 
-fn work<K, J, R>(shared: &Shared<K, J, R>, act: &(dyn Fn(&K, J) -> R + Send + Sync))
+fn work<K, J, R>(shared: &Shared<K, J, R>, act: &Act<K, J, R>)
 where
     K: Clone,
 {
