@@ -3,87 +3,21 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Ran;
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts the exporter on a free port.
-fn export(arguments: &[&str]) -> (Running, String) {
-    let mut child = common::loam()
-        .args(["export", "--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let address = line
-        .trim()
-        .strip_prefix("loam: http://")
-        .unwrap_or_else(|| panic!("{line}"));
-    (
-        Running(child),
-        address.trim_end_matches("/metrics").to_owned(),
-    )
-}
-
-fn get(address: &str, path: &str, accept: &str) -> String {
-    try_get(address, path, accept).unwrap()
-}
-
-fn try_get(address: &str, path: &str, accept: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
-}
+use common::{export, get, on_loam, root, try_get, Ran, Running};
 
 const OPENMETRICS: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// A program of Debian's package `prometheus`.
 fn program(name: &str) -> Option<PathBuf> {
     let unpacked = root().join("build/prometheus/usr/bin").join(name);
     let found = which::which(name).ok().or(Some(unpacked))?;
     found.is_file().then_some(found)
-}
-
-/// The library, if it has been built.
-fn library() -> Option<PathBuf> {
-    let named = std::env::var_os("LOAM_LIBRARY").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| root().join("build/libloam.so"));
-    path.canonicalize().ok().filter(|path| path.is_file())
-}
-
-/// A real program on the heap, or none where it has not been built.
-fn on_loam() -> Option<Running> {
-    let child = Command::new("sleep")
-        .arg("3600")
-        .env("LD_PRELOAD", library()?)
-        .spawn();
-    Some(Running(child.unwrap()))
 }
 
 #[test]
@@ -260,4 +194,43 @@ fn wait_for(what: &str, is_there: impl Fn() -> bool) {
         );
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Connections that say nothing, or ask and take nothing. Far more than are served at a time.
+const IDLE: usize = 300;
+
+#[test]
+fn silent_and_greedy_clients_keep_nobody_out() {
+    // client_java#2284
+    let _program = on_loam();
+    let (mut exporter, address) = export(&["--classes"]);
+    let silent: Vec<TcpStream> = (0..IDLE)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    let page = get(&address, "/metrics", "*/*");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let greedy: Vec<TcpStream> = (0..IDLE)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            // Over and over, and never an answer taken.
+            let _ = stream.write_all(
+                "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+                    .repeat(50)
+                    .as_bytes(),
+            );
+            stream
+        })
+        .collect();
+    let page = get(&address, "/metrics", "*/*");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let mut slow = TcpStream::connect(&address).unwrap();
+    slow.write_all(b"GET /metr").unwrap();
+    let pid = exporter.0.id().to_string();
+    assert!(Command::new("kill")
+        .args(["-TERM", &pid])
+        .status()
+        .unwrap()
+        .success());
+    assert_eq!(exporter.0.wait().unwrap().code(), Some(0));
+    drop((silent, greedy, slow));
 }

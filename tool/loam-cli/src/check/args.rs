@@ -41,7 +41,7 @@ Examples:
   loam check ./7              a program whose name is a number";
 
 /// What is to be checked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// A process.
     Process(Pid),

@@ -14,6 +14,7 @@ use object::{Endianness, ReadCache, ReadRef};
 
 use super::family::{self, Function};
 use crate::counters::list::LIST;
+use crate::observe::apart::step_to_file;
 use crate::run::elf::{Image, ImageError};
 
 /// A function that a file offers to others.
@@ -79,6 +80,7 @@ const SANITIZERS: [(&str, &str, &str); 5] = [
 impl ObjectFile {
     /// Reads a file by its path.
     pub fn read(path: &Path) -> Result<ObjectFile, ImageError> {
+        step_to_file(path);
         ObjectFile::of_file(File::open(path)?)
     }
 

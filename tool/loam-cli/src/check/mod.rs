@@ -23,12 +23,13 @@ mod search;
 mod strays;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use crate::exit::{Coded, Exit};
 use crate::layout::Layout;
+use crate::observe::apart;
 use crate::output;
 use crate::run::{find_library, resolve_command};
 use args::{CheckOptions, Target};
@@ -37,7 +38,17 @@ use findings::Severity;
 
 /// Runs the verb.
 pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {
-    let examined = examine(options, layout)?;
+    let (target, library) = (options.target.clone(), options.library.clone());
+    let layout = layout.clone();
+    let examined = apart::within(move || examine(&target, library.as_deref(), &layout));
+    let examined = examined.unwrap_or_else(|doing| {
+        let message = format!("nothing can be said of it: {doing}");
+        Err(Coded {
+            exit: Exit::Error,
+            message,
+        }
+        .into())
+    })?;
     let findings = findings::diagnose(&examined);
     let verdict = findings::verdict(&examined, &findings);
     let text = if options.json {
@@ -56,8 +67,8 @@ pub fn run(options: &CheckOptions, layout: &Layout) -> Result<Exit> {
     })
 }
 
-fn examine(options: &CheckOptions, layout: &Layout) -> Result<Examined> {
-    let program = match &options.target {
+fn examine(target: &Target, library: Option<&Path>, layout: &Layout) -> Result<Examined> {
+    let program = match target {
         Target::Process(pid) => return process::examine(*pid),
         Target::Program(program) => resolve_command(program)
             // The shell's codes are for whoever starts something.
@@ -67,9 +78,9 @@ fn examine(options: &CheckOptions, layout: &Layout) -> Result<Examined> {
             })?,
     };
     // A program that brings the heap needs none preloaded, unless the caller insists.
-    if options.library.is_none() && program::brings_loam(&program)? {
+    if library.is_none() && program::brings_loam(&program)? {
         return program::examine(&program, None);
     }
-    let library: PathBuf = find_library(options.library.as_deref(), layout)?.path;
+    let library: PathBuf = find_library(library, layout)?.path;
     program::examine(&program, Some(&library))
 }

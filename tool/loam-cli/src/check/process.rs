@@ -22,8 +22,9 @@ use super::file::ObjectFile;
 use super::linked::{Binding, How, Linked, Module, Origin, Provider};
 use super::program;
 use crate::counters::bytes::u64_at;
-use crate::counters::locate::{self, Effort};
+use crate::counters::locate;
 use crate::exit::{Coded, Exit};
+use crate::observe::apart::{step, step_to_file, Doing};
 use crate::observe::mappings::{self, Mapping};
 use crate::observe::process::{face, Identity, Pid, ProcessError};
 use crate::observe::remote::{Memory, ProcessMemory, ReadError};
@@ -125,8 +126,7 @@ pub fn examine(pid: Pid) -> Result<Examined> {
         })
         .collect();
     // A stripped static program shows the heap by its counters only.
-    let has_counters =
-        locate::find(pid, &maps, Effort::Thorough).is_ok_and(|found| found.is_some());
+    let has_counters = locate::find(pid, &maps).is_ok_and(|found| found.is_some());
     Ok(Examined {
         pid: Some(pid),
         title: format!("{} (process {pid})", identity.name),
@@ -141,8 +141,10 @@ pub fn examine(pid: Pid) -> Result<Examined> {
 }
 
 fn open_program(pid: Pid) -> Result<ObjectFile> {
-    let file = fs::File::open(format!("/proc/{pid}/exe"))
-        .map_err(|error| ProcessError::of_io(pid, "the program", &error))?;
+    let path = PathBuf::from(format!("/proc/{pid}/exe"));
+    step_to_file(&path);
+    let file =
+        fs::File::open(&path).map_err(|error| ProcessError::of_io(pid, "the program", &error))?;
     ObjectFile::of_file(file).map_err(|error| {
         let message = format!("the program of process {pid} can not be checked: {error}");
         Coded {
@@ -171,6 +173,7 @@ struct Auxiliary(Vec<(u64, u64)>);
 
 impl Auxiliary {
     fn read(pid: Pid) -> Result<Auxiliary, ProcessError> {
+        step(Doing::Process(pid));
         let bytes = fs::read(format!("/proc/{pid}/auxv"))
             .map_err(|error| ProcessError::of_io(pid, "the start", &error))?;
         let pair = |bytes: &[u8]| Some((u64_at(bytes, 0)?, u64_at(bytes, 8)?));
@@ -356,6 +359,7 @@ fn home_of(address: u64, loaded: &[(Entry, String, Mapping)], maps: &[Mapping]) 
 
 /// `LD_PRELOAD` as it was when the program started.
 fn environment(pid: Pid) -> Option<Vec<u8>> {
+    step(Doing::Process(pid));
     let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = bytes.split(|byte| *byte == 0);
     variables
@@ -366,6 +370,7 @@ fn environment(pid: Pid) -> Option<Vec<u8>> {
 /// Why an entry of `LD_PRELOAD` is not among the modules.
 fn failure(pid: Pid, entry: &str, linked: &Linked, program: &ObjectFile) -> Option<Failure> {
     let path = PathBuf::from(format!("/proc/{pid}/root{entry}"));
+    step_to_file(&path);
     let target = path.canonicalize().ok();
     let is_loaded = linked.modules.iter().any(|module| {
         let known = module

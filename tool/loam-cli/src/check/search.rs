@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::ObjectFile;
 use crate::counters::bytes::{u32_at, u64_at};
+use crate::observe::apart::step_to_file;
 
 /// Who asks for a library.
 #[derive(Debug, Clone, Default)]
@@ -113,6 +114,7 @@ impl Search {
         program: &ObjectFile,
     ) -> Option<(PathBuf, ObjectFile)> {
         let suiting = |path: PathBuf| {
+            step_to_file(&path);
             let file = path
                 .is_file()
                 .then(|| ObjectFile::read(&path).ok())

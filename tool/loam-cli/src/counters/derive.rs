@@ -138,9 +138,13 @@ fn class_bytes(raw: &Raw) -> Vec<u64> {
         .collect()
 }
 
-/// How many bins a class has beside its first: one class's after another's.
+/// How many bins a class has beside its first: one class's after another's. Those of a class that never
+/// had to wait are not read.
 fn more_each(raw: &Raw) -> usize {
-    let count = |table| raw.rows(table).map_or(0, Iterator::count);
+    let count = |table| {
+        let place = raw.directory.find(table);
+        place.map_or(0, |place| raw.directory.tables[place].count as usize)
+    };
     (count("more_bin") / count("bin").max(1)).max(1)
 }
 
@@ -153,6 +157,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
         .map(|rows| rows.map(|row| row.get("generation").unwrap_or(0)).collect())
         .unwrap_or_default();
     let mut locks: Vec<LockFigures> = Vec::new();
+    // Where the first bin of a class stands: a class's other bins, some thousand together, count there.
+    let mut first_of: Vec<Option<usize>> = vec![None; classes.len()];
     for table in LIST.tables.iter().filter(|table| table.lock) {
         let Some(rows) = raw.rows(&table.name) else {
             continue;
@@ -176,12 +182,8 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
             if table.name == "more_bin" {
                 let class = row.record.number as usize / more_each;
                 let more = |field| value(field).unwrap_or(0);
-                if let Some(lock) = locks.iter_mut().find(|lock| {
-                    lock.heap == Some(0)
-                        && classes
-                            .get(class)
-                            .is_some_and(|bytes| lock.name == format!("class-{bytes}"))
-                }) {
+                let first = first_of.get(class).copied().flatten();
+                if let Some(lock) = first.map(|place| &mut locks[place]) {
                     lock.taken = lock.taken.saturating_add(taken);
                     lock.waited = lock.waited.saturating_add(more(waited));
                     lock.refused = lock.refused.saturating_add(more(refused));
@@ -197,6 +199,11 @@ fn locks(raw: &Raw) -> Vec<LockFigures> {
                 }
                 _ => table.name.clone(),
             };
+            if table.name == "bin" {
+                if let Some(first) = first_of.get_mut(row.record.number as usize) {
+                    *first = Some(locks.len());
+                }
+            }
             let heap = match table.name.as_str() {
                 "bin" | "mixed" => Some(0),
                 "private_heap" => row.get("generation"),

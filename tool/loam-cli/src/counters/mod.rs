@@ -26,12 +26,12 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::observe::apart::Doing;
 use crate::observe::mappings::Mapping;
 use crate::observe::process::Pid;
 use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 use directory::{Directory, DirectoryError};
 use image::ImageError;
-use locate::Effort;
 
 pub use published::published;
 pub use snapshot::Snapshot;
@@ -42,6 +42,9 @@ pub enum CountersError {
     /// The process ended meanwhile.
     #[error("the process ended while it was being read")]
     Ended,
+    /// It holds up whoever looks at it.
+    #[error("it can not be read: {0}")]
+    Silent(Doing),
     /// The system does not allow it.
     #[error("its memory may not be read: {0}")]
     Denied(String),
@@ -75,7 +78,7 @@ impl From<DirectoryError> for CountersError {
 /// Reads the counters of a process; none if it is not on Loam. Where its memory may not be read, the
 /// image that it publishes serves.
 pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
-    let found = match locate::find(pid, mappings, Effort::Thorough) {
+    let found = match locate::find(pid, mappings) {
         Ok(Some(address)) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
         Ok(None) => return Ok(None),
         Err(error) => Err(error.into()),

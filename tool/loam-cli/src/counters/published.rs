@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 
 use super::image::Image;
 use super::{read_memory, Passes, Snapshot};
+use crate::observe::apart::step_to_file;
 use crate::observe::process::Pid;
 
 /// The counters that the process publishes, if it does so now.
@@ -28,6 +29,7 @@ pub fn published(pid: Pid) -> Option<Snapshot> {
         let image = Path::new("/proc/self/fd")
             .join(folder.as_raw_fd().to_string())
             .join(format!("{pid}.image"));
+        step_to_file(&image);
         // Another user's file would say whatever that user likes.
         let is_own = std::fs::symlink_metadata(&image)
             .is_ok_and(|meta| meta.uid() == owner && meta.is_file());

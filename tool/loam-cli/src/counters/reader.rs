@@ -255,9 +255,39 @@ impl<'a, M: Memory> Reader<'a, M> {
         let table = &self.directory.tables[place];
         Ok(match table.kind {
             Kind::Record => vec![(table.address, 0, 0)],
+            Kind::Array if table.name == "more_bin" => self.further_bins(table),
             Kind::Array => array(table.address, table, table.count, 0),
             _ => self.inside(table)?,
         })
+    }
+
+    /// A class's further bins, if its first one was ever waited for: before that nobody uses them. They are
+    /// half a megabyte, which a small program never touches.
+    fn further_bins(&self, table: &Table) -> Vec<Place> {
+        let mut places = array(table.address, table, table.count, 0);
+        let first = self.directory.find("bin");
+        let Some((place, bins)) =
+            first.and_then(|place| Some((place, self.tables[place].as_deref()?)))
+        else {
+            return places;
+        };
+        let first = &self.directory.tables[place];
+        let each = (table.count / first.count.max(1)).max(1);
+        let (Some(waited), Some(refused)) = (
+            first.field("lock_contentions"),
+            first.field("lock_refusals"),
+        ) else {
+            return places;
+        };
+        let is_pristine: HashSet<u64> = (bins.records.iter())
+            .filter(|record| {
+                let row = Row::of(first, bins, record);
+                row.value(waited, 0) == Some(0) && row.value(refused, 0) == Some(0)
+            })
+            .map(|record| record.number)
+            .collect();
+        places.retain(|(_, _, number)| !is_pristine.contains(&(number / each)));
+        places
     }
 
     /// The records inside those of the parent, or behind a pointer of the parent's.

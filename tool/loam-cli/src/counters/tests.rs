@@ -10,6 +10,7 @@ use super::{read_memory, CountersError, Passes, Snapshot};
 use crate::observe::remote::{Memory, ReadError};
 
 mod bins;
+mod cost;
 
 const BLOCK: u64 = 0x10000;
 

@@ -1,13 +1,16 @@
 //! `loam export`: counters for Prometheus, over HTTP.
 //!
-//! One thread. Each scrape is one look at everybody; scrapes that come together wait for each other,
-//! so that many scrapers cost no more than one after the other.
+//! One thread serves and takes signals, and never waits for a process or a client. The looks are made
+//! apart, one for all scrapes that come together (`looks`); clients that are silent, or do not take their
+//! answer, make room for others (`connections`).
 
 pub mod args;
+mod connections;
 mod listen;
+mod looks;
 mod metrics;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -22,21 +25,22 @@ use hyper::{header, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, SignalKind};
-use tokio::sync::Semaphore;
 
 use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::watch::sampler::{Interest, Sampler};
 use args::ExportOptions;
+use connections::Connections;
+use looks::Looks;
 
 /// What a scraper is to take the page for.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The older format, for whoever does not ask for the newer one.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// A connection that says nothing for so long is closed.
+/// A connection that has not asked for so long is closed. Chosen, as Prometheus waits for a scrape.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at a time; more wait.
-const CONNECTIONS: usize = 64;
+/// And one that has not taken its answer: another five seconds for the look, and ten for the way.
+const LONGEST: Duration = Duration::from_secs(25);
 
 /// Runs the verb, until a signal ends it.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
@@ -59,7 +63,10 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         .build()
         .context("the server can not be set up")?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, serve(options, &addresses))
+    let exit = local.block_on(&runtime, serve(options, &addresses));
+    // A look that is being made is not waited for.
+    runtime.shutdown_background();
+    exit
 }
 
 async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit> {
@@ -70,13 +77,14 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     output::say(&format!("loam: http://{address}/metrics"));
-    let sampler = Rc::new(RefCell::new(Sampler::new(Interest::OnLoam(
-        options.pattern.clone(),
-    ))));
-    let places = Rc::new(Semaphore::new(CONNECTIONS));
-    let classes = options.classes;
+    let interest = Interest::OnLoam(options.pattern.clone());
+    let sampler = match options.classes {
+        true => Sampler::new(interest),
+        false => Sampler::brief(interest),
+    };
+    let looks = Rc::new(Looks::new(sampler, options.classes, looks::FRESH));
+    let connections = Connections::default();
     loop {
-        let place = Rc::clone(&places);
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
             // Asked to end: that is done, and no failure.
@@ -88,32 +96,39 @@ async fn serve(options: &ExportOptions, addresses: &[SocketAddr]) -> Result<Exit
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let sampler = Rc::clone(&sampler);
-        tokio::task::spawn_local(async move {
-            let Ok(_place) = place.acquire().await else {
-                return;
-            };
-            let service = service_fn(move |request| {
-                let answer = answer(&request, &sampler, classes);
-                async move { Ok::<_, Infallible>(answer) }
+        if !connections.admit() {
+            continue;
+        }
+        let looks = Rc::clone(&looks);
+        let waits = Rc::new(Cell::new(false));
+        let waiting = Rc::clone(&waits);
+        let task = tokio::task::spawn_local(async move {
+            let service = service_fn(|request| {
+                let (looks, waiting) = (Rc::clone(&looks), Rc::clone(&waiting));
+                async move {
+                    waiting.set(true);
+                    let answer = answer(&request, &looks).await;
+                    waiting.set(false);
+                    Ok::<_, Infallible>(answer)
+                }
             });
             // Whoever breaks off a scrape harms nobody.
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
+                .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            let _ = connection.await;
+            let _ = tokio::time::timeout(LONGEST, connection).await;
         });
+        connections.add(waits, task.abort_handle());
+        // It may have asked already, and shall say so before others come.
+        tokio::task::yield_now().await;
     }
 }
 
-fn answer<B>(
-    request: &Request<B>,
-    sampler: &RefCell<Sampler>,
-    classes: bool,
-) -> Response<Full<Bytes>> {
-    let text = |status, kind: &'static str, body: String| {
-        let mut response = Response::new(Full::new(Bytes::from(body)));
+async fn answer<B>(request: &Request<B>, looks: &Looks) -> Response<Full<Bytes>> {
+    let text = |status, kind: &'static str, body: Bytes| {
+        let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;
         response
             .headers_mut()
@@ -122,34 +137,26 @@ fn answer<B>(
     };
     const PLAIN: &str = "text/plain; charset=utf-8";
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            PLAIN,
-            "only GET\n".to_owned(),
-        );
+        return text(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".into());
     }
     match request.uri().path() {
-        "/metrics" => {
-            let tick = sampler.borrow_mut().tick();
-            let page = tick
-                .map_err(anyhow::Error::from)
-                .and_then(|tick| Ok(metrics::page(tick, classes)?));
-            match page {
-                Ok(page) if wants_openmetrics(request) => text(StatusCode::OK, OPENMETRICS, page),
-                Ok(page) => text(StatusCode::OK, CLASSIC, metrics::classic(&page)),
-                Err(error) => text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    PLAIN,
-                    format!("{error}\n"),
-                ),
+        "/metrics" => match looks.page().await {
+            Ok(page) if wants_openmetrics(request) => {
+                text(StatusCode::OK, OPENMETRICS, page.openmetrics())
             }
-        }
+            Ok(page) => text(StatusCode::OK, CLASSIC, page.classic()),
+            Err(error) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                PLAIN,
+                format!("{error}\n").into(),
+            ),
+        },
         "/" => {
             let hint = "<!doctype html><title>loam export</title><p>Counters of heaps: <a \
                         href=\"/metrics\">/metrics</a>\n";
-            text(StatusCode::OK, "text/html; charset=utf-8", hint.to_owned())
+            text(StatusCode::OK, "text/html; charset=utf-8", hint.into())
         }
-        _ => text(StatusCode::NOT_FOUND, PLAIN, "try /metrics\n".to_owned()),
+        _ => text(StatusCode::NOT_FOUND, PLAIN, "try /metrics\n".into()),
     }
 }
 

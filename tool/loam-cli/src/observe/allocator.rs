@@ -31,8 +31,9 @@ const LIBRARIES: [(&str, &str); 11] = [
     ("libc-2.", "glibc's malloc"),
 ];
 
-/// What the process allocates with, if that can be told.
-pub fn of_process(pid: Pid, mappings: &[Mapping]) -> Option<Allocator> {
+/// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
+/// the library's file is called.
+pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
     let library = |(start, name): &(&str, &str)| {
         let found = mappings
             .iter()
@@ -48,6 +49,12 @@ pub fn of_process(pid: Pid, mappings: &[Mapping]) -> Option<Allocator> {
         .is_none_or(|allocator| allocator.name.ends_with("'s malloc"));
     if !is_c_library {
         return mapped;
+    }
+    if has_counters {
+        return Some(Allocator {
+            name: LIBRARIES[0].1.to_owned(),
+            file: "found by its counters".to_owned(),
+        });
     }
     // One that is compiled into the program comes before the C library's.
     let image = Image::read(Path::new(&format!(
@@ -81,7 +88,7 @@ mod tests {
     #[test]
     fn this_process_allocates_with_what_its_libraries_say() {
         let pid = std::process::id() as Pid;
-        let found = of_process(pid, &mappings::read_names(pid).unwrap());
+        let found = of_process(pid, &mappings::read_names(pid).unwrap(), false);
         assert!(found.is_some(), "the test program has a C library");
     }
 
@@ -95,11 +102,13 @@ mod tests {
             named("/lib/libc.so.6"),
             named("/x/libjemalloc.so.2 (deleted)"),
         ];
-        let found = of_process(-1, &mappings).unwrap();
+        let found = of_process(-1, &mappings, false).unwrap();
         assert_eq!(
             (found.name.as_str(), found.file.as_str()),
             ("jemalloc", "libjemalloc.so.2")
         );
-        assert_eq!(of_process(-1, &[named("/bin/x")]), None);
+        assert_eq!(of_process(-1, &[named("/bin/x")], false), None);
+        let renamed = of_process(-1, &[named("/lib/libc.so.6")], true).unwrap();
+        assert_eq!(renamed.name, "Loam");
     }
 }

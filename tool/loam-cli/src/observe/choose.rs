@@ -1,8 +1,10 @@
 //! From what the user wrote, a number or a name, to processes.
 
-use regex_lite::Regex;
+use std::time::{Duration, Instant};
+
 use thiserror::Error;
 
+use super::apart::{self, Crew, MOST_LEFT};
 use super::process::{Identity, Pid, ProcessError};
 use crate::output::words;
 
@@ -51,8 +53,8 @@ pub enum ChoiceError {
     Unlisted(#[from] std::io::Error),
 }
 
-/// Every process that has memory of its own, except this one. Those that end meanwhile are left out.
-pub fn all() -> Result<Vec<Identity>, std::io::Error> {
+/// The numbers of all processes, except this one's.
+pub fn pids() -> Result<Vec<Pid>, std::io::Error> {
     let me = std::process::id() as Pid;
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
@@ -61,15 +63,36 @@ pub fn all() -> Result<Vec<Identity>, std::io::Error> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse::<Pid>().ok());
-        let Some(pid) = pid.filter(|pid| *pid != me) else {
-            continue;
-        };
-        if let Ok(identity) = Identity::read(pid) {
-            if identity.require_memory().is_ok() {
-                found.push(identity);
-            }
-        }
+        found.extend(pid.filter(|pid| *pid != me));
     }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// One process that does not let itself be read is not waited for for longer, when all are read.
+/// Chosen: what takes milliseconds comes within a second on a busy machine too.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// And all that do not, together. Chosen: half of what Prometheus waits for a scrape.
+pub const LONGEST: Duration = Duration::from_secs(5);
+
+/// Every process that has memory of its own, except this one. Those that end meanwhile are left out; of
+/// those that do not let their command line be read the rest is known.
+pub fn all() -> Result<Vec<Identity>, std::io::Error> {
+    let pids = pids()?;
+    let mut crew = Crew::new(PATIENCE, |pid: &Pid, ()| {
+        let identity = Identity::read(*pid).ok()?;
+        identity.require_memory().is_ok().then_some(identity)
+    });
+    let jobs = pids.into_iter().map(|pid| (pid, ()));
+    let outcome = crew.run(jobs, Instant::now() + LONGEST, MOST_LEFT);
+    let mut found: Vec<Identity> = outcome
+        .done
+        .into_iter()
+        .filter_map(|(_, one)| one)
+        .collect();
+    let held = crew.in_hand().into_iter().map(|(pid, _)| pid);
+    let unread = held.chain(outcome.undone.into_iter().map(|(pid, ())| pid));
+    found.extend(unread.filter_map(|pid| Identity::sketch(pid).ok()));
     found.sort_by_key(|identity| identity.key);
     Ok(found)
 }
@@ -78,7 +101,9 @@ pub fn all() -> Result<Vec<Identity>, std::io::Error> {
 pub fn find(target: &Target) -> Result<Vec<Identity>, ChoiceError> {
     match target {
         Target::Pid(pid) => {
-            let identity = Identity::read(*pid)?;
+            let pid = *pid;
+            let identity = apart::within(move || Identity::read(pid))
+                .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))?;
             identity.require_memory()?;
             Ok(vec![identity])
         }
@@ -96,13 +121,6 @@ pub fn find(target: &Target) -> Result<Vec<Identity>, ChoiceError> {
             Ok(found)
         }
     }
-}
-
-/// Processes whose name, or whose file's name, the pattern matches somewhere.
-pub fn matching(pattern: &Regex) -> Result<Vec<Identity>, std::io::Error> {
-    let mut found = all()?;
-    found.retain(|identity| identity.names().any(|name| pattern.is_match(name)));
-    Ok(found)
 }
 
 /// What may have been meant instead.

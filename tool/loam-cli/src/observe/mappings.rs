@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
+use super::apart::{step, Doing};
 use super::process::{printable, Pid, ProcessError};
 
 /// One mapping. Sizes in bytes.
@@ -91,9 +92,24 @@ pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
 
 fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, ProcessError> {
     let failed = |error| ProcessError::of_io(pid, what, &error);
+    step(Doing::Process(pid));
     let face = super::process::face(pid);
     let file = File::open(format!("/proc/{face}/{file}")).map_err(failed)?;
-    parse(BufReader::with_capacity(1 << 16, file)).map_err(failed)
+    let steps = Stepping { pid, file };
+    parse(BufReader::with_capacity(1 << 16, steps)).map_err(failed)
+}
+
+/// A file of a process, of which each read may wait: for the lock of its address space.
+struct Stepping {
+    pid: Pid,
+    file: File,
+}
+
+impl Read for Stepping {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        step(Doing::Process(self.pid));
+        self.file.read(buffer)
+    }
 }
 
 /// A line longer than this is no line of the kernel's (a path has 4,096 bytes at most, escaped 16 Ki).

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::apart::{step, Doing};
 use crate::output::plain;
 
 /// A process number. Positive and at most 2^22 on Linux.
@@ -46,6 +47,9 @@ pub enum ProcessError {
         what: &'static str,
         remedy: String,
     },
+    /// It holds up whoever looks at it.
+    #[error("process {pid} can not be read: {doing}")]
+    Silent { pid: Pid, doing: Doing },
     /// The system said something that we do not understand.
     #[error("{what} of process {pid} can not be read: {reason}")]
     Unreadable {
@@ -147,6 +151,26 @@ pub struct Identity {
 impl Identity {
     /// Reads who a process is. The number of a thread stands for its process.
     pub fn read(pid: Pid) -> Result<Identity, ProcessError> {
+        let mut identity = Identity::sketch(pid)?;
+        // Two kinds of processes have an empty command line: the kernel's threads and the dead. It lies in
+        // the process's memory, so this may wait.
+        let pid = identity.key.pid;
+        step(Doing::Process(pid));
+        let words = fs::read(format!("/proc/{}/cmdline", face(pid))).unwrap_or_default();
+        let mut words: Vec<Cow<str>> = words
+            .split(|byte| *byte == 0)
+            .map(String::from_utf8_lossy)
+            .collect();
+        while words.last().is_some_and(|word| word.is_empty()) {
+            words.pop();
+        }
+        identity.command = plain::command(&words);
+        identity.argument0 = printable(words.first().map_or("", Cow::as_ref));
+        Ok(identity)
+    }
+
+    /// The same without the command line: what can be read without waiting, whatever the process does.
+    pub fn sketch(pid: Pid) -> Result<Identity, ProcessError> {
         require_own_proc(pid)?;
         let status = match fs::read(format!("/proc/{pid}/status")) {
             Ok(bytes) => Fields::parse(&bytes),
@@ -164,31 +188,19 @@ impl Identity {
         if face != pid {
             stat.state = Stat::read(face)?.state;
         }
-        // Two kinds of processes have an empty command line: the kernel's threads and the dead.
-        let words = fs::read(format!("/proc/{face}/cmdline")).unwrap_or_default();
-        let mut words: Vec<Cow<str>> = words
-            .split(|byte| *byte == 0)
-            .map(String::from_utf8_lossy)
-            .collect();
-        while words.last().is_some_and(|word| word.is_empty()) {
-            words.pop();
-        }
         let user = status.text("Uid").and_then(|ids| {
             let effective = ids.split_whitespace().nth(1)?;
             effective.parse().ok()
         });
         Ok(Identity {
-            key: ProcessKey {
-                pid,
-                started: stat.started,
-            },
+            key: stat.key(pid),
             name: printable(&stat.name),
             executable: fs::read_link(format!("/proc/{face}/exe")).ok(),
-            command: plain::command(&words),
-            argument0: printable(words.first().map_or("", Cow::as_ref)),
+            command: String::new(),
+            argument0: String::new(),
             user: user.unwrap_or(u32::MAX),
             state: stat.state,
-            of_the_kernel: stat.flags & KERNEL_THREAD != 0,
+            of_the_kernel: stat.is_of_the_kernel(),
         })
     }
 
@@ -295,6 +307,25 @@ impl Stat {
         let bytes = fs::read(format!("/proc/{pid}/stat"))
             .map_err(|error| ProcessError::of_io(pid, "the state", &error))?;
         Stat::parse(&bytes).ok_or(ProcessError::Ended(pid))
+    }
+
+    /// What tells the process from every other.
+    pub fn key(&self, pid: Pid) -> ProcessKey {
+        ProcessKey {
+            pid,
+            started: self.started,
+        }
+    }
+
+    /// Whether it is a thread of the kernel.
+    pub fn is_of_the_kernel(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
+    }
+
+    /// Whether it has ended, and only its entry in the table of processes is left. Where other threads are
+    /// left, only the first one has ended.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
     fn parse(bytes: &[u8]) -> Option<Stat> {

@@ -10,6 +10,7 @@ use nix::sys::uio::{process_vm_readv, RemoteIoVec};
 use nix::unistd;
 use thiserror::Error;
 
+use super::apart::{step, Doing};
 use super::process::{face, permission_remedy, Pid};
 
 /// Why bytes could not be read.
@@ -110,6 +111,7 @@ impl ProcessMemory {
             });
         }
         let mut local = [IoSliceMut::new(buffer)];
+        step(Doing::Memory(self.0));
         let mut read_as =
             |number| process_vm_readv(unistd::Pid::from_raw(number), &mut local, &remote);
         let mut answer = read_as(self.0);

@@ -2,6 +2,7 @@
 
 use super::account::{own_ranges, Account};
 use super::allocator::{self, Allocator};
+use super::apart;
 use super::mappings::{self, Mapping};
 use super::process::{Identity, Outline, ProcessError};
 use super::residence::{stack_pointers, OwnRanges, Residence};
@@ -25,9 +26,16 @@ pub struct View {
 }
 
 impl View {
-    /// Looks at a process. Fails if its memory may not be looked at; counters that can not be read
-    /// are no failure.
+    /// Looks at a process, apart from who waits for it: one that holds up the look for ever is an error.
     pub fn of(identity: Identity) -> Result<View, ProcessError> {
+        let pid = identity.key.pid;
+        apart::within(move || View::read(identity.clone()))
+            .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
+    }
+
+    /// Looks at a process, however long that takes. Fails if its memory may not be looked at; counters that can not be read
+    /// are no failure.
+    pub fn read(identity: Identity) -> Result<View, ProcessError> {
         let pid = identity.key.pid;
         let outline = Outline::read(pid)?;
         let mappings = mappings::read_all(pid)?;
@@ -46,7 +54,7 @@ impl View {
         if Identity::read(pid)?.key != identity.key {
             return Err(ProcessError::Ended(pid));
         }
-        let allocator = allocator::of_process(pid, &mappings);
+        let allocator = allocator::of_process(pid, &mappings, snapshot.is_some());
         let mut view = View {
             identity,
             outline,

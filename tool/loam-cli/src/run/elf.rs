@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::observe::apart::step_to_file;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadCache, ReadRef};
@@ -80,6 +81,7 @@ const TELLTALES: [(&str, &str); 12] = [
 impl Image {
     /// Reads the file's headers and symbols.
     pub fn read(path: &Path) -> Result<Image, ImageError> {
+        step_to_file(path);
         Image::of_file(File::open(path)?)
     }
 

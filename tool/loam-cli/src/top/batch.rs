@@ -129,6 +129,9 @@ fn table(state: &State, now: SystemTime) -> String {
         {
             let _ = writeln!(text, "{:>7} {note}", sample.identity.key.pid);
         }
+        if let Err(error) = &sample.counters {
+            let _ = writeln!(text, "{:>7} {error}", sample.identity.key.pid);
+        }
     }
     text.push('\n');
     text

@@ -1,10 +1,11 @@
 //! `loam top`: heaps of running programs, live.
 //!
-//! `watch` looks, `state` remembers and answers keys, `rows` makes tables, `draw` and `batch` write
-//! them, `screen` is the only one that touches the terminal.
+//! `watch` looks, on the thread of `collector`; `state` remembers and answers keys, `rows` makes tables,
+//! `draw` and `batch` write them, `screen` is the only one that touches the terminal.
 
 pub mod args;
 mod batch;
+mod collector;
 mod draw;
 mod filter;
 mod rows;
@@ -15,15 +16,15 @@ mod tests;
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::ending::{Stream, Watch};
 use crate::exit::Exit;
 use crate::observe::choose;
-use crate::observe::view::View;
 use crate::output;
 use crate::watch::sampler::{Interest, Sampler};
 use args::{Form, TopOptions};
+use collector::Collector;
 use filter::Filter;
 use state::State;
 
@@ -51,43 +52,14 @@ pub fn run(options: &TopOptions) -> Result<Exit> {
     let mut state = State::new(options.sort, shows_others);
     state.reversed = options.reverse;
     state.filter = Filter::new(&options.pattern);
-    let mut collector = Collector {
-        sampler: match options.batch {
-            Some(_) => Sampler::brief(interest),
-            None => Sampler::new(interest),
-        },
-        interval: options.interval,
+    let sampler = match options.batch {
+        Some(_) => Sampler::brief(interest),
+        None => Sampler::new(interest),
     };
+    let mut collector = Collector::start(sampler, options.interval)?;
     match options.batch {
         Some(form) => print(form, &mut state, &mut collector, options.looks),
         None => screen::run(&mut state, &mut collector, options.looks, &ending),
-    }
-}
-
-/// Looks at processes for the state.
-pub struct Collector {
-    sampler: Sampler,
-    /// Between two looks.
-    pub interval: Duration,
-}
-
-impl Collector {
-    /// One look at everybody, and a close one at the process whose page is open.
-    fn look(&mut self, state: &mut State) -> Result<()> {
-        let tick = self
-            .sampler
-            .tick()
-            .context("the list of processes can not be read")?;
-        state.take(tick);
-        self.look_closely(state);
-        Ok(())
-    }
-
-    /// A close look at the process whose page is open, if any.
-    fn look_closely(&mut self, state: &mut State) {
-        let sample = state.focused().and_then(|key| state.sample(key));
-        state.focus = sample
-            .map(|sample| View::of(sample.identity.clone()).map_err(|error| error.to_string()));
     }
 }
 
@@ -100,7 +72,8 @@ fn print(
     let mut left = looks;
     let mut is_first = true;
     loop {
-        collector.look(state)?;
+        // A look ends by itself.
+        collector.look(state, Duration::MAX)?;
         output::write_stdout(&batch::page(form, state, SystemTime::now(), is_first)?)?;
         is_first = false;
         left = left.map(|left| left - 1);

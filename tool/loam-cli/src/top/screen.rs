@@ -109,9 +109,10 @@ fn show(
                     return Ok(Exit::Done);
                 }
                 left = left.map(|left| left - 1);
-                collector.look(state)?;
+                collector.look(state, RESPONSE)?;
             }
         }
+        collector.receive(state, Duration::ZERO)?;
         terminal.draw(|frame| page = draw::draw(frame, state, manner))?;
         let wait = next.saturating_duration_since(Instant::now()).min(RESPONSE);
         if event::poll(wait)? {
@@ -124,7 +125,7 @@ fn show(
                 return Ok(Exit::Done);
             }
             if state.focused() != focused {
-                collector.look_closely(state);
+                collector.look_closely(state, RESPONSE)?;
             }
         }
     }

@@ -2,8 +2,10 @@
 #![allow(dead_code)] // each test program uses another part
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -87,7 +89,6 @@ impl Lab {
 /// Writes a file that can be run. Another process writes it: whoever this one starts at that moment, for a test beside
 /// this one, would have the file open for writing for a while, and what is open for writing can not be run.
 pub fn executable(path: &Path, text: &str) {
-    use std::io::Write;
     let mut writer = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])
         .arg(path)
@@ -115,7 +116,6 @@ pub fn compile(options: &[&str], source: &Path, product: &Path) {
 /// Says that a test can not run here, and counts it: libtest knows no such outcome, so whoever sums
 /// up (tools/run_tests) reads the file that LOAM_TEST_SKIPS names.
 pub fn skip(reason: &str) {
-    use std::io::Write;
     eprintln!("skipped: {reason}");
     if let Some(path) = std::env::var_os("LOAM_TEST_SKIPS") {
         let file = fs::OpenOptions::new().create(true).append(true).open(path);
@@ -130,6 +130,79 @@ pub fn loam() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// A process that ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the exporter on a free port.
+pub fn export(arguments: &[&str]) -> (Running, String) {
+    let mut child = loam()
+        .args(["export", "--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line
+        .trim()
+        .strip_prefix("loam: http://")
+        .unwrap_or_else(|| panic!("{line}"));
+    (
+        Running(child),
+        address.trim_end_matches("/metrics").to_owned(),
+    )
+}
+
+/// What is answered.
+pub fn get(address: &str, path: &str, accept: &str) -> String {
+    try_get(address, path, accept).unwrap()
+}
+
+/// The same where nobody may answer.
+pub fn try_get(address: &str, path: &str, accept: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The library, if it has been built.
+pub fn library() -> Option<PathBuf> {
+    let named = std::env::var_os("LOAM_LIBRARY").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root().join("build/libloam.so"));
+    path.canonicalize().ok().filter(|path| path.is_file())
+}
+
+/// A real program on the heap, or none where it has not been built.
+pub fn on_loam() -> Option<Running> {
+    Some(sleeping(&library()?))
+}
+
+/// A program that sleeps with that library preloaded.
+pub fn sleeping(library: &Path) -> Running {
+    let mut sleep = Command::new("sleep");
+    let child = sleep.arg("3600").env("LD_PRELOAD", library).spawn();
+    Running(child.unwrap())
 }
 
 /// What a command did, as text.

@@ -336,7 +336,12 @@ fn of_bins(
             None => fields.in_starters.and_then(|field| bin.value(field, 0)),
         };
         let in_mixed = elsewhere.unwrap_or(0);
-        let its = more.chunks(more_each).nth(number).unwrap_or(&[]);
+        let behind = |class: usize| {
+            more.partition_point(|row| {
+                (row.record.number as usize) < class.saturating_mul(more_each)
+            })
+        };
+        let its = &more[behind(number)..behind(number + 1)];
         let bins = ClassBins {
             bin,
             fields: &fields,

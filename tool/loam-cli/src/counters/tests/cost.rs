@@ -1,0 +1,57 @@
+//! What a look at a small program costs, in what is copied: a time would be the machine's.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use super::super::image::Image;
+use super::super::Watch;
+use crate::observe::remote::{Memory, Piece, ReadError};
+
+/// Memory that counts what is asked of it.
+struct Counted {
+    image: Image,
+    calls: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl Counted {
+    fn count(&self, bytes: usize) {
+        self.calls.set(self.calls.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes as u64);
+    }
+}
+
+impl Memory for Counted {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.count(buffer.len());
+        self.image.read(address, buffer)
+    }
+
+    fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.count(buffer.len());
+        self.image.gather(pieces, buffer)
+    }
+}
+
+#[test]
+fn a_second_look_at_a_small_program_is_few_calls_and_few_bytes() {
+    // Half a megabyte of it are bins that no thread of it ever needed.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../formats/golden/split.image");
+    let memory = Counted {
+        image: Image::open(&path).unwrap(),
+        calls: Cell::new(0),
+        bytes: Cell::new(0),
+    };
+    let block = memory.image.block;
+    let mut watch = Watch::default();
+    watch.set_brief(true);
+    watch.look(&memory, block).unwrap();
+    memory.calls.set(0);
+    memory.bytes.set(0);
+    watch.look(&memory, block).unwrap();
+    let (calls, bytes) = (memory.calls.get(), memory.bytes.get());
+    assert!(
+        calls <= 40 && bytes <= 256 << 10,
+        "{calls} calls, {bytes} bytes"
+    );
+}

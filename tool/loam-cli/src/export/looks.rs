@@ -1,0 +1,110 @@
+//! One look for all who ask for it, and the pages that are made of it.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hyper::body::Bytes;
+
+use super::metrics;
+use crate::watch::sampler::Sampler;
+
+/// A look serves those who ask within so long after it. Chosen: half of the shortest interval that people
+/// configure, so that one scraper never gets the same page twice.
+pub const FRESH: Duration = Duration::from_millis(500);
+
+/// The page in both formats; the older one is made when somebody asks for it.
+pub struct Page {
+    openmetrics: Bytes,
+    classic: OnceLock<Bytes>,
+}
+
+impl Page {
+    /// In OpenMetrics.
+    pub fn openmetrics(&self) -> Bytes {
+        self.openmetrics.clone()
+    }
+
+    /// In the older text format.
+    pub fn classic(&self) -> Bytes {
+        let make = || {
+            let text = String::from_utf8_lossy(&self.openmetrics);
+            Bytes::from(metrics::classic(&text))
+        };
+        self.classic.get_or_init(make).clone()
+    }
+}
+
+/// The last page and when its look was over; or why there is none.
+type Last = Option<(Instant, Result<Arc<Page>, String>)>;
+
+/// Looks at everybody, for whoever asks.
+pub struct Looks {
+    sampler: Arc<Mutex<Sampler>>,
+    classes: bool,
+    fresh: Duration,
+    /// Held while a look is made: those who come meanwhile wait for it.
+    last: tokio::sync::Mutex<Last>,
+}
+
+impl Looks {
+    /// With figures of size classes, if those are wanted. A page is served for as long as `fresh`.
+    pub fn new(sampler: Sampler, classes: bool, fresh: Duration) -> Looks {
+        Looks {
+            sampler: Arc::new(Mutex::new(sampler)),
+            classes,
+            fresh,
+            last: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// A page of now: of the look that is being made, or of one that was made a moment ago.
+    pub async fn page(&self) -> Result<Arc<Page>, String> {
+        let mut last = self.last.lock().await;
+        if let Some((_, page)) = last
+            .as_ref()
+            .filter(|(made, _)| made.elapsed() < self.fresh)
+        {
+            return page.clone();
+        }
+        let (sampler, classes) = (Arc::clone(&self.sampler), self.classes);
+        let look = move || -> Result<Arc<Page>> {
+            let mut sampler = sampler
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let text = metrics::page(sampler.tick()?, classes)?;
+            Ok(Arc::new(Page {
+                openmetrics: Bytes::from(text),
+                classic: OnceLock::new(),
+            }))
+        };
+        // Apart: this thread serves and takes signals.
+        let page = match tokio::task::spawn_blocking(look).await {
+            Ok(page) => page.map_err(|error| error.to_string()),
+            Err(error) => Err(format!("the look failed: {error}")),
+        };
+        *last = Some((Instant::now(), page.clone()));
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::sampler::Interest;
+
+    #[test]
+    fn scrapes_that_come_together_share_one_look_and_a_later_one_has_its_own() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let shared = |fresh| {
+            let looks = Looks::new(Sampler::brief(Interest::Only(Vec::new())), false, fresh);
+            let both = async { tokio::join!(looks.page(), looks.page()) };
+            let (one, two) = runtime.block_on(both);
+            Arc::ptr_eq(&one.unwrap(), &two.unwrap())
+        };
+        assert!(shared(Duration::from_secs(3600)));
+        assert!(!shared(Duration::ZERO));
+    }
+}
