@@ -13,6 +13,7 @@
 #include "cache/thread_cache.h"
 #include "heap/heap.h"
 #include "os/os.h"
+#include "os/system_heap.h"
 #include "small/small_heap.h"
 
 // The fuzzer's counters of covered edges lie among this library's variables; they are not part of
@@ -155,6 +156,16 @@ bool commit(void* address, size_t bytes) {
   check_range(address, bytes);
   return !refused() && mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
 }
+
+Committed commit_more(void* address, size_t bytes) { return commit(address, bytes) ? Committed::kYes : Committed::kRefused; }
+void give_up(void* address, size_t bytes) { release(address, bytes); }
+void stop_reserving() {}
+bool is_reserving() { return true; }
+bool is_locked(const void*) { return false; }
+bool locks_new_memory() { return false; }
+void unlock_zeros(void*, size_t) {}
+bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }
+bool lock_all_memory(int, Locked) { return true; }
 
 bool purge(void* address, size_t bytes) {
   ErrnoGuard guard;
@@ -310,6 +321,15 @@ bool forbid(void* address, size_t bytes) {
   check_range(address, bytes);
   return !refused() && mprotect(address, bytes, PROT_NONE) == 0;
 }
+
+bool permit(void* address, size_t bytes) {
+  ErrnoGuard guard;
+  check_range(address, bytes);
+  return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+size_t system_block_bytes(const void*) { return 0; }
+void free_system_block(void*) { abort(); }
 
 bool describe_code(const void*, char*, size_t) { return false; }
 

@@ -35,9 +35,9 @@ use layout::Layout;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
-    // `run` becomes another program; `top` and `lab` have something to put in order first.
+    // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) => {}
+        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);

@@ -133,7 +133,11 @@ fn a_run_that_measured_nothing_leaves_no_results_file() {
     first.wait().unwrap();
     lab.workload("fake", GOOD);
     let ran = lab.run(&ONE_TRIAL);
-    assert_eq!(ran.code, Some(0), "what a killed run left is in nobody's way: {ran:?}");
+    assert_eq!(
+        ran.code,
+        Some(0),
+        "what a killed run left is in nobody's way: {ran:?}"
+    );
     assert_eq!(trials(&lab.results("r.json")).count(), 1);
     assert!(Path::new(&lab.path("r.html")).exists());
 }
@@ -153,7 +157,15 @@ fn a_second_run_beside_another_name_is_free() {
     let lab = Lab::new();
     let (mut first, _) = endless(&lab);
     lab.workload("other", GOOD);
-    let ran: Ran = lab.run(&["other", "--json", "s.json", "--trials", "1", "--allocators", "system"]);
+    let ran: Ran = lab.run(&[
+        "other",
+        "--json",
+        "s.json",
+        "--trials",
+        "1",
+        "--allocators",
+        "system",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     first.kill().unwrap();
     first.wait().unwrap();

@@ -51,7 +51,9 @@ impl Row {
 /// The table, with the sum of what is resident: shared pages count once there.
 pub fn render(mut rows: Vec<Row>) -> String {
     rows.sort_by_key(|row| (Reverse(row.resident), row.pid));
-    let columns = ["PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THREADS", "HEAP"];
+    let columns = [
+        "PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THREADS", "HEAP",
+    ];
     let mut table = text::sheet(&columns, "NAME");
     for row in &rows {
         let known = |value: Option<u64>| value.map_or("-".to_owned(), |value| bytes(value as f64));
