@@ -44,9 +44,9 @@ __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
 __attribute__((constructor(101))) void start_library() { heap::start(); }
 
-// Last of all: a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
+// Last of all: an overflow or a use after free that no later call found; and who reads the program's counters to the end finds them to the end.
 __attribute__((destructor(101))) void end_library() {
-  hardening.quarantine_is_intact(true);
+  heap::check_at_exit();
   publisher.stop();
 }
 

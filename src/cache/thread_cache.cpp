@@ -66,6 +66,10 @@ constexpr uint32_t kRunsPerLook = 32;
 constinit bool full_checks = false;
 constinit bool sampled = false;
 constinit bool always_armed = false;  // one of the two
+constinit bool guards_sampled = false;
+// Slow calls of free(), one in kFreesPerLook, from one block between guards to the next, on average. Chosen: with 5,120 frees the
+// four system calls that such a block costs are a hundredth of a program that does little else than call.
+constexpr uint64_t kLooksPerGuard = 20;
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
 // Blocks of mixed spans have any size up to 8 KiB: counted at this.
@@ -143,6 +147,8 @@ constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
 void keep_magazines_armed() { sampled = always_armed = true; }
 bool calls_are_counted() { return sampled; }
+
+void sample_guards() { guards_sampled = true; }
 
 void set_full_free_checks(bool on) {
   full_checks = on;
@@ -493,13 +499,15 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     return;
   }
   __atomic_store_n(&pushed_, pushed(), __ATOMIC_RELAXED);
+  const bool looks = until_look_ == 0;
   __atomic_store_n(&until_look_, kFreesPerLook, __ATOMIC_RELAXED);
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   note(size_class, Use::kHit);
+  if (LOAM_UNLIKELY(guards_sampled) && looks) count_look();
   if (const uint64_t frees = pushed_ - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
-  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
+  const bool stay_armed = (LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend()) || guard_is_due_;
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazine(size_class));
@@ -694,18 +702,37 @@ void ThreadCache::notice_refusals() {
   modest_ = kModestCollections;
 }
 
+// The first slow call of malloc() from here on, whatever its class: the next of any class is one.
+void ThreadCache::count_look() {
+  if (LOAM_LIKELY(until_guard_ > 1)) {
+    --until_guard_;
+    return;
+  }
+  if (until_guard_ == 1) {
+    guard_is_due_ = true;
+    const unsigned end = split_classes.end();
+    for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  }
+  until_guard_ = static_cast<uint32_t>(draw(kLooksPerGuard));
+}
+
+// Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
+uint64_t ThreadCache::draw(uint64_t mean) {
+  // xorshift64 (Marsaglia 2003)
+  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  return 1 + (random_ >> 11) % (2 * mean - 1);
+}
+
 bool ThreadCache::sample_is_due(uint64_t mean) {
   if (LOAM_LIKELY(until_sample_ > 1)) {
     --until_sample_;
     return false;
   }
   const bool due = until_sample_ == 1;
-  // xorshift64 (Marsaglia 2003). Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
-  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  until_sample_ = 1 + (random_ >> 11) % (2 * mean - 1);
+  until_sample_ = draw(mean);
   return due;
 }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/check.h"
+#include "os/fatal.h"
 #include "os/mutex.h"
 #include "os/os.h"
 
@@ -63,6 +65,12 @@ size_t first_overwritten(const void* block, size_t from, size_t to) {
     if (from < to && bytes[from] != static_cast<unsigned char>(pattern >> (from % 8 * 8))) return from;
   }
   return to;
+}
+
+void report_overflow(const void* block, size_t offset, size_t requested) {
+  ReportLine what;
+  what.add("overflow: byte ").add_number(offset).add(" of a block of ").add_number(requested);
+  report_misuse(what.add(" bytes was overwritten").text(), block);
 }
 
 }  // namespace loam

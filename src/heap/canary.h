@@ -23,4 +23,7 @@ void write_canary(void* block, size_t from, size_t to);
 /// The offset of the first byte of [from, to) that was overwritten; `to` when none was.
 [[nodiscard]] size_t first_overwritten(const void* block, size_t from, size_t to);
 
+/// "overflow: byte 24 of a block of 24 bytes was overwritten", as report_misuse() says things.
+void report_overflow(const void* block, size_t offset, size_t requested);
+
 }  // namespace loam

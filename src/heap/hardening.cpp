@@ -42,17 +42,27 @@ uint32_t this_thread_number() {
 
 }  // namespace
 
-bool Hardening::start(unsigned features, size_t quarantine_bytes) {
+bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks) {
   if (cache_registry.totals().threads > 1) return false;
-  if (!shadow.on() && !shadow.start()) return false;
-  if ((features & kQuarantine) != 0 && !quarantine_.start(quarantine_bytes)) return false;
-  if ((features & kTrace) != 0 && !log_.start()) return false;
+  const bool walls = (features & (kQuarantine | kGuards)) != 0;
+  if ((features & (kQuarantine | kGuards | kSample)) != 0) {
+    if (!walled_blocks.start(walls ? WalledBlocks::kMostLive : WalledBlocks::kMostSampled)) return false;
+    os::report_faults(&report_fault);
+  }
   features_ = features;
+  if (has(kSample)) {
+    sample_guards();
+    take_rare_detour(kGuarded);
+  }
+  if ((features & kAll) == 0 && !checks) return true;
+  if (!shadow.on() && !shadow.start()) return false;
+  if (has(kQuarantine) && !quarantine_.start(quarantine_bytes)) return false;
+  if (has(kTrace) && !log_.start()) return false;
+  if (has(kGuards)) nothing_ = reinterpret_cast<uintptr_t>(os::reserve(kNothingBytes, os::granularity()));
   if (has(kCanary)) {
     start_canaries();
     canary_ = kCanaryBytes;
   }
-  if (has(kGuards)) guard_ = os::granularity();
   if (has(kRandom)) {
     random_source.start();
     choose_slots_at_random();
@@ -66,11 +76,6 @@ bool Hardening::start(unsigned features, size_t quarantine_bytes) {
 
 // ---- allocating ---------------------------------------------------------------------------------
 
-// What a large block has behind the bytes asked for: canary, the rest of its last page, guard page.
-size_t Hardening::behind(size_t bytes) const {
-  return guard_ == 0 ? canary_ : round_up(bytes + canary_, guard_) + guard_ - bytes;
-}
-
 void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   if (bytes > kLargestRequest - (size_t{1} << 20)) return nullptr;
   const size_t padded = bytes + canary_;
@@ -81,6 +86,12 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
     size_class = class_for(padded);
   }
   if (size_class == 0) return allocate_large(bytes, alignment, zero);
+  if (LOAM_UNLIKELY(bytes == 0) && alignment <= 16 && nothing_ != 0) {
+    if (void* block = allocate_nothing()) return block;
+  }
+  if (LOAM_UNLIKELY(has(kSample))) {
+    if (void* block = allocate_sampled(bytes, alignment)) return block;
+  }
   if (has(kRandom)) current_cache->mix(size_class);
   void* block = heap::plain::allocate_small(size_class, bytes);
   if (LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
@@ -92,14 +103,25 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   // A block that no state can be noted of is served all the same, and is as it would be without hardening.
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
-  if (canary_ != 0) write_canary(block, bytes, kSizeClasses[size_class].bytes);
+  if (canary_ != 0) write_canary(block, bytes, class_info(size_class).bytes);
   place->store(small_state(bytes), std::memory_order_relaxed);
   return block;
 }
 
 void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
-  if (alignment < guard_) alignment = guard_;
-  void* block = heap::plain::allocate_pages(bytes, alignment, behind(bytes), zero);
+  if (walled_blocks.on() && (has(kQuarantine) || has(kGuards))) {
+    const size_t aligned = alignment < 16 ? 16 : alignment;
+    void* block = walled_blocks.allocate(bytes, canary_, aligned, WalledBlocks::wall_for(bytes), false);
+    std::atomic<Shadow::State>* place = block == nullptr ? nullptr : shadow.make(number_of(block));
+    if (LOAM_LIKELY(place != nullptr)) {
+      place->store(Shadow::kWalled, std::memory_order_relaxed);
+      *zero = true;
+      return block;
+    }
+    if (block != nullptr) static_cast<void>(walled_blocks.free(block, nullptr, 0));
+  }
+  // Too many of those, or their addresses were refused: then the canary alone stands behind the block.
+  void* block = heap::plain::allocate_pages(bytes, alignment, canary_, zero);
   if (block == nullptr) return nullptr;
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
@@ -107,28 +129,51 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   return block;
 }
 
-// Guard and canary of a block whose record is as it should be.
+// State and canary of a block whose record is as it should be.
 void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
-  place->store(Shadow::kLarge, std::memory_order_relaxed);
-  Extent extent = measure(block, Shadow::kLarge);
-  // Refused where the process has too many mappings: then the canary alone stands behind the block.
-  if (guard_ != 0 && os::forbid(static_cast<char*>(block) + extent.usable - guard_, guard_)) {
-    place->store(Shadow::kLargeGuarded, std::memory_order_relaxed);
-    extent.usable -= guard_;
-  }
+  const Extent extent = measure(block, Shadow::kLarge);
   if (canary_ != 0) write_canary(block, extent.requested, extent.usable);
+  place->store(Shadow::kLarge, std::memory_order_relaxed);
+}
+
+// The next address of which no block is known. None after some looks: then a slot with a canary has to do.
+void* Hardening::allocate_nothing() {
+  constexpr unsigned kLooks = 64;
+  for (unsigned looks = 0; looks < kLooks; ++looks) {
+    // relaxed: the state below decides who has it
+    const uintptr_t address = nothing_ + next_nothing_.fetch_add(16, std::memory_order_relaxed) % kNothingBytes;
+    std::atomic<Shadow::State>* place = shadow.make(address);
+    if (place == nullptr) return nullptr;
+    Shadow::State state = place->load(std::memory_order_relaxed);
+    // relaxed: the pointer's way to other threads orders it
+    if (!Shadow::is_live(state) && place->compare_exchange_strong(state, small_state(0), std::memory_order_relaxed)) {
+      return reinterpret_cast<void*>(address);
+    }
+  }
+  return nullptr;
+}
+
+void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
+  if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
+  const size_t aligned = alignment < 16 ? 16 : alignment;
+  // Every other one ends where its page does: there an overflow faults, and in the others what is before the block.
+  const bool right = current_cache->coin();
+  void* block = walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
+  if (block == nullptr || !on_) return block;
+  std::atomic<Shadow::State>* place = shadow.make(number_of(block));
+  if (place != nullptr) place->store(Shadow::kWalled, std::memory_order_relaxed);
+  return block;
 }
 
 Hardening::Extent Hardening::measure(const void* block, Shadow::State state) const {
   if (is_small(state)) {
-    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes, 0};
+    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes};
   }
-  const size_t guard = state == Shadow::kLargeGuarded ? guard_ : 0;
-  if (const Span* span = large_span_at(block)) {
-    return {span->large.requested, Pages(span->large.pages).bytes() - guard, guard};
+  if (state == Shadow::kLarge) {
+    if (const Span* span = large_span_at(block)) return {span->large.requested, Pages(span->large.pages).bytes()};
   }
   const HugeMap::Entry entry = huge_map.find(number_of(block));
-  return {entry.requested, entry.address == 0 ? 0 : entry.mapped - guard, guard};
+  return {entry.requested, entry.mapped};
 }
 
 size_t Hardening::requested(const void* block) const { return measure(block, shadow.state(block)).requested; }
@@ -139,15 +184,13 @@ void Hardening::check_canary(void* block, const Extent& extent) const {
   if (canary_ == 0) return;
   const size_t broken = first_overwritten(block, extent.requested, extent.usable);
   if (LOAM_LIKELY(broken == extent.usable)) return;
-  ReportLine what;
-  what.add("overflow: byte ").add_number(broken).add(" of a block of ").add_number(extent.requested);
-  report_misuse(what.add(" bytes was overwritten").text(), block);
+  report_overflow(block, broken, extent.requested);
   write_canary(block, extent.requested, extent.usable);  // one report an overflow
 }
 
 bool Hardening::intact(const void* block) const {
   const Shadow::State state = shadow.state(block);
-  if (canary_ == 0 || !Shadow::is_live(state)) return true;
+  if (canary_ == 0 || !Shadow::is_live(state) || is_nothing(block)) return true;
   const Extent extent = measure(block, state);
   return first_overwritten(block, extent.requested, extent.usable) == extent.usable;
 }
@@ -157,23 +200,36 @@ void Hardening::free(void* block, const void* caller, size_t said) {
   Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   // A stale state may say what stood here before the pages changed hands: the map knows better.
-  if (!Shadow::is_live(state) || (is_small(state) != (size_class != 0))) return free_unknown(block, size_class, state);
+  const bool known = Shadow::is_live(state) && (is_small(state) == (size_class != 0) || is_nothing(block));
+  if (LOAM_UNLIKELY(!known)) return free_unknown(block, size_class, state);
   const Extent extent = measure(block, state);
   if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) {
     ReportLine what;
     what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(extent.requested);
     report_misuse(what.text(), block);
   }
-  check_canary(block, extent);
-  // acq_rel: of two threads that free the block one goes on, and the other sees why not
-  if (LOAM_UNLIKELY(!place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) {
+  if (LOAM_LIKELY(state != Shadow::kWalled)) check_canary(block, extent);
+  const bool walled = state == Shadow::kWalled;
+  if (os::is_single_threaded()) {
+    place->store(Shadow::kFreed, std::memory_order_relaxed);
+  } else if (LOAM_UNLIKELY(!place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) {
+    // acq_rel: of two threads that free the block one goes on, and the other sees why not
     return report_misuse("double free", block);
   }
-  if (log_.on()) log_.add(block, caller, this_thread_number());
-  const bool huge = size_class == 0 && large_span_at(block) == nullptr;
-  if (quarantine_.on() && !huge && quarantine_.takes(extent.usable)) return hold_back(block, extent.usable);
-  if (has(kZero) && !huge) memset(block, 0, extent.usable);
-  give_back(block, extent);
+  const uint32_t thread = log_.on() || walled || quarantine_.on() ? this_thread_number() : 0;
+  if (log_.on()) log_.add(block, {caller, thread, extent.requested});
+  if (LOAM_UNLIKELY(walled)) {
+    static_cast<void>(walled_blocks.free(block, caller, thread));
+    return;
+  }
+  if (size_class == 0) {
+    if (is_nothing(block)) return;
+    if (has(kZero) && large_span_at(block) != nullptr) memset(block, 0, extent.usable);
+    return heap::plain::free_large(block);
+  }
+  if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable))) return hold_back(block, extent.usable);
+  if (has(kZero)) memset(block, 0, extent.usable);
+  heap::plain::free_small(size_class, block);
 }
 
 void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State state) {
@@ -182,39 +238,26 @@ void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State sta
     if (!ThreadCache::is_block_in_use(size_class, block, state == Shadow::kFreed)) return;
     return heap::plain::free_small(size_class, block);
   }
-  const Span* span = large_span_at(block);
-  if (state == Shadow::kFreed && span != nullptr && span->heap != kPrivateHeap) {
-    return report_misuse("double free", block);  // it is in the quarantine
-  }
+  // Stale where a private heap has the place.
+  if (state == Shadow::kFreed && PrivateHeap::heap_of(block) == nullptr) return report_misuse("double free", block);
   heap::plain::free_large(block);
 }
 
 void Hardening::hold_back(void* block, size_t bytes) {
   poison(block, bytes);
   Quarantine::Entry out[Quarantine::kMostOut];
-  do {
-    while (const unsigned count = quarantine_.make_room(bytes, out)) {
-      for (unsigned i = 0; i < count; ++i) release(out[i]);
-    }
-  } while (!quarantine_.push({block, bytes}));
+  const unsigned thread = this_thread_number();
+  for (bool pushed = false; !pushed;) {
+    const unsigned count = quarantine_.exchange(thread, {block, bytes}, out, &pushed);
+    for (unsigned i = 0; i < count; ++i) release(out[i]);
+  }
 }
 
 void Hardening::release(const Quarantine::Entry& entry) {
   const size_t broken = first_unpoisoned(entry.block, entry.bytes);
   if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry.block, broken);
   if (has(kZero)) memset(entry.block, 0, entry.bytes);
-  const Span* span = large_span_at(entry.block);
-  const size_t guard = span == nullptr ? 0 : Pages(span->large.pages).bytes() - entry.bytes;
-  give_back(entry.block, {0, entry.bytes, guard});
-}
-
-void Hardening::give_back(void* block, const Extent& extent) {
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class != 0)) return heap::plain::free_small(size_class, block);
-  if (extent.guard != 0 && !os::commit(static_cast<char*>(block) + extent.usable, extent.guard)) {
-    return;  // its pages cannot be used again: better lost than handed out
-  }
-  heap::plain::free_large(block);
+  heap::plain::free_small(static_cast<unsigned>(class_at(entry.block)), entry.block);
 }
 
 bool Hardening::quarantine_is_intact(bool report) {
@@ -230,30 +273,63 @@ bool Hardening::quarantine_is_intact(bool report) {
   return whole;
 }
 
+// ---- at the end ---------------------------------------------------------------------------------
+
+void Hardening::check_everything() {
+  quarantine_is_intact(true);
+  if (canary_ != 0) check_live_blocks();
+  if (!walled_blocks.on()) return;
+  for (HugeMap::Entry bad; (bad = WalledBlocks::first_overrun()).address != 0;) {
+    void* const block = reinterpret_cast<void*>(bad.address);
+    report_overflow(block, first_overwritten(block, bad.requested, bad.mapped), bad.requested);
+    write_canary(block, bad.requested, bad.mapped);
+  }
+}
+
+// By the states, which no other thread takes away. What one of them frees or resizes while this looks is seen by its state, which
+// is another after the look than before. Large runs may lose their pages meanwhile: they are looked at only by the one thread.
+void Hardening::check_live_blocks() {
+  const bool alone = cache_registry.totals().threads <= 1;
+  shadow.for_each_page([&](uintptr_t page) {
+    const unsigned size_class = static_cast<unsigned>(class_at(reinterpret_cast<void*>(page)));
+    const uintptr_t end = size_class != 0 ? page + kPageBytes : alone ? page + 16 : page;
+    for (uintptr_t address = page; address < end; address += 16) {
+      const std::atomic<Shadow::State>* place = shadow.find(address);
+      const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
+      if (!Shadow::is_live(state) || is_small(state) != (size_class != 0) || state == Shadow::kWalled) continue;
+      void* const block = reinterpret_cast<void*>(address);
+      const Extent extent = measure(block, state);
+      const size_t broken = first_overwritten(block, extent.requested, extent.usable);
+      if (LOAM_LIKELY(broken == extent.usable)) continue;
+      std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
+      if (place->load(std::memory_order_relaxed) == state && !intact(block)) check_canary(block, extent);
+    }
+  });
+}
+
 // ---- resizing -----------------------------------------------------------------------------------
 
 bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bool must_stay) {
   const size_t padded = bytes + canary_;
-  if (bytes > kLargestSmall || padded > extent.usable) return false;
+  if (bytes > kLargestSmall || padded > extent.usable || is_nothing(block)) return false;
   if (!must_stay && !heap::plain::worth_staying(extent.usable, padded)) return false;
   if (canary_ != 0) write_canary(block, bytes, extent.usable);
   shadow.find(number_of(block))->store(small_state(bytes), std::memory_order_relaxed);
   return true;
 }
 
-bool Hardening::resize_large(void* block, const Extent& extent, size_t bytes, bool in_place, void** moved) {
+bool Hardening::resize_large(void* block, Shadow::State state, size_t bytes, bool in_place, void** moved) {
   if (bytes <= kLargestSmall || bytes > kLargestRequest - (size_t{1} << 20)) return false;
-  char* const guard = static_cast<char*>(block) + extent.usable;
-  if (extent.guard != 0 && !os::commit(guard, extent.guard)) return false;
+  if (state == Shadow::kWalled) return walled_blocks.resize(huge_map.find(number_of(block)), bytes, canary_);
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  const size_t whole = bytes + behind(bytes);
+  const size_t whole = bytes + canary_;
   if (Span* span = large_span_at(block)) {
     *moved = block;
     if (whole > kMaxRun.bytes() || !page_heap.resize_large(span, Pages::covering(whole), bytes)) *moved = nullptr;
   } else {
     // Its state goes first: another thread may be given the old address as soon as the mapping has moved.
     place->store(Shadow::kFreed, std::memory_order_relaxed);
-    *moved = huge_map.resize(number_of(block), bytes, in_place, behind(bytes));
+    *moved = huge_map.resize(number_of(block), bytes, in_place, canary_);
   }
   void* const now = *moved != nullptr ? *moved : block;
   place = shadow.make(number_of(now));
@@ -264,9 +340,9 @@ bool Hardening::resize_large(void* block, const Extent& extent, size_t bytes, bo
 void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
   const Shadow::State state = shadow.state(block);
   const Extent extent = measure(block, state);
-  check_canary(block, extent);
+  if (!is_nothing(block)) check_canary(block, extent);
   void* moved = block;
-  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, extent, bytes, false, &moved)) {
+  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, state, bytes, false, &moved)) {
     return moved;
   }
   bool zero = false;
@@ -280,25 +356,28 @@ void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
 bool Hardening::try_resize(void* block, size_t bytes) {
   const Shadow::State state = shadow.state(block);
   const Extent extent = measure(block, state);
-  check_canary(block, extent);
+  if (!is_nothing(block)) check_canary(block, extent);
   void* moved;
-  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, extent, bytes, true, &moved);
+  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, state, bytes, true, &moved);
 }
 
 // ---- fork, reports ------------------------------------------------------------------------------
 
 void Hardening::lock() {
-  quarantine_.mutex().lock();
+  quarantine_.lock();
+  walled_blocks.lock();
   shadow.mutex().lock();
 }
 
 void Hardening::unlock() {
   shadow.mutex().unlock();
-  quarantine_.mutex().unlock();
+  walled_blocks.unlock();
+  quarantine_.unlock();
 }
 
 void Hardening::reset_after_fork() {
-  quarantine_.mutex().reset_after_fork();
+  quarantine_.reset_after_fork();
+  walled_blocks.reset_after_fork();
   shadow.reset_after_fork();
   current_cache->thread_number = 0;
   if (has(kRandom)) random_source.reset_after_fork();
@@ -313,11 +392,38 @@ void add_name(ReportLine& line, const char* name) {
   }
 }
 
+void add_offset(ReportLine& line, uintptr_t address, uintptr_t base) {
+  if (address == base) return;
+  if (address > base) {
+    line.add(", ").add_number(address - base).add(" bytes into the block at ").add_hex(base);
+  } else {
+    line.add(", ").add_number(base - address).add(" bytes before the block at ").add_hex(base);
+  }
+}
+
+// The same of a block in a mapping of its own.
+uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
+  if (const HugeMap::Entry live = huge_map.covering(address); live.address != 0) {
+    add_offset(line, address, live.address);
+    line.add(", block of ").add_number(live.requested).add(" bytes, heap ");
+    const PrivateHeap* heap = live.heap == 0 ? nullptr : reinterpret_cast<HeapRun*>(live.heap)->heap;
+    add_name(line, heap == nullptr ? "default" : heap->name()[0] != '\0' ? heap->name() : "private");
+    return live.address;
+  }
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(address); freed.begin != 0) {
+    add_offset(line, address, freed.block);
+    line.add(", freed block of ").add_number(freed.requested).add(" bytes, heap default");
+    return freed.block;
+  }
+  return address;
+}
+
 // The slot's start for an address in a small block, else the address.
 uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
+  if (span == nullptr) return add_mapping(line, address);
   // What waits empty had a block there: whose it was says what is wrong.
-  if (span == nullptr || !(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
+  if (!(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
   const char* heap = "default";
@@ -331,7 +437,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;
   if (slot_bytes == 0 && (span->kind != SpanKind::kLarge)) base = address;
-  if (base != address) line.add(", ").add_number(address - base).add(" bytes into the block at ").add_hex(base);
+  add_offset(line, address, base);
   if (slot_bytes != 0) {
     line.add(", class ").add_number(slot_bytes);
   } else if (span->kind == SpanKind::kLarge) {
@@ -349,10 +455,33 @@ void describe_for_report(ReportLine& line, const void* address) {
   line.add(", thread ").add_number(os::thread_number());
   FreeLog::Free last{};
   if (hardening.owns(reinterpret_cast<void*>(block))) return;  // that free would be an earlier block's
-  if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) return;
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
+    last = {freed.caller, freed.thread, freed.requested};
+  } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {
+    return;
+  } else if (class_at(reinterpret_cast<void*>(block)) == 0) {
+    line.add(", freed block of ").add_number(last.bytes).add(" bytes");
+  }
   line.add("; freed by thread ").add_number(last.thread);
   char where[128];
   if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where)) line.add(" at ").add(where);
+}
+
+bool report_fault(const void* address) {
+  const uintptr_t at = number_of(address);
+  if (hardening.is_nothing(address)) {
+    const void* const block = reinterpret_cast<void*>(at & ~uintptr_t{15});
+    write_report(hardening.freed(block) ? "use after free of a block of 0 bytes" : "overflow: access to a block of 0 bytes", address);
+    return true;
+  }
+  if (const HugeMap::Entry live = huge_map.covering(at); live.has_walls()) {
+    const bool before = at < live.address;
+    write_report(before ? "underflow: access before a block" : "overflow: access behind a block", address);
+    return true;
+  }
+  if (walled_blocks.freed_at(at).begin == 0) return false;
+  write_report("use after free", address);
+  return true;
 }
 
 }  // namespace loam

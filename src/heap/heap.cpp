@@ -23,9 +23,11 @@ namespace loam {
 constinit unsigned detours = 0;
 
 void take_detour(Detour detour) {
-  detours |= detour;
+  take_rare_detour(detour);
   keep_magazines_armed();
 }
+
+void take_rare_detour(Detour detour) { detours |= detour; }
 
 namespace heap {
 
@@ -35,7 +37,11 @@ constexpr uint8_t kDefaultHeap = 0;
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
   bool zero = false;
-  return hardening.on() ? hardening.allocate(bytes, 16, &zero) : sampler.allocate(size_class, bytes);
+  if (hardening.on()) return hardening.allocate(bytes, 16, &zero);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
+  }
+  return plain::allocate_small(size_class, bytes);
 }
 
 // Where an empty magazine leads.
@@ -44,16 +50,20 @@ LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, siz
 }
 
 LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
+  if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, alignment)) return block;  // *zero is as it was: it is not cleared for nothing
+  }
+  return plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
 // What is too long for a block of pages finds nothing there, and so does no byte at all.
 LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
 
-// A block whose run the thread kept, or its shard.
-LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
-  if (!may_be_cached(bytes)) return nullptr;
-  const Pages pages = Pages::covering(bytes);
+// A block whose run the thread kept, or its shard, with `extra` bytes behind those asked for.
+LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero, size_t extra = 0) {
+  if (!may_be_cached(bytes + extra)) return nullptr;
+  const Pages pages = Pages::covering(bytes + extra);
   Span* span = alignment <= kPageBytes ? current_cache->take_run(pages, bytes)
                                        : current_cache->take_aligned_run(pages, Pages(alignment >> kPageShift), bytes);
   if (span == nullptr) return nullptr;
@@ -112,7 +122,7 @@ struct Found {
 
 void found_huge(const HugeMap::Entry& entry, Found* found) {
   found->kind = entry.heap == 0 ? Found::kHugeBlock : Found::kPrivateBlock;
-  found->bytes = entry.mapped;
+  found->bytes = entry.has_walls() ? entry.requested : entry.mapped;
   if (entry.heap != 0) found->heap = reinterpret_cast<HeapRun*>(entry.heap)->heap;
 }
 
@@ -321,7 +331,6 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
       break;
     }
     case Found::kLargeBlock:
-      if (LOAM_UNLIKELY(hardening.on())) return page_heap.free(found.span);
       if (!current_cache->free_run(found.span)) current_cache->free_run_slow(found.span);
       return;
     case Found::kHugeBlock:
@@ -331,7 +340,10 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
     case Found::kNothing:
       break;
   }
-  report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
+  const bool twice = walled_blocks.freed_at(reinterpret_cast<uintptr_t>(block)).block == reinterpret_cast<uintptr_t>(block);
+  report_misuse(twice && block != nullptr ? "double free"
+                                          : "free of a pointer that is no block (freed already, misaligned, or not from this heap)",
+                block);
 }
 
 LOAM_COLD void free_by_detour(unsigned size_class, void* block, const void* caller) {
@@ -339,7 +351,9 @@ LOAM_COLD void free_by_detour(unsigned size_class, void* block, const void* call
 }
 
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
-  hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
+  if (hardening.on()) return hardening.free(block, caller);
+  if ((detours & kGuarded) != 0 && walled_blocks.free(block, caller, os::thread_number())) return;
+  plain::free_large(block);
 }
 
 // Whether it is a run of pages that the thread's cache may take, and nobody else wants to know. pre: span == span_at(block)
@@ -470,19 +484,28 @@ bool try_resize(void* block, size_t bytes) {
 size_t usable_size(const void* block) {
   // What lies behind the bytes asked for is the canary's.
   if (hardening.on() && hardening.owns(block)) return hardening.requested(block);
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(has_own_spans(size_class))) return class_info(size_class).bytes;
   if (block == nullptr) return 0;
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  bool freed = hardening.freed(block) || current_cache->freed_recently(size_class, block);
+  if (LOAM_LIKELY(begins_slot_of(size_class, block)) && LOAM_LIKELY(!freed)) return class_info(size_class).bytes;
   const Found found = find(block);
-  if (found.kind != Found::kPrivateBlock) return found.bytes;
-  const PrivateHeap::Found its = found.heap->find(block);
-  return found.heap->canary() ? its.bytes : its.usable;
+  if (found.kind == Found::kPrivateBlock) {
+    const PrivateHeap::Found its = found.heap->find(block);
+    if (its.status == LOAM_OK || its.status == LOAM_CORRUPT) return found.heap->canary() ? its.bytes : its.usable;
+  } else if (found.kind != Found::kNothing && !freed) {
+    return found.bytes;
+  }
+  freed = freed || walled_blocks.freed_at(reinterpret_cast<uintptr_t>(block)).block == reinterpret_cast<uintptr_t>(block);
+  report_misuse(freed ? "malloc_usable_size of a freed block"
+                      : "malloc_usable_size of a pointer that is no block (freed already, or not from this heap)",
+                block);
+  return 0;
 }
 
 bool seems_live(const void* block) {
   const Found found = find(block);
   if (hardening.on() && found.kind != Found::kPrivateBlock) {
-    if (hardening.owns(block)) return found.kind != Found::kNothing;
+    if (hardening.owns(block)) return found.kind != Found::kNothing || hardening.owns_nothing(block);
     if (hardening.freed(block)) return false;
   }
   if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
@@ -551,6 +574,13 @@ bool is_valid() {
          current_cache->is_valid();
 }
 
+void check_at_exit() {
+  hardening.check_everything();
+  // Another thread may be in the middle of a call of one of these.
+  if (heap_registry.count() == 0 || cache_registry.totals().threads > 1) return;
+  heap_registry.for_each([](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });
+}
+
 // Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map, remote pool, metadata.
 void lock_everything() {
   hardening.lock();
@@ -602,7 +632,12 @@ void start() {
 // ---- what the hardened heap stands on -----------------------------------------------------------
 
 void* plain::allocate_small(unsigned size_class, size_t bytes) {
-  return sampler.on() ? sampler.allocate(size_class, bytes) : current_cache->allocate_slow(size_class);
+  if (LOAM_UNLIKELY(sampler.on())) return sampler.allocate(size_class, bytes);
+  ThreadCache* const cache = current_cache;
+  if (LOAM_LIKELY(hardening.on())) {
+    if (void* block = cache->pop_armed(size_class)) return block;
+  }
+  return cache->allocate_slow(size_class);
 }
 
 void* plain::allocate_own_slot(unsigned size_class) {
@@ -611,13 +646,15 @@ void* plain::allocate_own_slot(unsigned size_class) {
 }
 
 void plain::free_small(unsigned size_class, void* block) {
-  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+  if (LOAM_UNLIKELY(sampler.on())) return sampler.free(size_class, block);
+  ThreadCache* const cache = current_cache;
+  if (LOAM_LIKELY(hardening.on()) && cache->push_armed(size_class, block)) return;
+  cache->free_slow(size_class, block);
 }
 
 void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  void* block = nullptr;
-  if (!hardening.on()) block = allocate_cached_run(bytes, alignment, zero);
+  void* block = allocate_cached_run(bytes, alignment, zero, extra);
   const bool hit = block != nullptr;
   if (!hit) block = allocate_large(bytes, alignment, 0, zero, extra);
   if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);

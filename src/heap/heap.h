@@ -80,6 +80,9 @@ void take_snapshot(Snapshot* out);
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 
+/// What the canaries of live blocks and the quarantine say, reported: at the program's end.
+void check_at_exit();
+
 /// Every lock of every heap, in order: for copying all figures at one moment. Nothing may be allocated meanwhile.
 void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
 void unlock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;

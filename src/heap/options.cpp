@@ -89,7 +89,7 @@ bool add_wish(const char* begin, size_t length, Wish* wish) {
   } kWords[] = {
       {"canary", Hardening::kCanary}, {"quarantine", Hardening::kQuarantine}, {"zero", Hardening::kZero},
       {"random", Hardening::kRandom}, {"guards", Hardening::kGuards},         {"trace", Hardening::kTrace},
-      {"all", Hardening::kAll},
+      {"all", Hardening::kAll},       {"sample", Hardening::kSample},
   };
   for (const auto& known : kWords) {
     if (!is_word(begin, length, known.word)) continue;
@@ -105,7 +105,7 @@ bool add_wish(const char* begin, size_t length, Wish* wish) {
 }
 
 void harden(const Wish& wish, bool full_checks) {
-  if (hardening.start(wish.features, wish.quarantine_bytes)) return;
+  if (hardening.start(wish.features, wish.quarantine_bytes, full_checks)) return;
   // The checks alone need no memory, if they have time.
   if (full_checks) set_full_free_checks(true);
   constexpr const char kRefused[] =
@@ -120,7 +120,7 @@ void apply_hardening(const char* list, bool full_checks) {
     if (!add_wish(at, length, &wish)) {
       constexpr const char kWrong[] =
           "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
-          "zero, random, guards, trace; using off\n";
+          "zero, random, guards, trace, sample; using off\n";
       os::write_error(kWrong, sizeof kWrong - 1);
       wish = Wish{};
       break;

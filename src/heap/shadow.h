@@ -6,7 +6,7 @@
 //   kUnknown          no block that the hardened heap made ever began here
 //   kFreed            freed: in the quarantine, or free for the next request
 //   kLarge            a live block of whole pages: its record knows the size
-//   kLargeGuarded     the same, and its last page is inaccessible
+//   kWalled           the same, in a mapping of its own between inaccessible pages (walled_blocks.h)
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
 // A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a double free is known
@@ -30,7 +30,7 @@ class Shadow {
   static constexpr State kFreed = 1;
   static constexpr State kSmallest = 2;
   static constexpr State kLarge = 0xfffe;
-  static constexpr State kLargeGuarded = 0xffff;
+  static constexpr State kWalled = 0xffff;
 
   /// Once, before threads start; false when the system refuses address space.
   [[nodiscard]] bool start();
@@ -48,6 +48,16 @@ class Shadow {
     return place == nullptr ? kUnknown : place->load(std::memory_order_relaxed);
   }
   [[nodiscard]] static bool is_live(State state) { return state >= kSmallest; }
+
+  /// Calls visit(page) for each of the heap's pages of which a state may be known, in order, without a lock.
+  template <class Visit>
+  void for_each_page(Visit visit) const {
+    for (size_t number = 0; tables_ != nullptr && number < kTables; ++number) {
+      // acquire: pairs with the release in make()
+      if (tables_[number].load(std::memory_order_acquire) == nullptr) continue;
+      for (uintptr_t page = number << kRegionShift; page < (number + 1) << kRegionShift; page += kPageBytes) visit(page);
+    }
+  }
 
   void reset_after_fork() { mutex_.reset_after_fork(); }
   [[nodiscard]] Mutex& mutex() { return mutex_; }

@@ -50,7 +50,9 @@ uint32_t RandomSource::below(uint32_t limit) {
     if (left_ == 0) refill();
     // Multiplication instead of a remainder; what would make some results likelier is drawn again (Lemire 2019).
     const uint64_t product = uint64_t{output_[kWords - left_--]} * limit;
-    if (static_cast<uint32_t>(product) >= (0u - limit) % limit) return static_cast<uint32_t>(product >> 32);
+    const uint32_t low = static_cast<uint32_t>(product);
+    // The remainder, a division, decides only where the low half is this small: rarely.
+    if (low >= limit || low >= (0u - limit) % limit) return static_cast<uint32_t>(product >> 32);
   }
 }
 

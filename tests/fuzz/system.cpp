@@ -299,11 +299,13 @@ void random_bytes(void* out, size_t bytes) {
 
 uint32_t thread_number() { return 1; }
 
-bool forbid(void* address, size_t bytes) {
+bool decommit(void* address, size_t bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
-  return !refused() && mprotect(address, bytes, PROT_NONE) == 0;
+  return !refused() && madvise(address, bytes, MADV_DONTNEED) == 0 && mprotect(address, bytes, PROT_NONE) == 0;
 }
+
+void report_faults(bool (*)(const void*)) {}
 
 bool describe_code(const void*, char*, size_t) { return false; }
 
