@@ -125,14 +125,24 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     note(size_class, Use::kHit);
     return block;
   }
+  /// Past the armed magazine as well. False when the slow path must run.
   [[nodiscard]] LOAM_INLINE bool push_armed(unsigned size_class, void* block) {
     const Magazine m = magazine(size_class);
-    if (LOAM_UNLIKELY(m.head == nullptr)) return false;
-    disarm(size_class);
-    const bool pushed = push(size_class, block);
+    if (LOAM_UNLIKELY(shares_lines(size_class))) {
+      if (LOAM_UNLIKELY(m.head == nullptr)) return false;
+      disarm(size_class);
+      const bool pushed = push(size_class, block);
+      arm(m);
+      return pushed;
+    }
+    // Without a note among the recent frees: who comes this way knows of double frees by other means.
+    void** const head = m.head;
+    if (LOAM_UNLIKELY(head == m.base + tuning_[size_class].capacity) || LOAM_UNLIKELY(count_down(until_look_))) return false;
+    __atomic_store_n(head, block, __ATOMIC_RELAXED);
+    // release: pairs with the fork()ed child's copy of this memory
+    __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
     arm(m);
-    note(size_class, Use::kHit);
-    return pushed;
+    return true;
   }
 
   /// The slow halves. allocate_slow returns null when memory is refused.

@@ -17,7 +17,7 @@ inline constexpr size_t kCanaryBytes = 8;
 /// Draws the secret; further calls do nothing. Before the first block with a canary; thread-safe.
 void start_canaries();
 
-/// Writes the canary of `block` to its bytes [from, to).
+/// Writes the canary of `block` to its bytes [from, to). pre: here and below, `block` and `to` are multiples of 8
 void write_canary(void* block, size_t from, size_t to);
 
 /// The offset of the first byte of [from, to) that was overwritten; `to` when none was.

@@ -8,6 +8,7 @@
 #include "heap/heap.h"
 #include "heap/plain.h"
 #include "heap/private_heap.h"
+#include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "os/random.h"
@@ -38,6 +39,19 @@ uint32_t this_thread_number() {
   if (cache->state() != ThreadCache::State::kLive) return os::thread_number();
   if (cache->thread_number == 0) cache->thread_number = os::thread_number();
   return cache->thread_number;
+}
+
+// The heap's own slots, past magazines that are armed for the detour alone; where calls are counted, all of them are.
+LOAM_INLINE void* take_slot(unsigned size_class, size_t bytes) {
+  if (LOAM_LIKELY(!sampler.on())) {
+    if (void* block = current_cache->pop_armed(size_class)) return block;
+  }
+  return heap::plain::allocate_small(size_class, bytes);
+}
+
+LOAM_INLINE void give_slot(unsigned size_class, void* block) {
+  if (LOAM_LIKELY(!sampler.on()) && LOAM_LIKELY(current_cache->push_armed(size_class, block))) return;
+  heap::plain::free_small(size_class, block);
 }
 
 }  // namespace
@@ -85,16 +99,31 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   } else if (padded <= kLargestSmall) {
     size_class = class_for(padded);
   }
-  if (size_class == 0) return allocate_large(bytes, alignment, zero);
-  if (LOAM_UNLIKELY(bytes == 0) && alignment <= 16 && nothing_ != 0) {
-    if (void* block = allocate_nothing()) return block;
+  return size_class == 0 ? allocate_large(bytes, alignment, zero) : allocate_slot(size_class, bytes, alignment);
+}
+
+void* Hardening::allocate_small(unsigned size_class, size_t bytes) {
+  if (canary_ != 0 || !has_own_spans(size_class)) {
+    const size_t padded = bytes + canary_;
+    bool zero = false;
+    if (padded > kLargestSmall) return allocate_large(bytes, 16, &zero);
+    size_class = class_for(padded);
   }
-  if (LOAM_UNLIKELY(has(kSample))) {
-    if (void* block = allocate_sampled(bytes, alignment)) return block;
+  return allocate_slot(size_class, bytes, 16);
+}
+
+LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, size_t alignment) {
+  if ((features_ & (kGuards | kSample | kRandom)) != 0) {
+    if (LOAM_UNLIKELY(bytes == 0) && alignment <= 16 && nothing_ != 0) {
+      if (void* block = allocate_nothing()) return block;
+    }
+    if (LOAM_UNLIKELY(has(kSample))) {
+      if (void* block = allocate_sampled(bytes, alignment)) return block;
+    }
+    if (has(kRandom)) current_cache->mix(size_class);
   }
-  if (has(kRandom)) current_cache->mix(size_class);
-  void* block = heap::plain::allocate_small(size_class, bytes);
-  if (LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
+  void* block = take_slot(size_class, bytes);
+  if (alignment > 16 && LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
     void* other = heap::plain::allocate_own_slot(size_class);
     heap::plain::free_small(static_cast<unsigned>(class_at(block)), block);
     block = other;
@@ -176,7 +205,10 @@ Hardening::Extent Hardening::measure(const void* block, Shadow::State state) con
   return {entry.requested, entry.mapped};
 }
 
-size_t Hardening::requested(const void* block) const { return measure(block, shadow.state(block)).requested; }
+size_t Hardening::requested(const void* block) const {
+  const Shadow::State state = shadow.state(block);
+  return LOAM_LIKELY(is_small(state)) ? size_t{state} - Shadow::kSmallest : measure(block, state).requested;
+}
 
 // ---- freeing ------------------------------------------------------------------------------------
 
@@ -195,41 +227,67 @@ bool Hardening::intact(const void* block) const {
   return first_overwritten(block, extent.requested, extent.usable) == extent.usable;
 }
 
-void Hardening::free(void* block, const void* caller, size_t said) {
-  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  // A stale state may say what stood here before the pages changed hands: the map knows better.
-  const bool known = Shadow::is_live(state) && (is_small(state) == (size_class != 0) || is_nothing(block));
-  if (LOAM_UNLIKELY(!known)) return free_unknown(block, size_class, state);
-  const Extent extent = measure(block, state);
-  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) {
-    ReportLine what;
-    what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(extent.requested);
-    report_misuse(what.text(), block);
-  }
-  if (LOAM_LIKELY(state != Shadow::kWalled)) check_canary(block, extent);
-  const bool walled = state == Shadow::kWalled;
+void Hardening::report_size(const void* block, size_t said, size_t requested) {
+  ReportLine what;
+  what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(requested);
+  report_misuse(what.text(), block);
+}
+
+// Of two threads that free a block one goes on, and the other sees why not.
+LOAM_INLINE bool Hardening::mark_freed(std::atomic<Shadow::State>* place, Shadow::State state, const void* block) {
   if (os::is_single_threaded()) {
     place->store(Shadow::kFreed, std::memory_order_relaxed);
-  } else if (LOAM_UNLIKELY(!place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) {
-    // acq_rel: of two threads that free the block one goes on, and the other sees why not
-    return report_misuse("double free", block);
+    return true;
   }
-  const uint32_t thread = log_.on() || walled || quarantine_.on() ? this_thread_number() : 0;
-  if (log_.on()) log_.add(block, {caller, thread, extent.requested});
-  if (LOAM_UNLIKELY(walled)) {
-    static_cast<void>(walled_blocks.free(block, caller, thread));
-    return;
+  // acq_rel: pairs with the other's
+  if (LOAM_LIKELY(place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) return true;
+  report_misuse("double free", block);
+  return false;
+}
+
+void Hardening::free(void* block, const void* caller, size_t said) {
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  size_class != 0 ? free_known(size_class, block, caller, said) : free_large(block, caller, said);
+}
+
+LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const void* caller, size_t said) {
+  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
+  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
+  // A stale state may say what stood here before the pages changed hands: the map knows better.
+  if (LOAM_UNLIKELY(!Shadow::is_live(state) || !is_small(state))) return free_unknown(block, size_class, state);
+  const Extent extent{size_t{state} - Shadow::kSmallest, class_info(size_class).bytes};
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
+  check_canary(block, extent);
+  if (LOAM_UNLIKELY(!mark_freed(place, state, block))) return;
+  if ((features_ & (kTrace | kQuarantine)) != 0) {
+    const uint32_t thread = this_thread_number();
+    if (log_.on()) log_.add(block, {caller, thread, extent.requested});
+    if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable))) return hold_back(block, extent.usable, thread);
   }
-  if (size_class == 0) {
-    if (is_nothing(block)) return;
-    if (has(kZero) && large_span_at(block) != nullptr) memset(block, 0, extent.usable);
-    return heap::plain::free_large(block);
-  }
-  if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable))) return hold_back(block, extent.usable);
   if (has(kZero)) memset(block, 0, extent.usable);
-  heap::plain::free_small(size_class, block);
+  give_slot(size_class, block);
+}
+
+void Hardening::free_small(unsigned size_class, void* block, const void* caller) {
+  free_known(size_class, block, caller, kNotSaid);
+}
+
+void Hardening::free_large(void* block, const void* caller, size_t said) {
+  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
+  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
+  const bool nothing = is_nothing(block);
+  if (!Shadow::is_live(state) || (is_small(state) && !nothing)) return free_unknown(block, 0, state);
+  const Extent extent = measure(block, state);
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
+  if (state == Shadow::kLarge) check_canary(block, extent);
+  if (!mark_freed(place, state, block)) return;
+  const uint32_t thread = this_thread_number();
+  if (log_.on()) log_.add(block, {caller, thread, extent.requested});
+  if (nothing) return;
+  // False only where the table lost it, and then it is gone.
+  if (state == Shadow::kWalled) return static_cast<void>(walled_blocks.free(block, caller, thread));
+  if (has(kZero) && large_span_at(block) != nullptr) memset(block, 0, extent.usable);
+  heap::plain::free_large(block);
 }
 
 void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State state) {
@@ -243,10 +301,9 @@ void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State sta
   heap::plain::free_large(block);
 }
 
-void Hardening::hold_back(void* block, size_t bytes) {
+void Hardening::hold_back(void* block, size_t bytes, uint32_t thread) {
   poison(block, bytes);
   Quarantine::Entry out[Quarantine::kMostOut];
-  const unsigned thread = this_thread_number();
   for (bool pushed = false; !pushed;) {
     const unsigned count = quarantine_.exchange(thread, {block, bytes}, out, &pushed);
     for (unsigned i = 0; i < count; ++i) release(out[i]);
@@ -256,8 +313,8 @@ void Hardening::hold_back(void* block, size_t bytes) {
 void Hardening::release(const Quarantine::Entry& entry) {
   const size_t broken = first_unpoisoned(entry.block, entry.bytes);
   if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry.block, broken);
-  if (has(kZero)) memset(entry.block, 0, entry.bytes);
-  heap::plain::free_small(static_cast<unsigned>(class_at(entry.block)), entry.block);
+  // Nothing of what it held is left: it need not be cleared as well.
+  give_slot(static_cast<unsigned>(class_at(entry.block)), entry.block);
 }
 
 bool Hardening::quarantine_is_intact(bool report) {
@@ -278,10 +335,18 @@ bool Hardening::quarantine_is_intact(bool report) {
 void Hardening::check_everything() {
   quarantine_is_intact(true);
   if (canary_ != 0) check_live_blocks();
-  if (!walled_blocks.on()) return;
-  for (HugeMap::Entry bad; (bad = WalledBlocks::first_overrun()).address != 0;) {
+  if (canary_ == 0 && !walled_blocks.on()) return;
+  const auto broken_at = [](const HugeMap::Entry& entry) {
+    return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped);
+  };
+  const auto is_overrun = [&](const HugeMap::Entry& entry) {
+    const bool has_canary = entry.has_walls() || (canary_ != 0 && shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge);
+    return entry.heap == 0 && has_canary && broken_at(entry) != entry.mapped;
+  };
+  // No block goes while the table looks at it.
+  for (HugeMap::Entry bad; (bad = huge_map.first_where(is_overrun)).address != 0;) {
     void* const block = reinterpret_cast<void*>(bad.address);
-    report_overflow(block, first_overwritten(block, bad.requested, bad.mapped), bad.requested);
+    report_overflow(block, broken_at(bad), bad.requested);
     write_canary(block, bad.requested, bad.mapped);
   }
 }
@@ -290,21 +355,33 @@ void Hardening::check_everything() {
 // is another after the look than before. Large runs may lose their pages meanwhile: they are looked at only by the one thread.
 void Hardening::check_live_blocks() {
   const bool alone = cache_registry.totals().threads <= 1;
-  shadow.for_each_page([&](uintptr_t page) {
-    const unsigned size_class = static_cast<unsigned>(class_at(reinterpret_cast<void*>(page)));
-    const uintptr_t end = size_class != 0 ? page + kPageBytes : alone ? page + 16 : page;
-    for (uintptr_t address = page; address < end; address += 16) {
-      const std::atomic<Shadow::State>* place = shadow.find(address);
-      const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
-      if (!Shadow::is_live(state) || is_small(state) != (size_class != 0) || state == Shadow::kWalled) continue;
-      void* const block = reinterpret_cast<void*>(address);
-      const Extent extent = measure(block, state);
-      const size_t broken = first_overwritten(block, extent.requested, extent.usable);
-      if (LOAM_LIKELY(broken == extent.usable)) continue;
-      std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
-      if (place->load(std::memory_order_relaxed) == state && !intact(block)) check_canary(block, extent);
+  for (uintptr_t begin = 0; begin >> kRegionShift < kDirectoryEntries;) {
+    const Region* region = region_at(begin);
+    const size_t step = region == nullptr ? kRegionBytes : kBlockBytes;
+    const auto state = region == nullptr ? BlockState::kUncommitted
+                                         : region->blocks[Region::page_of(begin).index / kPagesPerBlock].state;
+    if (state != BlockState::kUncommitted && state != BlockState::kWhole) {
+      for (uintptr_t page = begin; page < begin + kBlockBytes; page += kPageBytes) check_live_blocks_of(page, alone);
     }
-  });
+    begin += step;
+  }
+}
+
+void Hardening::check_live_blocks_of(uintptr_t page, bool alone) {
+  const unsigned size_class = static_cast<unsigned>(class_at(reinterpret_cast<void*>(page)));
+  const uintptr_t end = size_class != 0 ? page + kPageBytes : alone ? page + 16 : page;
+  for (uintptr_t address = page; address < end; address += 16) {
+    const std::atomic<Shadow::State>* place = shadow.find(address);
+    if (place == nullptr) return;
+    const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
+    if (!Shadow::is_live(state) || is_small(state) != (size_class != 0) || state == Shadow::kWalled) continue;
+    void* const block = reinterpret_cast<void*>(address);
+    const Extent extent = measure(block, state);
+    const size_t broken = first_overwritten(block, extent.requested, extent.usable);
+    if (LOAM_LIKELY(broken == extent.usable)) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
+    if (place->load(std::memory_order_relaxed) == state && !intact(block)) check_canary(block, extent);
+  }
 }
 
 // ---- resizing -----------------------------------------------------------------------------------

@@ -47,6 +47,10 @@ class Hardening {
 
   /// pre: on(); alignment is a power of two. *zero (large blocks): the block reads as zero.
   [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool* zero);
+  /// The same at the heap's own alignment; `size_class`: the one for so many bytes. pre: on()
+  [[nodiscard]] void* allocate_small(unsigned size_class, size_t bytes);
+  /// free() of a block of which the map knows the class. pre: on(), it is not 0, block is at a multiple of 16
+  void free_small(unsigned size_class, void* block, const void* caller);
   /// `caller`: for the log. `said`: the size that the program believes the block to have. pre: on(), block != null
   void free(void* block, const void* caller, size_t said = kNotSaid);
 
@@ -90,8 +94,14 @@ class Hardening {
   [[nodiscard]] bool resize_small(void* block, const Extent& extent, size_t bytes, bool must_stay);
   void free_unknown(void* block, unsigned size_class, Shadow::State state);
   void check_canary(void* block, const Extent& extent) const;
+  void free_known(unsigned size_class, void* block, const void* caller, size_t said);
+  void free_large(void* block, const void* caller, size_t said);
+  [[nodiscard]] void* allocate_slot(unsigned size_class, size_t bytes, size_t alignment);
+  [[nodiscard]] bool mark_freed(std::atomic<Shadow::State>* place, Shadow::State state, const void* block);
+  LOAM_COLD static void report_size(const void* block, size_t said, size_t requested);
   void check_live_blocks();
-  void hold_back(void* block, size_t bytes);
+  void check_live_blocks_of(uintptr_t page, bool alone);
+  void hold_back(void* block, size_t bytes, uint32_t thread);
   void release(const Quarantine::Entry& entry);
 
   // Addresses that blocks of no bytes have. Chosen: four million such blocks; the address space costs nothing. 64 MiB

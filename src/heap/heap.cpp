@@ -36,8 +36,7 @@ namespace {
 constexpr uint8_t kDefaultHeap = 0;
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  bool zero = false;
-  if (hardening.on()) return hardening.allocate(bytes, 16, &zero);
+  if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
   if ((detours & kGuarded) != 0) {
     if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
   }
@@ -171,6 +170,12 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
 }
 
 Found find(const void* block) { return find_in(span_at(reinterpret_cast<uintptr_t>(block)), block); }
+
+// A block between guards that was freed, and is remembered. pre: block != null
+bool is_held(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  return walled_blocks.freed_at(address).block == address;
+}
 
 // Moving costs a copy, staying costs the slack. Chosen: a small block moves once it would waste more than a
 // quarter of its slot and 64 bytes.
@@ -340,14 +345,9 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
     case Found::kNothing:
       break;
   }
-  const bool twice = walled_blocks.freed_at(reinterpret_cast<uintptr_t>(block)).block == reinterpret_cast<uintptr_t>(block);
-  report_misuse(twice && block != nullptr ? "double free"
-                                          : "free of a pointer that is no block (freed already, misaligned, or not from this heap)",
+  report_misuse(is_held(block) ? "double free"
+                               : "free of a pointer that is no block (freed already, misaligned, or not from this heap)",
                 block);
-}
-
-LOAM_COLD void free_by_detour(unsigned size_class, void* block, const void* caller) {
-  hardening.on() ? hardening.free(block, caller) : plain::free_small(size_class, block);
 }
 
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
@@ -363,9 +363,9 @@ LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
-LOAM_NOINLINE void free_small(unsigned size_class, void* block, const void* caller) {
+LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
-  LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, caller) : current_cache->free_slow(size_class, block);
+  LOAM_UNLIKELY(sampler.on()) ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
   background_purge.poke(page_heap.wants_ticks());
   publisher.poke();
 }
@@ -394,7 +394,9 @@ void free_slow(void* block) {
   if (Region* region = region_at(address); LOAM_LIKELY(region != nullptr)) {
     const PageId page = Region::page_of(address);
     const unsigned size_class = class_in(region, page);
-    if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) return free_small(size_class, block, caller);
+    if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) {
+      return hardening.on() ? hardening.free_small(size_class, block, caller) : free_small(size_class, block);
+    }
     Span* span = span_in(region, page);
     if (LOAM_UNLIKELY(!is_plain_run(span, block))) return free_unkept(span, block, caller);
     if (LOAM_LIKELY(current_cache->free_run(span))) return;
@@ -452,7 +454,9 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
     case Found::kNothing:
       break;
   }
-  report_misuse("realloc of a pointer that is no block (freed already, or not from this heap)", block);
+  report_misuse(is_held(block) ? "realloc of a freed block"
+                               : "realloc of a pointer that is no block (freed already, or not from this heap)",
+                block);
   return nullptr;
 }
 
@@ -481,25 +485,35 @@ bool try_resize(void* block, size_t bytes) {
   return resize_in_place(block, find(block), bytes);
 }
 
-size_t usable_size(const void* block) {
-  // What lies behind the bytes asked for is the canary's.
-  if (hardening.on() && hardening.owns(block)) return hardening.requested(block);
+namespace {
+
+// What is no slot of one class's span, and in the hardened heap what it does not own.
+LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
   if (block == nullptr) return 0;
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  bool freed = hardening.freed(block) || current_cache->freed_recently(size_class, block);
-  if (LOAM_LIKELY(begins_slot_of(size_class, block)) && LOAM_LIKELY(!freed)) return class_info(size_class).bytes;
   const Found found = find(block);
   if (found.kind == Found::kPrivateBlock) {
     const PrivateHeap::Found its = found.heap->find(block);
     if (its.status == LOAM_OK || its.status == LOAM_CORRUPT) return found.heap->canary() ? its.bytes : its.usable;
-  } else if (found.kind != Found::kNothing && !freed) {
+  } else if (found.kind != Found::kNothing && (!hardening.on() || is_live(block))) {
     return found.bytes;
   }
-  freed = freed || walled_blocks.freed_at(reinterpret_cast<uintptr_t>(block)).block == reinterpret_cast<uintptr_t>(block);
+  const bool freed = hardening.freed(block) || is_held(block);
   report_misuse(freed ? "malloc_usable_size of a freed block"
                       : "malloc_usable_size of a pointer that is no block (freed already, or not from this heap)",
                 block);
   return 0;
+}
+
+}  // namespace
+
+size_t usable_size(const void* block) {
+  if (LOAM_UNLIKELY(hardening.on())) {
+    // What lies behind the bytes asked for is the canary's.
+    return hardening.owns(block) ? hardening.requested(block) : usable_size_of_found(block);
+  }
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  // As reallocate() does: a pointer into a block's middle is found when it is freed.
+  return LOAM_LIKELY(has_own_spans(size_class)) ? class_info(size_class).bytes : usable_size_of_found(block);
 }
 
 bool seems_live(const void* block) {
@@ -632,12 +646,7 @@ void start() {
 // ---- what the hardened heap stands on -----------------------------------------------------------
 
 void* plain::allocate_small(unsigned size_class, size_t bytes) {
-  if (LOAM_UNLIKELY(sampler.on())) return sampler.allocate(size_class, bytes);
-  ThreadCache* const cache = current_cache;
-  if (LOAM_LIKELY(hardening.on())) {
-    if (void* block = cache->pop_armed(size_class)) return block;
-  }
-  return cache->allocate_slow(size_class);
+  return sampler.on() ? sampler.allocate(size_class, bytes) : current_cache->allocate_slow(size_class);
 }
 
 void* plain::allocate_own_slot(unsigned size_class) {
@@ -646,10 +655,10 @@ void* plain::allocate_own_slot(unsigned size_class) {
 }
 
 void plain::free_small(unsigned size_class, void* block) {
-  if (LOAM_UNLIKELY(sampler.on())) return sampler.free(size_class, block);
-  ThreadCache* const cache = current_cache;
-  if (LOAM_LIKELY(hardening.on()) && cache->push_armed(size_class, block)) return;
-  cache->free_slow(size_class, block);
+  os::ErrnoGuard guard;
+  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+  background_purge.poke(page_heap.wants_ticks());
+  publisher.poke();
 }
 
 void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {

@@ -38,9 +38,18 @@ class Shadow {
 
   /// Where the state of a block at `address` stands; null when there is none (nothing was ever noted near, or the
   /// address is misaligned or wild). Any value is answered.
-  [[nodiscard]] std::atomic<State>* find(uintptr_t address) const;
+  [[nodiscard]] LOAM_INLINE std::atomic<State>* find(uintptr_t address) const {
+    const uintptr_t number = address >> kRegionShift;
+    if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0)) return nullptr;
+    // acquire: pairs with the release in make()
+    std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
+    return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
+  }
   /// The same, made if need be; null when memory is refused. pre: a block begins at `address`
-  [[nodiscard]] std::atomic<State>* make(uintptr_t address);
+  [[nodiscard]] LOAM_INLINE std::atomic<State>* make(uintptr_t address) {
+    std::atomic<State>* place = find(address);
+    return LOAM_LIKELY(place != nullptr) ? place : make_table(address);
+  }
 
   [[nodiscard]] State state(const void* block) const {
     const std::atomic<State>* place = find(reinterpret_cast<uintptr_t>(block));
@@ -49,16 +58,6 @@ class Shadow {
   }
   [[nodiscard]] static bool is_live(State state) { return state >= kSmallest; }
 
-  /// Calls visit(page) for each of the heap's pages of which a state may be known, in order, without a lock.
-  template <class Visit>
-  void for_each_page(Visit visit) const {
-    for (size_t number = 0; tables_ != nullptr && number < kTables; ++number) {
-      // acquire: pairs with the release in make()
-      if (tables_[number].load(std::memory_order_acquire) == nullptr) continue;
-      for (uintptr_t page = number << kRegionShift; page < (number + 1) << kRegionShift; page += kPageBytes) visit(page);
-    }
-  }
-
   void reset_after_fork() { mutex_.reset_after_fork(); }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
@@ -66,6 +65,8 @@ class Shadow {
   static constexpr unsigned kGranule = 4;
   static constexpr size_t kEntries = size_t{1} << (kRegionShift - kGranule);
   static constexpr size_t kTables = size_t{1} << (kAddressBits - kRegionShift);
+
+  [[nodiscard]] LOAM_COLD std::atomic<State>* make_table(uintptr_t address);
 
   Mutex mutex_;  // making a table
   std::atomic<std::atomic<State>*>* tables_ = nullptr;

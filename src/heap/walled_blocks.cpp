@@ -98,12 +98,6 @@ bool WalledBlocks::release_oldest() {
   return true;
 }
 
-HugeMap::Entry WalledBlocks::first_overrun() {
-  return huge_map.first_walled([](const HugeMap::Entry& entry) {
-    return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped) != entry.mapped;
-  });
-}
-
 WalledBlocks::Freed WalledBlocks::freed_at(uintptr_t address) {
   Freed found{};
   if (!on() || !mutex_.try_lock()) return found;

@@ -57,9 +57,6 @@ class WalledBlocks {
   /// Frees a live one and holds its addresses; false when there is none.
   [[nodiscard]] bool free(const void* block, const void* caller, uint32_t thread);
 
-  /// A live block of which the canary is no longer whole; address 0: none.
-  [[nodiscard]] static HugeMap::Entry first_overrun();
-
   /// The freed block whose mapping covers the address; begin 0: none, or the lock is held. For reports. O(kMostHeld).
   [[nodiscard]] Freed freed_at(uintptr_t address);
 

@@ -21,12 +21,14 @@ class RandomSource {
 
  private:
   void refill();  // the lock is held
+  [[nodiscard]] uint32_t next_half();  // the same
 
   static constexpr unsigned kWords = 16;
+  static constexpr uint32_t kShortLimit = 1u << 12;  // longer than a magazine; one draw in 16 at most has to look at the remainder
   Mutex mutex_;
   uint32_t key_[12] = {};  // 8 of key, 2 of counter, 2 of nonce
   uint32_t output_[kWords] = {};
-  unsigned left_ = 0;  // words of output_ not yet used, its last ones
+  unsigned halves_left_ = 0;  // of words of output_, that are not yet used: its last ones
 };
 
 extern RandomSource random_source;

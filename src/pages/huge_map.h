@@ -50,13 +50,13 @@ class HugeMap {
   [[nodiscard]] bool take_walled(uintptr_t address, Entry* removed);
   /// It holds so many bytes now, of which so many were asked for: its wall behind changed by as much. pre: it has walls
   void change_walled(uintptr_t address, size_t mapped, size_t requested);
-  /// The first block with walls for which visit(entry) is true, address 0 when there is none. Under the lock: none goes meanwhile.
+  /// The first block for which visit(entry) is true, address 0 when there is none. Under the lock: none goes meanwhile.
   template <class Visit>
-  [[nodiscard]] Entry first_walled(Visit visit) {
+  [[nodiscard]] Entry first_where(Visit visit) {
     Lock lock(mutex_);
     const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
     for (size_t i = 0; i < size; ++i) {
-      if (table_[i].address != 0 && table_[i].has_walls() && visit(table_[i])) return table_[i];
+      if (table_[i].address != 0 && visit(table_[i])) return table_[i];
     }
     return Entry{};
   }
