@@ -629,12 +629,23 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
   return true;
 }
 
+// pre: limit <= kMaxCapacity
+uint32_t ThreadCache::random_below(uint32_t limit) {
+  for (uint32_t result;;) {
+    if (LOAM_UNLIKELY(random_left_ == 0)) {
+      random_source.take(random_halves_, kRandomHalves);
+      random_left_ = kRandomHalves;
+    }
+    if (draws_below<16>(random_halves_[--random_left_], limit, &result)) return result;
+  }
+}
+
 void ThreadCache::mix(unsigned size_class) {
   const Magazine m = magazine(size_class);
   if (m.head == nullptr || m.head - m.base < 2) return;
   const bool armed = m.low == m.head;
   const unsigned top = static_cast<unsigned>(m.head - m.base) - 1;
-  const unsigned other = random_source.below(top + 1);
+  const unsigned other = random_below(top + 1);
   if (other == top) return;
   void* const last = m.base[top];
   void* const picked = m.base[other];

@@ -177,6 +177,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
+  /// In the child of a fork(): what the parent draws next it must not draw.
+  void forget_random() { random_left_ = 0; }
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source was started
   void mix(unsigned size_class);
 
@@ -326,6 +328,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void notice_refusals();
   LOAM_COLD void count_look();
   [[nodiscard]] uint64_t draw(uint64_t mean);
+  [[nodiscard]] uint32_t random_below(uint32_t limit);
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();
   /// The same for a thread that frees runs, now and then.
@@ -352,6 +355,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t flushes_ = 0;
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
   uint32_t until_guard_ = 0;   ///< looks; 0 = not drawn yet
+  static constexpr unsigned kRandomHalves = 32;  // a block of the stream
+  uint16_t random_halves_[kRandomHalves] = {};   // the first random_left_ of them were not used yet
+  uint32_t random_left_ = 0;
   uint64_t random_ = 0;
   RunCache runs_;
   uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last slow call

@@ -23,8 +23,8 @@ void FreeLog::add(const void* block, const Free& free) {
   entry.block.store(nullptr, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   entry.caller.store(free.caller, std::memory_order_relaxed);
-  entry.bytes.store(free.bytes, std::memory_order_relaxed);
-  entry.thread.store(free.thread, std::memory_order_relaxed);
+  const uint64_t bytes = free.bytes & ((uint64_t{1} << kBytesBits) - 1);
+  entry.thread_and_bytes.store(uint64_t{free.thread} << kBytesBits | bytes, std::memory_order_relaxed);
   entry.block.store(block, std::memory_order_release);  // pairs with the acquire in find()
 }
 
@@ -34,8 +34,9 @@ bool FreeLog::find(const void* block, Free* out) const {
   for (uint64_t back = 1; back <= kEntries && back <= next; ++back) {
     const Entry& entry = ring_[(next - back) % kEntries];
     if (entry.block.load(std::memory_order_acquire) != block) continue;
-    *out = Free{entry.caller.load(std::memory_order_relaxed), entry.thread.load(std::memory_order_relaxed),
-                entry.bytes.load(std::memory_order_relaxed)};
+    const uint64_t both = entry.thread_and_bytes.load(std::memory_order_relaxed);
+    *out = Free{entry.caller.load(std::memory_order_relaxed), static_cast<uint32_t>(both >> kBytesBits),
+                both & ((uint64_t{1} << kBytesBits) - 1)};
     // Still the same entry after it was read?
     std::atomic_thread_fence(std::memory_order_acquire);
     if (entry.block.load(std::memory_order_relaxed) == block) return true;

@@ -15,8 +15,9 @@ class FreeLog {
  public:
   constexpr FreeLog() = default;
 
-  /// Frees that are remembered. Chosen: as many as a quarantine of 1 MiB has of its smallest blocks; 2 MiB.
-  static constexpr size_t kEntries = size_t{1} << 16;
+  /// Frees that are remembered. Chosen: more than a quarantine of 1 MiB has of blocks of 64 bytes, and few enough to stay in a
+  /// processor's cache beside it: 384 KiB.
+  static constexpr size_t kEntries = size_t{1} << 14;
 
   struct Free {
     const void* caller;  ///< null: not known
@@ -35,9 +36,9 @@ class FreeLog {
   struct Entry {
     std::atomic<const void*> block;
     std::atomic<const void*> caller;
-    std::atomic<size_t> bytes;
-    std::atomic<uint32_t> thread;
+    std::atomic<uint64_t> thread_and_bytes;  // 24 bits, which hold any thread's number, above 40
   };
+  static constexpr unsigned kBytesBits = 40;
   [[nodiscard]] uint64_t next();
 
   Entry* ring_ = nullptr;

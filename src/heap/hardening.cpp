@@ -457,7 +457,9 @@ void Hardening::reset_after_fork() {
   walled_blocks.reset_after_fork();
   shadow.reset_after_fork();
   current_cache->thread_number = 0;
-  if (has(kRandom)) random_source.reset_after_fork();
+  if (!has(kRandom)) return;
+  random_source.reset_after_fork();
+  current_cache->forget_random();
 }
 
 namespace {

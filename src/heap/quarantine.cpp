@@ -3,10 +3,18 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "map/own_table.h"
 #include "os/fatal.h"
 
 namespace loam {
+
+namespace {
+
+// Blocks that come out before the one that is asked for. Chosen: some hundred nanoseconds of calls.
+constexpr size_t kAhead = 4;
+
+}  // namespace
 
 bool Quarantine::start(size_t limit_bytes) {
   // A place for every 32 bytes: smaller blocks run out of places before they run out of bytes.
@@ -38,6 +46,11 @@ unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMo
     return 1;
   }
   const size_t share = share_.load(std::memory_order_relaxed);
+  // What comes out soon was written long ago, and is in no near cache: asked for now, it is there by then.
+  if (stripe.count > kAhead) {
+    const Entry& soon = stripe.ring[(stripe.first + kAhead) & mask_];
+    prefetch_for_write(soon.block);
+  }
   unsigned taken = 0;
   while (taken < kMostOut && stripe.count != 0 && (stripe.count > mask_ || stripe.held_bytes + entry.bytes > share)) {
     out[taken] = stripe.ring[stripe.first];

@@ -50,17 +50,17 @@ uint32_t RandomSource::next_half() {
   return output_[at / 2] >> (at % 2 * 16) & 0xffff;
 }
 
+void RandomSource::take(uint16_t* out, unsigned count) {
+  Lock lock(mutex_);
+  for (unsigned i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(next_half());
+}
+
 uint32_t RandomSource::below(uint32_t limit) {
   Lock lock(mutex_);
   for (;;) {
-    // Half a word has to do where it can: the stream is most of what a draw costs.
-    const bool is_short = limit <= kShortLimit;
-    const unsigned bits = is_short ? 16 : 32;
-    const uint64_t drawn = is_short ? next_half() : uint64_t{next_half()} << 16 | next_half();
-    // Multiplication instead of a remainder; what would make some results likelier is drawn again (Lemire 2019). The remainder, a
-    // division, decides only where the low half is this small: rarely.
-    const uint64_t product = drawn * limit, low = product & ((uint64_t{1} << bits) - 1);
-    if (low >= limit || low >= ((uint64_t{1} << bits) - limit) % limit) return static_cast<uint32_t>(product >> bits);
+    const uint64_t drawn = uint64_t{next_half()} << 16 | next_half();
+    uint32_t result;
+    if (draws_below<32>(drawn, limit, &result)) return result;
   }
 }
 
