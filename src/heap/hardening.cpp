@@ -141,13 +141,10 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   if (walled_blocks.on() && (has(kQuarantine) || has(kGuards))) {
     const size_t aligned = alignment < 16 ? 16 : alignment;
     void* block = walled_blocks.allocate(bytes, canary_, aligned, WalledBlocks::wall_for(bytes), false);
-    std::atomic<Shadow::State>* place = block == nullptr ? nullptr : shadow.make(number_of(block));
-    if (LOAM_LIKELY(place != nullptr)) {
-      place->store(Shadow::kWalled, std::memory_order_relaxed);
+    if (LOAM_LIKELY(block != nullptr)) {
       *zero = true;
       return block;
     }
-    if (block != nullptr) static_cast<void>(walled_blocks.free(block, nullptr, 0));
   }
   // Too many of those, or their addresses were refused: then the canary alone stands behind the block.
   void* block = heap::plain::allocate_pages(bytes, alignment, canary_, zero);
@@ -187,11 +184,13 @@ void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
   const size_t aligned = alignment < 16 ? 16 : alignment;
   // Every other one ends where its page does: there an overflow faults, and in the others what is before the block.
   const bool right = current_cache->coin();
-  void* block = walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
-  if (block == nullptr || !on_) return block;
-  std::atomic<Shadow::State>* place = shadow.make(number_of(block));
-  if (place != nullptr) place->store(Shadow::kWalled, std::memory_order_relaxed);
-  return block;
+  return walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
+}
+
+Shadow::State Hardening::state_of(const void* block) {
+  const Shadow::State state = shadow.state(block);
+  if (LOAM_LIKELY(class_at(block) != 0) || Shadow::is_live(state)) return state;
+  return huge_map.find(number_of(block)).has_walls() ? Shadow::kLarge : state;
 }
 
 Hardening::Extent Hardening::measure(const void* block, Shadow::State state) const {
@@ -206,7 +205,7 @@ Hardening::Extent Hardening::measure(const void* block, Shadow::State state) con
 }
 
 size_t Hardening::requested(const void* block) const {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   return LOAM_LIKELY(is_small(state)) ? size_t{state} - Shadow::kSmallest : measure(block, state).requested;
 }
 
@@ -221,7 +220,7 @@ void Hardening::check_canary(void* block, const Extent& extent) const {
 }
 
 bool Hardening::intact(const void* block) const {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   if (canary_ == 0 || !Shadow::is_live(state) || is_nothing(block)) return true;
   const Extent extent = measure(block, state);
   return first_overwritten(block, extent.requested, extent.usable) == extent.usable;
@@ -273,19 +272,23 @@ void Hardening::free_small(unsigned size_class, void* block, const void* caller)
 }
 
 void Hardening::free_large(void* block, const void* caller, size_t said) {
+  if (const HugeMap::Entry entry = huge_map.find(number_of(block)); entry.has_walls()) {
+    if (LOAM_UNLIKELY(said != kNotSaid && said != entry.requested)) report_size(block, said, entry.requested);
+    const uint32_t thread = this_thread_number();
+    if (log_.on()) log_.add(block, {caller, thread, entry.requested});
+    if (!walled_blocks.free(block, caller, thread)) report_misuse("double free", block);  // another thread was faster
+    return;
+  }
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
   const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   const bool nothing = is_nothing(block);
   if (!Shadow::is_live(state) || (is_small(state) && !nothing)) return free_unknown(block, 0, state);
   const Extent extent = measure(block, state);
   if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
-  if (state == Shadow::kLarge) check_canary(block, extent);
+  if (!nothing) check_canary(block, extent);
   if (!mark_freed(place, state, block)) return;
-  const uint32_t thread = this_thread_number();
-  if (log_.on()) log_.add(block, {caller, thread, extent.requested});
+  if (log_.on()) log_.add(block, {caller, this_thread_number(), extent.requested});
   if (nothing) return;
-  // False only where the table lost it, and then it is gone.
-  if (state == Shadow::kWalled) return static_cast<void>(walled_blocks.free(block, caller, thread));
   if (has(kZero) && large_span_at(block) != nullptr) memset(block, 0, extent.usable);
   heap::plain::free_large(block);
 }
@@ -334,7 +337,7 @@ bool Hardening::quarantine_is_intact(bool report) {
 
 void Hardening::check_everything() {
   quarantine_is_intact(true);
-  if (canary_ != 0) check_live_blocks();
+  if (canary_ != 0 && !forked_) check_live_blocks();
   if (canary_ == 0 && !walled_blocks.on()) return;
   const auto broken_at = [](const HugeMap::Entry& entry) {
     return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped);
@@ -374,7 +377,7 @@ void Hardening::check_live_blocks_of(uintptr_t page, bool alone) {
     const std::atomic<Shadow::State>* place = shadow.find(address);
     if (place == nullptr) return;
     const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
-    if (!Shadow::is_live(state) || is_small(state) != (size_class != 0) || state == Shadow::kWalled) continue;
+    if (!Shadow::is_live(state) || is_small(state) != (size_class != 0)) continue;
     void* const block = reinterpret_cast<void*>(address);
     const Extent extent = measure(block, state);
     const size_t broken = first_overwritten(block, extent.requested, extent.usable);
@@ -395,9 +398,11 @@ bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bo
   return true;
 }
 
-bool Hardening::resize_large(void* block, Shadow::State state, size_t bytes, bool in_place, void** moved) {
+bool Hardening::resize_large(void* block, size_t bytes, bool in_place, void** moved) {
   if (bytes <= kLargestSmall || bytes > kLargestRequest - (size_t{1} << 20)) return false;
-  if (state == Shadow::kWalled) return walled_blocks.resize(huge_map.find(number_of(block)), bytes, canary_);
+  if (const HugeMap::Entry entry = huge_map.find(number_of(block)); entry.has_walls()) {
+    return walled_blocks.resize(entry, bytes, canary_);
+  }
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
   const size_t whole = bytes + canary_;
   if (Span* span = large_span_at(block)) {
@@ -415,11 +420,11 @@ bool Hardening::resize_large(void* block, Shadow::State state, size_t bytes, boo
 }
 
 void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   const Extent extent = measure(block, state);
   if (!is_nothing(block)) check_canary(block, extent);
   void* moved = block;
-  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, state, bytes, false, &moved)) {
+  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, bytes, false, &moved)) {
     return moved;
   }
   bool zero = false;
@@ -431,11 +436,11 @@ void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
 }
 
 bool Hardening::try_resize(void* block, size_t bytes) {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   const Extent extent = measure(block, state);
   if (!is_nothing(block)) check_canary(block, extent);
   void* moved;
-  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, state, bytes, true, &moved);
+  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, bytes, true, &moved);
 }
 
 // ---- fork, reports ------------------------------------------------------------------------------
@@ -456,6 +461,7 @@ void Hardening::reset_after_fork() {
   quarantine_.reset_after_fork();
   walled_blocks.reset_after_fork();
   shadow.reset_after_fork();
+  forked_ = true;
   current_cache->thread_number = 0;
   if (!has(kRandom)) return;
   random_source.reset_after_fork();

@@ -55,11 +55,11 @@ class Hardening {
   void free(void* block, const void* caller, size_t said = kNotSaid);
 
   /// Whether a live block that allocate() made begins there: the calls below need that.
-  [[nodiscard]] bool owns(const void* block) const { return on_ && Shadow::is_live(shadow.state(block)); }
+  [[nodiscard]] bool owns(const void* block) const { return on_ && Shadow::is_live(state_of(block)); }
   /// Such a block lies where nothing is: it has no bytes.
   [[nodiscard]] bool owns_nothing(const void* block) const { return is_nothing(block) && owns(block); }
   /// Whether what begins there was freed and not handed out again.
-  [[nodiscard]] bool freed(const void* block) const { return on_ && shadow.state(block) == Shadow::kFreed; }
+  [[nodiscard]] bool freed(const void* block) const { return on_ && state_of(block) == Shadow::kFreed; }
   [[nodiscard]] void* reallocate(void* block, size_t bytes, const void* caller);
   [[nodiscard]] bool try_resize(void* block, size_t bytes);
   /// Bytes that were asked for, which is also what may be used.
@@ -86,11 +86,13 @@ class Hardening {
     size_t requested;
     size_t usable;  ///< canary included
   };
+  // The shadow's, and of a block with walls kLarge.
+  [[nodiscard]] static Shadow::State state_of(const void* block);
   [[nodiscard]] Extent measure(const void* block, Shadow::State state) const;
   [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool* zero);
   [[nodiscard]] void* allocate_nothing();
   void finish_large(void* block, std::atomic<Shadow::State>* place);
-  [[nodiscard]] bool resize_large(void* block, Shadow::State state, size_t bytes, bool in_place, void** moved);
+  [[nodiscard]] bool resize_large(void* block, size_t bytes, bool in_place, void** moved);
   [[nodiscard]] bool resize_small(void* block, const Extent& extent, size_t bytes, bool must_stay);
   void free_unknown(void* block, unsigned size_class, Shadow::State state);
   void check_canary(void* block, const Extent& extent) const;
@@ -112,6 +114,7 @@ class Hardening {
   friend bool report_fault(const void* address);
 
   bool on_ = false;
+  bool forked_ = false;  // other threads were in the middle of calls: a state may be here without its canary
   unsigned features_ = 0;
   size_t canary_ = 0;  // bytes behind a block at least
   uintptr_t nothing_ = 0;

@@ -416,7 +416,7 @@ namespace {
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
   if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
-  const bool twice = hardening.freed(block) && find(block).kind != Found::kPrivateBlock;
+  const bool twice = (hardening.freed(block) || is_held(block)) && find(block).kind != Found::kPrivateBlock;
   if (twice) report_misuse("realloc of a freed block", block);
   *common = !twice;
   return nullptr;

@@ -6,7 +6,7 @@
 //   kUnknown          no block that the hardened heap made ever began here
 //   kFreed            freed: in the quarantine, or free for the next request
 //   kLarge            a live block of whole pages: its record knows the size
-//   kWalled           the same, in a mapping of its own between inaccessible pages (walled_blocks.h)
+//                     (one with walls has no state: its addresses lie apart, and each would take a page here)
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
 // A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a double free is known
@@ -29,8 +29,7 @@ class Shadow {
   static constexpr State kUnknown = 0;
   static constexpr State kFreed = 1;
   static constexpr State kSmallest = 2;
-  static constexpr State kLarge = 0xfffe;
-  static constexpr State kWalled = 0xffff;
+  static constexpr State kLarge = 0xffff;
 
   /// Once, before threads start; false when the system refuses address space.
   [[nodiscard]] bool start();

@@ -30,13 +30,15 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
   const uintptr_t first = reinterpret_cast<uintptr_t>(begin) + before;
   const size_t slack = right ? (mapped - bytes - canary) / alignment * alignment : 0;
   HugeMap::Entry entry{first + slack, mapped - slack, bytes, 0, before + slack, whole - before - mapped};
-  if (!os::commit(reinterpret_cast<void*>(first), mapped) || !huge_map.enter(entry)) {
+  void* const block = reinterpret_cast<void*>(entry.address);
+  const bool committed = os::commit(reinterpret_cast<void*>(first), mapped);
+  // Before it is entered: who finds it there may look at its canary, also in the child of a fork() that happens meanwhile.
+  if (committed) write_canary(block, bytes, entry.mapped);
+  if (!committed || !huge_map.enter(entry)) {
     os::release(begin, whole);
     return nullptr;
   }
   live_.fetch_add(1, std::memory_order_relaxed);
-  void* const block = reinterpret_cast<void*>(entry.address);
-  write_canary(block, bytes, entry.mapped);
   return block;
 }
 
