@@ -133,7 +133,8 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
   if (canary_ != 0) write_canary(block, bytes, class_info(size_class).bytes);
-  place->store(small_state(bytes), std::memory_order_relaxed);
+  // release: who finds the state finds the canary; pairs with the acquire in check_live_blocks_of()
+  place->store(small_state(bytes), std::memory_order_release);
   return block;
 }
 
@@ -159,7 +160,7 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
 void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
   const Extent extent = measure(block, Shadow::kLarge);
   if (canary_ != 0) write_canary(block, extent.requested, extent.usable);
-  place->store(Shadow::kLarge, std::memory_order_relaxed);
+  place->store(Shadow::kLarge, std::memory_order_release);
 }
 
 // The next address of which no block is known. None after some looks: then a slot with a canary has to do.
@@ -258,6 +259,7 @@ LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const v
   if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
   check_canary(block, extent);
   if (LOAM_UNLIKELY(!mark_freed(place, state, block))) return;
+  std::atomic_thread_fence(std::memory_order_release);  // as in resize_small()
   if ((features_ & (kTrace | kQuarantine)) != 0) {
     const uint32_t thread = this_thread_number();
     if (log_.on()) log_.add(block, {caller, thread, extent.requested});
@@ -343,8 +345,8 @@ void Hardening::check_everything() {
     return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped);
   };
   const auto is_overrun = [&](const HugeMap::Entry& entry) {
-    const bool has_canary = entry.has_walls() || (canary_ != 0 && shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge);
-    return entry.heap == 0 && has_canary && broken_at(entry) != entry.mapped;
+    const bool is_known = canary_ != 0 && !forked_ && shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge;
+    return entry.heap == 0 && (entry.has_walls() || is_known) && broken_at(entry) != entry.mapped;
   };
   // No block goes while the table looks at it.
   for (HugeMap::Entry bad; (bad = huge_map.first_where(is_overrun)).address != 0;) {
@@ -395,6 +397,8 @@ bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bo
   if (!must_stay && !heap::plain::worth_staying(extent.usable, padded)) return false;
   if (canary_ != 0) write_canary(block, bytes, extent.usable);
   shadow.find(number_of(block))->store(small_state(bytes), std::memory_order_relaxed);
+  // What the program writes from here on is seen after the state; pairs with the fence in check_live_blocks_of().
+  std::atomic_thread_fence(std::memory_order_release);
   return true;
 }
 

@@ -352,7 +352,10 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
 
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   if (hardening.on()) return hardening.free(block, caller);
-  if ((detours & kGuarded) != 0 && walled_blocks.free(block, caller, os::thread_number())) return;
+  if ((detours & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
+      walled_blocks.free(block, caller, os::thread_number())) {
+    return;
+  }
   plain::free_large(block);
 }
 
