@@ -118,7 +118,7 @@ LOAM_EXPORT void cfree(void* block) { heap::free(block); }
 LOAM_EXPORT void free_sized(void* block, size_t bytes) { heap::free_sized(block, bytes); }
 LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) { heap::free_sized(block, bytes); }
 
-LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
+LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size_or_report(block); }
 
 LOAM_EXPORT int malloc_trim(size_t) {
   os::ErrnoGuard guard;

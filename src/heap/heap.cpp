@@ -500,10 +500,6 @@ LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
   } else if (found.kind != Found::kNothing && (!hardening.on() || is_live(block))) {
     return found.bytes;
   }
-  const bool freed = hardening.freed(block) || is_held(block);
-  report_misuse(freed ? "malloc_usable_size of a freed block"
-                      : "malloc_usable_size of a pointer that is no block (freed already, or not from this heap)",
-                block);
   return 0;
 }
 
@@ -517,6 +513,16 @@ size_t usable_size(const void* block) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   // As reallocate() does: a pointer into a block's middle is found when it is freed.
   return LOAM_LIKELY(has_own_spans(size_class)) ? class_info(size_class).bytes : usable_size_of_found(block);
+}
+
+size_t usable_size_or_report(const void* block) {
+  const size_t bytes = usable_size(block);
+  if (LOAM_LIKELY(bytes != 0) || block == nullptr || hardening.owns(block)) return bytes;
+  const bool freed = hardening.freed(block) || is_held(block);
+  report_misuse(freed ? "malloc_usable_size of a freed block"
+                      : "malloc_usable_size of a pointer that is no block (freed already, or not from this heap)",
+                block);
+  return 0;
 }
 
 bool seems_live(const void* block) {

@@ -49,6 +49,9 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// Bytes that the caller may use; 0 for null and for what is no block.
 [[nodiscard]] size_t usable_size(const void* block);
 
+/// The same; what is no block is reported as well.
+[[nodiscard]] size_t usable_size_or_report(const void* block);
+
 /// Whether a block of the default heap starts there that is not known to be free: it may stand in another thread's
 /// cache, or in the calling thread's for long. Any value is answered.
 [[nodiscard]] bool seems_live(const void* block);
