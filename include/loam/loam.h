@@ -156,7 +156,8 @@ typedef struct loam_heap_options {
 LOAM_API loam_heap* loam_heap_create(const loam_heap_options* options) LOAM_NOEXCEPT;
 
 /** Ends the heap and with it every block of it, in time proportional to spans and large blocks,
- *  without touching any block. Pointers that threads still cache are dropped. No other thread
+ *  without touching any block; of a heap with canaries it reads them, and reports each block that
+ *  was overrun. Pointers that threads still cache are dropped. No other thread
  *  may be using the heap or its blocks; debug builds of the library end the process when they
  *  see one. LOAM_INVALID_HEAP; LOAM_NOT_SUPPORTED for the default heap; LOAM_BUSY while another
  *  thread holds its lock. */

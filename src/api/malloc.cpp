@@ -51,9 +51,10 @@ void start_library() {
 // Before every other constructor of a static program, whatever its priority: those from 101 on are the programs'.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Last of all: a use after free, and a wrong pointer, that no later call found; and who reads the program's counters to the end finds them to the end.
+// Last of all: an overflow, a use after free, and a wrong pointer, that no later call found; and who reads the program's counters to the
+// end finds them to the end.
 __attribute__((destructor(101))) void end_library() {
-  hardening.quarantine_is_intact(true);
+  heap::check_at_exit();
   current_cache->check_all();
   publisher.stop();
 }
@@ -143,7 +144,7 @@ LOAM_EXPORT void* __libc_valloc(size_t bytes) { return valloc(bytes); }
 LOAM_EXPORT void* __libc_pvalloc(size_t bytes) { return pvalloc(bytes); }
 LOAM_EXPORT int __posix_memalign(void** out, size_t alignment, size_t bytes) { return posix_memalign(out, alignment, bytes); }
 
-LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size(block); }
+LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size_or_report(block); }
 
 LOAM_EXPORT int malloc_trim(size_t) {
   os::ErrnoGuard guard;

@@ -6,7 +6,6 @@
 #include "cache/cache_registry.h"
 #include "map/metadata.h"
 #include "os/os.h"
-#include "os/random.h"
 
 namespace loam {
 
@@ -66,6 +65,7 @@ constexpr uint32_t kRunsPerLook = 32;
 constinit bool full_checks = false;
 constinit bool sampled = false;
 constinit bool always_armed = false;  // one of the two
+constinit bool guards_sampled = false;
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
 // Blocks of mixed spans have any size up to 8 KiB: counted at this.
@@ -143,6 +143,8 @@ constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
 void keep_magazines_armed() { sampled = always_armed = true; }
 bool calls_are_counted() { return sampled; }
+
+void sample_guards() { guards_sampled = true; }
 
 void set_full_free_checks(bool on) {
   full_checks = on;
@@ -496,12 +498,14 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   }
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
   // What misses has slow calls enough, and no call for a look alone.
-  if (until_look_ <= kFreesPerLook / 2 && LOAM_UNLIKELY(!look(size_class, block))) return;
+  const bool looks = until_look_ <= kFreesPerLook / 2;
+  if (looks && LOAM_UNLIKELY(!look(size_class, block))) return;
   note(size_class, Use::kHit);
+  if (LOAM_UNLIKELY(guards_sampled) && looks) count_look();
   if (const uint64_t frees = pushed() - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
-  const bool stay_armed = LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend();
+  const bool stay_armed = (LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend()) || guard_is_due_;
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazine(size_class));
@@ -604,25 +608,6 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
   return true;
 }
 
-void ThreadCache::mix(unsigned size_class) {
-  const Magazine m = magazine(size_class);
-  if (m.head == nullptr || m.head - m.base < 2) return;
-  const bool armed = m.low == m.head;
-  const unsigned top = static_cast<unsigned>(m.head - m.base) - 1;
-  const unsigned other = random_source.below(top + 1);
-  if (other == top) return;
-  void* const last = m.base[top];
-  void* const picked = m.base[other];
-  // The top leaves the magazine while the two change places: a fork() in between loses a block in the child, any
-  // other order would have one there twice.
-  __atomic_store_n(&m.head, m.base + top, __ATOMIC_RELEASE);
-  __atomic_store_n(&m.base[other], last, __ATOMIC_RELEASE);
-  __atomic_store_n(&m.base[top], picked, __ATOMIC_RELEASE);
-  __atomic_store_n(&m.head, m.base + top + 1, __ATOMIC_RELEASE);
-  LOAM_ASSERT(armed == (m.low == m.head));
-  static_cast<void>(armed);
-}
-
 void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
   Tuning& t = tuning_[size_class];
   note(size_class, Use::kMissed);
@@ -675,21 +660,6 @@ void ThreadCache::notice_refusals() {
   if (LOAM_LIKELY(refusals == seen_refusals_)) return;
   seen_refusals_ = refusals;
   modest_ = kModestCollections;
-}
-
-bool ThreadCache::sample_is_due(uint64_t mean) {
-  if (LOAM_LIKELY(until_sample_ > 1)) {
-    --until_sample_;
-    return false;
-  }
-  const bool due = until_sample_ == 1;
-  // xorshift64 (Marsaglia 2003). Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
-  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  until_sample_ = 1 + (random_ >> 11) % (2 * mean - 1);
-  return due;
 }
 
 bool ThreadCache::attend() {

@@ -122,6 +122,37 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return true;
   }
 
+  /// pop() and push() for who takes the slow path anyway, past an armed magazine, which stays so: what a detour does instead of the
+  /// slow halves, most of the time. pre: magazines are kept armed
+  [[nodiscard]] LOAM_INLINE void* pop_armed(unsigned size_class) {
+    const Magazine m = magazine(size_class);
+    if (LOAM_UNLIKELY(m.head == m.base)) return nullptr;
+    void* block = m.head[-1];
+    __atomic_store_n(&m.head, m.head - 1, __ATOMIC_RELAXED);
+    arm(m);
+    note(size_class, Use::kHit);
+    return block;
+  }
+  /// Past the armed magazine as well. False when the slow path must run.
+  [[nodiscard]] LOAM_INLINE bool push_armed(unsigned size_class, void* block) {
+    const Magazine m = magazine(size_class);
+    if (LOAM_UNLIKELY(shares_lines(size_class))) {
+      if (LOAM_UNLIKELY(m.head == nullptr)) return false;
+      disarm(size_class);
+      const bool pushed = push(size_class, block);
+      arm(m);
+      return pushed;
+    }
+    // Without a note among the recent frees: who comes this way knows of double frees by other means.
+    void** const head = m.head;
+    if (LOAM_UNLIKELY(head == m.base + tuning_[size_class].capacity) || LOAM_UNLIKELY(count_down(until_look_))) return false;
+    __atomic_store_n(head, block, __ATOMIC_RELAXED);
+    // release: pairs with the fork()ed child's copy of this memory
+    __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
+    arm(m);
+    return true;
+  }
+
   /// The slow halves. allocate_slow returns null when memory is refused.
   [[nodiscard]] LOAM_NOINLINE void* allocate_slow(unsigned size_class);
   LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
@@ -158,6 +189,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// where all is well, which another thread might hold for ever.
   void check_all();
 
+  /// In the child of a fork(): what the parent draws next it must not draw.
+  void forget_random() { random_left_ = 0; }
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source was started
   void mix(unsigned size_class);
 
@@ -184,6 +217,13 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   /// Counts calls down to the next sample; true when this is one, of one in `mean` calls.
   [[nodiscard]] bool sample_is_due(uint64_t mean);
+  /// True for the next block after some thousand frees, where sample_guards() was called; once each time.
+  [[nodiscard]] bool guard_is_due() {
+    const bool due = guard_is_due_;
+    guard_is_due_ = false;
+    return due;
+  }
+  [[nodiscard]] bool coin() { return (draw(uint64_t{1} << 32) & 1) != 0; }
   /// What sampling counts; the owner writes, anybody reads.
   [[nodiscard]] CallCounts& calls() { return calls_; }
   [[nodiscard]] bool is_valid() const;
@@ -304,6 +344,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
   void notice_refusals();
+  LOAM_COLD void count_look();
+  [[nodiscard]] uint64_t draw(uint64_t mean);
+  [[nodiscard]] uint32_t random_below(uint32_t limit);
   /// Looks after the page heap when it is time; true while magazines should stay armed.
   bool attend();
   /// The same for a thread that frees runs, now and then.
@@ -323,6 +366,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   MissRate misses_;
   uint64_t collected_at_ = 0;  ///< frees, at the last collection
   uint8_t next_idle_ = 0;  ///< the class at which the last search for an idle one ended
+  bool guard_is_due_ = false;
   uint8_t modest_ = 0;     ///< collections for which this thread may hold no more than others, who were refused room
   uint32_t seen_refusals_ = 0;
   uint32_t slow_in_this_tick_ = 0;
@@ -332,6 +376,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t refills_ = 0;
   uint64_t flushes_ = 0;
   uint64_t until_sample_ = 0;  ///< calls; 0 = not drawn yet
+  uint32_t until_guard_ = 0;   ///< looks; 0 = not drawn yet
+  static constexpr unsigned kRandomHalves = 32;  // a block of the stream
+  uint16_t random_halves_[kRandomHalves] = {};   // the first random_left_ of them were not used yet
+  uint32_t random_left_ = 0;
   uint64_t random_ = 0;
   RunCache runs_;
   uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last look; less what it started from below kFreesPerLook
@@ -362,6 +410,10 @@ inline ThreadCache::State ThreadCache::state() const {
 /// Has every call take the slow path from now on, where it is counted (ThreadCache::calls()). Set before threads start.
 void keep_magazines_armed();
 [[nodiscard]] bool calls_are_counted();
+
+/// Has a thread's next allocation take the slow path after some thousand of its frees (ThreadCache::guard_is_due()). Set before
+/// threads start.
+void sample_guards();
 
 /// Checks every free against the span and all magazines, at once. Set before threads start.
 void set_full_free_checks(bool on);

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/check.h"
+#include "os/fatal.h"
 #include "os/mutex.h"
 #include "os/os.h"
 
@@ -36,33 +38,53 @@ void start_canaries() {
   canary_drawn.store(true, std::memory_order_release);
 }
 
-void write_canary(void* block, size_t from, size_t to) {
-  const uint64_t pattern = pattern_of(block);
-  auto* bytes = static_cast<unsigned char*>(block);
-  // Blocks are aligned to 16, so an offset's low bits are its address's.
-  for (; from < to && from % 8 != 0; ++from) bytes[from] = static_cast<unsigned char>(pattern >> (from % 8 * 8));
-  for (; from + 8 <= to; from += 8) memcpy(bytes + from, &pattern, 8);
-  for (; from < to; ++from) bytes[from] = static_cast<unsigned char>(pattern >> (from % 8 * 8));
-}
-
 namespace {
 
-bool same_word(const unsigned char* bytes, uint64_t pattern) {
+// Those bytes of a word that lie at its address and the `skipped` ones behind it. (Little-endian, as pattern_of() has it.)
+constexpr uint64_t bytes_from(size_t skipped) { return ~uint64_t{0} << (skipped * 8); }
+
+uint64_t word_at(const void* at) {
   uint64_t word;
-  memcpy(&word, bytes, sizeof word);
-  return word == pattern;
+  memcpy(&word, at, sizeof word);
+  return word;
 }
 
 }  // namespace
 
+// Blocks are aligned to 16 and slots are whole words, so an offset's low bits are its address's, and the word in which a canary
+// begins is the block's.
+void write_canary(void* block, size_t from, size_t to) {
+  const uint64_t pattern = pattern_of(block);
+  auto* bytes = static_cast<unsigned char*>(block);
+  if (from >= to) return;
+  if (from % 8 != 0) {
+    const uint64_t mask = bytes_from(from % 8);
+    from -= from % 8;
+    const uint64_t word = (word_at(bytes + from) & ~mask) | (pattern & mask);
+    memcpy(bytes + from, &word, sizeof word);
+    from += 8;
+  }
+  for (; from < to; from += 8) memcpy(bytes + from, &pattern, sizeof pattern);
+}
+
 size_t first_overwritten(const void* block, size_t from, size_t to) {
   const uint64_t pattern = pattern_of(block);
   const auto* bytes = static_cast<const unsigned char*>(block);
-  for (; from < to; ++from) {
-    while (from % 8 == 0 && from + 8 <= to && same_word(bytes + from, pattern)) from += 8;
-    if (from < to && bytes[from] != static_cast<unsigned char>(pattern >> (from % 8 * 8))) return from;
+  uint64_t mask = bytes_from(from % 8);
+  size_t at = from - from % 8;
+  for (; at < to; at += 8, mask = ~uint64_t{0}) {
+    if (LOAM_UNLIKELY(((word_at(bytes + at) ^ pattern) & mask) != 0)) break;
   }
-  return to;
+  if (LOAM_LIKELY(at >= to)) return to;
+  if (at < from) at = from;
+  while (at < to && bytes[at] == static_cast<unsigned char>(pattern >> (at % 8 * 8))) ++at;
+  return at;
+}
+
+void report_overflow(const void* block, size_t offset, size_t requested) {
+  ReportLine what;
+  what.add("overflow: byte ").add_number(offset).add(" of a block of ").add_number(requested);
+  report_misuse(what.add(" bytes was overwritten").text(), block);
 }
 
 }  // namespace loam

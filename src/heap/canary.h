@@ -17,10 +17,13 @@ inline constexpr size_t kCanaryBytes = 8;
 /// Draws the secret; further calls do nothing. Before the first block with a canary; thread-safe.
 void start_canaries();
 
-/// Writes the canary of `block` to its bytes [from, to).
+/// Writes the canary of `block` to its bytes [from, to). pre: here and below, `block` and `to` are multiples of 8
 void write_canary(void* block, size_t from, size_t to);
 
 /// The offset of the first byte of [from, to) that was overwritten; `to` when none was.
 [[nodiscard]] size_t first_overwritten(const void* block, size_t from, size_t to);
+
+/// "overflow: byte 24 of a block of 24 bytes was overwritten", as report_misuse() says things.
+void report_overflow(const void* block, size_t offset, size_t requested);
 
 }  // namespace loam

@@ -15,18 +15,20 @@ class FreeLog {
  public:
   constexpr FreeLog() = default;
 
-  /// Frees that are remembered. Chosen: as many as a quarantine of 1 MiB has of its smallest blocks; 1.5 MiB.
-  static constexpr size_t kEntries = size_t{1} << 16;
+  /// Frees that are remembered. Chosen: more than a quarantine of 1 MiB has of blocks of 64 bytes, and few enough to stay in a
+  /// processor's cache beside it: 384 KiB.
+  static constexpr size_t kEntries = size_t{1} << 14;
 
   struct Free {
     const void* caller;  ///< null: not known
     uint32_t thread;
+    size_t bytes;  ///< that were asked for
   };
 
   /// Once, before threads start; false when memory is refused.
   [[nodiscard]] bool start();
   [[nodiscard]] bool on() const { return ring_ != nullptr; }
-  void add(const void* block, const void* caller, uint32_t thread);
+  void add(const void* block, const Free& free);
   /// The last free of the block; false when none is remembered. O(kEntries).
   [[nodiscard]] bool find(const void* block, Free* out) const;
 
@@ -34,8 +36,11 @@ class FreeLog {
   struct Entry {
     std::atomic<const void*> block;
     std::atomic<const void*> caller;
-    std::atomic<uint32_t> thread;
+    std::atomic<uint64_t> thread_and_bytes;  // 24 bits, which hold any thread's number, above 40
   };
+  static constexpr unsigned kBytesBits = 40;
+  [[nodiscard]] uint64_t next();
+
   Entry* ring_ = nullptr;
   std::atomic<uint64_t> next_{0};
 };

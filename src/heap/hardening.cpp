@@ -8,6 +8,7 @@
 #include "heap/heap.h"
 #include "heap/plain.h"
 #include "heap/private_heap.h"
+#include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "os/random.h"
@@ -40,19 +41,42 @@ uint32_t this_thread_number() {
   return cache->thread_number;
 }
 
+// The heap's own slots, past magazines that are armed for the detour alone; where calls are counted, all of them are.
+LOAM_INLINE void* take_slot(unsigned size_class, size_t bytes) {
+  if (LOAM_LIKELY(!sampler.on())) {
+    if (void* block = current_cache->pop_armed(size_class)) return block;
+  }
+  return heap::plain::allocate_small(size_class, bytes);
+}
+
+LOAM_INLINE void give_slot(unsigned size_class, void* block) {
+  if (LOAM_LIKELY(!sampler.on()) && LOAM_LIKELY(current_cache->push_armed(size_class, block))) return;
+  heap::plain::free_small(size_class, block);
+}
+
 }  // namespace
 
-bool Hardening::start(unsigned features, size_t quarantine_bytes) {
+bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks) {
   if (cache_registry.totals().threads > 1) return false;
-  if (!shadow.on() && !shadow.start()) return false;
-  if ((features & kQuarantine) != 0 && !quarantine_.start(quarantine_bytes)) return false;
-  if ((features & kTrace) != 0 && !log_.start()) return false;
+  const bool walls = (features & (kQuarantine | kGuards)) != 0;
+  if ((features & (kQuarantine | kGuards | kSample)) != 0) {
+    if (!walled_blocks.start(walls ? WalledBlocks::kMostLive : WalledBlocks::kMostSampled)) return false;
+    os::report_faults(&report_fault);
+  }
   features_ = features;
+  if (has(kSample)) {
+    sample_guards();
+    take_rare_detour(kGuarded);
+  }
+  if ((features & kAll) == 0 && !checks) return true;
+  if (!shadow.on() && !shadow.start()) return false;
+  if (has(kQuarantine) && !quarantine_.start(quarantine_bytes)) return false;
+  if (has(kTrace) && !log_.start()) return false;
+  if (has(kGuards)) nothing_ = reinterpret_cast<uintptr_t>(os::reserve(kNothingBytes, os::granularity()));
   if (has(kCanary)) {
     start_canaries();
     canary_ = kCanaryBytes;
   }
-  if (has(kGuards)) guard_ = os::granularity();
   if (has(kRandom)) {
     random_source.start();
     choose_slots_at_random();
@@ -66,11 +90,6 @@ bool Hardening::start(unsigned features, size_t quarantine_bytes) {
 
 // ---- allocating ---------------------------------------------------------------------------------
 
-// What a large block has behind the bytes asked for: canary, the rest of its last page, guard page.
-size_t Hardening::behind(size_t bytes) const {
-  return guard_ == 0 ? canary_ : round_up(bytes + canary_, guard_) + guard_ - bytes;
-}
-
 void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   if (bytes > kLargestRequest - (size_t{1} << 20)) return nullptr;
   const size_t padded = bytes + canary_;
@@ -80,10 +99,31 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   } else if (padded <= kLargestSmall) {
     size_class = class_for(padded);
   }
-  if (size_class == 0) return allocate_large(bytes, alignment, zero);
-  if (has(kRandom)) current_cache->mix(size_class);
-  void* block = heap::plain::allocate_small(size_class, bytes);
-  if (LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
+  return size_class == 0 ? allocate_large(bytes, alignment, zero) : allocate_slot(size_class, bytes, alignment);
+}
+
+void* Hardening::allocate_small(unsigned size_class, size_t bytes) {
+  if (canary_ != 0 || !has_own_spans(size_class)) {
+    const size_t padded = bytes + canary_;
+    bool zero = false;
+    if (padded > kLargestSmall) return allocate_large(bytes, 16, &zero);
+    size_class = class_for(padded);
+  }
+  return allocate_slot(size_class, bytes, 16);
+}
+
+LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, size_t alignment) {
+  if ((features_ & (kGuards | kSample | kRandom)) != 0) {
+    if (LOAM_UNLIKELY(bytes == 0) && alignment <= 16 && nothing_ != 0) {
+      if (void* block = allocate_nothing()) return block;
+    }
+    if (LOAM_UNLIKELY(has(kSample))) {
+      if (void* block = allocate_sampled(bytes, alignment)) return block;
+    }
+    if (has(kRandom)) current_cache->mix(size_class);
+  }
+  void* block = take_slot(size_class, bytes);
+  if (alignment > 16 && LOAM_UNLIKELY((number_of(block) & (alignment - 1)) != 0)) {
     void* other = heap::plain::allocate_own_slot(size_class);
     heap::plain::free_small(static_cast<unsigned>(class_at(block)), block);
     block = other;
@@ -92,14 +132,23 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   // A block that no state can be noted of is served all the same, and is as it would be without hardening.
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
-  if (canary_ != 0) write_canary(block, bytes, kSizeClasses[size_class].bytes);
-  place->store(small_state(bytes), std::memory_order_relaxed);
+  if (canary_ != 0) write_canary(block, bytes, class_info(size_class).bytes);
+  // release: who finds the state finds the canary; pairs with the acquire in check_live_blocks_of()
+  place->store(small_state(bytes), std::memory_order_release);
   return block;
 }
 
 void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
-  if (alignment < guard_) alignment = guard_;
-  void* block = heap::plain::allocate_pages(bytes, alignment, behind(bytes), zero);
+  if (walled_blocks.on() && (has(kQuarantine) || has(kGuards))) {
+    const size_t aligned = alignment < 16 ? 16 : alignment;
+    void* block = walled_blocks.allocate(bytes, canary_, aligned, WalledBlocks::wall_for(bytes), false);
+    if (LOAM_LIKELY(block != nullptr)) {
+      *zero = true;
+      return block;
+    }
+  }
+  // Too many of those, or their addresses were refused: then the canary alone stands behind the block.
+  void* block = heap::plain::allocate_pages(bytes, alignment, canary_, zero);
   if (block == nullptr) return nullptr;
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
@@ -107,31 +156,59 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   return block;
 }
 
-// Guard and canary of a block whose record is as it should be.
+// State and canary of a block whose record is as it should be.
 void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
-  place->store(Shadow::kLarge, std::memory_order_relaxed);
-  Extent extent = measure(block, Shadow::kLarge);
-  // Refused where the process has too many mappings: then the canary alone stands behind the block.
-  if (guard_ != 0 && os::forbid(static_cast<char*>(block) + extent.usable - guard_, guard_)) {
-    place->store(Shadow::kLargeGuarded, std::memory_order_relaxed);
-    extent.usable -= guard_;
-  }
+  const Extent extent = measure(block, Shadow::kLarge);
   if (canary_ != 0) write_canary(block, extent.requested, extent.usable);
+  place->store(Shadow::kLarge, std::memory_order_release);
+}
+
+// The next address of which no block is known. None after some looks: then a slot with a canary has to do.
+void* Hardening::allocate_nothing() {
+  constexpr unsigned kLooks = 64;
+  for (unsigned looks = 0; looks < kLooks; ++looks) {
+    // relaxed: the state below decides who has it
+    const uintptr_t address = nothing_ + next_nothing_.fetch_add(16, std::memory_order_relaxed) % kNothingBytes;
+    std::atomic<Shadow::State>* place = shadow.make(address);
+    if (place == nullptr) return nullptr;
+    Shadow::State state = place->load(std::memory_order_relaxed);
+    // relaxed: the pointer's way to other threads orders it
+    if (!Shadow::is_live(state) && place->compare_exchange_strong(state, small_state(0), std::memory_order_relaxed)) {
+      return reinterpret_cast<void*>(address);
+    }
+  }
+  return nullptr;
+}
+
+void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
+  if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
+  const size_t aligned = alignment < 16 ? 16 : alignment;
+  // Every other one ends where its page does: there an overflow faults, and in the others what is before the block.
+  const bool right = current_cache->coin();
+  return walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
+}
+
+Shadow::State Hardening::state_of(const void* block) {
+  const Shadow::State state = shadow.state(block);
+  if (LOAM_LIKELY(class_at(block) != 0) || Shadow::is_live(state)) return state;
+  return huge_map.find(number_of(block)).has_walls() ? Shadow::kLarge : state;
 }
 
 Hardening::Extent Hardening::measure(const void* block, Shadow::State state) const {
   if (is_small(state)) {
-    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes, 0};
+    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes};
   }
-  const size_t guard = state == Shadow::kLargeGuarded ? guard_ : 0;
-  if (const Span* span = large_span_at(block)) {
-    return {span->large.requested, Pages(span->large.pages).bytes() - guard, guard};
+  if (state == Shadow::kLarge) {
+    if (const Span* span = large_span_at(block)) return {span->large.requested, Pages(span->large.pages).bytes()};
   }
   const HugeMap::Entry entry = huge_map.find(number_of(block));
-  return {entry.requested, entry.address == 0 ? 0 : entry.mapped - guard, guard};
+  return {entry.requested, entry.mapped};
 }
 
-size_t Hardening::requested(const void* block) const { return measure(block, shadow.state(block)).requested; }
+size_t Hardening::requested(const void* block) const {
+  const Shadow::State state = state_of(block);
+  return LOAM_LIKELY(is_small(state)) ? size_t{state} - Shadow::kSmallest : measure(block, state).requested;
+}
 
 // ---- freeing ------------------------------------------------------------------------------------
 
@@ -139,41 +216,83 @@ void Hardening::check_canary(void* block, const Extent& extent) const {
   if (canary_ == 0) return;
   const size_t broken = first_overwritten(block, extent.requested, extent.usable);
   if (LOAM_LIKELY(broken == extent.usable)) return;
-  ReportLine what;
-  what.add("overflow: byte ").add_number(broken).add(" of a block of ").add_number(extent.requested);
-  report_misuse(what.add(" bytes was overwritten").text(), block);
+  report_overflow(block, broken, extent.requested);
   write_canary(block, extent.requested, extent.usable);  // one report an overflow
 }
 
 bool Hardening::intact(const void* block) const {
-  const Shadow::State state = shadow.state(block);
-  if (canary_ == 0 || !Shadow::is_live(state)) return true;
+  const Shadow::State state = state_of(block);
+  if (canary_ == 0 || !Shadow::is_live(state) || is_nothing(block)) return true;
   const Extent extent = measure(block, state);
   return first_overwritten(block, extent.requested, extent.usable) == extent.usable;
 }
 
+void Hardening::report_size(const void* block, size_t said, size_t requested) {
+  ReportLine what;
+  what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(requested);
+  report_misuse(what.text(), block);
+}
+
+// Of two threads that free a block one goes on, and the other sees why not.
+LOAM_INLINE bool Hardening::mark_freed(std::atomic<Shadow::State>* place, Shadow::State state, const void* block) {
+  if (os::is_single_threaded()) {
+    place->store(Shadow::kFreed, std::memory_order_relaxed);
+    return true;
+  }
+  // acq_rel: pairs with the other's
+  if (LOAM_LIKELY(place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) return true;
+  report_misuse("double free", block);
+  return false;
+}
+
 void Hardening::free(void* block, const void* caller, size_t said) {
-  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   const unsigned size_class = static_cast<unsigned>(class_at(block));
+  size_class != 0 ? free_known(size_class, block, caller, said) : free_large(block, caller, said);
+}
+
+LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const void* caller, size_t said) {
+  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
+  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   // A stale state may say what stood here before the pages changed hands: the map knows better.
-  if (!Shadow::is_live(state) || (is_small(state) != (size_class != 0))) return free_unknown(block, size_class, state);
-  const Extent extent = measure(block, state);
-  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) {
-    ReportLine what;
-    what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(extent.requested);
-    report_misuse(what.text(), block);
-  }
+  if (LOAM_UNLIKELY(!Shadow::is_live(state) || !is_small(state))) return free_unknown(block, size_class, state);
+  const Extent extent{size_t{state} - Shadow::kSmallest, class_info(size_class).bytes};
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
   check_canary(block, extent);
-  // acq_rel: of two threads that free the block one goes on, and the other sees why not
-  if (LOAM_UNLIKELY(!place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) {
-    return report_misuse("double free", block);
+  if (LOAM_UNLIKELY(!mark_freed(place, state, block))) return;
+  std::atomic_thread_fence(std::memory_order_release);  // as in resize_small()
+  if ((features_ & (kTrace | kQuarantine)) != 0) {
+    const uint32_t thread = this_thread_number();
+    if (log_.on()) log_.add(block, {caller, thread, extent.requested});
+    if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable))) return hold_back(block, extent.usable, thread);
   }
-  if (log_.on()) log_.add(block, caller, this_thread_number());
-  const bool huge = size_class == 0 && large_span_at(block) == nullptr;
-  if (quarantine_.on() && !huge && quarantine_.takes(extent.usable)) return hold_back(block, extent.usable);
-  if (has(kZero) && !huge) memset(block, 0, extent.usable);
-  give_back(block, extent);
+  if (has(kZero)) memset(block, 0, extent.usable);
+  give_slot(size_class, block);
+}
+
+void Hardening::free_small(unsigned size_class, void* block, const void* caller) {
+  free_known(size_class, block, caller, kNotSaid);
+}
+
+void Hardening::free_large(void* block, const void* caller, size_t said) {
+  if (const HugeMap::Entry entry = huge_map.find(number_of(block)); entry.has_walls()) {
+    if (LOAM_UNLIKELY(said != kNotSaid && said != entry.requested)) report_size(block, said, entry.requested);
+    const uint32_t thread = this_thread_number();
+    if (log_.on()) log_.add(block, {caller, thread, entry.requested});
+    if (!walled_blocks.free(block, caller, thread)) report_misuse("double free", block);  // another thread was faster
+    return;
+  }
+  std::atomic<Shadow::State>* place = shadow.find(number_of(block));
+  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
+  const bool nothing = is_nothing(block);
+  if (!Shadow::is_live(state) || (is_small(state) && !nothing)) return free_unknown(block, 0, state);
+  const Extent extent = measure(block, state);
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
+  if (!nothing) check_canary(block, extent);
+  if (!mark_freed(place, state, block)) return;
+  if (log_.on()) log_.add(block, {caller, this_thread_number(), extent.requested});
+  if (nothing) return;
+  if (has(kZero) && large_span_at(block) != nullptr) memset(block, 0, extent.usable);
+  heap::plain::free_large(block);
 }
 
 void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State state) {
@@ -182,39 +301,25 @@ void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State sta
     if (!ThreadCache::is_block_in_use(size_class, block, state == Shadow::kFreed)) return;
     return heap::plain::free_small(size_class, block);
   }
-  const Span* span = large_span_at(block);
-  if (state == Shadow::kFreed && span != nullptr && span->heap != kPrivateHeap) {
-    return report_misuse("double free", block);  // it is in the quarantine
-  }
+  // Stale where a private heap has the place.
+  if (state == Shadow::kFreed && PrivateHeap::heap_of(block) == nullptr) return report_misuse("double free", block);
   heap::plain::free_large(block);
 }
 
-void Hardening::hold_back(void* block, size_t bytes) {
+void Hardening::hold_back(void* block, size_t bytes, uint32_t thread) {
   poison(block, bytes);
   Quarantine::Entry out[Quarantine::kMostOut];
-  do {
-    while (const unsigned count = quarantine_.make_room(bytes, out)) {
-      for (unsigned i = 0; i < count; ++i) release(out[i]);
-    }
-  } while (!quarantine_.push({block, bytes}));
+  for (bool pushed = false; !pushed;) {
+    const unsigned count = quarantine_.exchange(thread, {block, bytes}, out, &pushed);
+    for (unsigned i = 0; i < count; ++i) release(out[i]);
+  }
 }
 
 void Hardening::release(const Quarantine::Entry& entry) {
   const size_t broken = first_unpoisoned(entry.block, entry.bytes);
   if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry.block, broken);
-  if (has(kZero)) memset(entry.block, 0, entry.bytes);
-  const Span* span = large_span_at(entry.block);
-  const size_t guard = span == nullptr ? 0 : Pages(span->large.pages).bytes() - entry.bytes;
-  give_back(entry.block, {0, entry.bytes, guard});
-}
-
-void Hardening::give_back(void* block, const Extent& extent) {
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(size_class != 0)) return heap::plain::free_small(size_class, block);
-  if (extent.guard != 0 && !os::permit(static_cast<char*>(block) + extent.usable, extent.guard)) {
-    return;  // its pages cannot be used again: better lost than handed out
-  }
-  heap::plain::free_large(block);
+  // Nothing of what it held is left: it need not be cleared as well.
+  give_slot(static_cast<unsigned>(class_at(entry.block)), entry.block);
 }
 
 bool Hardening::quarantine_is_intact(bool report) {
@@ -230,30 +335,87 @@ bool Hardening::quarantine_is_intact(bool report) {
   return whole;
 }
 
+// ---- at the end ---------------------------------------------------------------------------------
+
+void Hardening::check_everything() {
+  quarantine_is_intact(true);
+  if (canary_ != 0 && !forked_) check_live_blocks();
+  if (canary_ == 0 && !walled_blocks.on()) return;
+  const auto broken_at = [](const HugeMap::Entry& entry) {
+    return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped);
+  };
+  const auto is_overrun = [&](const HugeMap::Entry& entry) {
+    const bool is_known = canary_ != 0 && !forked_ && shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge;
+    return entry.heap == 0 && (entry.has_walls() || is_known) && broken_at(entry) != entry.mapped;
+  };
+  // No block goes while the table looks at it.
+  for (HugeMap::Entry bad; (bad = huge_map.first_where(is_overrun)).address != 0;) {
+    void* const block = reinterpret_cast<void*>(bad.address);
+    report_overflow(block, broken_at(bad), bad.requested);
+    write_canary(block, bad.requested, bad.mapped);
+  }
+}
+
+// By the states, which no other thread takes away. What one of them frees or resizes while this looks is seen by its state, which
+// is another after the look than before. Large runs may lose their pages meanwhile: they are looked at only by the one thread.
+void Hardening::check_live_blocks() {
+  const bool alone = cache_registry.totals().threads <= 1;
+  for (uintptr_t begin = 0; begin >> kRegionShift < kDirectoryEntries;) {
+    const Region* region = region_at(begin);
+    const size_t step = region == nullptr ? kRegionBytes : kBlockBytes;
+    const auto state = region == nullptr ? BlockState::kUncommitted
+                                         : region->blocks[Region::page_of(begin).index / kPagesPerBlock].state;
+    if (state != BlockState::kUncommitted && state != BlockState::kWhole) {
+      for (uintptr_t page = begin; page < begin + kBlockBytes; page += kPageBytes) check_live_blocks_of(page, alone);
+    }
+    begin += step;
+  }
+}
+
+void Hardening::check_live_blocks_of(uintptr_t page, bool alone) {
+  const unsigned size_class = static_cast<unsigned>(class_at(reinterpret_cast<void*>(page)));
+  const uintptr_t end = size_class != 0 ? page + kPageBytes : alone ? page + 16 : page;
+  for (uintptr_t address = page; address < end; address += 16) {
+    const std::atomic<Shadow::State>* place = shadow.find(address);
+    if (place == nullptr) return;
+    const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
+    if (!Shadow::is_live(state) || is_small(state) != (size_class != 0)) continue;
+    void* const block = reinterpret_cast<void*>(address);
+    const Extent extent = measure(block, state);
+    const size_t broken = first_overwritten(block, extent.requested, extent.usable);
+    if (LOAM_LIKELY(broken == extent.usable)) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
+    if (place->load(std::memory_order_relaxed) == state && !intact(block)) check_canary(block, extent);
+  }
+}
+
 // ---- resizing -----------------------------------------------------------------------------------
 
 bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bool must_stay) {
   const size_t padded = bytes + canary_;
-  if (bytes > kLargestSmall || padded > extent.usable) return false;
+  if (bytes > kLargestSmall || padded > extent.usable || is_nothing(block)) return false;
   if (!must_stay && !heap::plain::worth_staying(extent.usable, padded)) return false;
   if (canary_ != 0) write_canary(block, bytes, extent.usable);
   shadow.find(number_of(block))->store(small_state(bytes), std::memory_order_relaxed);
+  // What the program writes from here on is seen after the state; pairs with the fence in check_live_blocks_of().
+  std::atomic_thread_fence(std::memory_order_release);
   return true;
 }
 
-bool Hardening::resize_large(void* block, const Extent& extent, size_t bytes, bool in_place, void** moved) {
+bool Hardening::resize_large(void* block, size_t bytes, bool in_place, void** moved) {
   if (bytes <= kLargestSmall || bytes > kLargestRequest - (size_t{1} << 20)) return false;
-  char* const guard = static_cast<char*>(block) + extent.usable;
-  if (extent.guard != 0 && !os::permit(guard, extent.guard)) return false;
+  if (const HugeMap::Entry entry = huge_map.find(number_of(block)); entry.has_walls()) {
+    return walled_blocks.resize(entry, bytes, canary_);
+  }
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  const size_t whole = bytes + behind(bytes);
+  const size_t whole = bytes + canary_;
   if (Span* span = large_span_at(block)) {
     *moved = block;
     if (whole > kMaxRun.bytes() || !page_heap.resize_large(span, Pages::covering(whole), bytes)) *moved = nullptr;
   } else {
     // Its state goes first: another thread may be given the old address as soon as the mapping has moved.
     place->store(Shadow::kFreed, std::memory_order_relaxed);
-    *moved = huge_map.resize(number_of(block), bytes, in_place, behind(bytes));
+    *moved = huge_map.resize(number_of(block), bytes, in_place, canary_);
   }
   void* const now = *moved != nullptr ? *moved : block;
   place = shadow.make(number_of(now));
@@ -262,11 +424,11 @@ bool Hardening::resize_large(void* block, const Extent& extent, size_t bytes, bo
 }
 
 void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   const Extent extent = measure(block, state);
-  check_canary(block, extent);
+  if (!is_nothing(block)) check_canary(block, extent);
   void* moved = block;
-  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, extent, bytes, false, &moved)) {
+  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, bytes, false, &moved)) {
     return moved;
   }
   bool zero = false;
@@ -278,30 +440,36 @@ void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
 }
 
 bool Hardening::try_resize(void* block, size_t bytes) {
-  const Shadow::State state = shadow.state(block);
+  const Shadow::State state = state_of(block);
   const Extent extent = measure(block, state);
-  check_canary(block, extent);
+  if (!is_nothing(block)) check_canary(block, extent);
   void* moved;
-  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, extent, bytes, true, &moved);
+  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, bytes, true, &moved);
 }
 
 // ---- fork, reports ------------------------------------------------------------------------------
 
 void Hardening::lock() {
-  quarantine_.mutex().lock();
+  quarantine_.lock();
+  walled_blocks.lock();
   shadow.mutex().lock();
 }
 
 void Hardening::unlock() {
   shadow.mutex().unlock();
-  quarantine_.mutex().unlock();
+  walled_blocks.unlock();
+  quarantine_.unlock();
 }
 
 void Hardening::reset_after_fork() {
-  quarantine_.mutex().reset_after_fork();
+  quarantine_.reset_after_fork();
+  walled_blocks.reset_after_fork();
   shadow.reset_after_fork();
+  forked_ = true;
   current_cache->thread_number = 0;
-  if (has(kRandom)) random_source.reset_after_fork();
+  if (!has(kRandom)) return;
+  random_source.reset_after_fork();
+  current_cache->forget_random();
 }
 
 namespace {
@@ -313,11 +481,38 @@ void add_name(ReportLine& line, const char* name) {
   }
 }
 
+void add_offset(ReportLine& line, uintptr_t address, uintptr_t base) {
+  if (address == base) return;
+  if (address > base) {
+    line.add(", ").add_number(address - base).add(" bytes into the block at ").add_hex(base);
+  } else {
+    line.add(", ").add_number(base - address).add(" bytes before the block at ").add_hex(base);
+  }
+}
+
+// The same of a block in a mapping of its own.
+uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
+  if (const HugeMap::Entry live = huge_map.covering(address); live.address != 0) {
+    add_offset(line, address, live.address);
+    line.add(", block of ").add_number(live.requested).add(" bytes, heap ");
+    const PrivateHeap* heap = live.heap == 0 ? nullptr : reinterpret_cast<HeapRun*>(live.heap)->heap;
+    add_name(line, heap == nullptr ? "default" : heap->name()[0] != '\0' ? heap->name() : "private");
+    return live.address;
+  }
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(address); freed.begin != 0) {
+    add_offset(line, address, freed.block);
+    line.add(", freed block of ").add_number(freed.requested).add(" bytes, heap default");
+    return freed.block;
+  }
+  return address;
+}
+
 // The slot's start for an address in a small block, else the address.
 uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
+  if (span == nullptr) return add_mapping(line, address);
   // What waits empty had a block there: whose it was says what is wrong.
-  if (span == nullptr || !(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
+  if (!(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
   const char* heap = "default";
@@ -331,7 +526,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;
   if (slot_bytes == 0 && (span->kind != SpanKind::kLarge)) base = address;
-  if (base != address) line.add(", ").add_number(address - base).add(" bytes into the block at ").add_hex(base);
+  add_offset(line, address, base);
   if (slot_bytes != 0) {
     line.add(", class ").add_number(slot_bytes);
   } else if (span->kind == SpanKind::kLarge) {
@@ -349,10 +544,33 @@ void describe_for_report(ReportLine& line, const void* address) {
   line.add(", thread ").add_number(os::thread_number());
   FreeLog::Free last{};
   if (hardening.owns(reinterpret_cast<void*>(block))) return;  // that free would be an earlier block's
-  if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) return;
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
+    last = {freed.caller, freed.thread, freed.requested};
+  } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {
+    return;
+  } else if (class_at(reinterpret_cast<void*>(block)) == 0) {
+    line.add(", freed block of ").add_number(last.bytes).add(" bytes");
+  }
   line.add("; freed by thread ").add_number(last.thread);
   char where[128];
   if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where)) line.add(" at ").add(where);
+}
+
+bool report_fault(const void* address) {
+  const uintptr_t at = number_of(address);
+  if (hardening.is_nothing(address)) {
+    const void* const block = reinterpret_cast<void*>(at & ~uintptr_t{15});
+    write_report(hardening.freed(block) ? "use after free of a block of 0 bytes" : "overflow: access to a block of 0 bytes", address);
+    return true;
+  }
+  if (const HugeMap::Entry live = huge_map.covering(at); live.has_walls()) {
+    const bool before = at < live.address;
+    write_report(before ? "underflow: access before a block" : "overflow: access behind a block", address);
+    return true;
+  }
+  if (walled_blocks.freed_at(at).begin == 0) return false;
+  write_report("use after free", address);
+  return true;
 }
 
 }  // namespace loam

@@ -24,9 +24,11 @@ namespace loam {
 constinit unsigned detours = 0;
 
 void take_detour(Detour detour) {
-  detours |= detour;
+  take_rare_detour(detour);
   keep_magazines_armed();
 }
+
+void take_rare_detour(Detour detour) { detours |= detour; }
 
 void before_first_thread() { heap::register_fork(); }
 
@@ -37,8 +39,11 @@ namespace {
 constexpr uint8_t kDefaultHeap = 0;
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  bool zero = false;
-  return hardening.on() ? hardening.allocate(bytes, 16, &zero) : sampler.allocate(size_class, bytes);
+  if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
+  }
+  return plain::allocate_small(size_class, bytes);
 }
 
 // Where an empty magazine leads.
@@ -47,16 +52,20 @@ LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, siz
 }
 
 LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  return hardening.on() ? hardening.allocate(bytes, alignment, zero) : plain::allocate_pages(bytes, alignment, 0, zero);
+  if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, alignment)) return block;  // *zero is as it was: it is not cleared for nothing
+  }
+  return plain::allocate_pages(bytes, alignment, 0, zero);
 }
 
 // What is too long for a block of pages finds nothing there, and so does no byte at all.
 LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
 
-// A block whose run the thread kept, or its shard.
-LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero) {
-  if (!may_be_cached(bytes)) return nullptr;
-  const Pages pages = Pages::covering(bytes);
+// A block whose run the thread kept, or its shard, with `extra` bytes behind those asked for.
+LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero, size_t extra = 0) {
+  if (!may_be_cached(bytes + extra)) return nullptr;
+  const Pages pages = Pages::covering(bytes + extra);
   Span* span = alignment <= kPageBytes ? current_cache->take_run(pages, bytes)
                                        : current_cache->take_aligned_run(pages, Pages(alignment >> kPageShift), bytes);
   if (span == nullptr) return nullptr;
@@ -115,7 +124,7 @@ struct Found {
 
 void found_huge(const HugeMap::Entry& entry, Found* found) {
   found->kind = entry.heap == 0 ? Found::kHugeBlock : Found::kPrivateBlock;
-  found->bytes = entry.mapped;
+  found->bytes = entry.has_walls() ? entry.requested : entry.mapped;
   if (entry.heap != 0) found->heap = reinterpret_cast<HeapRun*>(entry.heap)->heap;
 }
 
@@ -164,6 +173,12 @@ LOAM_INLINE Found find_in(Span* span, const void* block) {
 }
 
 Found find(const void* block) { return find_in(span_at(reinterpret_cast<uintptr_t>(block)), block); }
+
+// A block between guards that was freed, and is remembered. pre: block != null
+bool is_held(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  return walled_blocks.freed_at(address).block == address;
+}
 
 // Moving costs a copy, staying costs the slack. Chosen: a small block moves once it would waste more than a
 // quarter of its slot and 64 bytes.
@@ -329,7 +344,6 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
       break;
     }
     case Found::kLargeBlock:
-      if (LOAM_UNLIKELY(hardening.on())) return page_heap.free(found.span);
       if (!current_cache->free_run(found.span)) current_cache->free_run_slow(found.span);
       return;
     case Found::kHugeBlock:
@@ -341,15 +355,18 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
     case Found::kSmallBlock:
       break;
   }
-  report_misuse("free of a pointer that is no block (freed already, misaligned, or not from this heap)", block);
-}
-
-LOAM_COLD void free_by_detour(unsigned size_class, void* block, const void* caller) {
-  hardening.on() ? hardening.free(block, caller) : plain::free_small(size_class, block);
+  report_misuse(is_held(block) ? "double free"
+                               : "free of a pointer that is no block (freed already, misaligned, or not from this heap)",
+                block);
 }
 
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
-  hardening.on() ? hardening.free(block, caller) : plain::free_large(block);
+  if (hardening.on()) return hardening.free(block, caller);
+  if ((detours & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
+      walled_blocks.free(block, caller, os::thread_number())) {
+    return;
+  }
+  plain::free_large(block);
 }
 
 // Whether it is a run of pages that the thread's cache may take, and nobody else wants to know. pre: span == span_at(block)
@@ -359,9 +376,9 @@ LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
-LOAM_NOINLINE void free_small(unsigned size_class, void* block, const void* caller) {
+LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
-  LOAM_UNLIKELY(detours != 0) ? free_by_detour(size_class, block, caller) : current_cache->free_slow(size_class, block);
+  LOAM_UNLIKELY(sampler.on()) ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
   background_purge.poke(page_heap.wants_ticks());
   publisher.poke();
 }
@@ -390,7 +407,9 @@ void free_slow(void* block) {
   if (Region* region = region_at(address); LOAM_LIKELY(region != nullptr)) {
     const PageId page = Region::page_of(address);
     const unsigned size_class = class_in(region, page);
-    if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) return free_small(size_class, block, caller);
+    if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) {
+      return hardening.on() ? hardening.free_small(size_class, block, caller) : free_small(size_class, block);
+    }
     Span* span = span_in(region, page);
     if (LOAM_UNLIKELY(!is_plain_run(span, block))) return free_unkept(span, block, caller);
     if (LOAM_LIKELY(current_cache->free_run(span))) return;
@@ -410,7 +429,7 @@ namespace {
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
   if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
-  const bool twice = hardening.freed(block) && find(block).kind != Found::kPrivateBlock;
+  const bool twice = (hardening.freed(block) || is_held(block)) && find(block).kind != Found::kPrivateBlock;
   if (twice) report_misuse("realloc of a freed block", block);
   *common = !twice;
   return nullptr;
@@ -449,7 +468,9 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
       if (const size_t its = system_bytes(block); its != 0) return move_to(block, its, bytes);
       break;
   }
-  report_misuse("realloc of a pointer that is no block (freed already, or not from this heap)", block);
+  report_misuse(is_held(block) ? "realloc of a freed block"
+                               : "realloc of a pointer that is no block (freed already, or not from this heap)",
+                block);
   return nullptr;
 }
 
@@ -478,23 +499,48 @@ bool try_resize(void* block, size_t bytes) {
   return resize_in_place(block, find(block), bytes);
 }
 
-size_t usable_size(const void* block) {
-  // What lies behind the bytes asked for is the canary's.
-  if (hardening.on() && hardening.owns(block)) return hardening.requested(block);
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  if (LOAM_LIKELY(has_own_spans(size_class))) return class_info(size_class).bytes;
+namespace {
+
+// What is no slot of one class's span, and in the hardened heap what it does not own.
+LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
   if (block == nullptr) return 0;
   const Found found = find(block);
   if (found.kind == Found::kNothing) return system_bytes(block);
-  if (found.kind != Found::kPrivateBlock) return found.bytes;
-  const PrivateHeap::Found its = found.heap->find(block);
-  return found.heap->canary() ? its.bytes : its.usable;
+  if (found.kind == Found::kPrivateBlock) {
+    const PrivateHeap::Found its = found.heap->find(block);
+    if (its.status == LOAM_OK || its.status == LOAM_CORRUPT) return found.heap->canary() ? its.bytes : its.usable;
+  } else if (!hardening.on() || is_live(block)) {
+    return found.bytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+size_t usable_size(const void* block) {
+  if (LOAM_UNLIKELY(hardening.on())) {
+    // What lies behind the bytes asked for is the canary's.
+    return hardening.owns(block) ? hardening.requested(block) : usable_size_of_found(block);
+  }
+  const unsigned size_class = static_cast<unsigned>(class_at(block));
+  // As reallocate() does: a pointer into a block's middle is found when it is freed.
+  return LOAM_LIKELY(has_own_spans(size_class)) ? class_info(size_class).bytes : usable_size_of_found(block);
+}
+
+size_t usable_size_or_report(const void* block) {
+  const size_t bytes = usable_size(block);
+  if (LOAM_LIKELY(bytes != 0) || block == nullptr || hardening.owns(block)) return bytes;
+  const bool freed = hardening.freed(block) || is_held(block);
+  report_misuse(freed ? "malloc_usable_size of a freed block"
+                      : "malloc_usable_size of a pointer that is no block (freed already, or not from this heap)",
+                block);
+  return 0;
 }
 
 bool seems_live(const void* block) {
   const Found found = find(block);
   if (hardening.on() && found.kind != Found::kPrivateBlock) {
-    if (hardening.owns(block)) return found.kind != Found::kNothing;
+    if (hardening.owns(block)) return found.kind != Found::kNothing || hardening.owns_nothing(block);
     if (hardening.freed(block)) return false;
   }
   if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
@@ -563,6 +609,13 @@ bool is_valid() {
          current_cache->is_valid();
 }
 
+void check_at_exit() {
+  hardening.check_everything();
+  // Another thread may be in the middle of a call of one of these.
+  if (heap_registry.count() == 0 || cache_registry.totals().threads > 1) return;
+  heap_registry.for_each([](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });
+}
+
 // Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map, remote pool, metadata.
 void lock_everything() {
   hardening.lock();
@@ -626,13 +679,15 @@ void* plain::allocate_own_slot(unsigned size_class) {
 }
 
 void plain::free_small(unsigned size_class, void* block) {
+  os::ErrnoGuard guard;
   sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+  background_purge.poke(page_heap.wants_ticks());
+  publisher.poke();
 }
 
 void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  void* block = nullptr;
-  if (!hardening.on()) block = allocate_cached_run(bytes, alignment, zero);
+  void* block = allocate_cached_run(bytes, alignment, zero, extra);
   const bool hit = block != nullptr;
   if (!hit) block = allocate_large(bytes, alignment, 0, zero, extra);
   if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);

@@ -55,6 +55,9 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// Bytes that the caller may use; 0 for null and for what is no block.
 [[nodiscard]] size_t usable_size(const void* block);
 
+/// The same; what is no block is reported as well.
+[[nodiscard]] size_t usable_size_or_report(const void* block);
+
 /// Whether a block of the default heap starts there that is not known to be free: it may stand in another thread's
 /// cache, or in the calling thread's for long. Any value is answered.
 [[nodiscard]] bool seems_live(const void* block);
@@ -82,6 +85,9 @@ CompactResult purge_free_pages();
 
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
+
+/// What the canaries of live blocks and the quarantine say, reported: at the program's end.
+void check_at_exit();
 
 /// Every lock of every heap, in order: for copying all figures at one moment. Nothing may be allocated meanwhile.
 void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;

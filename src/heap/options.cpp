@@ -122,6 +122,7 @@ bool add_wish(Word word, Wish* wish) {
       {"random", Hardening::kRandom},
       {"guards", Hardening::kGuards},
       {"trace", Hardening::kTrace},
+      {"sample", Hardening::kSample},
       {"all", Hardening::kAll},
   };
   for (const auto& known : kWords) {
@@ -140,7 +141,7 @@ bool add_wish(Word word, Wish* wish) {
 }
 
 void harden(const Wish& wish, bool full_checks) {
-  if (hardening.start(wish.features, wish.quarantine_bytes)) return;
+  if (hardening.start(wish.features, wish.quarantine_bytes, full_checks)) return;
   // The checks alone need no memory, if they have time.
   if (full_checks) set_full_free_checks(true);
   constexpr const char kRefused[] =
@@ -168,7 +169,7 @@ void apply_hardening(const char* list, bool full_checks) {
     // A mistake in typing must not remove the protection that was meant.
     constexpr const char kWrong[] =
         "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
-        "zero, random, guards, trace; a word that is none of these counts as all\n";
+        "zero, random, guards, trace, sample; a word that is none of these counts as all\n";
     os::write_error(kWrong, sizeof kWrong - 1);
     wish.features |= Hardening::kAll;
   }

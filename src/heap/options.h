@@ -23,7 +23,7 @@ inline constexpr Option kOptions[] = {
     {"LOAM_CHECK_FREE", "fast|full", "fast",
      "full: check every free and the size that it says, exactly and at once; slower"},
     {"LOAM_HARDEN", "off|all|LIST", "off",
-     "catch overflows, uses after free and wrong frees; LIST of canary, quarantine[=BYTES], zero, random, guards, trace; slower"},
+     "catch overflows, uses after free, wrong frees; LIST of canary, quarantine[=BYTES], zero, random, guards, trace; or sample"},
     {"LOAM_DEEP_BINDING", "ignore|keep", "ignore",
      "keep: a library that is loaded with RTLD_DEEPBIND is bound so, and may use the system's heap"},
     {"LOAM_SAMPLE", "off|N", "off",

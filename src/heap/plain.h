@@ -7,10 +7,12 @@ namespace loam {
 
 /// The detours that malloc() and free() take: all magazines are armed then (thread_cache.h), so that every call takes
 /// the slow path and comes to look here. Zero, and nothing else, in a program that asked for none.
-enum Detour : unsigned { kSampled = 1, kHardened = 2 };
+enum Detour : unsigned { kSampled = 1, kHardened = 2, kGuarded = 4 };
 extern constinit unsigned detours;
 /// Once a detour, before threads start.
 void take_detour(Detour detour);
+/// The same, but magazines are not armed: for who needs to see no more than the calls that are slow anyway.
+void take_rare_detour(Detour detour);
 
 namespace heap::plain {
 

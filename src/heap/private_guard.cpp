@@ -44,23 +44,24 @@ size_t PrivateHeap::first_overrun(const Found& found, const void* block) {
 void PrivateHeap::report_overflow(const void* block) {
   const Found found = locate(block);
   if (found.status != LOAM_OK) return report_misuse("overflow: a block's end was overwritten", block);
-  ReportLine what;
-  what.add("overflow: byte ").add_number(first_overrun(found, block)).add(" of a block of ").add_number(found.bytes);
-  report_misuse(what.add(" bytes was overwritten").text(), block);
+  loam::report_overflow(block, first_overrun(found, block), found.bytes);
 }
 
-bool PrivateHeap::blocks_are_intact() {
+bool PrivateHeap::blocks_are_intact(bool report) {
   if (!canary()) return true;
+  bool intact = true;
   for (HeapRun* run = runs_.front(); run != nullptr; run = List<HeapRun>::next(run)) {
     // A large run has no slots; its one block is found at its base.
     const unsigned slots = run->slots != 0 ? run->slots : run->use == RunUse::kSetAside ? 0 : 1;
     for (unsigned slot = 0; slot < slots; ++slot) {
       const void* block = run->slots != 0 ? run->slot_address(slot) : reinterpret_cast<void*>(run->base);
       const Found found = locate(block);
-      if (found.status == LOAM_OK && first_overrun(found, block) != found.usable) return false;
+      if (found.status != LOAM_OK || first_overrun(found, block) == found.usable) continue;
+      if (report) report_overflow(block);
+      intact = false;
     }
   }
-  return true;
+  return intact;
 }
 
 // ---- poison -------------------------------------------------------------------------------------

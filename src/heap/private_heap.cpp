@@ -112,6 +112,7 @@ loam_status PrivateHeap::stop_for_ever() {
 }
 
 void PrivateHeap::finish() {
+  static_cast<void>(blocks_are_intact(true));
   while (HeapCache* cache = caches_.front()) {
     caches_.remove(cache);
     free_cache(cache);

@@ -75,6 +75,9 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// called.
   void finish();
 
+  /// The canary of every live block is whole; `report`: each that is not is reported. pre: no other call is in progress
+  [[nodiscard]] bool blocks_are_intact(bool report);
+
   // ---- the fast paths, without a lock -------------------------------------------------------------------
 
   /// A block from the calling thread's cache, or null: then allocate().
@@ -246,7 +249,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t end_of(const Found& found) const { return canary() ? found.bytes : found.usable; }
   void guard(void* block, size_t bytes, size_t usable) const;
   [[nodiscard]] static size_t first_overrun(const Found& found, const void* block);
-  [[nodiscard]] bool blocks_are_intact();
   void hold_back(const CacheSlot& slot, size_t bytes);
   void release_oldest();
   void release_all_held_back();

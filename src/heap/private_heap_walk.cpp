@@ -294,7 +294,7 @@ bool PrivateHeap::is_valid() {
   }
   size_t bin_spans = 0;
   cached += held_back();
-  valid = valid && blocks_are_intact() && poison_is_intact();
+  valid = valid && blocks_are_intact(false) && poison_is_intact();
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     bin_spans += bin_of(c) == nullptr ? 0 : bin_of(c)->spans;
     in_mixed -= bin_of(c) == nullptr ? 0 : bin_of(c)->in_mixed;

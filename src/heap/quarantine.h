@@ -1,12 +1,17 @@
 // Freed blocks that are held back from use, oldest out first, so that a use after free meets nobody's block and shows.
 //
-//   held_bytes_ <= limit_;   count_ <= capacity_;   entries are the newest count_ of a ring
+//   held bytes of a stripe <= limit_ / stripes in use;   count <= kPlaces of it;   entries are the newest `count` of a ring
+//
+// Threads have stripes, each with a lock of its own, so that frees of two threads rarely meet. A stripe begins with its first
+// block; then all others may hold less.
 //
 // A block in here is full of kPoison. Who takes it out looks whether that is still so. The pattern is no address on any
 // system that Loam runs on: a pointer read out of a freed block faults where it is followed.
 //
-// Thread-safe by its own lock, under which nothing else happens.
+// Thread-safe by the stripes' locks, under which nothing else happens but the mapping of a ring.
 #pragma once
+
+#include <atomic>
 
 #include "os/mutex.h"
 
@@ -17,8 +22,10 @@ class Quarantine {
   constexpr Quarantine() = default;
 
   static constexpr unsigned char kPoison = 0xf5;
-  /// Blocks that one push() may drive out. More stay for the next: the limit is met all the same, see push().
+  /// Blocks that one exchange() may drive out. More stay for the next.
   static constexpr unsigned kMostOut = 16;
+  /// Chosen: more than processors that most machines have; each costs a page and its share of the limit.
+  static constexpr unsigned kStripes = 16;
 
   struct Entry {
     void* block;
@@ -27,41 +34,46 @@ class Quarantine {
 
   /// Once, before threads start; false when memory is refused.
   [[nodiscard]] bool start(size_t limit_bytes);
-  [[nodiscard]] bool on() const { return ring_ != nullptr; }
+  [[nodiscard]] LOAM_INLINE bool on() const { return limit_ != 0; }
 
   /// Whether blocks of this size are held back: one may not drive out more than a quarter of the others.
   [[nodiscard]] bool takes(size_t bytes) const { return bytes <= limit_ / 4; }
 
-  /// Makes room: the oldest blocks that must go before `bytes` more fit, at most kMostOut; 0 when there is room. The
-  /// caller checks and frees them, and asks again.
-  [[nodiscard]] unsigned make_room(size_t bytes, Entry out[kMostOut]);
-  /// False when other threads took the room meanwhile: then make_room() again.
-  [[nodiscard]] bool push(const Entry& entry);
+  /// Puts the entry into the thread's stripe where there is room (*pushed), and else makes some: the oldest blocks come out, at most
+  /// kMostOut, which the caller checks and frees before he asks again. Returns how many. `thread` is any number of the thread's.
+  [[nodiscard]] unsigned exchange(unsigned thread, const Entry& entry, Entry out[kMostOut], bool* pushed);
 
-  /// Calls visit(entry) for every block, under the lock; stops when that is false, and returns false then.
+  /// Calls visit(entry) for every block, under its stripe's lock; stops when that is false, and returns false then.
   template <class Visit>
   bool for_each(Visit visit) {
-    Lock lock(mutex_);
-    for (size_t i = 0; i < count_; ++i) {
-      if (!visit(ring_[(first_ + i) % capacity_])) return false;
+    for (Stripe& stripe : stripes_) {
+      Lock lock(stripe.mutex);
+      for (size_t i = 0; i < stripe.count; ++i) {
+        if (!visit(stripe.ring[(stripe.first + i) & mask_])) return false;
+      }
     }
     return true;
   }
 
-  [[nodiscard]] size_t held_bytes() {
-    Lock lock(mutex_);
-    return held_bytes_;
-  }
-  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void reset_after_fork();
 
  private:
-  Mutex mutex_;
-  Entry* ring_ = nullptr;
-  size_t capacity_ = 0;
-  size_t first_ = 0;  // the oldest
-  size_t count_ = 0;
+  struct alignas(64) Stripe {
+    Mutex mutex;
+    Entry* ring = nullptr;
+    size_t first = 0;  // the oldest
+    size_t count = 0;
+    size_t held_bytes = 0;
+  };
+  [[nodiscard]] bool open(Stripe& stripe);
+
+  size_t mask_ = 0;  // of places in a ring: a power of two, less one
   size_t limit_ = 0;
-  size_t held_bytes_ = 0;
+  std::atomic<size_t> share_{0};  // of each stripe in use
+  std::atomic<unsigned> in_use_{0};
+  Stripe stripes_[kStripes];
 };
 
 /// Overwrites with poison.

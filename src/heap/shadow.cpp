@@ -19,16 +19,7 @@ bool Shadow::start() {
   return true;
 }
 
-std::atomic<Shadow::State>* Shadow::find(uintptr_t address) const {
-  const uintptr_t number = address >> kRegionShift;
-  if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0)) return nullptr;
-  // acquire: pairs with the release in make()
-  std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
-  return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
-}
-
-std::atomic<Shadow::State>* Shadow::make(uintptr_t address) {
-  if (std::atomic<State>* place = find(address); LOAM_LIKELY(place != nullptr)) return place;
+std::atomic<Shadow::State>* Shadow::make_table(uintptr_t address) {
   if (tables_ == nullptr || address >> kRegionShift >= kTables) return nullptr;
   Lock lock(mutex_);
   std::atomic<std::atomic<State>*>& table = tables_[address >> kRegionShift];

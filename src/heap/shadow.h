@@ -6,7 +6,7 @@
 //   kUnknown          no block that the hardened heap made ever began here
 //   kFreed            freed: in the quarantine, or free for the next request
 //   kLarge            a live block of whole pages: its record knows the size
-//   kLargeGuarded     the same, and its last page is inaccessible
+//                     (one with walls has no state: its addresses lie apart, and each would take a page here)
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
 // A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a double free is known
@@ -29,8 +29,7 @@ class Shadow {
   static constexpr State kUnknown = 0;
   static constexpr State kFreed = 1;
   static constexpr State kSmallest = 2;
-  static constexpr State kLarge = 0xfffe;
-  static constexpr State kLargeGuarded = 0xffff;
+  static constexpr State kLarge = 0xffff;
 
   /// Once, before threads start; false when the system refuses address space.
   [[nodiscard]] bool start();
@@ -38,9 +37,18 @@ class Shadow {
 
   /// Where the state of a block at `address` stands; null when there is none (nothing was ever noted near, or the
   /// address is misaligned or wild). Any value is answered.
-  [[nodiscard]] std::atomic<State>* find(uintptr_t address) const;
+  [[nodiscard]] LOAM_INLINE std::atomic<State>* find(uintptr_t address) const {
+    const uintptr_t number = address >> kRegionShift;
+    if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0)) return nullptr;
+    // acquire: pairs with the release in make()
+    std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
+    return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
+  }
   /// The same, made if need be; null when memory is refused. pre: a block begins at `address`
-  [[nodiscard]] std::atomic<State>* make(uintptr_t address);
+  [[nodiscard]] LOAM_INLINE std::atomic<State>* make(uintptr_t address) {
+    std::atomic<State>* place = find(address);
+    return LOAM_LIKELY(place != nullptr) ? place : make_table(address);
+  }
 
   [[nodiscard]] State state(const void* block) const {
     const std::atomic<State>* place = find(reinterpret_cast<uintptr_t>(block));
@@ -56,6 +64,8 @@ class Shadow {
   static constexpr unsigned kGranule = 4;
   static constexpr size_t kEntries = size_t{1} << (kRegionShift - kGranule);
   static constexpr size_t kTables = size_t{1} << (kAddressBits - kRegionShift);
+
+  [[nodiscard]] LOAM_COLD std::atomic<State>* make_table(uintptr_t address);
 
   Mutex mutex_;  // making a table
   std::atomic<std::atomic<State>*>* tables_ = nullptr;

@@ -194,19 +194,18 @@ bool purge(void* address, size_t bytes) {
   return note(Call::kPurge, number(address), bytes, granted);
 }
 
-bool forbid(void* address, size_t bytes) {
+bool decommit(void* address, size_t bytes) {
   Guard guard(state.mutex);
-  check_shape("forbid", address, bytes);
-  check_covered(state.committed, "forbid of what is not committed", number(address), bytes);
+  check_shape("decommit", address, bytes);
+  const uintptr_t begin = number(address), end = begin + bytes;
+  check_covered(state.reserved, "decommit of what is not reserved", begin, bytes);
+  state.committed.remove(begin, end);
+  state.resident.remove(begin, end);
+  state.written.remove(begin, end);
   return true;
 }
 
-bool permit(void* address, size_t bytes) {
-  Guard guard(state.mutex);
-  check_shape("permit", address, bytes);
-  check_covered(state.committed, "permit of what is not committed", number(address), bytes);
-  return true;
-}
+void report_faults(bool (*)(const void*)) {}
 
 bool holds_memory(const void* address) {
   Guard guard(state.mutex);

@@ -15,7 +15,7 @@ namespace {
 constinit std::atomic<CorruptionPolicy> policy{CorruptionPolicy::kAbort};
 constinit std::atomic<void (*)(ReportLine&, const void*)> report_details{nullptr};
 
-void write_report(const char* what, const void* address, bool details) {
+void write_line(const char* what, const void* address, bool details) {
   ReportLine line;
   line.add("loam: ").add(what);
   if (address != nullptr) {
@@ -67,12 +67,14 @@ void set_report_details(void (*describe)(ReportLine& line, const void* address))
 }
 
 void fatal(const char* what, const void* address) {
-  write_report(what, address, false);
+  write_line(what, address, false);
   os::abort_process();
 }
 
+void write_report(const char* what, const void* address) { write_line(what, address, true); }
+
 void report_misuse(const char* what, const void* address) {
-  write_report(what, address, true);
+  write_line(what, address, true);
   if (corruption_policy() != CorruptionPolicy::kReport) os::abort_process();
 }
 

@@ -33,6 +33,9 @@ class ReportLine {
   size_t length_ = 0;
 };
 
+/// The line of report_misuse() alone: the process ends by what is reported, or is about to.
+void write_report(const char* what, const void* address);
+
 /// Has `describe` add what is known of an address to every report: ", class 48, ...". It must answer any value and
 /// take no lock that the heap may hold while it reports. One function; null for none.
 void set_report_details(void (*describe)(ReportLine& line, const void* address));

@@ -218,9 +218,8 @@ bool lock_all_memory(int flags, Locked which) {
   return refusal == 0;
 }
 
-bool forbid(void* address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
-
-bool permit(void* address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
+// One call for what madvise() and mprotect() would take two; and a system that counts what it promised (overcommit) counts less.
+bool decommit(void* address, size_t bytes) { return map(address, bytes, PROT_NONE, MAP_FIXED) != nullptr; }
 
 bool purge(void* address, size_t bytes) {
   const long refusal = kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED);

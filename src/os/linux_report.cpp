@@ -1,6 +1,7 @@
 // Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
 #if defined(__linux__)
 
+#include <csignal>
 #include <sys/random.h>
 
 #include "os/kernel.h"
@@ -29,6 +30,35 @@ void random_bytes(void* out, size_t bytes) {
 }
 
 uint32_t thread_number() { return static_cast<uint32_t>(kernel::call(SYS_gettid)); }
+
+namespace {
+
+using FaultReport = bool (*)(const void* address);
+constinit FaultReport fault_report = nullptr;
+
+// The system has put the default action back already (SA_RESETHAND): the same access faults again when this returns, and ends the
+// process as it would have. What another process sent does not come again by itself.
+void handle_fault(int signal, siginfo_t* info, void*) {
+  ErrnoGuard guard;
+  if (info->si_code > 0) {
+    static_cast<void>(fault_report(info->si_addr));
+  } else {
+    kernel::call(SYS_tgkill, kernel::call(SYS_getpid), kernel::call(SYS_gettid), signal);
+  }
+}
+
+}  // namespace
+
+void report_faults(bool (*report)(const void* address)) {
+  ErrnoGuard guard;
+  struct sigaction now{};
+  if (sigaction(SIGSEGV, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
+  fault_report = report;
+  struct sigaction ours{};
+  ours.sa_sigaction = &handle_fault;
+  ours.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+  sigaction(SIGSEGV, &ours, nullptr);
+}
 
 namespace {
 

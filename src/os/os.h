@@ -8,6 +8,7 @@
 // system refused; the caller counts that and carries on.
 //
 //   reserve --> PROT_NONE --commit--> readable, writable, zero --purge--> zero, unbacked --release--> gone
+//                         <--decommit--
 //
 // Where the program locks its memory (mlockall()), what is reserved would count as locked. From stop_reserving() on nothing
 // is reserved: reserve() names a place where nothing lies, and commit_more() maps there what is used.
@@ -157,9 +158,13 @@ void random_bytes(void* out, size_t bytes);
 /// A number of the calling thread for people: what the system's tools show.
 [[nodiscard]] uint32_t thread_number();
 
-/// Makes committed memory inaccessible; permit() undoes it, and what it held is then unspecified.
-[[nodiscard]] bool forbid(void* address, size_t bytes);
-[[nodiscard]] bool permit(void* address, size_t bytes);
+/// Undoes commit(), or that part of map_block(): the memory is gone, the addresses are inaccessible and stay reserved.
+[[nodiscard]] bool decommit(void* address, size_t bytes);
+
+/// Has `report` called with the address when the program touches memory that is inaccessible; false: it knows nothing of the
+/// address. The process then ends by the fault, as it would have. Does nothing where the program handles such faults, or does so
+/// later. `report` runs in a signal handler.
+void report_faults(bool (*report)(const void* address));
 
 /// "module+0xoffset" of a code address, null-terminated, where offset counts from the module's first mapping, as
 /// debuggers want it; false when no module is mapped there. Allocates nothing, takes no lock.

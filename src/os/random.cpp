@@ -22,7 +22,7 @@ void quarter_round(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
 void RandomSource::start() {
   Lock lock(mutex_);
   os::random_bytes(key_, sizeof key_);
-  left_ = 0;
+  halves_left_ = 0;
 }
 
 void RandomSource::reset_after_fork() {
@@ -41,16 +41,26 @@ void RandomSource::refill() {
   }
   for (unsigned i = 0; i < kWords; ++i) output_[i] += in[i];
   if (++key_[8] == 0) ++key_[9];
-  left_ = kWords;
+  halves_left_ = 2 * kWords;
+}
+
+uint32_t RandomSource::next_half() {
+  if (halves_left_ == 0) refill();
+  const unsigned at = 2 * kWords - halves_left_--;
+  return output_[at / 2] >> (at % 2 * 16) & 0xffff;
+}
+
+void RandomSource::take(uint16_t* out, unsigned count) {
+  Lock lock(mutex_);
+  for (unsigned i = 0; i < count; ++i) out[i] = static_cast<uint16_t>(next_half());
 }
 
 uint32_t RandomSource::below(uint32_t limit) {
   Lock lock(mutex_);
   for (;;) {
-    if (left_ == 0) refill();
-    // Multiplication instead of a remainder; what would make some results likelier is drawn again (Lemire 2019).
-    const uint64_t product = uint64_t{output_[kWords - left_--]} * limit;
-    if (static_cast<uint32_t>(product) >= (0u - limit) % limit) return static_cast<uint32_t>(product >> 32);
+    const uint64_t drawn = uint64_t{next_half()} << 16 | next_half();
+    uint32_t result;
+    if (draws_below<32>(drawn, limit, &result)) return result;
   }
 }
 

@@ -9,6 +9,16 @@
 
 namespace loam {
 
+/// A number in [0, limit) of `bits` random ones, uniform: by multiplication instead of a remainder; what would make some results
+/// likelier is to be drawn again, and then this is false (Lemire 2019). The remainder, a division, decides only where the low half is
+/// this small: rarely.
+template <unsigned bits>
+[[nodiscard]] LOAM_INLINE bool draws_below(uint64_t drawn, uint32_t limit, uint32_t* result) {
+  const uint64_t product = drawn * limit, low = product & ((uint64_t{1} << bits) - 1);
+  *result = static_cast<uint32_t>(product >> bits);
+  return LOAM_LIKELY(low >= limit) || low >= ((uint64_t{1} << bits) - limit) % limit;
+}
+
 class RandomSource {
  public:
   constexpr RandomSource() = default;
@@ -17,16 +27,19 @@ class RandomSource {
   void start();
   /// Uniform in [0, limit). pre: start() was called, limit >= 1
   [[nodiscard]] uint32_t below(uint32_t limit);
+  /// Halves of words, for who draws often and wants the lock rarely.
+  void take(uint16_t* out, unsigned count);
   void reset_after_fork();
 
  private:
   void refill();  // the lock is held
+  [[nodiscard]] uint32_t next_half();  // the same
 
   static constexpr unsigned kWords = 16;
   Mutex mutex_;
   uint32_t key_[12] = {};  // 8 of key, 2 of counter, 2 of nonce
   uint32_t output_[kWords] = {};
-  unsigned left_ = 0;  // words of output_ not yet used, its last ones
+  unsigned halves_left_ = 0;  // of words of output_, that are not yet used: its last ones
 };
 
 extern RandomSource random_source;

@@ -158,17 +158,19 @@ bool HugeMap::free(uintptr_t address, bool may_wait) {
     erase(entry);
   }
   const Pages pages = Pages::covering(removed.mapped);
+  if (removed.has_walls()) may_wait = false;
   if (may_wait && page_heap.keep_mapping(address, pages)) return true;
   if (!may_wait) note_change(address, removed.mapped, 0, 0);
-  os::release(reinterpret_cast<void*>(address), removed.mapped);
+  os::release(reinterpret_cast<void*>(removed.begin()), removed.whole());
   return true;
 }
 
 void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra, bool zero) {
   if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
   const size_t mapped = round_up(bytes + extra, os::granularity());
-  const size_t old_mapped = find(address).mapped;
-  if (old_mapped == 0) return nullptr;
+  const Entry old = find(address);
+  const size_t old_mapped = old.mapped;
+  if (old_mapped == 0 || old.has_walls()) return nullptr;
   // What was kept and begins where the block ends is the block's from here on, with what others wrote there.
   const uintptr_t end = address + old_mapped;
   const bool takes_kept = mapped > old_mapped && !zero;
@@ -196,6 +198,57 @@ void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t ext
     os::release(reinterpret_cast<void*>(end), more.bytes());
   }
   return reinterpret_cast<void*>(changed.address);
+}
+
+bool HugeMap::enter(const Entry& entry) {
+  {
+    Lock lock(mutex_);
+    if (!insert(entry)) return false;
+    ++allocations_;
+  }
+  note_change(0, 0, entry.address, entry.mapped);
+  return true;
+}
+
+bool HugeMap::take_walled(uintptr_t address, Entry* removed) {
+  {
+    Lock lock(mutex_);
+    Entry* const entry = locate(address);
+    if (entry == nullptr || !entry->has_walls()) return false;
+    *removed = *entry;
+    erase(entry);
+  }
+  note_change(address, removed->mapped, 0, 0);
+  return true;
+}
+
+void HugeMap::change_walled(uintptr_t address, size_t mapped, size_t requested) {
+  size_t before;
+  {
+    Lock lock(mutex_);
+    Entry* const entry = locate(address);
+    LOAM_CHECK(entry != nullptr && entry->has_walls(), "huge map: no block with walls");
+    before = entry->mapped;
+    entry->behind = entry->behind + before - mapped;
+    entry->mapped = mapped;
+    mapped_bytes_ = mapped_bytes_ - before + mapped;
+    if (mapped_bytes_ > peak_mapped_bytes_) peak_mapped_bytes_ = mapped_bytes_;
+    requested_bytes_ = requested_bytes_ - entry->requested + requested;
+    entry->requested = requested;
+  }
+  if (mapped != before) note_change(address, before, address, mapped);
+}
+
+HugeMap::Entry HugeMap::covering(uintptr_t address) {
+  if (!mutex_.try_lock()) return Entry{};
+  Entry found{};
+  const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
+  for (size_t i = 0; i < size && found.address == 0; ++i) {
+    const Entry& entry = table_[i];
+    if (entry.address != 0 && address - entry.begin() < entry.whole()) found = entry;
+  }
+  mutex_.unlock();
+  return found;
 }
 
 HugeMap::Entry HugeMap::find(uintptr_t address) {

@@ -19,6 +19,12 @@ class HugeMap {
     size_t mapped;      ///< bytes of the mapping
     size_t requested;
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
+    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are its walls (heap/walled_blocks.h);
+    size_t behind = 0;  ///< a block without walls has none of either
+
+    [[nodiscard]] bool has_walls() const { return behind != 0; }
+    [[nodiscard]] uintptr_t begin() const { return address - before; }
+    [[nodiscard]] size_t whole() const { return before + mapped + behind; }
   };
 
   /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero: whether it must read as zero, and then
@@ -37,6 +43,25 @@ class HugeMap {
   /// Resizes, moving if that is allowed; null when refused, the block then unchanged. `zero`: what is behind the old mapping's
   /// end must read as zero, so nothing that was kept is taken for it.
   [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0, bool zero = false);
+
+  /// Enters a block with walls that somebody else has mapped. False when memory for the table is refused.
+  [[nodiscard]] bool enter(const Entry& entry);
+  /// Removes one: its mapping is the caller's. False when there is none at this address, or it has no walls.
+  [[nodiscard]] bool take_walled(uintptr_t address, Entry* removed);
+  /// It holds so many bytes now, of which so many were asked for: its wall behind changed by as much. pre: it has walls
+  void change_walled(uintptr_t address, size_t mapped, size_t requested);
+  /// The first block for which visit(entry) is true, address 0 when there is none. Under the lock: none goes meanwhile.
+  template <class Visit>
+  [[nodiscard]] Entry first_where(Visit visit) {
+    Lock lock(mutex_);
+    const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
+    for (size_t i = 0; i < size; ++i) {
+      if (table_[i].address != 0 && visit(table_[i])) return table_[i];
+    }
+    return Entry{};
+  }
+  /// The block that covers the address, with its walls; for reports: address 0 also when the lock is held. O(blocks).
+  [[nodiscard]] Entry covering(uintptr_t address);
 
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);

@@ -316,17 +316,13 @@ void random_bytes(void* out, size_t bytes) {
 
 uint32_t thread_number() { return 1; }
 
-bool forbid(void* address, size_t bytes) {
+bool decommit(void* address, size_t bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
-  return !refused() && mprotect(address, bytes, PROT_NONE) == 0;
+  return !refused() && madvise(address, bytes, MADV_DONTNEED) == 0 && mprotect(address, bytes, PROT_NONE) == 0;
 }
 
-bool permit(void* address, size_t bytes) {
-  ErrnoGuard guard;
-  check_range(address, bytes);
-  return mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
-}
+void report_faults(bool (*)(const void*)) {}
 
 size_t system_block_bytes(const void*) { return 0; }
 void free_system_block(void*) { abort(); }

@@ -145,6 +145,22 @@ TEST_F(Guarded, DamageBehindABlockIsReportedByFree) {
   free(block);
 }
 
+// Another report: a block that is never freed was never looked at.
+TEST(GuardedHeaps, DestructionReportsWhatIsLiveAndOverrun) {
+  const auto overrun = [](bool at_exit, size_t size) {
+    loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
+    options.flags = LOAM_HEAP_CANARY;
+    loam_heap* heap = loam_heap_create(&options);
+    void* volatile block = loam_alloc(heap, size);
+    static_cast<volatile unsigned char*>(block)[size] = 2;
+    if (!at_exit) static_cast<void>(loam_heap_destroy(heap));
+    exit(0);
+  };
+  EXPECT_DEATH(overrun(false, 24), "overflow: byte 24 of a block of 24 bytes");
+  EXPECT_DEATH(overrun(false, 100'000), "overflow: byte 100000 of a block");
+  EXPECT_DEATH(overrun(true, 24), "overflow: byte 24 of a block of 24 bytes");
+}
+
 TEST_F(Poisoned, FreedMemoryHasThePattern) {
   for (const size_t size : {size_t{1}, size_t{40}, size_t{500}, size_t{9000}}) {
     unsigned char* block = alloc(size);

@@ -1,0 +1,80 @@
+// What a thread's cache leaves to chance: which calls are sampled, which block gets guards, which slot of a magazine is handed out.
+#include "cache/thread_cache.h"
+#include "os/os.h"
+#include "os/random.h"
+
+namespace loam {
+
+namespace {
+
+// Slow calls of free(), one in kFreesPerLook, from one block between guards to the next, on average. Chosen: with 5,120 frees the
+// four system calls that such a block costs are a hundredth of a program that does little else than call.
+constexpr uint64_t kLooksPerGuard = 20;
+
+}  // namespace
+
+// The first slow call of malloc() from here on, whatever its class: the next of any class is one.
+void ThreadCache::count_look() {
+  if (LOAM_LIKELY(until_guard_ > 1)) {
+    --until_guard_;
+    return;
+  }
+  if (until_guard_ == 1) {
+    guard_is_due_ = true;
+    const unsigned end = split_classes.end();
+    for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  }
+  until_guard_ = static_cast<uint32_t>(draw(kLooksPerGuard));
+}
+
+// Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
+uint64_t ThreadCache::draw(uint64_t mean) {
+  // xorshift64 (Marsaglia 2003)
+  if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  return 1 + (random_ >> 11) % (2 * mean - 1);
+}
+
+bool ThreadCache::sample_is_due(uint64_t mean) {
+  if (LOAM_LIKELY(until_sample_ > 1)) {
+    --until_sample_;
+    return false;
+  }
+  const bool due = until_sample_ == 1;
+  until_sample_ = draw(mean);
+  return due;
+}
+
+// pre: limit <= kMaxCapacity
+uint32_t ThreadCache::random_below(uint32_t limit) {
+  for (uint32_t result;;) {
+    if (LOAM_UNLIKELY(random_left_ == 0)) {
+      random_source.take(random_halves_, kRandomHalves);
+      random_left_ = kRandomHalves;
+    }
+    if (draws_below<16>(random_halves_[--random_left_], limit, &result)) return result;
+  }
+}
+
+void ThreadCache::mix(unsigned size_class) {
+  const Magazine m = magazine(size_class);
+  if (m.head == nullptr || m.head - m.base < 2) return;
+  const bool armed = m.low == m.head;
+  const unsigned top = static_cast<unsigned>(m.head - m.base) - 1;
+  const unsigned other = random_below(top + 1);
+  if (other == top) return;
+  void* const last = m.base[top];
+  void* const picked = m.base[other];
+  // The top leaves the magazine while the two change places: a fork() in between loses a block in the child, any
+  // other order would have one there twice.
+  __atomic_store_n(&m.head, m.base + top, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.base[other], last, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.base[top], picked, __ATOMIC_RELEASE);
+  __atomic_store_n(&m.head, m.base + top + 1, __ATOMIC_RELEASE);
+  LOAM_ASSERT(armed == (m.low == m.head));
+  static_cast<void>(armed);
+}
+
+}  // namespace loam
