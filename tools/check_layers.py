@@ -64,7 +64,7 @@ ALLOWED_IMPORTS = {
     "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,
     "fprintf": "malloc_info() and its kin write to the caller's stream, " + _UNLOCKED,
     "__errno_location": "a thread's errno: the C library itself calls it before anything else",
-    **dict.fromkeys(["memcpy", "memmove", "memset", "strlen"],
+    **dict.fromkeys(["memcpy", "memmove", "memset", "memcmp", "strlen"],
                     "with locks held, too: the compiler makes calls of these, and one that allocates would need itself"),
 }
 
