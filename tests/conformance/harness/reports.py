@@ -74,7 +74,8 @@ def rewrite(root: pathlib.Path, docs: str) -> None:
 def _test_names(build: pathlib.Path) -> set[str]:
     listed = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True,
                             check=True).stdout
-    return set(re.findall(r"Test +#\d+: (\S.*)", listed))
+    # Without the type that a typed test stands for.
+    return {name.split("<")[0].strip() for name in re.findall(r"Test +#\d+: (\S.*)", listed)}
 
 
 def check(root: pathlib.Path, docs: str, build: pathlib.Path | None) -> None:

@@ -171,6 +171,23 @@ fn all_without_a_name_is_everybody_and_the_largest_stand_first() {
 }
 
 #[test]
+fn a_proc_that_counts_processes_otherwise_is_refused() {
+    // A new namespace of numbers under the old /proc.
+    let apart = ["--user", "--map-root-user", "--pid", "--fork"];
+    let unshare = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(apart).arg(program).args(arguments).output()
+    };
+    if !unshare("true", &[]).is_ok_and(|done| done.status.success()) {
+        common::skip("the system makes no namespace of processes here");
+        return;
+    }
+    let ran = Ran::of(unshare(env!("CARGO_BIN_EXE_loam"), &["stats", "1"]).unwrap());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("namespace"), "{}", ran.err);
+}
+
+#[test]
 fn a_document_says_when_and_where_and_its_names_carry_units() {
     let lab = Lab::new();
     let child = start(&holder(&lab, "ls-holder-7"), 1);
