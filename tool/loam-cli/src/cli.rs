@@ -33,6 +33,7 @@ pub enum Verb {
     Export(export::args::ExportArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
+    /// End a lab's trial when the lab has ended; started by `lab`
     #[command(hide = true, name = lab::measure::watchdog::VERB)]
     LabWatchdog,
 }

@@ -56,6 +56,8 @@ fn loam(arguments: &[&str]) -> Command {
 #[test]
 fn arguments() {
     let half = format!("({HOSTILE}");
+    // The test beside this one has a process that is called HOSTILE.
+    let nobody = format!("{HOSTILE} nobody");
     let path = format!("/tmp/{HOSTILE}");
     let own = std::process::id().to_string();
     for arguments in [
@@ -68,9 +70,9 @@ fn arguments() {
         &["check", HOSTILE],
         &["check", &path],
         &["check", "--library", HOSTILE, "true"],
-        &["stats", HOSTILE],
+        &["stats", &nobody],
         &["stats", &own, "--heap", HOSTILE],
-        &["top", "--batch", HOSTILE],
+        &["top", "--batch", &nobody],
         &["top", "-d", HOSTILE],
         &["top", "--sort", HOSTILE],
         &["top", "--batch", "--match", &half],

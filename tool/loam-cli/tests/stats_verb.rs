@@ -115,7 +115,6 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
     );
     let all = json(&[&name, "--all"]);
     assert_eq!(all["processes"].as_array().unwrap().len(), 2);
-    drop(two);
     let table = stats(&[&name, "--all"]);
     assert_eq!(table.code, Some(0), "{table:?}");
     let lines: Vec<&str> = table.out.lines().collect();
@@ -126,6 +125,7 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
     );
     assert_eq!(lines.iter().filter(|line| line.contains(&name)).count(), 2);
     assert!(table.out.contains("2 processes; "), "{}", table.out);
+    drop(two);
     let only = json(&[&name]);
     assert_eq!(only["processes"][0]["pid"], one.0.id());
 }
