@@ -24,8 +24,8 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
   const size_t before = round_up(wall < alignment ? alignment : wall, alignment < grain ? grain : alignment);
   const size_t whole = before + mapped + round_up(wall, grain);
   const size_t placed = alignment < grain ? grain : alignment;
-  void* begin = os::reserve(whole, placed);
-  while (begin == nullptr && release_oldest()) begin = os::reserve(whole, placed);
+  void* begin = os::reserve_held(whole, placed);
+  while (begin == nullptr && release_oldest()) begin = os::reserve_held(whole, placed);
   if (begin == nullptr) return nullptr;
   const uintptr_t first = reinterpret_cast<uintptr_t>(begin) + before;
   const size_t slack = right ? (mapped - bytes - canary) / alignment * alignment : 0;

@@ -134,6 +134,8 @@ void* reserve(size_t bytes, size_t alignment) {
   return pointer(place);
 }
 
+void* reserve_held(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
+
 void* reserve_metadata(size_t bytes, size_t alignment) {
   ErrnoGuard keep;
   Guard guard(state.mutex);

@@ -98,6 +98,11 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
 
 constinit std::atomic<bool> stopped_reserving{false};  // of zeros: the file's writable part is full
 
+// A new mapping is locked as the program wants new memory to be; addresses that hold nothing shall not count.
+void unlock_held(void* address, size_t bytes) {
+  if (!is_reserving()) kernel::call(SYS_munlock, address, bytes);
+}
+
 Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   const long got = kernel::call(SYS_mmap, address, bytes, protection,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -162,6 +167,12 @@ void* reserve(size_t bytes, size_t alignment) {
 
 void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
 
+void* reserve_held(size_t bytes, size_t alignment) {
+  void* const held = map_aligned(bytes, alignment, PROT_NONE);
+  if (held != nullptr) unlock_held(held, bytes);
+  return held;
+}
+
 // A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new memory to be. mprotect()
 // would leave it as it was when it was reserved.
 bool commit(void* address, size_t bytes) { return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr; }
@@ -198,9 +209,10 @@ void unlock_zeros(void* address, size_t bytes) {
   if (kernel::call(SYS_munlock, address, bytes) == 0) static_cast<void>(advise(address, bytes, MADV_DONTNEED));
 }
 
-// Unlocked first: what becomes writable and is locked is backed at once.
+// Unlocked first: what becomes writable and is locked is backed at once. Asked before, since a filter of system calls may know
+// madvise() only.
 bool commit_sparse(void* address, size_t bytes) {
-  kernel::call(SYS_munlock, address, bytes);
+  if (is_locked(address)) kernel::call(SYS_munlock, address, bytes);
   return protect(address, bytes, PROT_READ | PROT_WRITE);
 }
 
@@ -219,7 +231,11 @@ bool lock_all_memory(int flags, Locked which) {
 }
 
 // One call for what madvise() and mprotect() would take two; and a system that counts what it promised (overcommit) counts less.
-bool decommit(void* address, size_t bytes) { return map(address, bytes, PROT_NONE, MAP_FIXED) != nullptr; }
+bool decommit(void* address, size_t bytes) {
+  if (map(address, bytes, PROT_NONE, MAP_FIXED) == nullptr) return false;
+  unlock_held(address, bytes);
+  return true;
+}
 
 bool purge(void* address, size_t bytes) {
   const long refusal = kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED);

@@ -24,6 +24,9 @@ namespace loam::os {
 /// Address space without access or backing. `alignment` is a power of two. Null when refused.
 [[nodiscard]] void* reserve(size_t bytes, size_t alignment);
 
+/// The same, and nobody else's mapping can come to lie there, whether memory is locked or not. It does not count as locked.
+[[nodiscard]] void* reserve_held(size_t bytes, size_t alignment);
+
 /// As reserve, for Loam's own tables: real memory even under the fake. Null when refused.
 [[nodiscard]] void* reserve_metadata(size_t bytes, size_t alignment);
 
