@@ -33,6 +33,7 @@ pub enum Verb {
     Export(export::args::ExportArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
+    /// End a trial whose lab has ended; `loam lab` starts it
     #[command(hide = true, name = lab::measure::watchdog::VERB)]
     LabWatchdog,
 }
