@@ -418,7 +418,16 @@ fn operators_replaced_in_part_are_unsafe_only_where_the_other_forms_end_elsewher
 #[test]
 fn a_library_with_an_allocator_stands_idle_or_keeps_its_own_calls() {
     let bench = Bench::new();
-    let cases: [(&str, &str, &[&str], &str, i32, &str); 3] = [
+    /// Name, visibility, options of the linker, severity, exit code, and what is said.
+    type Case = (
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+        &'static str,
+        i32,
+        &'static str,
+    );
+    let cases: [Case; 3] = [
         ("idle", "", &[], "note", 0, "stands idle"),
         (
             "symbolic",

@@ -94,6 +94,49 @@ fn blind_elf(path: &Path) {
 }
 
 #[test]
+fn a_program_whose_main_thread_has_ended_is_alive_to_every_verb() {
+    let Some(library) = library() else {
+        common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
+        return;
+    };
+    let lab = common::Lab::new();
+    let source = lab.path("leaves.c");
+    // Some time passes between the two threads' starts: a process is told from others by its own.
+    std::fs::write(
+        &source,
+        "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+         static void *stay(void *all) { volatile char *p = malloc(1000); p[0] = 1; for (;;) pause(); return all; }\n\
+         int main(void) { pthread_t one; usleep(60000); pthread_create(&one, 0, stay, 0); pthread_exit(0); }\n",
+    )
+    .unwrap();
+    let program = lab.path("leaves");
+    common::compile(&["-O0", "-pthread"], &source, &program);
+    let child = Command::new(&program).env("LD_PRELOAD", &library).spawn();
+    let process = Running(child.unwrap());
+    let pid = process.0.id().to_string();
+    let status = format!("/proc/{pid}/status");
+    while !std::fs::read_to_string(&status)
+        .unwrap()
+        .contains("State:\tZ")
+    {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_found("without its main thread", &process);
+    let all = Ran::of(common::loam().args(["stats", "--all"]).output().unwrap());
+    assert!(
+        all.out
+            .lines()
+            .any(|line| line.contains(&format!(" {pid} ")) && line.ends_with("Loam")),
+        "{all:?}"
+    );
+    let check = Ran::of(common::loam().args(["check", &pid]).output().unwrap());
+    assert!(
+        check.code == Some(0) && check.out.contains("libloam"),
+        "{check:?}"
+    );
+}
+
+#[test]
 fn a_static_program_is_found_stripped_and_without_section_headers() {
     let archive = root().join("build/libloam.a");
     if !archive.is_file() {

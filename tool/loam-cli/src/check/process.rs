@@ -160,8 +160,7 @@ fn first_of<'a>(maps: &'a [Mapping], of: &Mapping) -> Option<&'a Mapping> {
     let is_same = |m: &&Mapping| m.inode == of.inode && m.device == of.device && m.inode != 0;
     maps.iter()
         .filter(is_same)
-        .filter(|m| m.offset == 0 && m.start <= of.start)
-        .last()
+        .rfind(|m| m.offset == 0 && m.start <= of.start)
 }
 
 const AT_PHDR: u64 = 3;

@@ -15,6 +15,8 @@
 //! word as it was between them. For a *bracket* the lock's words are read twice before the records and
 //! once behind: the lock was free between the first two, and nobody took it until the third.
 
+use std::cell::Cell;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use super::bytes::u32_at;
@@ -139,11 +141,13 @@ impl Copies {
         let mut end = 0;
         let mut before: Option<(u64, usize)> = None;
         for &(address, parent, number) in places {
-            // Behind the one before: the distance in the process is that among the copies.
+            // Behind the one before, or interleaved with it (fields that are arrays of their own): the distance in the process is
+            // that among the copies.
             let step = before.and_then(|(last, at)| {
                 let step = address.checked_sub(last)?;
-                let is_near = step >= length && step - length <= READ_ALONG.min(length + 64);
-                (copies.along && is_near).then_some(at + step as usize)
+                let is_near =
+                    copies.along && step - length.min(step) <= READ_ALONG.min(length + 64);
+                (step < length || is_near).then_some(at + step as usize)
             });
             let at = step.unwrap_or(end);
             copies.records.push(Record {
@@ -223,21 +227,13 @@ impl Copies {
         self.attempt(|copies| {
             // All of them twice, and then those that were written meanwhile, each twice in a row.
             let everything = copies.spots(table, 0, copies.records.len());
-            let mut first = copies.clone();
             let twice = [everything.as_slice(), everything.as_slice()];
             let copied = gather(memory, &twice.concat())?;
-            let half = copied.len() / 2;
-            first.take(&everything, &copied[..half]);
-            copies.take(&everything, &copied[half..]);
+            let mut open = copies.take_twice(table, lock, &everything, &copied);
             let is_settled = |copies: &Copies, first: &[u8], place: usize| {
                 let last = copies.bytes(table, &copies.records[place]);
                 is_equal(table, first, last) && is_free(table, lock, last)
             };
-            let is_open = |place: &usize| {
-                let before = first.bytes(table, &first.records[*place]);
-                !is_settled(copies, before, *place)
-            };
-            let mut open: Vec<usize> = (0..copies.records.len()).filter(is_open).collect();
             let mut trial = Trial::new(patience);
             while !open.is_empty() && trial.goes_on() {
                 let spots: Vec<Vec<Spot>> = open
@@ -248,7 +244,7 @@ impl Copies {
                     .iter()
                     .flat_map(|own| [own.as_slice(), own.as_slice()]);
                 let copied = gather(memory, &twice.collect::<Vec<_>>().concat())?;
-                let mut rest = copied.as_slice();
+                let mut rest = &*copied;
                 let mut still = Vec::new();
                 for (place, own) in open.into_iter().zip(&spots) {
                     let length = length_of(own);
@@ -264,6 +260,32 @@ impl Copies {
             }
             Ok(open.is_empty())
         })
+    }
+
+    /// Takes all records as they were read twice, and says which are not settled.
+    pub fn take_twice(
+        &mut self,
+        table: &Table,
+        lock: u64,
+        spots: &[Spot],
+        copied: &[u8],
+    ) -> Vec<usize> {
+        let (one, two) = copied.split_at(copied.len() / 2);
+        // Most of the time nothing has changed at all.
+        let first = (one != two).then(|| {
+            let mut first = self.clone();
+            first.take(spots, one);
+            first
+        });
+        self.take(spots, two);
+        let is_open = |place: &usize| {
+            let bytes = self.bytes(table, &self.records[*place]);
+            let is_same = first.as_ref().is_none_or(|first| {
+                is_equal(table, first.bytes(table, &first.records[*place]), bytes)
+            });
+            !is_same || !is_free(table, lock, bytes)
+        };
+        (0..self.records.len()).filter(is_open).collect()
     }
 
     /// Reads records that stand under another one's lock, some at a time, each part between two looks
@@ -292,7 +314,7 @@ impl Copies {
                     seal.around(&mut all, part);
                 }
                 let copied = gather(memory, &all)?;
-                let mut rest = copied.as_slice();
+                let mut rest = &*copied;
                 let mut still = Vec::new();
                 for ((first, behind), part) in open.into_iter().zip(&parts) {
                     let (inner, held) = seal.open(&mut rest, length_of(part));
@@ -350,6 +372,19 @@ impl Copies {
                 }),
             }
         }
+        if !self.along {
+            // Those of neighbours may lie side by side; each piece has its price.
+            spots.sort_unstable_by_key(|spot| spot.address);
+            spots.dedup_by(|next, kept| {
+                let length = kept.length as u64;
+                let is_next = kept.address.checked_add(length) == Some(next.address)
+                    && kept.at + kept.length == next.at;
+                if is_next {
+                    kept.length += next.length;
+                }
+                is_next
+            });
+        }
         spots
     }
 
@@ -390,16 +425,51 @@ pub fn length_of(spots: &[Spot]) -> usize {
     spots.iter().map(|spot| spot.length).sum()
 }
 
+/// Room for what is gathered that a thread keeps: what a look at a small program takes at a time, several times over. Chosen.
+const ROOM: usize = 1 << 20;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What was gathered, in room that is used again: new room would be cleared first, for nothing.
+pub struct Gathered {
+    room: Vec<u8>,
+    length: usize,
+}
+
+impl Deref for Gathered {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.room[..self.length]
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        let room = std::mem::take(&mut self.room);
+        if room.len() <= ROOM {
+            SPARE.set(room);
+        }
+    }
+}
+
 /// Reads pieces, all in one call if the system takes so many.
-pub fn gather(memory: &impl Memory, spots: &[Spot]) -> Result<Vec<u8>, ReadError> {
+pub fn gather(memory: &impl Memory, spots: &[Spot]) -> Result<Gathered, ReadError> {
     let piece = |spot: &Spot| Piece {
         address: spot.address,
         length: spot.length,
     };
     let pieces: Vec<Piece> = spots.iter().map(piece).collect();
-    let mut buffer = vec![0; length_of(spots)];
-    memory.gather(&pieces, &mut buffer)?;
-    Ok(buffer)
+    let length = length_of(spots);
+    let mut room = SPARE.take();
+    if room.len() < length {
+        room.resize(length, 0);
+    }
+    let mut gathered = Gathered { room, length };
+    memory.gather(&pieces, &mut gathered.room[..length])?;
+    Ok(gathered)
 }
 
 /// The words of a lock that show whether somebody was there.

@@ -90,7 +90,9 @@ fn sum(parts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
 
 /// The sum of a field over rows, if the table is there.
 fn total<'a>(rows: Option<impl Iterator<Item = Row<'a>>>, field: &str) -> Option<u64> {
-    sum(rows?.map(|row| row.get(field)))
+    let mut rows = rows?.peekable();
+    let field = rows.peek().and_then(|row| row.field(field));
+    sum(rows.map(|row| row.value(field?, 0)))
 }
 
 fn times(count: Option<u64>, size: u64) -> Option<u64> {
@@ -130,12 +132,12 @@ const CLASS_TABLES: [&str; 2] = ["class", "split_class"];
 
 /// The size of the blocks of each class, by its number; 0: none, or not in use.
 fn class_bytes(raw: &Raw) -> Vec<u64> {
-    CLASS_TABLES
-        .iter()
-        .filter_map(|table| raw.rows(table))
-        .flatten()
-        .map(|row| row.get("bytes").unwrap_or(0))
-        .collect()
+    let of_table = |table: &&'static str| {
+        let bytes = raw.field(table, "bytes");
+        let rows = raw.rows(table)?;
+        Some(rows.map(move |row| bytes.and_then(|bytes| row.value(bytes, 0)).unwrap_or(0)))
+    };
+    CLASS_TABLES.iter().filter_map(of_table).flatten().collect()
 }
 
 /// How many bins a class has beside its first: one class's after another's. Those of a class that never
@@ -249,13 +251,8 @@ fn notes(raw: &Raw) -> Vec<String> {
         "figures may be of two moments, because these tables changed all the time while they were read",
     );
     let known = |name: &str| LIST.tables.iter().any(|table| table.name == name);
-    let unknown: Vec<String> = raw
-        .directory
-        .tables
-        .iter()
-        .map(|table| table.name.clone())
-        .filter(|name| !known(name))
-        .collect();
+    let unknown = raw.directory.tables.iter().map(|table| &table.name);
+    let unknown: Vec<String> = unknown.filter(|name| !known(name)).cloned().collect();
     note(
         &unknown,
         "this loam is older than the library and does not know these tables; the rest is shown",
@@ -264,8 +261,9 @@ fn notes(raw: &Raw) -> Vec<String> {
         .tables
         .iter()
         .filter(|table| !OPTIONAL.contains(&table.name.as_str()))
-        .map(|table| table.name.clone())
+        .map(|table| &table.name)
         .filter(|name| raw.directory.find(name).is_none() && !raw.lost.contains(name))
+        .cloned()
         .collect();
     note(
         &missing,

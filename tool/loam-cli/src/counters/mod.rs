@@ -144,10 +144,15 @@ impl Watch {
 
     /// One look at the counters whose directory is at the address.
     pub fn look(&mut self, memory: &impl Memory, address: u64) -> Result<Snapshot, CountersError> {
-        let block = Directory::block(memory, address)?;
-        let directory = match &self.directory {
-            Some((known, directory)) if *known == block => Arc::clone(directory),
-            _ => {
+        let is_known = |(known, _): &&(Vec<u8>, _)| {
+            memory
+                .bytes(address, known.len())
+                .is_ok_and(|block| block == *known)
+        };
+        let directory = match self.directory.as_ref().filter(is_known) {
+            Some((_, directory)) => Arc::clone(directory),
+            None => {
+                let block = Directory::block(memory, address)?;
                 let directory = Arc::new(Directory::decode(&block)?);
                 self.directory = Some((block, Arc::clone(&directory)));
                 directory

@@ -73,8 +73,12 @@ impl<'a> Row<'a> {
         let Some(field) = self.table.field(field) else {
             return Vec::new();
         };
-        (0..field.count)
-            .map_while(|index| self.value(field, index))
+        let width = field.width as usize;
+        let bytes = self.bytes.get((field.offset - self.table.low) as usize..);
+        let values = bytes.unwrap_or_default().chunks_exact(width);
+        let values = values.take(usize::try_from(field.count).unwrap_or(usize::MAX));
+        values
+            .filter_map(|value| number_at(value, 0, width))
             .collect()
     }
 

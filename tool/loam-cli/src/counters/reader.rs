@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::{u32_at, u64_at};
-use super::copies::{gather, Copies, Patience, Place, Spot, COST_OF_A_RECORD};
+use super::copies::{gather, length_of, Copies, Patience, Place, Spot, COST_OF_A_RECORD};
 use super::directory::{Directory, Kind, Table};
 use super::raw::{Raw, Row};
 use crate::observe::budget::Budget;
@@ -19,6 +19,8 @@ use crate::observe::remote::{Memory, ReadError};
 
 /// What is read of one process in one pass, at most. A heap of 1 TiB shows about 130 MiB.
 const MOST_BYTES: u64 = 256 << 20;
+/// The bins beside each class's first.
+const MORE_BIN: &str = "more_bin";
 /// What one lock guards: the record with the lock, and the tables under it. A parent stands before its
 /// children, and the last is the long one.
 const GROUPS: [&[&str]; 2] = [
@@ -93,6 +95,7 @@ impl<'a, M: Memory> Reader<'a, M> {
     }
 
     fn everything(mut self, mut kept: Option<&mut Kept>) -> Result<Raw, ReadError> {
+        self.fixed()?;
         let mut grouped = HashSet::new();
         for (number, group) in GROUPS.iter().enumerate() {
             let find = |name: &&str| self.directory.find(name);
@@ -106,14 +109,16 @@ impl<'a, M: Memory> Reader<'a, M> {
             }
             grouped.insert(head);
             grouped.extend(&others);
-            self.single(head)?;
+            if self.tables[head].is_none() {
+                self.single(head)?;
+            }
             match kept.as_deref_mut() {
                 None => self.group(head, &others)?,
                 Some(kept) => self.group_again(head, &others, &mut kept.budgets[number])?,
             }
         }
         for place in 0..self.directory.tables.len() {
-            if !grouped.contains(&place) {
+            if !grouped.contains(&place) && self.tables[place].is_none() {
                 self.single(place)?;
             }
         }
@@ -123,6 +128,51 @@ impl<'a, M: Memory> Reader<'a, M> {
             torn: self.torn,
             lost: self.lost,
         })
+    }
+
+    /// The tables whose records lie where the directory says, all in one call. Those that do not come so, or that were written
+    /// meanwhile, are left for `single`.
+    fn fixed(&mut self) -> Result<(), ReadError> {
+        let mut all = Vec::new();
+        let mut parts = Vec::new();
+        for (place, table) in self.directory.tables.iter().enumerate() {
+            let is_fixed = matches!(table.kind, Kind::Record | Kind::Array);
+            if !is_fixed || table.name == MORE_BIN {
+                continue;
+            }
+            let Ok(copies) = self.plan(place) else {
+                continue;
+            };
+            if self.affords(&copies).is_err() {
+                continue;
+            }
+            let spots = copies.spots(table, 0, copies.records.len());
+            let times = 1 + usize::from(table.lock.is_some());
+            let length = times * length_of(&spots);
+            all.extend(std::iter::repeat_n(&spots, times).flatten());
+            parts.push((place, copies, spots, length));
+        }
+        let copied = match gather(self.memory, &all) {
+            Err(ReadError::Unmapped { .. }) => return Ok(()),
+            copied => copied?,
+        };
+        let mut rest = &*copied;
+        for (place, mut copies, spots, length) in parts {
+            let table = &self.directory.tables[place];
+            let (own, behind) = rest.split_at(length);
+            rest = behind;
+            let is_settled = match table.lock {
+                Some(lock) => copies.take_twice(table, lock, &spots, own).is_empty(),
+                None => {
+                    copies.take(&spots, own);
+                    true
+                }
+            };
+            if is_settled {
+                self.tables[place] = Some(Arc::new(copies));
+            }
+        }
+        Ok(())
     }
 
     fn single(&mut self, place: usize) -> Result<(), ReadError> {
@@ -255,7 +305,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         let table = &self.directory.tables[place];
         Ok(match table.kind {
             Kind::Record => vec![(table.address, 0, 0)],
-            Kind::Array if table.name == "more_bin" => self.further_bins(table),
+            Kind::Array if table.name == MORE_BIN => self.further_bins(table),
             Kind::Array => array(table.address, table, table.count, 0),
             _ => self.inside(table)?,
         })
@@ -264,12 +314,12 @@ impl<'a, M: Memory> Reader<'a, M> {
     /// A class's further bins, if its first one was ever waited for: before that nobody uses them. They are
     /// half a megabyte, which a small program never touches.
     fn further_bins(&self, table: &Table) -> Vec<Place> {
-        let mut places = array(table.address, table, table.count, 0);
+        let all = || array(table.address, table, table.count, 0);
         let first = self.directory.find("bin");
         let Some((place, bins)) =
             first.and_then(|place| Some((place, self.tables[place].as_deref()?)))
         else {
-            return places;
+            return all();
         };
         let first = &self.directory.tables[place];
         let each = (table.count / first.count.max(1)).max(1);
@@ -277,17 +327,26 @@ impl<'a, M: Memory> Reader<'a, M> {
             first.field("lock_contentions"),
             first.field("lock_refusals"),
         ) else {
-            return places;
+            return all();
         };
-        let is_pristine: HashSet<u64> = (bins.records.iter())
-            .filter(|record| {
-                let row = Row::of(first, bins, record);
-                row.value(waited, 0) == Some(0) && row.value(refused, 0) == Some(0)
-            })
-            .map(|record| record.number)
-            .collect();
-        places.retain(|(_, _, number)| !is_pristine.contains(&(number / each)));
-        places
+        let is_used =
+            |row: &Row<'_>| row.value(waited, 0) != Some(0) || row.value(refused, 0) != Some(0);
+        let rows = bins
+            .records
+            .iter()
+            .map(|record| Row::of(first, bins, record));
+        let used = rows.filter(is_used).map(|row| row.record.number);
+        let numbers = used.flat_map(|class| {
+            let first = class.saturating_mul(each);
+            first..first.saturating_add(each).min(table.count)
+        });
+        let address = |number: u64| {
+            table
+                .address
+                .wrapping_add(number.wrapping_mul(table.stride))
+        };
+        let places = numbers.map(|number| (address(number), 0, number));
+        places.take(LONGEST as usize).collect()
     }
 
     /// The records inside those of the parent, or behind a pointer of the parent's.
@@ -453,10 +512,11 @@ fn too_much(address: u64, cost: u64) -> ReadError {
     }
 }
 
+/// Records of one array. No table is longer; what claims to be is read so far and no further.
+const LONGEST: u64 = 1 << 20;
+
 /// Address, parent and number of each record of an array.
 fn array(first: u64, table: &Table, count: u64, parent: usize) -> Vec<Place> {
-    // No table is longer; what claims to be is read so far and no further.
-    const LONGEST: u64 = 1 << 20;
     let address = |number: u64| first.wrapping_add(number.wrapping_mul(table.stride));
     (0..count.min(LONGEST))
         .map(|number| (address(number), parent, number))

@@ -15,6 +15,22 @@ pub struct Allocator {
     pub file: String,
 }
 
+/// What a program's own is called that nobody has a name for.
+const OWN: &str = "a malloc of its own";
+
+impl Allocator {
+    /// The name in a narrow column.
+    pub fn short(&self) -> &str {
+        match self.name.as_str() {
+            OWN => "its own",
+            name => name.strip_suffix(C_LIBRARY).unwrap_or(name),
+        }
+    }
+}
+
+/// How the names of allocators end that are called after their library.
+const C_LIBRARY: &str = "'s malloc";
+
 /// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
 /// library, which every program has.
 const LIBRARIES: [(&str, &str); 11] = [
@@ -46,7 +62,7 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
     let mapped = LIBRARIES.iter().find_map(library);
     let is_c_library = mapped
         .as_ref()
-        .is_none_or(|allocator| allocator.name.ends_with("'s malloc"));
+        .is_none_or(|allocator| allocator.name.ends_with(C_LIBRARY));
     if !is_c_library {
         return mapped;
     }
@@ -73,7 +89,7 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             file,
         }),
         (None, None) if own => Some(Allocator {
-            name: "a malloc of its own".to_owned(),
+            name: OWN.to_owned(),
             file,
         }),
         (None, mapped) => mapped,

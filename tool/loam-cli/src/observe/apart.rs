@@ -11,8 +11,9 @@
 //! who waits there. So such looks are jobs of threads of their own, and the one that draws, serves or
 //! takes signals only waits for them, for a time that it chooses.
 //!
-//! A worker takes a *step* before each call that may wait. One whose last step is too long ago is *left
-//! behind*. It is not lost: when its call returns after all, its result counts, and it ends.
+//! A worker takes a *step* before each call that may wait. While it makes none for a moment, another worker goes on with the
+//! queue, so that those that are stuck are waited for side by side. One whose last step is too long ago is *left behind*. It is
+//! not lost: when its call returns after all, its result counts, and it ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,6 +27,10 @@ use super::process::Pid;
 /// Workers that may be left behind at a time. Chosen: each holds 16 KiB in the kernel and some pages of
 /// stack, and more processes than this that are stuck for different reasons are an attack.
 pub const MOST_LEFT: usize = 64;
+
+/// After so long without a step another worker goes on with the queue. Chosen: far more than a step takes, and a tenth of
+/// the shortest patience.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a worker waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +131,7 @@ struct Shared<K, J, R> {
 /// What a worker does with a job.
 type Act<K, J, R> = dyn Fn(&K, J) -> R + Send + Sync;
 
-/// One worker, and those that were left behind.
+/// One worker, those that it waits for, and those that were left behind.
 pub struct Crew<K, J, R> {
     shared: Arc<Shared<K, J, R>>,
     act: Arc<Act<K, J, R>>,
@@ -183,23 +188,33 @@ where
             let now = Instant::now();
             let patience = self.patience;
             // A job that is taken meanwhile may be held up from its beginning.
-            let mut next = until.min(now + patience);
-            let mut newly_left = 0;
+            let is_more = !state.queue.is_empty();
+            let pause = if is_more {
+                patience.min(MOMENT)
+            } else {
+                patience
+            };
+            let mut next = until.min(now + pause);
+            let (mut newly_left, mut slow) = (0, 0);
             for hand in state.in_hand.iter_mut().filter(|hand| !hand.is_left) {
-                let end = locked(&hand.desk).since + patience;
+                let since = locked(&hand.desk).since;
+                let end = since + patience;
                 hand.is_left = end <= now;
                 newly_left += usize::from(hand.is_left);
                 next = next.min(end);
+                slow += usize::from(!hand.is_left && since + MOMENT <= now);
             }
             state.present -= newly_left;
             let busy = state.in_hand.iter().filter(|hand| !hand.is_left).count();
             let left = state.in_hand.len() - busy;
-            let is_over = now >= until || left >= most_left.min(MOST_LEFT);
+            let most_left = most_left.min(MOST_LEFT);
+            let is_over = now >= until || left >= most_left;
             if busy == 0 && (state.queue.is_empty() || is_over) || now >= until {
                 return outcome(&mut state);
             }
-            if !state.queue.is_empty() && !is_over {
-                if state.present == 0 && !self.hire(&mut state) {
+            if is_more && !is_over {
+                let is_needed = state.present <= slow && state.in_hand.len() < most_left;
+                if is_needed && !self.hire(&mut state) && slow == 0 {
                     // Out of threads. Perhaps not for long, and the caller will be back.
                     return outcome(&mut state);
                 }
@@ -237,14 +252,18 @@ fn outcome<K, J, R>(state: &mut State<K, J, R>) -> Outcome<K, J, R> {
 
 /// How long somebody waits for each step of a look at one process or program who has nothing else to do.
 /// Chosen: a file that comes at all comes within it, even from a network that is slow.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For whom the patience is enough: no time by which all has to be over.
+pub fn never() -> Instant {
+    const EVER: Duration = Duration::from_secs(1 << 30);
+    Instant::now() + EVER
+}
 
 /// One job, apart. What is waited for where it makes no step for so long.
 pub fn within<R: Send + 'static>(act: impl Fn() -> R + Send + Sync + 'static) -> Result<R, Doing> {
     let mut crew = Crew::new(PATIENCE, move |(), ()| act());
-    // The patience ends it, if anything has to.
-    const EVER: Duration = Duration::from_secs(1 << 30);
-    let mut outcome = crew.run([((), ())], Instant::now() + EVER, 1);
+    let mut outcome = crew.run([((), ())], never(), 1);
     let held = crew.in_hand().pop().map(|((), doing)| doing);
     outcome
         .done
@@ -328,6 +347,29 @@ mod tests {
 
     fn keys(outcome: &Outcome<u32, Option<Receiver<()>>, u32>) -> Vec<u32> {
         outcome.done.iter().map(|(key, _)| *key).collect()
+    }
+
+    #[test]
+    fn jobs_behind_those_that_hold_up_are_done_meanwhile() {
+        // One after the other, these would hold for as long as the patience; and the last one lets them go.
+        let gates = Arc::new(Mutex::new(Vec::new()));
+        let mut jobs = Vec::new();
+        for key in 0..6 {
+            let (opener, gate) = channel();
+            locked(&gates).push(opener);
+            jobs.push((key, Some(gate)));
+        }
+        jobs.push((6, None));
+        let mut crew = Crew::new(LONG, move |key: &u32, gate: Option<Receiver<()>>| {
+            match gate {
+                Some(gate) => drop(gate.recv_timeout(LONG)),
+                None => locked(&gates).clear(),
+            }
+            *key
+        });
+        let outcome = crew.run(jobs, Instant::now() + LONG / 2, MOST_LEFT);
+        assert_eq!(outcome.done.len(), 7);
+        assert!(outcome.undone.is_empty() && crew.in_hand().is_empty());
     }
 
     #[test]

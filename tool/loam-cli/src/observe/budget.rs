@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{clock_gettime, ClockId};
+use nix::time::{clock_gettime, ClockId};
 
 /// The share of one core that one dear thing may take: 0.1 %. Chosen: a whole look ten times a second is
 /// to stay under 1 %.
@@ -64,8 +64,8 @@ impl Budget {
 
 /// What this thread has used. Time that passed would grow with what else the machine has to do.
 fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

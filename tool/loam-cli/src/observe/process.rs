@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -152,11 +152,56 @@ impl Identity {
     /// Reads who a process is. The number of a thread stands for its process.
     pub fn read(pid: Pid) -> Result<Identity, ProcessError> {
         let mut identity = Identity::sketch(pid)?;
-        // Two kinds of processes have an empty command line: the kernel's threads and the dead. It lies in
-        // the process's memory, so this may wait.
-        let pid = identity.key.pid;
-        step(Doing::Process(pid));
-        let words = fs::read(format!("/proc/{}/cmdline", face(pid))).unwrap_or_default();
+        let face = face(identity.key.pid);
+        identity.read_command(face);
+        Ok(identity)
+    }
+
+    /// The same without the command line: what can be read without waiting, whatever the process does.
+    pub fn sketch(pid: Pid) -> Result<Identity, ProcessError> {
+        require_own_proc(pid)?;
+        let status = match read_short(&format!("/proc/{pid}/status")) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ProcessError::Absent(pid))
+            }
+            Err(error) => return Err(ProcessError::of_io(pid, "the status", &error)),
+        };
+        let pid = fields(&status)
+            .find(|(key, _)| *key == b"Tgid")
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or(pid);
+        let mut files = Files::open(pid)?;
+        let glance = files.read()?;
+        Ok(Identity::of(&files, &glance))
+    }
+
+    /// Who the process is whose files these are, by what they said just now; and its command line.
+    pub fn again(files: &Files, glance: &Glance) -> Identity {
+        let mut identity = Identity::of(files, glance);
+        identity.read_command(files.face);
+        identity
+    }
+
+    fn of(files: &Files, glance: &Glance) -> Identity {
+        let stat = &glance.stat;
+        Identity {
+            key: stat.key(files.pid),
+            name: printable(&stat.name),
+            executable: fs::read_link(format!("/proc/{}/exe", files.face)).ok(),
+            command: String::new(),
+            argument0: String::new(),
+            user: glance.user,
+            state: stat.state,
+            of_the_kernel: stat.is_of_the_kernel(),
+        }
+    }
+
+    /// Two kinds of processes have an empty command line: the kernel's threads and the dead. It lies in the process's
+    /// memory, so this may wait.
+    fn read_command(&mut self, face: Pid) {
+        step(Doing::Process(self.key.pid));
+        let words = read_short(&format!("/proc/{face}/cmdline")).unwrap_or_default();
         let mut words: Vec<Cow<str>> = words
             .split(|byte| *byte == 0)
             .map(String::from_utf8_lossy)
@@ -164,44 +209,8 @@ impl Identity {
         while words.last().is_some_and(|word| word.is_empty()) {
             words.pop();
         }
-        identity.command = plain::command(&words);
-        identity.argument0 = printable(words.first().map_or("", Cow::as_ref));
-        Ok(identity)
-    }
-
-    /// The same without the command line: what can be read without waiting, whatever the process does.
-    pub fn sketch(pid: Pid) -> Result<Identity, ProcessError> {
-        require_own_proc(pid)?;
-        let status = match fs::read(format!("/proc/{pid}/status")) {
-            Ok(bytes) => Fields::parse(&bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ProcessError::Absent(pid))
-            }
-            Err(error) => return Err(ProcessError::of_io(pid, "the status", &error)),
-        };
-        let pid = status
-            .number("Tgid")
-            .and_then(|pid| Pid::try_from(pid).ok())
-            .unwrap_or(pid);
-        let mut stat = Stat::read(pid)?;
-        let face = face(pid);
-        if face != pid {
-            stat.state = Stat::read(face)?.state;
-        }
-        let user = status.text("Uid").and_then(|ids| {
-            let effective = ids.split_whitespace().nth(1)?;
-            effective.parse().ok()
-        });
-        Ok(Identity {
-            key: stat.key(pid),
-            name: printable(&stat.name),
-            executable: fs::read_link(format!("/proc/{face}/exe")).ok(),
-            command: String::new(),
-            argument0: String::new(),
-            user: user.unwrap_or(u32::MAX),
-            state: stat.state,
-            of_the_kernel: stat.is_of_the_kernel(),
-        })
+        self.command = plain::command(&words);
+        self.argument0 = printable(words.first().map_or("", Cow::as_ref));
     }
 
     /// Fails for what has no memory to look at.
@@ -212,7 +221,7 @@ impl Identity {
             // On its way out a process gives up its memory before its state says so.
             _ if self.command.is_empty()
                 && self.executable.is_none()
-                && !has_memory(self.key.pid) =>
+                && !has_memory(face(self.key.pid)) =>
             {
                 Err(ProcessError::Ended(self.key.pid))
             }
@@ -234,6 +243,19 @@ impl Identity {
             .flatten()
             .filter(|name| !name.is_empty())
     }
+}
+
+/// What one call takes of a file of the system; nearly all are shorter. Chosen: one page.
+const SHORT: usize = 4096;
+
+/// Reads a file of the system whole. Such a file says that it has no length, and makes its text anew for many
+/// a call: it costs less to read it into room than to ask for its length and grow.
+fn read_short(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(SHORT);
+    fs::File::open(path)?
+        .take(u64::MAX)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in the flags of `/proc/PID/stat`.
@@ -274,11 +296,8 @@ fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
 
 /// Whether the process has memory of its own; the kernel's threads and the dying have none.
 fn has_memory(pid: Pid) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| {
-        text.split_whitespace()
-            .next()
-            .is_some_and(|pages| pages != "0")
-    })
+    read_short(&format!("/proc/{pid}/statm"))
+        .is_ok_and(|text| text.first().is_some_and(|digit| *digit != b'0'))
 }
 
 /// The fields of `/proc/PID/stat` that are used here.
@@ -304,7 +323,7 @@ pub struct Stat {
 impl Stat {
     /// Reads it.
     pub fn read(pid: Pid) -> Result<Stat, ProcessError> {
-        let bytes = fs::read(format!("/proc/{pid}/stat"))
+        let bytes = read_short(&format!("/proc/{pid}/stat"))
             .map_err(|error| ProcessError::of_io(pid, "the state", &error))?;
         Stat::parse(&bytes).ok_or(ProcessError::Ended(pid))
     }
@@ -351,36 +370,13 @@ impl Stat {
     }
 }
 
-/// `Key: value` lines, as in `/proc/PID/status` and `/proc/PID/smaps_rollup`.
-#[derive(Debug, Default)]
-pub struct Fields(Vec<(String, String)>);
-
-impl Fields {
-    /// Takes every line that has a colon.
-    pub fn parse(bytes: &[u8]) -> Fields {
-        let text = String::from_utf8_lossy(bytes);
-        let lines = text.lines().filter_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            Some((key.to_owned(), value.trim().to_owned()))
-        });
-        Fields(lines.collect())
-    }
-
-    /// The value as text.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(name, _)| name == key);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    /// The first word of the value as a number.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        self.text(key)?.split_whitespace().next()?.parse().ok()
-    }
-
-    /// A value in kB, as bytes.
-    pub fn bytes(&self, key: &str) -> Option<u64> {
-        self.number(key)?.checked_mul(1024)
-    }
+/// The `Key: value` lines of `/proc/PID/status`.
+fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &str)> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let value = std::str::from_utf8(&line[colon + 1..]).ok()?;
+        Some((&line[..colon], value))
+    })
 }
 
 /// The memory figures of `/proc/PID/status`: readable by everybody, and free of cost for the process.
@@ -411,24 +407,68 @@ pub struct Outline {
 impl Outline {
     /// Reads it.
     pub fn read(pid: Pid) -> Result<Outline, ProcessError> {
-        let (_, outline) = Files::open(pid)?.read()?;
-        Ok(outline)
+        Ok(Files::open(pid)?.read()?.outline)
     }
+}
 
-    fn of(status: &Fields, stat: &Stat) -> Outline {
-        let bytes = |key| status.bytes(key).unwrap_or(0);
-        Outline {
-            resident: bytes("VmRSS"),
-            anonymous: bytes("RssAnon"),
-            files: bytes("RssFile"),
-            shared: bytes("RssShmem"),
-            swapped: bytes("VmSwap"),
-            peak_resident: bytes("VmHWM"),
-            threads: stat.threads,
-            minor_faults: stat.minor_faults,
-            major_faults: stat.major_faults,
-            cpu_ticks: stat.cpu_ticks,
+/// What the files of a process that change say at one moment.
+#[derive(Debug, Clone)]
+pub struct Glance {
+    /// What the process is, with the state of a thread that lives, if one does.
+    pub stat: Stat,
+    /// Its memory.
+    pub outline: Outline,
+    /// The effective user.
+    pub user: u32,
+    /// Whether it has memory of its own.
+    pub has_memory: bool,
+}
+
+impl Glance {
+    fn of(status: &[u8], stat: Stat) -> Glance {
+        let mut glance = Glance {
+            outline: Outline {
+                threads: stat.threads,
+                minor_faults: stat.minor_faults,
+                major_faults: stat.major_faults,
+                cpu_ticks: stat.cpu_ticks,
+                ..Outline::default()
+            },
+            stat,
+            user: u32::MAX,
+            has_memory: false,
+        };
+        let outline = &mut glance.outline;
+        for (key, value) in fields(status) {
+            let mut words = value.split_ascii_whitespace();
+            let into = match key {
+                b"State" => {
+                    let letter = words.next().and_then(|word| word.chars().next());
+                    glance.stat.state = letter.unwrap_or(glance.stat.state);
+                    continue;
+                }
+                b"Uid" => {
+                    let effective = words.nth(1).and_then(|word| word.parse().ok());
+                    glance.user = effective.unwrap_or(u32::MAX);
+                    continue;
+                }
+                b"VmRSS" => {
+                    glance.has_memory = true;
+                    &mut outline.resident
+                }
+                b"RssAnon" => &mut outline.anonymous,
+                b"RssFile" => &mut outline.files,
+                b"RssShmem" => &mut outline.shared,
+                b"VmSwap" => &mut outline.swapped,
+                b"VmHWM" => &mut outline.peak_resident,
+                _ => continue,
+            };
+            let kilobytes = words.next().and_then(|word| word.parse::<u64>().ok());
+            *into = kilobytes
+                .and_then(|amount| amount.checked_mul(1024))
+                .unwrap_or(0);
         }
+        glance
     }
 }
 
@@ -437,39 +477,59 @@ impl Outline {
 #[derive(Debug)]
 pub struct Files {
     pid: Pid,
+    /// Whose status it is.
+    face: Pid,
     status: fs::File,
+    /// The process's own: that of a thread has the thread's start.
     stat: fs::File,
 }
 
 impl Files {
     /// Opens them.
     pub fn open(pid: Pid) -> Result<Files, ProcessError> {
-        let face = face(pid);
         let open = |name, what| {
-            let file = fs::File::open(format!("/proc/{face}/{name}"));
+            let file = fs::File::open(format!("/proc/{pid}/{name}"));
             file.map_err(|error| ProcessError::of_io(pid, what, &error))
         };
         Ok(Files {
             pid,
+            face: pid,
             status: open("status", "the status")?,
             stat: open("stat", "the state")?,
         })
     }
 
     /// Reads them once more. A process that has ended, or is about to, is an error.
-    pub fn read(&self) -> Result<(Stat, Outline), ProcessError> {
-        // More than either file ever has.
-        let mut buffer = [0; 8192];
-        let mut read = |file: &fs::File, what| {
-            let length = file.read_at(&mut buffer, 0);
-            let length = length.map_err(|error| ProcessError::of_io(self.pid, what, &error))?;
-            Ok(buffer[..length].to_vec())
-        };
-        let status = Fields::parse(&read(&self.status, "the status")?);
-        let stat = Stat::parse(&read(&self.stat, "the state")?);
+    pub fn read(&mut self) -> Result<Glance, ProcessError> {
+        let stat = Stat::parse(&self.text(&self.stat, "the state")?);
         let stat = stat.ok_or(ProcessError::Ended(self.pid))?;
-        let outline = Outline::of(&status, &stat);
-        Ok((stat, outline))
+        let glance = self.text(&self.status, "the status");
+        let glance = glance.map(|status| Glance::of(&status, stat.clone()));
+        let is_whole = matches!(&glance, Ok(glance) if glance.has_memory);
+        if is_whole || stat.is_of_the_kernel() || stat.is_dead() {
+            return glance;
+        }
+        // The thread that showed the memory has ended, and others live.
+        let face = face(self.pid);
+        let status = fs::File::open(format!("/proc/{face}/status"));
+        self.status =
+            status.map_err(|error| ProcessError::of_io(self.pid, "the status", &error))?;
+        self.face = face;
+        Ok(Glance::of(&self.text(&self.status, "the status")?, stat))
+    }
+
+    fn text(&self, file: &fs::File, what: &'static str) -> Result<Vec<u8>, ProcessError> {
+        let mut text = Vec::new();
+        let mut buffer = [0; SHORT];
+        loop {
+            let length = file.read_at(&mut buffer, text.len() as u64);
+            let length = length.map_err(|error| ProcessError::of_io(self.pid, what, &error))?;
+            text.extend_from_slice(&buffer[..length]);
+            // A user who is in a thousand groups has a longer status.
+            if length < SHORT {
+                return Ok(text);
+            }
+        }
     }
 }
 
@@ -500,14 +560,15 @@ mod tests {
             let _ = Stat::parse(&line[..end]);
         }
         assert_eq!(Stat::parse(b")("), None);
-        assert_eq!(
-            Fields::parse(b"VmRSS:\nRssAnon: x kB\n\xff\xff: 1").bytes("RssAnon"),
-            None
-        );
-        assert_eq!(
-            Fields::parse(b"A: 18446744073709551615 kB").bytes("A"),
-            None
-        );
+        let stat = Stat::parse(line).unwrap();
+        let odd =
+            b"VmRSS:\nRssAnon: x kB\n\xff\xff: 1\nVmSwap: 18446744073709551615 kB\nUid: 7\nState:";
+        for end in 0..=odd.len() {
+            let glance = Glance::of(&odd[..end], stat.clone());
+            assert_eq!(glance.outline.anonymous, 0);
+            assert_eq!((glance.user, glance.stat.state), (u32::MAX, 'S'));
+        }
+        assert_eq!(Glance::of(odd, stat).outline.swapped, 0);
     }
 
     #[test]
@@ -530,16 +591,16 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let files = Files::open(child.id() as Pid).unwrap();
-        let (stat, outline) = files.read().unwrap();
-        assert_eq!(outline.threads, stat.threads);
+        let mut files = Files::open(child.id() as Pid).unwrap();
+        let glance = files.read().unwrap();
+        assert_eq!(glance.outline.threads, glance.stat.threads);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(matches!(files.read(), Err(ProcessError::Ended(_))));
-        let me = Files::open(std::process::id() as Pid).unwrap();
-        let (_, before) = me.read().unwrap();
+        let mut me = Files::open(std::process::id() as Pid).unwrap();
+        let before = me.read().unwrap().outline;
         let touched = vec![1u8; 32 << 20];
-        let (_, after) = me.read().unwrap();
+        let after = me.read().unwrap().outline;
         assert!(after.peak_resident >= before.resident + (touched.len() as u64) / 2);
     }
 

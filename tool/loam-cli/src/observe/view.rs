@@ -1,16 +1,20 @@
 //! Everything that can be seen of one process at one moment.
 
+use std::time::SystemTime;
+
 use super::account::{own_ranges, Account};
 use super::allocator::{self, Allocator};
-use super::apart;
+use super::apart::{self, Crew, Doing, MOST_LEFT};
 use super::mappings::{self, Mapping};
-use super::process::{Identity, Outline, ProcessError};
+use super::process::{Identity, Outline, Pid, ProcessError};
 use super::residence::{stack_pointers, OwnRanges, Residence};
 use crate::counters::{self, CountersError, Snapshot};
 
 /// One process, seen as deeply as allowed.
 #[derive(Debug)]
 pub struct View {
+    /// When the look began.
+    pub looked_at: SystemTime,
     /// Who it is.
     pub identity: Identity,
     /// The cheap figures.
@@ -33,9 +37,45 @@ impl View {
             .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
     }
 
+    /// Looks at several, apart and side by side as far as they hold up the look, and shows each while it is there: they may be
+    /// large. In the order in which they were given.
+    pub fn each<R: Send + 'static>(
+        identities: Vec<Identity>,
+        show: impl Fn(&View) -> R + Send + Sync + 'static,
+    ) -> Vec<Result<R, ProcessError>> {
+        let pids: Vec<Pid> = identities.iter().map(|one| one.key.pid).collect();
+        let mut crew = Crew::new(apart::PATIENCE, move |_: &usize, identity: Identity| {
+            View::read(identity).map(|view| show(&view))
+        });
+        let outcome = crew.run(
+            identities.into_iter().enumerate(),
+            apart::never(),
+            MOST_LEFT,
+        );
+        let mut found: Vec<Option<Result<R, ProcessError>>> = pids.iter().map(|_| None).collect();
+        let held = crew.in_hand();
+        for (place, result) in outcome.done {
+            found[place] = Some(result);
+        }
+        for (place, doing) in held {
+            let pid = pids[place];
+            found[place].get_or_insert(Err(ProcessError::Silent { pid, doing }));
+        }
+        let silent = |pid| {
+            Err(ProcessError::Silent {
+                pid,
+                doing: Doing::Nothing,
+            })
+        };
+        let both = found.into_iter().zip(pids);
+        both.map(|(result, pid)| result.unwrap_or_else(|| silent(pid)))
+            .collect()
+    }
+
     /// Looks at a process, however long that takes. Fails if its memory may not be looked at; counters that can not be read
     /// are no failure.
     pub fn read(identity: Identity) -> Result<View, ProcessError> {
+        let looked_at = SystemTime::now();
         let pid = identity.key.pid;
         let outline = Outline::read(pid)?;
         let mappings = mappings::read_all(pid)?;
@@ -56,6 +96,7 @@ impl View {
         }
         let allocator = allocator::of_process(pid, &mappings, snapshot.is_some());
         let mut view = View {
+            looked_at,
             identity,
             outline,
             residence,

@@ -22,11 +22,22 @@ pub fn stdout_is_styled() -> bool {
 
 /// Prints an error with its causes, one line each.
 pub fn print_error(error: &anyhow::Error) {
+    labelled(
+        AnsiColor::Red.on_default().bold(),
+        "loam:",
+        &with_causes(error),
+    );
+}
+
+/// An error and its causes, but for those that it tells itself.
+fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        text += &format!("\n  because: {cause}");
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!("\n  because: {cause}");
+        }
     }
-    labelled(AnsiColor::Red.on_default().bold(), "loam:", &text);
+    text
 }
 
 /// Prints a warning.
@@ -80,4 +91,19 @@ pub fn write_stdout(text: &str) -> io::Result<()> {
 /// The name of a file, for a message.
 pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let plain = || anyhow::Error::msg("no such file");
+        let told = plain().context("x: no such file").context("no report");
+        assert_eq!(with_causes(&told), "no report\n  because: x: no such file");
+        let other = Err::<(), _>(plain()).context("x").unwrap_err();
+        assert_eq!(with_causes(&other), "x\n  because: no such file");
+    }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::elf::{Image, ImageError};
 use crate::observe::process::printable;
+use crate::output::plain;
 
 /// The kernel reads no more of the first line than this (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_LIMIT: usize = 256;
@@ -62,17 +63,20 @@ pub fn missing_interpreter(script: &Path) -> Option<String> {
     if !matches!(Image::read(script), Err(ImageError::NotElf)) {
         return None;
     }
-    let wanted = interpreter(script).ok()?.path;
-    if wanted.exists() {
-        return None;
-    }
-    let name = wanted.to_string_lossy();
+    let Interpreter { path, argument } = interpreter(script).ok()?;
+    let name = match argument {
+        // What `env` would look for ends in it.
+        Some(words) if path.exists() && is_env(&path) && words.ends_with('\r') => words,
+        _ if path.exists() => return None,
+        _ => path.to_string_lossy().into_owned(),
+    };
     let shown = script.display();
     Some(match name.strip_suffix('\r') {
         Some(without) => format!(
             "{shown}: its first line ends in a carriage return, so it names an interpreter `{}\\r` that does not exist; \
-             give the file the line ends of Unix: sed -i 's/\\r$//' FILE",
-            printable(without)
+             give the file the line ends of Unix: sed -i 's/\\r$//' {}",
+            printable(without),
+            plain::word(&script.to_string_lossy())
         ),
         None => format!(
             "{shown}: its interpreter {} does not exist; install it, or correct the name",
@@ -122,6 +126,26 @@ mod tests {
         assert_eq!(parse(b"echo hello\n"), None);
         assert_eq!(parse(b"#!\n"), None);
         assert_eq!(parsed("#!/bin/sh\r\n"), ("/bin/sh\r".into(), None));
+    }
+
+    #[test]
+    fn a_carriage_return_at_the_first_lines_end_is_named_and_the_remedy_can_be_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("a script");
+        for (head, is_missing) in [
+            ("#!/bin/sh\r\n", true),
+            ("#!/usr/bin/env sh\r\n", true),
+            ("#!/usr/bin/env -S sh -e\r\n", true),
+            ("#!/bin/sh -e\n", false),
+            ("#!/usr/bin/env sh\necho\r\n", false),
+        ] {
+            std::fs::write(&script, head).unwrap();
+            let message = missing_interpreter(&script);
+            assert_eq!(message.is_some(), is_missing, "{head:?}: {message:?}");
+            let quoted = format!("'{}'", script.display());
+            assert!(message
+                .is_none_or(|text| text.contains("carriage return") && text.ends_with(&quoted)));
+        }
     }
 
     #[test]

@@ -2,8 +2,6 @@
 //!
 //! Fields may be added; none is removed or changes its meaning while `version` stays.
 
-use std::time::SystemTime;
-
 use super::verdict;
 use crate::counters::snapshot::{HeapFigures, LockFigures};
 use crate::counters::Snapshot;
@@ -23,8 +21,8 @@ fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {
     counters
 }
 
-/// One process, looked at at that time. With `heap`, of its heaps only that one.
-pub fn process(view: &View, looked_at: SystemTime, heap: Option<&HeapFigures>) -> Value {
+/// One process. With `heap`, of its heaps only that one.
+pub fn process(view: &View, heap: Option<&HeapFigures>) -> Value {
     let identity = &view.identity;
     let account = view.account.lines.iter();
     let account: Map<String, Value> = account
@@ -36,7 +34,7 @@ pub fn process(view: &View, looked_at: SystemTime, heap: Option<&HeapFigures>) -
         .map(|(kind, part)| (kind.key().to_owned(), json!(part)))
         .collect();
     json!({
-        "looked_at": humantime::format_rfc3339_millis(looked_at).to_string(),
+        "looked_at": humantime::format_rfc3339_millis(view.looked_at).to_string(),
         "pid": identity.key.pid,
         "started_ticks": identity.key.started,
         "name": identity.name,

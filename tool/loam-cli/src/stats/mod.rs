@@ -9,8 +9,6 @@ mod table;
 mod text;
 pub mod verdict;
 
-use std::time::SystemTime;
-
 use anyhow::Result;
 
 use crate::counters::snapshot::HeapFigures;
@@ -38,33 +36,23 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
     let mut pages = Vec::new();
     let mut rows = Vec::new();
     let mut failed = 0;
-    for identity in found {
-        let looked_at = SystemTime::now();
-        let view = match View::of(identity) {
-            Ok(view) => view,
+    let (json, heap) = (options.json, options.heap.clone());
+    let is_table = options.all && heap.is_none();
+    let show = move |view: &View| show(view, heap.as_deref(), json, is_table);
+    for shown in View::each(found, show) {
+        match shown {
+            Ok(Ok(Shown::Document(document))) => documents.push(document),
+            Ok(Ok(Shown::Row(row))) => rows.push(row),
+            Ok(Ok(Shown::Page(page))) => pages.push(page),
+            Ok(Err(error)) => return Err(error),
             // Among everybody, some end meanwhile and some belong to others.
-            Err(_) if options.target.is_none() => {
-                failed += 1;
-                continue;
-            }
+            Err(_) if options.target.is_none() => failed += 1,
             Err(error) if several => {
                 // The others are still worth showing.
                 output::print_warning(&error.to_string());
                 failed += 1;
-                continue;
             }
             Err(error) => return Err(error.into()),
-        };
-        let heap = match &options.heap {
-            Some(wanted) => Some(find_heap(&view, wanted)?),
-            None => None,
-        };
-        if options.json {
-            documents.push(json::process(&view, looked_at, heap));
-        } else if options.all && heap.is_none() {
-            rows.push(table::Row::of(&view));
-        } else {
-            pages.push(text::render(&view, heap));
         }
     }
     if options.json {
@@ -83,6 +71,22 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
         eprintln!("{processes} may not be read, or ended meanwhile; root may read all");
     }
     Ok(Exit::Done)
+}
+
+/// What is shown of a process.
+enum Shown {
+    Document(serde_json::Value),
+    Row(table::Row),
+    Page(String),
+}
+
+fn show(view: &View, heap: Option<&str>, json: bool, is_table: bool) -> Result<Shown> {
+    let heap = heap.map(|wanted| find_heap(view, wanted)).transpose()?;
+    Ok(match (json, is_table) {
+        (true, _) => Shown::Document(json::process(view, heap)),
+        (false, true) => Shown::Row(table::Row::of(view)),
+        (false, false) => Shown::Page(text::render(view, heap)),
+    })
 }
 
 fn failure(message: String) -> anyhow::Error {

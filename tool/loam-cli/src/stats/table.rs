@@ -7,8 +7,8 @@ use crate::observe::view::View;
 use crate::output::units::bytes;
 use crate::output::words;
 
-/// Characters of a process's name that are shown.
-const NAME_SHOWN: usize = 24;
+/// Columns of a process's name that are shown: those of the longest that the kernel keeps. The table then has at most 80.
+const NAME_SHOWN: usize = 15;
 
 /// What is shown of a process.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Row {
     pub fn of(view: &View) -> Row {
         let heap = match (view.snapshot(), &view.allocator) {
             (Some(_), _) => "Loam",
-            (None, Some(allocator)) => allocator.name.as_str(),
+            (None, Some(allocator)) => allocator.short(),
             (None, None) => "unknown",
         };
         let account = &view.account;
@@ -51,9 +51,7 @@ impl Row {
 /// The table, with the sum of what is resident: shared pages count once there.
 pub fn render(mut rows: Vec<Row>) -> String {
     rows.sort_by_key(|row| (Reverse(row.resident), row.pid));
-    let columns = [
-        "PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THREADS", "HEAP",
-    ];
+    let columns = ["PID", "RESIDENT", "PEAK", "LIVE", "OVERHEAD", "THR", "HEAP"];
     let mut table = text::sheet(&columns, "NAME");
     for row in &rows {
         let known = |value: Option<u64>| value.map_or("-".to_owned(), |value| bytes(value as f64));

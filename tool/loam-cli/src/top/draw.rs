@@ -460,7 +460,7 @@ const HELP: &str = "\u{20}Up Down PgUp PgDn Home End   choose a row (or j, k)
  Esc Backspace Left           go back
  Tab                          heaps, size classes or locks of a process
  s  r                         sort processes by the next column, reverse
- /                            filter processes by name (Enter keeps, Esc drops)
+ /                            filter by name (Enter keeps, Esc drops)
  p Space  Ctrl-Z              pause the view, suspend the program
  q Ctrl-C                     quit
 

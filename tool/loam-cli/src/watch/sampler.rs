@@ -403,20 +403,20 @@ impl Watched {
     /// The system's figures, if it is still this process; and its name, if that is another now.
     fn outline(&mut self, purpose: &Purpose, may_keep: bool) -> Option<Outline> {
         let key = self.identity.key;
-        let files = match self.files.take() {
+        let mut files = match self.files.take() {
             Some(files) => files,
             None => Files::open(key.pid).ok()?,
         };
-        let (stat, outline) = files.read().ok()?;
-        self.files = may_keep.then_some(files);
+        let glance = files.read().ok()?;
+        let stat = &glance.stat;
         if stat.started != key.started {
             return None;
         }
         let is_renamed = printable(&stat.name) != self.identity.name;
         let may_be_another = is_renamed || self.identified.elapsed() > OLDEST;
-        if may_be_another || stat.is_dead() {
-            let identity = Identity::read(key.pid).ok()?;
-            if identity.key != key || identity.require_memory().is_err() {
+        if may_be_another || !glance.has_memory {
+            let identity = Identity::again(&files, &glance);
+            if identity.require_memory().is_err() {
                 return None;
             }
             self.is_meant = is_meant(&identity, purpose.pattern.as_ref());
@@ -424,7 +424,8 @@ impl Watched {
             self.identified = Instant::now();
         }
         self.identity.state = stat.state;
-        Some(outline)
+        self.files = may_keep.then_some(files);
+        Some(glance.outline)
     }
 
     fn counters(&mut self) -> Result<Option<Snapshot>, CountersError> {

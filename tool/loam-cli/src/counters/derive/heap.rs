@@ -17,19 +17,20 @@ struct Class {
 }
 
 fn classes(raw: &Raw) -> Vec<Class> {
-    let rows = CLASS_TABLES
-        .iter()
-        .filter_map(|table| raw.rows(table))
-        .flatten();
-    rows.map(|row| {
-        let value = |name| row.get(name).unwrap_or(0);
-        Class {
-            bytes: value("bytes"),
-            pages: value("pages"),
-            slots: value("slots"),
-        }
-    })
-    .collect()
+    let of_table = |table: &&'static str| {
+        let fields = ["bytes", "pages", "slots"].map(|name| raw.field(table, name));
+        let rows = raw.rows(table)?;
+        Some(rows.map(move |row| {
+            let value = |field: Option<&Field>| field.and_then(|field| row.value(field, 0));
+            let [bytes, pages, slots] = fields.map(|field| value(field).unwrap_or(0));
+            Class {
+                bytes,
+                pages,
+                slots,
+            }
+        }))
+    };
+    CLASS_TABLES.iter().filter_map(of_table).flatten().collect()
 }
 
 /// What all threads hold of each class. The place behind the last fixed class is that of blocks in mixed spans.

@@ -271,17 +271,15 @@ fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snaps
     values.set_known("largest_free_run_bytes", longest);
     let classes = class_bytes(raw);
     let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
-    let bins = ["bin", "private_bin"]
-        .into_iter()
-        .flat_map(|table| raw.rows(table).into_iter().flatten())
-        .filter(|row| is_listed(row.record.number as usize));
-    let more_each = more_each(raw);
-    let more = raw
-        .rows("more_bin")
-        .into_iter()
-        .flatten()
-        .filter(|row| is_listed(row.record.number as usize / more_each));
-    let slots = sum(bins.chain(more).map(|row| row.get("free_slots")));
+    let slots =
+        [("bin", 1), ("private_bin", 1), ("more_bin", more_each(raw))].map(|(table, each)| {
+            let rows = raw.rows(table).into_iter().flatten();
+            total(
+                Some(rows.filter(|row| is_listed(row.record.number as usize / each))),
+                "free_slots",
+            )
+        });
+    let slots = sum(slots);
     values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
     let partly = raw.rows("extent").map(|rows| {
         rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))

@@ -183,7 +183,7 @@ impl<M: Memory> Reader<'_, M> {
                 Err(ReadError::Unmapped { .. }) => return Ok(Shape::Changed),
                 copied => copied?,
             };
-            let (bytes, is_settled) = seal.open(&mut copied.as_slice(), length_of(&inner));
+            let (bytes, is_settled) = seal.open(&mut &*copied, length_of(&inner));
             if !is_settled {
                 continue;
             }

@@ -15,6 +15,19 @@ struct Counted {
 }
 
 impl Counted {
+    /// A process has bytes between the pieces of its image too.
+    fn fill(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        const WORD: usize = 8;
+        if self.image.read(address, buffer).is_err() {
+            for (word, at) in buffer.chunks_mut(WORD).zip((address..).step_by(WORD)) {
+                if self.image.read(at, word).is_err() {
+                    word.fill(0);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn count(&self, bytes: usize) {
         self.calls.set(self.calls.get() + 1);
         self.bytes.set(self.bytes.get() + bytes as u64);
@@ -24,12 +37,18 @@ impl Counted {
 impl Memory for Counted {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         self.count(buffer.len());
-        self.image.read(address, buffer)
+        self.fill(address, buffer)
     }
 
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         self.count(buffer.len());
-        self.image.gather(pieces, buffer)
+        let mut rest = buffer;
+        for piece in pieces {
+            let (own, behind) = rest.split_at_mut(piece.length);
+            self.fill(piece.address, own)?;
+            rest = behind;
+        }
+        Ok(())
     }
 }
 
@@ -51,7 +70,7 @@ fn a_second_look_at_a_small_program_is_few_calls_and_few_bytes() {
     watch.look(&memory, block).unwrap();
     let (calls, bytes) = (memory.calls.get(), memory.bytes.get());
     assert!(
-        calls <= 40 && bytes <= 256 << 10,
+        calls <= 12 && bytes <= 256 << 10,
         "{calls} calls, {bytes} bytes"
     );
 }
