@@ -125,6 +125,12 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
     );
     assert_eq!(lines.iter().filter(|line| line.contains(&name)).count(), 2);
     assert!(table.out.contains("2 processes; "), "{}", table.out);
+    let widest = stats(&["--all"]).out;
+    let widest = widest
+        .lines()
+        .filter(|line| line.contains("iB"))
+        .map(unicode_width::UnicodeWidthStr::width);
+    assert!(widest.max() <= Some(80), "{}", table.out);
     drop(two);
     let only = json(&[&name]);
     assert_eq!(only["processes"][0]["pid"], one.0.id());
