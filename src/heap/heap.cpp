@@ -481,7 +481,7 @@ void* reallocate(void* block, size_t bytes) {
   if (hardening.on()) {
     bool common;
     void* result = reallocate_hardened(block, bytes, __builtin_return_address(0), &common);
-    if (!common) return result;
+    return common ? reallocate_found(block, bytes) : result;
   }
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(has_own_spans(size_class)) && LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {

@@ -125,6 +125,8 @@ static void follow_freed(size_t size) {
   void** read = *(void** volatile*)opaque(block);
   *(void* volatile*)read = NULL;
 }
+// It would stay where it is.
+static void realloc_inside(size_t size) { (void)opaque(realloc(opaque((char*)get(size < 32 ? 32 : size) + 16), size)); }
 static void realloc_freed(size_t size) { free(opaque(realloc(freed(size), size + 100))); }
 static void usable_freed(size_t size) { (void)opaque((void*)malloc_usable_size(freed(size))); }
 
@@ -233,6 +235,7 @@ static const struct {
     {"free of a global variable", "-", free_global},
     {"free of a wild pointer", "-", free_wild},
     {"realloc of a freed block", "SL", realloc_freed},
+    {"realloc 16 bytes into a block", "SL", realloc_inside},
     {"realloc of a place on the stack", "-", realloc_stack},
     {"malloc_usable_size of a freed block", "SL", usable_freed},
     {"malloc_usable_size 16 bytes into a block", "SL", usable_inside},
