@@ -57,6 +57,8 @@ fn loam(arguments: &[&str]) -> Command {
 fn arguments() {
     let half = format!("({HOSTILE}");
     let path = format!("/tmp/{HOSTILE}");
+    // Beside this test runs one whose processes have the name.
+    let nobody = format!("nobody{HOSTILE}");
     let own = std::process::id().to_string();
     for arguments in [
         &[HOSTILE][..],
@@ -68,9 +70,9 @@ fn arguments() {
         &["check", HOSTILE],
         &["check", &path],
         &["check", "--library", HOSTILE, "true"],
-        &["stats", HOSTILE],
+        &["stats", &nobody],
         &["stats", &own, "--heap", HOSTILE],
-        &["top", "--batch", HOSTILE],
+        &["top", "--batch", &nobody],
         &["top", "-d", HOSTILE],
         &["top", "--sort", HOSTILE],
         &["top", "--batch", "--match", &half],

@@ -115,7 +115,6 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
     );
     let all = json(&[&name, "--all"]);
     assert_eq!(all["processes"].as_array().unwrap().len(), 2);
-    drop(two);
     let table = stats(&[&name, "--all"]);
     assert_eq!(table.code, Some(0), "{table:?}");
     let lines: Vec<&str> = table.out.lines().collect();
@@ -132,6 +131,7 @@ fn a_name_that_means_several_lists_them_and_all_shows_them() {
         .filter(|line| line.contains("iB"))
         .map(unicode_width::UnicodeWidthStr::width);
     assert!(widest.max() <= Some(80), "{}", table.out);
+    drop(two);
     let only = json(&[&name]);
     assert_eq!(only["processes"][0]["pid"], one.0.id());
 }
