@@ -59,6 +59,8 @@ fn arguments() {
     // The test beside this one has a process that is called HOSTILE.
     let nobody = format!("{HOSTILE} nobody");
     let path = format!("/tmp/{HOSTILE}");
+    // Beside this test runs one whose processes have the name.
+    let nobody = format!("nobody{HOSTILE}");
     let own = std::process::id().to_string();
     for arguments in [
         &[HOSTILE][..],
