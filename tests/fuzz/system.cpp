@@ -150,6 +150,7 @@ void* reserve(size_t bytes, size_t alignment) {
   return refused() ? nullptr : map_aligned(bytes, alignment, PROT_NONE);
 }
 void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
+void* reserve_held(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
 
 bool commit(void* address, size_t bytes) {
   ErrnoGuard guard;
