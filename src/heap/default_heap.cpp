@@ -124,7 +124,7 @@ void reset_after_fork() {
 
 // ---- walk -----------------------------------------------------------------------------------------
 //
-// By address. cursor: { where to look next, step in the span there, place in the table of huge blocks }.
+// By address: spans, then huge blocks. cursor: { where to look next, step in the span there, the last huge block, regions }.
 // Step 0 is the span's region entry; then, for slots of one class, slot + 1; in a mixed span, granule + 1.
 // Of a partial span each piece is a region: what lies between them is others'.
 
@@ -238,6 +238,31 @@ size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_wal
   return (begin - base + entry->bytes) / kGranuleBytes + 1;
 }
 
+// The next block that lies in no span: own mappings, then blocks without bytes of the hardened heap. *last: the address of the one
+// before. False when there is none.
+bool describe_huge(size_t* last, loam_walk_entry* entry) {
+  const void* const before = reinterpret_cast<const void*>(*last);
+  HugeMap::Entry huge{};
+  if (!hardening.is_nothing(before)) {
+    do {
+      huge = huge_map.after(huge.address != 0 ? huge.address : *last);
+    } while (huge.heap != 0);
+  }
+  if (huge.address != 0) {
+    *last = huge.address;
+    entry->kind = LOAM_ENTRY_HUGE;
+    entry->bytes = huge.requested;
+    entry->overhead = huge.mapped - huge.requested;
+  } else {
+    const void* const nothing = hardening.nothing_after(hardening.is_nothing(before) ? before : nullptr);
+    if (nothing == nullptr) return false;
+    *last = reinterpret_cast<uintptr_t>(nothing);
+    entry->kind = LOAM_ENTRY_SMALL;
+  }
+  entry->address = reinterpret_cast<void*>(*last);
+  return true;
+}
+
 // The cursor behind an entry that came without one, from what else it says. False when there can be no
 // such entry.
 bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
@@ -245,12 +270,9 @@ bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   cursor[3] = entry.region;
   const Span* span = span_at(address);
   if (span == nullptr) {
-    // An own mapping: the table has no order, so its place has to be looked for.
-    HugeMap::Entry huge{};
-    do {
-      huge = huge_map.at(&cursor[2]);
-    } while (huge.address != 0 && huge.address != address);
-    return huge.address != 0;
+    // An own mapping, or nothing.
+    cursor[2] = address;
+    return huge_map.find(address).address != 0 || hardening.owns_nothing(entry.address);
   }
   const bool slots = is_cut_into_slots(span->kind) || span->kind == SpanKind::kMixed;
   if (span->heap == kPrivateHeap || (!slots && span->kind != SpanKind::kLarge)) return false;
@@ -314,16 +336,8 @@ loam_status walk_next(loam_walk_entry* entry) {
     cursor[0] = next_run(piece.end);
   }
   if (entry->kind == 0) {
-    HugeMap::Entry huge{};
-    do {
-      huge = huge_map.at(&cursor[2]);
-      if (huge.address == 0) return LOAM_NO_MORE;
-    } while (huge.heap != 0);
+    if (!describe_huge(&cursor[2], entry)) return LOAM_NO_MORE;
     region = ++cursor[3];
-    entry->kind = LOAM_ENTRY_HUGE;
-    entry->address = reinterpret_cast<void*>(huge.address);
-    entry->bytes = huge.requested;
-    entry->overhead = huge.mapped - huge.requested;
   }
   entry->region = region;
   memcpy(entry->cursor, cursor, sizeof cursor);

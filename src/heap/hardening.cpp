@@ -180,6 +180,17 @@ void* Hardening::allocate_nothing() {
   return nullptr;
 }
 
+const void* Hardening::nothing_after(const void* block) const {
+  if (nothing_ == 0) return nullptr;
+  const size_t handed_out = next_nothing_.load(std::memory_order_relaxed);  // a walk sees what was there before it
+  const size_t end = handed_out < kNothingBytes ? handed_out : kNothingBytes;
+  for (size_t at = block == nullptr ? 0 : number_of(block) - nothing_ + 16; at < end; at += 16) {
+    const void* const next = reinterpret_cast<const void*>(nothing_ + at);
+    if (owns(next)) return next;
+  }
+  return nullptr;
+}
+
 void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
   if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
   const size_t aligned = alignment < 16 ? 16 : alignment;

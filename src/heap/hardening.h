@@ -56,6 +56,11 @@ class Hardening {
 
   /// Whether a live block that allocate() made begins there: the calls below need that.
   [[nodiscard]] bool owns(const void* block) const { return on_ && Shadow::is_live(state_of(block)); }
+  [[nodiscard]] bool is_nothing(const void* block) const {
+    return reinterpret_cast<uintptr_t>(block) - nothing_ < kNothingBytes && nothing_ != 0;
+  }
+  /// The next live block without bytes behind this one, for walks; null: the first. Null when there is none.
+  [[nodiscard]] const void* nothing_after(const void* block) const;
   /// Such a block lies where nothing is: it has no bytes.
   [[nodiscard]] bool owns_nothing(const void* block) const { return is_nothing(block) && owns(block); }
   /// Whether what begins there was freed and not handed out again.
@@ -108,9 +113,6 @@ class Hardening {
 
   // Addresses that blocks of no bytes have. Chosen: four million such blocks; the address space costs nothing. 64 MiB
   static constexpr size_t kNothingBytes = size_t{64} << 20;
-  [[nodiscard]] bool is_nothing(const void* block) const {
-    return reinterpret_cast<uintptr_t>(block) - nothing_ < kNothingBytes && nothing_ != 0;
-  }
   friend bool report_fault(const void* address);
 
   bool on_ = false;

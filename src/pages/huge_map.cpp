@@ -257,14 +257,15 @@ HugeMap::Entry HugeMap::find(uintptr_t address) {
   return entry == nullptr ? Entry{} : *entry;
 }
 
-HugeMap::Entry HugeMap::at(size_t* place) {
+HugeMap::Entry HugeMap::after(uintptr_t address) {
   Lock lock(mutex_);
   const size_t size = table_ == nullptr ? 0 : size_t{1} << bits_;
-  while (*place < size) {
-    const Entry& entry = table_[(*place)++];
-    if (entry.address != 0) return entry;
+  const Entry* next = nullptr;
+  for (size_t i = 0; i < size; ++i) {
+    const Entry& entry = table_[i];
+    if (entry.address > address && (next == nullptr || entry.address < next->address)) next = &entry;
   }
-  return Entry{};
+  return next == nullptr ? Entry{} : *next;
 }
 
 HugeMap::Totals HugeMap::totals() {

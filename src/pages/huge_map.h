@@ -66,9 +66,9 @@ class HugeMap {
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);
 
-  /// The first entry at place *place of the table or behind it, and *place is then the next; address 0 when there is
-  /// none. Entries may be missed or repeated while blocks come and go.
-  [[nodiscard]] Entry at(size_t* place);
+  /// The entry with the smallest address above this one; address 0 when there is none. So a walk meets each block that is there all
+  /// the while once, whatever comes and goes. O(blocks).
+  [[nodiscard]] Entry after(uintptr_t address);
 
   struct Totals {
     size_t blocks;
