@@ -104,6 +104,7 @@ static void from_mmap(void) {
   announce(mapped);
   free(opaque(mapped));
 }
+#if defined(__GLIBC__)  // what is known of another C library's blocks: nothing
 // A block of the C library's own allocator is freed there; what only points near one is not.
 static void* system_block(size_t size) {
   void* const library = dlopen("libc.so.6", RTLD_NOW);
@@ -136,6 +137,7 @@ static void realloc_inside_system_block(void) {
   void* const again = opaque(realloc(opaque(block + 64), 3000));
   (void)again;
 }
+#endif
 static void small_number(void) {
   announce((void*)(uintptr_t)0x1230);
   free(opaque((void*)(uintptr_t)0x1230));
@@ -184,10 +186,12 @@ static const Misuse kKinds[] = {
     {"pointer to the stack", on_the_stack},
     {"pointer to static data", in_static_data},
     {"pointer from mmap", from_mmap},
+#if defined(__GLIBC__)
     {"pointer into a block of the C library", inside_system_block},
     {"pointer into a mapping of the C library", inside_system_mapping},
     {"pointer to what is free in the C library", behind_system_block},
     {"realloc into a block of the C library", realloc_inside_system_block},
+#endif
     {"pointer to nothing", small_number},
     {"pointer outside user space", outside_user_space},
     {"realloc of a freed block", realloc_of_freed},
