@@ -125,7 +125,9 @@ pub fn skip(reason: &str) {
 
 /// The tool, unaffected by the environment of the test run.
 pub fn loam() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_loam"));
+    // A shell without job control has what it starts in the background ignore these two, and so would the tool.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_loam")]);
     for name in ["LOAM_LIBRARY", "LD_PRELOAD", "NO_COLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
