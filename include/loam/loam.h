@@ -258,7 +258,8 @@ enum {
   LOAM_ENTRY_FREE = 3,        /**< a free slot; slots in threads' caches count as free */
   LOAM_ENTRY_SMALL = 4,       /**< a live block in a slot of a size class */
   LOAM_ENTRY_LARGE = 5,       /**< a live block of whole pages, without a REGION entry */
-  LOAM_ENTRY_HUGE = 6         /**< a live block above 32 MiB, a mapping of its own; likewise */
+  LOAM_ENTRY_HUGE = 6         /**< a live block above 32 MiB, or above 32 KiB with LOAM_HARDEN, in a
+                                   mapping of its own; likewise */
 };
 
 /** One step of a walk. Set `address` to NULL and `size` to sizeof(loam_walk_entry) to start. */
@@ -280,7 +281,8 @@ typedef struct loam_walk_entry {
                                   the others. */
 } loam_walk_entry;
 
-/** The next entry, in constant time. LOAM_NO_MORE at the end. Hold the heap's lock for a true
+/** The next entry, in constant time; in time by their number where it is LOAM_ENTRY_HUGE, which
+ *  come by address. LOAM_NO_MORE at the end. Hold the heap's lock for a true
  *  picture; without it the walk is safe, but may say LOAM_CHANGED when the span that it stood in
  *  is gone. Every slot is listed once, live or free. In the default heap, whose lock stops
  *  nobody, slots in threads' caches count as live. LOAM_INVALID_HEAP; LOAM_INVALID_ARGUMENT for

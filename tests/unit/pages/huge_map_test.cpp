@@ -47,6 +47,25 @@ TEST_F(HugeMapTest, AnEmptyMapKnowsNothing) {
   EXPECT_TRUE(map.is_valid());
 }
 
+TEST_F(HugeMapTest, AWalkMeetsEveryBlockThatStaysOnceWhateverElseGoes) {
+  test::Random random = test::seeded(3);
+  LOAM_TRACE_SEED(random);
+  std::vector<uintptr_t> stay, go;
+  for (int i = 0; i < 200; ++i) (i % 2 == 0 ? stay : go).push_back(allocate(kPageBytes));
+  std::sort(stay.begin(), stay.end());
+  std::vector<uintptr_t> met;
+  uintptr_t last = 0;
+  while ((last = map.after(last).address) != 0) {
+    if (std::binary_search(stay.begin(), stay.end(), last)) met.push_back(last);
+    if (go.empty()) continue;
+    // Entries of the table move when others leave it.
+    std::swap(go[random.below(go.size())], go.back());
+    EXPECT_TRUE(map.free(go.back()));
+    go.pop_back();
+  }
+  EXPECT_EQ(met, stay);
+}
+
 TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
   test::Random random = test::seeded(1);
   LOAM_TRACE_SEED(random);
