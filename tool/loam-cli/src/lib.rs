@@ -12,26 +12,23 @@
 pub mod allocators;
 pub mod check;
 pub mod cli;
-pub mod counters;
 pub mod ending;
 pub mod exit;
 pub mod export;
 pub mod generate;
 pub mod lab;
-pub mod layout;
-pub mod observe;
 pub mod output;
 pub mod run;
 pub mod stats;
 pub mod top;
-pub mod watch;
 
 use anyhow::Result;
+
+use loam_process::layout::Layout;
 
 use cli::{Cli, Verb};
 use ending::Watch;
 use exit::Exit;
-use layout::Layout;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
@@ -54,7 +51,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Export(args) => export::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve()),
         Verb::LabWatchdog => {
-            lab::measure::watchdog::run();
+            loam_lab::measure::watchdog::run();
             Ok(Exit::Done)
         }
     }

@@ -12,10 +12,11 @@ use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rel, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef};
 
-use super::family::{self, Function};
-use crate::counters::list::LIST;
-use crate::observe::apart::step_to_file;
-use crate::run::elf::{Image, ImageError};
+use loam_format::counters::list::LIST;
+use loam_process::apart::step_to_file;
+use loam_process::elf::{Image, ImageError};
+
+use crate::check::family::{self, Function};
 
 /// A function that a file offers to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,17 +17,19 @@ use std::path::PathBuf;
 use anyhow::Result;
 use object::elf;
 
-use super::examined::{Examined, Failure, Preload};
-use super::file::ObjectFile;
-use super::linked::{Binding, How, Linked, Module, Origin, Provider};
-use super::program;
-use crate::counters::bytes::u64_at;
-use crate::counters::locate;
+use loam_counters::locate;
+use loam_format::bytes::u64_at;
+use loam_format::memory::{Memory, ReadError};
+use loam_process::apart::{step, step_to_file, Doing};
+use loam_process::mappings::{self, Mapping};
+use loam_process::process::{face, Identity, Pid, ProcessError};
+use loam_process::remote::ProcessMemory;
+
+use crate::check::examined::{Examined, Failure, Preload};
+use crate::check::file::ObjectFile;
+use crate::check::linked::{Binding, How, Linked, Module, Origin, Provider};
+use crate::check::program;
 use crate::exit::{Coded, Exit};
-use crate::observe::apart::{step, step_to_file, Doing};
-use crate::observe::mappings::{self, Mapping};
-use crate::observe::process::{face, Identity, Pid, ProcessError};
-use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 
 /// More modules than this, or namespaces, has no process; glibc itself stops at 16 namespaces.
 const MOST_MODULES: usize = 8192;
