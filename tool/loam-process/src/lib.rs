@@ -17,6 +17,7 @@ pub mod allocator;
 pub mod apart;
 pub mod budget;
 pub mod choose;
+pub mod container;
 pub mod elf;
 pub mod glibc;
 pub mod layout;

@@ -34,16 +34,21 @@ impl Lengths {
         }
     }
 
-    /// Every class that has chunks: the bytes of its average block, without the header, and its sum.
+    /// Every class that has chunks: the bytes of its longest block, without the header, and its sum.
     pub fn classes(&self) -> impl Iterator<Item = (u64, Sum)> + '_ {
-        let used = self.0.iter().filter(|sum| sum.count > 0);
-        used.map(|sum| ((sum.bytes / sum.count).saturating_sub(8), *sum))
+        let numbered = self.0.iter().enumerate().filter(|(_, sum)| sum.count > 0);
+        numbered.map(|(class, sum)| (longest(class) - 8, *sum))
     }
+}
 
-    /// The same numbered class by class, for comparisons.
-    pub fn sums(&self) -> &[Sum] {
-        &self.0
-    }
+/// The longest chunk of a class.
+fn longest(class: usize) -> u64 {
+    let Some(above) = class.checked_sub(EXACT_CLASSES) else {
+        return (class as u64 * ALIGNMENT).max(2 * ALIGNMENT);
+    };
+    let doubling = EXACT << (above >> STEP_BITS);
+    let step = (above & ((1 << STEP_BITS) - 1)) as u64 + 1;
+    doubling + step * (doubling >> STEP_BITS)
 }
 
 fn class(size: u64) -> usize {
@@ -66,8 +71,13 @@ mod tests {
         for size in (16..1 << 20).step_by(16) {
             let now = class(size);
             assert!(now == last || now == last + 1, "{size}");
+            assert!(longest(now) >= size, "{size}");
             last = now;
         }
         assert_eq!(class(u64::MAX), CLASSES - 1);
+        for number in 2..CLASSES - 1 {
+            assert_eq!(class(longest(number)), number);
+            assert_eq!(class(longest(number) + 16), number + 1);
+        }
     }
 }
