@@ -15,6 +15,10 @@ const BYTES: u64 = 8 << 20;
 const FEW: f64 = 0.05;
 /// So near to its limit a group is in danger.
 const NEAR_LIMIT: f64 = 0.9;
+/// So many arenas are too many: at least, and for each core. glibc makes up to 8 a core, and with half of them threads rarely
+/// meet at a lock.
+const MANY_ARENAS: usize = 8;
+const ARENAS_A_CORE: usize = 4;
 /// A hundred blocks of one size say more than one.
 const SIZES_NAMED: usize = 3;
 
@@ -30,7 +34,7 @@ pub fn apply(kind: Kind, evidence: &Evidence, growth: Option<&Growth>) -> Answer
         Kind::KeptForReuse => with_heap(kind, evidence, kept_for_reuse),
         Kind::Arenas => with_heap(kind, evidence, arenas),
         Kind::Caches => with_heap(kind, evidence, caches),
-        Kind::HugePageSlack => huge_page_slack(evidence),
+        Kind::HugePageSlack => with_heap(kind, evidence, huge_page_slack),
         Kind::MemoryLimit => memory_limit(evidence),
         Kind::Swapped => swapped(evidence),
         Kind::LazilyFreed => lazily_freed(evidence),
@@ -262,7 +266,10 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     if !matters(heap.trim.bytes, evidence) {
         return Err(little(Kind::KeptForReuse, heap.trim.bytes, evidence));
     }
-    // The more telling rule speaks.
+    // The more telling rules speak.
+    if huge_page_slack(evidence, heap).is_ok() {
+        return Err(out(Kind::KeptForReuse, "named above"));
+    }
     if let Ok(pinned) = pinned_top(evidence, heap) {
         if pinned.bytes * 2 > heap.trim.bytes {
             return Err(out(Kind::KeptForReuse, "named above"));
@@ -303,7 +310,7 @@ fn arenas(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
     if heap.arenas.is_empty() {
         return Err(out(Kind::Arenas, "this heap has no arenas"));
     }
-    if heap.arenas.len() <= 2 * cores || !matters(free, evidence) {
+    if heap.arenas.len() < MANY_ARENAS.max(ARENAS_A_CORE * cores) || !matters(free, evidence) {
         let said = format!(
             "{count} for {}; {} free in all but the main one",
             words::count(cores, "core"),
@@ -383,14 +390,16 @@ fn untouched(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
 
 // ---- What the system shows ------------------------------------------------------------------------
 
-fn huge_page_slack(evidence: &Evidence) -> Answer {
-    let Ok(heap) = &evidence.heap else {
-        return Err(unseen(
-            Kind::HugePageSlack,
-            "what the heap holds is not known",
-        ));
-    };
-    let slack = heap.top.min(evidence.huge);
+/// Resident bytes that hold no block, in a heap that lies in huge pages: behind the last blocks, and where it is mostly of
+/// huge pages its free ones, too, which go and come back two MiB at a time.
+fn slack(evidence: &Evidence, heap: &HeapEvidence) -> u64 {
+    let is_huge = evidence.huge >= heap.resident / 2;
+    let free = if is_huge { heap.trim.bytes } else { 0 };
+    (heap.top + free).min(evidence.huge)
+}
+
+fn huge_page_slack(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
+    let slack = slack(evidence, heap);
     if !matters(slack, evidence) {
         return Err(little(Kind::HugePageSlack, slack, evidence));
     }
@@ -400,10 +409,9 @@ fn huge_page_slack(evidence: &Evidence) -> Answer {
         format!("huge pages reach over memory that is not in use: {}", part(slack, evidence)),
         vec![
             format!("{} lie in huge pages", show(evidence.huge)),
-            format!("{} of the heap are resident though no block was ever there", show(heap.top)),
+            "free pages among blocks come back with each huge page that the kernel makes of their neighbourhood".to_owned(),
         ],
-        "use huge pages only where asked for (`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`), leave \
-         glibc.malloc.hugetlb off, or have fewer arenas"
+        "let it have huge pages only where it asks for them (`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`), and          leave glibc.malloc.hugetlb off; a trim helps until the kernel fills the gaps again"
             .to_owned(),
     ))
 }

@@ -5,7 +5,7 @@
 //! own heaps, which start at multiples of 64 MiB and name their arena.
 
 use super::layout::{arena, heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
-use super::word;
+use super::{joined, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
 
@@ -165,12 +165,7 @@ fn record(memory: &impl Memory, address: u64) -> Option<Vec<u8>> {
 fn main_arena(memory: &impl Memory, mappings: &[Mapping], address: u64) -> Option<Arena> {
     let bytes = record(memory, address)?;
     let top = read(&bytes, arena::TOP);
-    // The break moves page by page, and what lies before the first chunk is less than one.
-    let mut stretches: Vec<(u64, u64)> = mappings
-        .iter()
-        .filter(|mapping| mapping.name == "[heap]")
-        .map(|mapping| (mapping.start, mapping.end))
-        .collect();
+    let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
     // Where `brk` failed, glibc goes on in mappings; only the last one is known, by the top chunk in it.
     let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
     if !stretches.iter().any(has_top) {

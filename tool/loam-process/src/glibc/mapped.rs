@@ -3,7 +3,7 @@
 
 use super::layout::{FLAGS, IS_MAPPED};
 use super::pages::{Residency, PAGE};
-use super::{Places, Sum};
+use super::{joined, Places, Sum};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
 
@@ -23,28 +23,36 @@ pub(super) fn read(
     residency: &mut Residency,
 ) -> Mapped {
     let mut found = Mapped::default();
-    for mapping in mappings {
-        let is_candidate = mapping.name.is_empty()
+    // A block may lie below an arena's heap, in one mapping with it; the heap's start is no block's.
+    let is_candidate = |mapping: &&Mapping| {
+        mapping.name.is_empty()
             && mapping.writable
             && !mapping.shared
             && arenas.arena(mapping.start).is_none()
-            && arenas.arena(mapping.end - 1).is_none();
-        if is_candidate {
-            let end = chain(memory, mapping, &mut found.sum);
-            if end > mapping.start {
-                residency.look_at(mapping.start, end);
-                found.resident += residency.resident(mapping.start, end);
-            }
+    };
+    let stretches = joined(mappings.iter().filter(is_candidate));
+    let mut behind_last = 0;
+    for mapping in mappings.iter().filter(is_candidate) {
+        // A block that advice cut in pieces goes on in the mappings beside.
+        let stretch = stretches.get(stretches.partition_point(|(_, end)| *end <= mapping.start));
+        let (Some((_, end)), true) = (stretch, mapping.start >= behind_last) else {
+            continue;
+        };
+        let behind = chain(memory, mapping.start, *end, &mut found.sum);
+        if behind > mapping.start {
+            residency.look_at(mapping.start, behind);
+            found.resident += residency.resident(mapping.start, behind);
+            behind_last = behind;
         }
     }
     found
 }
 
 /// Adds the mapped blocks that a mapping begins with, and answers where they end.
-fn chain(memory: &impl Memory, mapping: &Mapping, sum: &mut Sum) -> u64 {
-    let mut place = mapping.start;
-    while place < mapping.end {
-        let Some(size) = block(memory, place, mapping.end) else {
+fn chain(memory: &impl Memory, start: u64, end: u64, sum: &mut Sum) -> u64 {
+    let mut place = start;
+    while place < end {
+        let Some(size) = block(memory, place, end) else {
             break;
         };
         sum.add(size);

@@ -400,6 +400,18 @@ impl Places {
     }
 }
 
+/// Start and end of mappings, those that lie side by side joined: advice and protection cut one heap into several.
+fn joined<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for mapping in mappings {
+        match found.last_mut() {
+            Some((_, end)) if *end == mapping.start => *end = mapping.end,
+            _ => found.push((mapping.start, mapping.end)),
+        }
+    }
+    found
+}
+
 /// Eight bytes of the process.
 fn word(memory: &impl Memory, address: u64) -> Option<u64> {
     let mut bytes = [0; 8];
