@@ -27,8 +27,10 @@ use args::DoctorOptions;
 
 /// Looks of a watch, at most: enough for six windows of four.
 const LOOKS: u32 = 24;
-/// A look may cost so much of the time until the next one.
-const MOST_OF_THE_TIME: u32 = 4;
+/// After a look comes a pause so many times as long.
+const PAUSE: u32 = 3;
+/// A watch may take so many times what was asked for, until there are looks enough.
+const LONGER: u32 = 4;
 
 /// Runs the verb.
 pub fn run(options: &DoctorOptions) -> Result<Exit> {
@@ -126,10 +128,10 @@ fn watch(
     let mut growth = Growth::default();
     growth.add(Duration::ZERO, &examined.evidence);
     let begun = Instant::now();
-    let pause = (limit / LOOKS).max(examined.took * MOST_OF_THE_TIME);
-    while begun.elapsed() < limit {
-        let rest = limit.saturating_sub(begun.elapsed());
-        if ending.wait(pause.min(rest)).is_some() {
+    let pause = (limit / LOOKS).max(examined.took * PAUSE);
+    // On a machine that is busy looks are slow, and too few would say nothing.
+    while begun.elapsed() < limit || (!growth.is_enough() && begun.elapsed() < limit * LONGER) {
+        if ending.wait(pause).is_some() {
             break;
         }
         *examined = examine(identity)?;
