@@ -23,6 +23,7 @@ pub mod stats;
 pub mod top;
 
 use anyhow::Result;
+use clap::CommandFactory;
 
 use loam_process::layout::Layout;
 
@@ -49,7 +50,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
-        Verb::Generate(args) => generate::run(&args.resolve()),
+        Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),
         Verb::LabWatchdog => {
             loam_lab::measure::watchdog::run();
             Ok(Exit::Done)
