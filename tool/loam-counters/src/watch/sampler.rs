@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  tick    list of processes (never waits) --> jobs, the known ones first --> samples
-//!  worker  identify, locate, read: all that a process can hold up (`observe::apart`)
+//!  worker  identify, locate, read: all that a process can hold up (`loam_process::apart`)
 //! ```
 //!
 //! A process that holds up the look is not waited for for longer than a second, and not looked at again
