@@ -28,7 +28,7 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
         ..Constants::of(raw)
     };
     let privates = heap::private_heaps(raw, &constants);
-    let large = heap::large_of_all(raw, &constants);
+    let large = heap::large_of_all(raw);
     let default = heap::default_heap(raw, &constants, &privates, &large);
     let mut heaps: Vec<HeapFigures> = vec![default];
     heaps.extend(privates);
@@ -41,14 +41,7 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
     if !memory.is_brief {
         snapshot.locks = locks(raw);
     }
-    process::fill(
-        raw,
-        &constants,
-        &heaps,
-        &large,
-        &mut memory.runs,
-        &mut snapshot,
-    );
+    process::fill(raw, &constants, &heaps, &mut memory.runs, &mut snapshot);
     snapshot.heaps = heaps;
     snapshot.notes = notes(raw);
     snapshot

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use loam_format::counters::formula::Number;
+
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -65,6 +67,20 @@ impl Values {
         if let Some(value) = value {
             self.set(id, value);
         }
+    }
+
+    /// Sets what a formula yields, if it is known.
+    pub fn set_number(&mut self, id: &'static str, value: Option<Number>) {
+        match value {
+            Some(Number::Whole(value)) => self.set(id, value),
+            Some(Number::Real(value)) => self.set_real(id, value),
+            None => {}
+        }
+    }
+
+    /// A whole number, if it is known.
+    pub fn known(&self, id: &str) -> Option<u64> {
+        self.get(id).map(|_| self.whole(id))
     }
 
     /// The figure, if it is known.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use loam_format::counters::directory::Field;
+use loam_format::counters::formula::{Ground, FORMULAS};
+use loam_format::counters::ids;
 use loam_format::counters::raw::{Raw, Row};
 
 use crate::derive::mixed::Mixed;
@@ -107,7 +109,7 @@ pub fn default_heap(
         all_bytes: less(all.all_bytes, others("live_large_bytes")),
         all_blocks: less(all.all_blocks, others("live_large_blocks")),
     };
-    large(&mut heap.values, &rest);
+    large(raw, &mut heap.values, &rest);
     let own = [
         "bin",
         "more_bin",
@@ -124,29 +126,25 @@ pub fn default_heap(
     heap
 }
 
-/// The large blocks of all heaps together.
-pub fn large_of_all(raw: &Raw, constants: &Constants) -> Large {
-    let pages = raw.row("page_heap");
-    let huge = raw.row("huge");
-    let of_pages = |field: &str| pages.and_then(|row| row.get(field));
-    let of_huge = |field: &str| huge.and_then(|row| row.get(field));
-    // What threads' caches took and gave themselves; older libraries have no such fields.
-    let live = |field: &str, what: &str| {
-        let taken = of_caches(raw, &format!("{what}_taken"));
-        let given = of_caches(raw, &format!("{what}_given"));
-        of_pages(field).map(|known| known.saturating_add(taken).saturating_sub(given))
-    };
-    let blocks = live("large_blocks", "runs");
-    let bytes = times(live("large_pages", "run_pages"), constants.page);
-    let requested = live("large_requested", "run_requested");
+/// The large blocks of all heaps together: as the list's formulas have the process's.
+pub fn large_of_all(raw: &Raw) -> Large {
+    let of_process = |id| FORMULAS.of_records(id, raw);
+    let (blocks, huge_blocks) = (
+        of_process(ids::LIVE_LARGE_BLOCKS),
+        of_process(ids::LIVE_HUGE_BLOCKS),
+    );
+    let (bytes, huge_bytes) = (
+        of_process(ids::LIVE_LARGE_BYTES),
+        of_process(ids::LIVE_HUGE_BYTES),
+    );
     Large {
         blocks,
         bytes,
-        huge_blocks: of_huge("blocks"),
-        huge_bytes: of_huge("mapped"),
-        requested: sum([requested, of_huge("requested")]),
-        all_bytes: sum([bytes, of_huge("mapped")]),
-        all_blocks: sum([blocks, of_huge("blocks")]),
+        huge_blocks,
+        huge_bytes,
+        requested: FORMULAS.quantity("large_requested_bytes", raw),
+        all_bytes: sum([bytes, huge_bytes]),
+        all_blocks: sum([blocks, huge_blocks]),
     }
 }
 
@@ -236,7 +234,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 all_bytes: bytes,
                 all_blocks: blocks,
             };
-            large(&mut heap.values, &of_heap);
+            large(raw, &mut heap.values, &of_heap);
             locks(raw, &["private_heap"], Some(place), &mut heap.values);
             heap
         })
@@ -253,11 +251,11 @@ pub struct Large {
     /// Bytes of large and huge blocks together.
     all_bytes: Option<u64>,
     /// Blocks of both.
-    pub all_blocks: Option<u64>,
+    all_blocks: Option<u64>,
 }
 
 /// Writes the figures of large blocks and the sums that they are part of.
-pub fn large(values: &mut Values, large: &Large) {
+pub fn large(raw: &Raw, values: &mut Values, large: &Large) {
     values.set_known("live_large_blocks", large.blocks);
     values.set_known("live_large_bytes", large.bytes);
     values.set_known("live_huge_blocks", large.huge_blocks);
@@ -266,20 +264,18 @@ pub fn large(values: &mut Values, large: &Large) {
     let rounding = both.zip(large.requested);
     let rounding = rounding.map(|(bytes, requested)| bytes.saturating_sub(requested));
     values.set_known("large_rounding_bytes", rounding);
-    let known = |values: &Values, id: &str| values.get(id).map(|_| values.whole(id));
-    let bytes = sum([known(values, "live_small_bytes"), large.all_bytes]);
-    let blocks = sum([known(values, "live_small_blocks"), large.all_blocks]);
+    let bytes = sum([values.known("live_small_bytes"), large.all_bytes]);
+    let blocks = sum([values.known("live_small_blocks"), large.all_blocks]);
     values.set_known("live_bytes", bytes);
     values.set_known("live_blocks", blocks);
-    let parts = [
-        "live_bytes",
-        "cached_bytes",
-        "span_free_bytes",
-        "span_tail_bytes",
-    ];
-    let parts = parts.map(|part| known(values, part));
-    let set_aside = Some(values.whole("set_aside_bytes"));
-    values.set_known("used_bytes", sum(parts.into_iter().chain([set_aside])));
+    for derived in &FORMULAS.heap {
+        let ground = Ground {
+            known: &|id| values.known(id),
+            ..Ground::of_records(raw)
+        };
+        let value = derived.formula.value(&ground);
+        values.set_number(derived.id, value);
+    }
 }
 
 /// Acquisitions of all locks of those tables; of one private heap only its own.
@@ -353,7 +349,7 @@ fn of_bins(
         let found = BinNumbers::of(constants, class, &bins, held(number), in_mixed);
         sums.add(class, &found);
         if found.is_used() && !constants.is_brief {
-            figures.push(found.figures(class, &bins));
+            figures.push(found.figures(raw, class, &bins));
         }
     }
     let mut values = Values::default();
@@ -379,9 +375,6 @@ struct BinFields<'a> {
     remote_batches: Option<&'a Field>,
     remote_blocks: Option<&'a Field>,
     in_starters: Option<&'a Field>,
-    lock_acquisitions: Option<&'a Field>,
-    lock_contentions: Option<&'a Field>,
-    lock_refusals: Option<&'a Field>,
 }
 
 impl<'a> BinFields<'a> {
@@ -399,9 +392,6 @@ impl<'a> BinFields<'a> {
             remote_batches: field("remote_batches"),
             remote_blocks: field("remote_blocks"),
             in_starters: field("in_starters"),
-            lock_acquisitions: field("lock_acquisitions"),
-            lock_contentions: field("lock_contentions"),
-            lock_refusals: field("lock_refusals"),
         }
     }
 }
@@ -423,6 +413,12 @@ impl<'a> ClassBins<'a, '_> {
         };
         let more = self.more.iter().filter_map(|row| row.value(field, 0));
         Some(more.fold(first, u64::saturating_add))
+    }
+
+    /// What they have together of a field by its name.
+    fn named(&self, field: &str) -> Option<u64> {
+        let more = self.more.iter().filter_map(|row| row.get(field));
+        Some(more.fold(self.bin.get(field)?, u64::saturating_add))
     }
 
     fn occupancy(&self) -> Vec<u64> {
@@ -496,37 +492,29 @@ impl BinNumbers {
     }
 
     /// As counters of scope `class`.
-    fn figures(&self, class: &Class, bins: &ClassBins<'_, '_>) -> ClassFigures {
+    fn figures(&self, raw: &Raw, class: &Class, bins: &ClassBins<'_, '_>) -> ClassFigures {
         let mut occupancy = bins.occupancy();
         let partly = occupancy.iter().copied().fold(0, u64::saturating_add);
         let full = self.spans.saturating_sub(partly);
         occupancy.push(full);
-        // In the order of their names, which is that of the figures.
         let mut values = Values::default();
-        values.set("class_bytes", class.bytes);
+        let meant = |table: &str, field: &str| match (table, field) {
+            ("class", "bytes") => Some(class.bytes),
+            ("class", "pages") => Some(class.pages),
+            ("class", "slots") => Some(class.slots),
+            _ => bins.named(field),
+        };
+        let ground = Ground {
+            meant: &meant,
+            tables: &["class", "bin"],
+            ..Ground::of_records(raw)
+        };
+        for derived in &FORMULAS.class {
+            values.set_number(derived.id, derived.formula.value(&ground));
+        }
         values.set("class_cached_blocks", self.cached);
-        values.set("class_free_blocks", self.free);
         values.set("class_full_spans", full);
         values.set("class_live_blocks", self.live);
-        values.set_known(
-            "class_lock_acquisitions",
-            bins.value(|fields| fields.lock_acquisitions),
-        );
-        values.set_known(
-            "class_lock_contentions",
-            bins.value(|fields| fields.lock_contentions),
-        );
-        values.set_known(
-            "class_lock_refusals",
-            bins.value(|fields| fields.lock_refusals),
-        );
-        values.set_known("class_queued_blocks", self.queued);
-        values.set_known("class_refilled_blocks", self.taken);
-        values.set_known("class_remote_blocks", self.remote_blocks);
-        values.set_known("class_returned_blocks", self.given);
-        values.set("class_spans", self.spans);
-        values.set("class_tail_bytes", self.tail);
-        values.set_known("class_unbacked_bytes", self.unbacked);
         ClassFigures {
             block_bytes: class.bytes,
             values,
