@@ -8,6 +8,7 @@ docs/counters.md. Formulas are read too: one that is none, or names nothing, is 
 """
 import re
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -123,10 +124,11 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 def rust_ids(declared):
     lines = []
     for counter in declared["counter"] + declared["histogram"]:
-        lines.append(f"/// {counter['unit']}: {counter['meaning'].replace('[', chr(92) + '[')}\n"
-                     f'pub const {counter["id"].upper()}: &str = "{counter["id"]}";')
+        lines += textwrap.wrap(f"{counter['unit']}: {counter['meaning']}", 96, initial_indent="/// ",
+                               subsequent_indent="/// ", break_long_words=False)
+        lines.append(f'pub const {counter["id"].upper()}: &str = "{counter["id"]}";')
     return """// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-//! The ids of the counters and distributions, so that a slip of the pen is no counter that nobody knows.
+//! The ids of the counters and distributions: a slip of the pen does not compile.
 
 """ + "\n".join(lines) + "\n"
 

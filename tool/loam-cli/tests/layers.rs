@@ -1,5 +1,5 @@
-//! The crates of the tool: which may use which, and what each keeps its hands off. `docs/architecture.md` has the
-//! picture.
+//! The crates of the tool: which may use which, and what each keeps its hands off.
+//! `docs/architecture.md` has the picture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -148,6 +148,22 @@ fn types_of_clap_stay_where_arguments_are_parsed() {
                 || file.ends_with("generate/mod.rs");
             assert!(name == "loam-cli" && is_at_home, "{line}");
         }
+    }
+}
+
+#[test]
+fn counters_are_named_by_the_generated_constants() {
+    const BY_TEXT: [&str; 6] = [
+        ".known(\"",
+        ".real(\"",
+        ".set(\"",
+        ".set_known(\"",
+        ".set_real(\"",
+        ".whole(\"",
+    ];
+    for name in ["loam-counters", "loam-cli"] {
+        let found = lines_with(name, &BY_TEXT);
+        assert!(found.is_empty(), "{}", found.join("\n"));
     }
 }
 

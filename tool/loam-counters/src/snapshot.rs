@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use loam_format::counters::formula::Number;
+use loam_format::counters::ids;
 
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -126,18 +127,18 @@ impl ClassFigures {
     pub fn waste(&self) -> u64 {
         let blocks = self
             .values
-            .whole("class_free_blocks")
-            .saturating_add(self.values.whole("class_cached_blocks"));
+            .whole(ids::CLASS_FREE_BLOCKS)
+            .saturating_add(self.values.whole(ids::CLASS_CACHED_BLOCKS));
         blocks
             .saturating_mul(self.block_bytes)
-            .saturating_add(self.values.whole("class_tail_bytes"))
-            .saturating_sub(self.values.whole("class_unbacked_bytes"))
+            .saturating_add(self.values.whole(ids::CLASS_TAIL_BYTES))
+            .saturating_sub(self.values.whole(ids::CLASS_UNBACKED_BYTES))
     }
 
     /// Bytes in blocks that the program holds.
     pub fn live_bytes(&self) -> u64 {
         self.values
-            .whole("class_live_blocks")
+            .whole(ids::CLASS_LIVE_BLOCKS)
             .saturating_mul(self.block_bytes)
     }
 }

@@ -238,7 +238,8 @@ where
         Ok(())
     }
 
-    /// The dynamic table: what is offered and what is asked for. Gives each symbol's function of the family.
+    /// The dynamic table: what is offered and what is asked for. Gives each symbol's function of
+    /// the family.
     fn symbols(&self, file: &mut ObjectFile) -> Result<Vec<Option<Function>>, ImageError> {
         let endian = self.endian;
         let symbols = self.sections.symbols(endian, self.data, elf::SHT_DYNSYM)?;
@@ -285,8 +286,8 @@ where
                     file.references.push(Reference { function, slot });
                 }
             };
-            // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the others:
-            // those name the static table.
+            // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the
+            // others: those name the static table.
             let link = SectionIndex(section.sh_link(endian) as usize);
             let table = self.sections.section(link);
             if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {

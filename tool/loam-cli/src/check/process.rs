@@ -94,7 +94,8 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     })
 }
 
-/// A module as the process has it: its entry in the dynamic linker's list, its path, its first mapping.
+/// A module as the process has it: its entry in the dynamic linker's list, its path, its first
+/// mapping.
 type Loaded = (Entry, String, Mapping);
 
 /// The modules of the dynamic linker's list; none in a static program.
@@ -105,7 +106,8 @@ fn listed(
 ) -> Result<Vec<Loaded>, ReadError> {
     let listed = match link_maps(memory, auxiliary) {
         Ok(listed) => listed,
-        // Not an error of ours if it is a static program, or stopped before its loader came to work.
+        // Not an error of ours if it is a static program, or stopped before its loader came to
+        // work.
         Err(ReadError::Unmapped { .. }) => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -131,7 +133,8 @@ fn alone(first: &Mapping, program: &ObjectFile) -> Loaded {
     (entry, first.name.clone(), first.clone())
 }
 
-/// The modules with what their files say. Which were preloaded and which are needed is not known yet.
+/// The modules with what their files say. Which were preloaded and which are needed is not known
+/// yet.
 fn modules(pid: Pid, loaded: &[Loaded], program: &ObjectFile) -> Linked {
     let mut linked = Linked::default();
     for (place, (entry, path, first)) in loaded.iter().enumerate() {

@@ -88,26 +88,26 @@ pub fn default_heap(
     let mut heap = of_bins(raw, constants, &bins, &more, &held, mixed.as_ref());
     heap.name = "default".to_owned();
     let in_runs = of_caches(raw, "run_pages_held").saturating_mul(constants.page);
-    let cached = heap.values.whole("cached_bytes").saturating_add(in_runs);
-    heap.values.set("cached_bytes", cached);
+    let cached = heap.values.whole(ids::CACHED_BYTES).saturating_add(in_runs);
+    heap.values.set(ids::CACHED_BYTES, cached);
     // Only private heaps have these.
-    heap.values.set("set_aside_bytes", 0);
-    heap.values.set("private_records_bytes", 0);
+    heap.values.set(ids::SET_ASIDE_BYTES, 0);
+    heap.values.set(ids::PRIVATE_RECORDS_BYTES, 0);
     let others = |id: &str| {
         let parts = privates.iter().map(|heap| heap.values.whole(id));
         parts.fold(0, u64::saturating_add)
     };
     let less = |value: Option<u64>, other: u64| value.map(|value| value.saturating_sub(other));
     // Which of the others' large blocks have a mapping of their own is not kept.
-    let is_known = others("live_large_blocks") == 0;
+    let is_known = others(ids::LIVE_LARGE_BLOCKS) == 0;
     let rest = Large {
         blocks: all.blocks.filter(|_| is_known),
         bytes: all.bytes.filter(|_| is_known),
         huge_blocks: all.huge_blocks.filter(|_| is_known),
         huge_bytes: all.huge_bytes.filter(|_| is_known),
         requested: all.requested.filter(|_| is_known),
-        all_bytes: less(all.all_bytes, others("live_large_bytes")),
-        all_blocks: less(all.all_blocks, others("live_large_blocks")),
+        all_bytes: less(all.all_bytes, others(ids::LIVE_LARGE_BYTES)),
+        all_blocks: less(all.all_blocks, others(ids::LIVE_LARGE_BLOCKS)),
     };
     large(raw, &mut heap.values, &rest);
     let own = [
@@ -199,7 +199,7 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
             let blocks = blocks.map(|(taken, given)| taken.saturating_sub(given));
             let bytes = row.get("large_bytes");
             let unbacked = times(row.get("unbacked_pages"), constants.page);
-            heap.values.set_known("unbacked_bytes", unbacked);
+            heap.values.set_known(ids::UNBACKED_BYTES, unbacked);
             let starters = row.get("starters").unwrap_or(0);
             let blocks_in_starters = own.iter().fold(0u64, |sum, bin| {
                 let class = classes
@@ -215,15 +215,15 @@ pub fn private_heaps(raw: &Raw, constants: &Constants) -> Vec<HeapFigures> {
                 .saturating_sub(blocks_in_starters);
             let free = heap
                 .values
-                .whole("span_free_bytes")
+                .whole(ids::SPAN_FREE_BYTES)
                 .saturating_add(free_in_starters);
-            heap.values.set("span_free_bytes", free);
-            let spans = heap.values.whole("spans").saturating_add(starters);
-            heap.values.set("spans", spans);
+            heap.values.set(ids::SPAN_FREE_BYTES, free);
+            let spans = heap.values.whole(ids::SPANS).saturating_add(starters);
+            heap.values.set(ids::SPANS, spans);
             heap.values
-                .set_known("set_aside_bytes", row.get("set_aside"));
+                .set_known(ids::SET_ASIDE_BYTES, row.get("set_aside"));
             heap.values
-                .set_known("private_records_bytes", row.get("records"));
+                .set_known(ids::PRIVATE_RECORDS_BYTES, row.get("records"));
             // Own mappings are among them, and what was asked for in them is not kept.
             let of_heap = Large {
                 blocks,
@@ -256,18 +256,18 @@ pub struct Large {
 
 /// Writes the figures of large blocks and the sums that they are part of.
 pub fn large(raw: &Raw, values: &mut Values, large: &Large) {
-    values.set_known("live_large_blocks", large.blocks);
-    values.set_known("live_large_bytes", large.bytes);
-    values.set_known("live_huge_blocks", large.huge_blocks);
-    values.set_known("live_huge_bytes", large.huge_bytes);
+    values.set_known(ids::LIVE_LARGE_BLOCKS, large.blocks);
+    values.set_known(ids::LIVE_LARGE_BYTES, large.bytes);
+    values.set_known(ids::LIVE_HUGE_BLOCKS, large.huge_blocks);
+    values.set_known(ids::LIVE_HUGE_BYTES, large.huge_bytes);
     let both = sum([large.bytes, large.huge_bytes]);
     let rounding = both.zip(large.requested);
     let rounding = rounding.map(|(bytes, requested)| bytes.saturating_sub(requested));
-    values.set_known("large_rounding_bytes", rounding);
-    let bytes = sum([values.known("live_small_bytes"), large.all_bytes]);
-    let blocks = sum([values.known("live_small_blocks"), large.all_blocks]);
-    values.set_known("live_bytes", bytes);
-    values.set_known("live_blocks", blocks);
+    values.set_known(ids::LARGE_ROUNDING_BYTES, rounding);
+    let bytes = sum([values.known(ids::LIVE_SMALL_BYTES), large.all_bytes]);
+    let blocks = sum([values.known(ids::LIVE_SMALL_BLOCKS), large.all_blocks]);
+    values.set_known(ids::LIVE_BYTES, bytes);
+    values.set_known(ids::LIVE_BLOCKS, blocks);
     for derived in &FORMULAS.heap {
         let ground = Ground {
             known: &|id| values.known(id),
@@ -281,9 +281,9 @@ pub fn large(raw: &Raw, values: &mut Values, large: &Large) {
 /// Acquisitions of all locks of those tables; of one private heap only its own.
 fn locks(raw: &Raw, tables: &[&str], parent: Option<usize>, values: &mut Values) {
     for (id, field) in [
-        ("lock_acquisitions", "lock_acquisitions"),
-        ("lock_contentions", "lock_contentions"),
-        ("lock_refusals", "lock_refusals"),
+        (ids::LOCK_ACQUISITIONS, "lock_acquisitions"),
+        (ids::LOCK_CONTENTIONS, "lock_contentions"),
+        (ids::LOCK_REFUSALS, "lock_refusals"),
     ] {
         let mut found = None;
         for table in tables {
@@ -512,9 +512,9 @@ impl BinNumbers {
         for derived in &FORMULAS.class {
             values.set_number(derived.id, derived.formula.value(&ground));
         }
-        values.set("class_cached_blocks", self.cached);
-        values.set("class_full_spans", full);
-        values.set("class_live_blocks", self.live);
+        values.set(ids::CLASS_CACHED_BLOCKS, self.cached);
+        values.set(ids::CLASS_FULL_SPANS, full);
+        values.set(ids::CLASS_LIVE_BLOCKS, self.live);
         ClassFigures {
             block_bytes: class.bytes,
             values,
@@ -574,20 +574,20 @@ impl Sums {
             grow(&mut self.refilled, mixed.taken);
             grow(&mut self.returned, mixed.given);
         }
-        values.set("live_small_bytes", self.live_bytes);
-        values.set("live_small_blocks", self.live_blocks);
-        values.set("cached_bytes", self.cached_bytes);
-        values.set("cached_blocks", self.cached_blocks);
-        values.set("largest_cache_depth", self.deepest);
-        values.set("spans", self.spans);
-        values.set("span_free_bytes", self.free_bytes);
-        values.set("span_free_blocks", self.free_blocks);
-        values.set("span_tail_bytes", self.tail_bytes);
-        values.set("unbacked_bytes", self.unbacked_bytes);
-        values.set("refilled_blocks", self.refilled);
-        values.set("returned_blocks", self.returned);
-        values.set("remote_batches", self.remote_batches);
-        values.set("remote_blocks", self.remote_blocks);
-        values.set("queued_blocks", self.queued);
+        values.set(ids::LIVE_SMALL_BYTES, self.live_bytes);
+        values.set(ids::LIVE_SMALL_BLOCKS, self.live_blocks);
+        values.set(ids::CACHED_BYTES, self.cached_bytes);
+        values.set(ids::CACHED_BLOCKS, self.cached_blocks);
+        values.set(ids::LARGEST_CACHE_DEPTH, self.deepest);
+        values.set(ids::SPANS, self.spans);
+        values.set(ids::SPAN_FREE_BYTES, self.free_bytes);
+        values.set(ids::SPAN_FREE_BLOCKS, self.free_blocks);
+        values.set(ids::SPAN_TAIL_BYTES, self.tail_bytes);
+        values.set(ids::UNBACKED_BYTES, self.unbacked_bytes);
+        values.set(ids::REFILLED_BLOCKS, self.refilled);
+        values.set(ids::RETURNED_BLOCKS, self.returned);
+        values.set(ids::REMOTE_BATCHES, self.remote_batches);
+        values.set(ids::REMOTE_BLOCKS, self.remote_blocks);
+        values.set(ids::QUEUED_BLOCKS, self.queued);
     }
 }

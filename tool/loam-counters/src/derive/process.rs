@@ -42,7 +42,7 @@ fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
         .filter(|counter| counter.scope == Scope::Heap)
     {
         let parts = heaps.iter().map(|heap| heap.values.known(&counter.id));
-        let value = if counter.id == "largest_cache_depth" {
+        let value = if counter.id == ids::LARGEST_CACHE_DEPTH {
             parts.flatten().max()
         } else {
             sum(parts)
@@ -51,7 +51,8 @@ fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
     }
 }
 
-/// Computes the list's formulas. Of a counter of heaps whose formula for the process is not known the sum stays.
+/// Computes the list's formulas. Of a counter of heaps whose formula for the process is not known
+/// the sum stays.
 fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
     for derived in &FORMULAS.process {
         if derived.source == Source::Sampling && !is_sampling {
@@ -164,7 +165,7 @@ impl Runs {
 fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snapshot) {
     let values = &mut snapshot.process;
     let longest = times(Some(runs.backed.longest), constants.page);
-    values.set_known("largest_free_run_bytes", longest);
+    values.set_known(ids::LARGEST_FREE_RUN_BYTES, longest);
     let classes = class_bytes(raw);
     let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
     let slots =
@@ -176,18 +177,18 @@ fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snaps
             )
         });
     let slots = sum(slots);
-    values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
+    values.set_known(ids::FREE_LIST_LENGTH, sum([slots, Some(runs.backed.count)]));
     let partly = raw.rows("extent").map(|rows| {
         rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))
             .count() as u64
     });
     values.set_known(
-        "uncommitted_ranges",
+        ids::UNCOMMITTED_RANGES,
         sum([partly, Some(runs.unbacked.count)]),
     );
     let histograms = &mut snapshot.histograms;
-    histograms.insert("free_runs".to_owned(), runs.backed.trimmed());
-    histograms.insert("unbacked_runs".to_owned(), runs.unbacked.trimmed());
+    histograms.insert(ids::FREE_RUNS.to_owned(), runs.backed.trimmed());
+    histograms.insert(ids::UNBACKED_RUNS.to_owned(), runs.unbacked.trimmed());
 }
 
 /// A field of ended threads and of living ones.

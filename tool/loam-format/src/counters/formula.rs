@@ -1,13 +1,17 @@
-//! Formulas: how counters follow from records and from each other, as `formats/counters.toml` declares it.
+//! Formulas: how counters follow from records and from each other, as `formats/counters.toml`
+//! declares it.
 //!
 //! ```text
-//! formula   whole [ / whole ]            whole    term { (+|-) term }        term   part { * part }
-//! part      single [ ? ]                 single   number | name | TABLE.FIELD [ [i] ] | ( whole )
-//!                                                 | max ( whole , whole ) | sum part
+//! formula   whole [ / whole ]
+//! whole     term { + term | - term }
+//! term      part { * part }
+//! part      single [ ? ]
+//! single    number | name | TABLE.FIELD [ [i] ] | ( whole ) | max ( whole , whole ) | sum single
 //! ```
 //!
-//! Whole numbers stay between 0 and 2^64 - 1: what would leave that range stays at its end, because a process may claim
-//! anything. What is made of something unknown is unknown, except behind `?`, which takes 0 for it.
+//! Whole numbers stay between 0 and 2^64 - 1: what would leave that range stays at its end, because
+//! a process may claim anything. What is made of something unknown is unknown, except behind `?`,
+//! which takes 0 for it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -74,7 +78,8 @@ pub struct Ground<'a> {
     pub raw: &'a Raw,
     /// Counters that are known already.
     pub known: &'a dyn Fn(&str) -> Option<u64>,
-    /// Fields of tables of which one record, or some together, are meant here: in a class's formulas.
+    /// Fields of tables of which one record, or some together, are meant here: in a class's
+    /// formulas.
     pub meant: &'a dyn Fn(&str, &str) -> Option<u64>,
     /// Those tables.
     pub tables: &'a [&'a str],
@@ -160,7 +165,8 @@ impl Formulas {
         }
     }
 
-    /// A counter of the process, computed from records alone: unknown if its formula names another counter.
+    /// A counter of the process, computed from records alone: unknown if its formula names another
+    /// counter.
     pub fn of_records(&self, id: &str, raw: &Raw) -> Option<u64> {
         let derived = self.process.iter().find(|derived| derived.id == id)?;
         match derived.formula.value(&Ground::of_records(raw))? {
@@ -591,8 +597,7 @@ mod tests {
         assert_eq!(value("sum cache.refills"), None);
         assert_eq!(value("sum cache.refills?"), Some(Number::Whole(0)));
         assert_eq!(value("used_bytes / 2"), Some(Number::Real(1.5)));
-        assert!(
-            matches!(value("backed_bytes / backed_bytes"), Some(Number::Real(none)) if none.is_nan())
-        );
+        let none = value("backed_bytes / backed_bytes");
+        assert!(matches!(none, Some(Number::Real(none)) if none.is_nan()));
     }
 }

@@ -1,5 +1,5 @@
 // Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
-//! The ids of the counters and distributions, so that a slip of the pen is no counter that nobody knows.
+//! The ids of the counters and distributions: a slip of the pen does not compile.
 
 /// bytes: in blocks that the program holds; what rounding adds is included
 pub const LIVE_BYTES: &str = "live_bytes";
@@ -19,7 +19,8 @@ pub const LIVE_HUGE_BYTES: &str = "live_huge_bytes";
 pub const LIVE_HUGE_BLOCKS: &str = "live_huge_blocks";
 /// bytes: of live_large_bytes and live_huge_bytes, not asked for; exact
 pub const LARGE_ROUNDING_BYTES: &str = "large_rounding_bytes";
-/// bytes: of live_small_bytes, not asked for; an unbiased estimate from blocks allocated since sampling began
+/// bytes: of live_small_bytes, not asked for; an unbiased estimate from blocks allocated since
+/// sampling began
 pub const SMALL_ROUNDING_BYTES: &str = "small_rounding_bytes";
 /// bytes: in freed blocks that threads keep, or that are on their way home
 pub const CACHED_BYTES: &str = "cached_bytes";
@@ -33,29 +34,35 @@ pub const SPANS: &str = "spans";
 pub const SPAN_FREE_BYTES: &str = "span_free_bytes";
 /// blocks: free slots of spans
 pub const SPAN_FREE_BLOCKS: &str = "span_free_blocks";
-/// bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span lent
+/// bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span
+/// lent
 pub const SPAN_TAIL_BYTES: &str = "span_tail_bytes";
 /// bytes: free pages inside spans that were given back to the system, or not used yet
 pub const UNBACKED_BYTES: &str = "unbacked_bytes";
-/// bytes: in spans, runs and mappings that belong to the heap: live, cached, free in spans and tails
+/// bytes: in spans, runs and mappings that belong to the heap: live, cached, free in spans and
+/// tails
 pub const USED_BYTES: &str = "used_bytes";
 /// bytes: in runs that private heaps took at their creation and have not used yet
 pub const SET_ASIDE_BYTES: &str = "set_aside_bytes";
 /// bytes: of metadata_bytes: records of private heaps
 pub const PRIVATE_RECORDS_BYTES: &str = "private_records_bytes";
-/// bytes: in free runs of pages, backed or not, and in mappings that are kept for the next large block
+/// bytes: in free runs of pages, backed or not, and in mappings that are kept for the next
+/// large block
 pub const FREE_RUN_BYTES: &str = "free_run_bytes";
-/// bytes: in free runs that are backed, and in mappings that are kept: retained, and cost memory
+/// bytes: in free runs that are backed, and in mappings that are kept: retained, and cost
+/// memory
 pub const DIRTY_BYTES: &str = "dirty_bytes";
 /// bytes: of dirty_bytes: freed runs that wait for the next request of their kind
 pub const PARKED_BYTES: &str = "parked_bytes";
-/// bytes: committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes
+/// bytes: committed, and given back to the system or never used: free runs that are not backed,
+/// and unbacked_bytes
 pub const PURGED_BYTES: &str = "purged_bytes";
 /// bytes: in the heap's own records, those that wait to be used again too
 pub const METADATA_BYTES: &str = "metadata_bytes";
 /// bytes: may be used without asking the system: used, free runs, metadata
 pub const COMMITTED_BYTES: &str = "committed_bytes";
-/// bytes: committed less purged: the most that can be resident; what the program never touched is not resident
+/// bytes: committed less purged: the most that can be resident; what the program never touched
+/// is not resident
 pub const BACKED_BYTES: &str = "backed_bytes";
 /// bytes: address space: extents of regions, mappings of huge blocks, metadata
 pub const RESERVED_BYTES: &str = "reserved_bytes";
@@ -67,7 +74,8 @@ pub const FREE_RATIO: &str = "free_ratio";
 pub const VIRTUAL_RATIO: &str = "virtual_ratio";
 /// blocks: free pieces above 1 KiB: slots of classes above it, and free runs that are backed
 pub const FREE_LIST_LENGTH: &str = "free_list_length";
-/// ranges: stretches of reserved space that are not backed: purged runs, and what of extents was never committed
+/// ranges: stretches of reserved space that are not backed: purged runs, and what of extents
+/// was never committed
 pub const UNCOMMITTED_RANGES: &str = "uncommitted_ranges";
 /// bytes: the longest free and backed run inside a block of pages
 pub const LARGEST_FREE_RUN_BYTES: &str = "largest_free_run_bytes";
@@ -83,7 +91,8 @@ pub const CACHE_MISSES: &str = "cache_misses";
 pub const CACHE_FLUSHES: &str = "cache_flushes";
 /// operations: frees that their thread's magazine took; counted without sampling too
 pub const CACHE_FREES: &str = "cache_frees";
-/// blocks: that went from spans to caches, or whose span became mixed; cache hits are not seen here
+/// blocks: that went from spans to caches, or whose span became mixed; cache hits are not seen
+/// here
 pub const REFILLED_BLOCKS: &str = "refilled_blocks";
 /// blocks: that came back from caches to spans, or whose span became mixed
 pub const RETURNED_BLOCKS: &str = "returned_blocks";
@@ -141,9 +150,11 @@ pub const TIMED_ALLOC_NANOSECONDS: &str = "timed_alloc_nanoseconds";
 pub const TIMED_FREES: &str = "timed_frees";
 /// nanoseconds: their time
 pub const TIMED_FREE_NANOSECONDS: &str = "timed_free_nanoseconds";
-/// operations a second: one over the mean time of an allocation that its thread's cache did not serve; unknown before the first
+/// operations a second: one over the mean time of an allocation that its thread's cache did not
+/// serve; unknown before the first
 pub const ALLOC_RATE: &str = "alloc_rate";
-/// operations a second: one over the mean time of a free that its thread's cache did not take; unknown before the first
+/// operations a second: one over the mean time of a free that its thread's cache did not take;
+/// unknown before the first
 pub const FREE_RATE: &str = "free_rate";
 /// faults: page faults of the process that needed no disk
 pub const MINOR_FAULTS: &str = "minor_faults";
@@ -189,13 +200,13 @@ pub const LOCK_TAKEN: &str = "lock_taken";
 pub const LOCK_WAITED: &str = "lock_waited";
 /// operations: tries that found it taken and went another way
 pub const LOCK_REFUSED: &str = "lock_refused";
-/// pages: \[k]: free and backed runs of 2^k to 2^(k+1) - 1 pages; runs end at their block's end
+/// pages: [k]: free and backed runs of 2^k to 2^(k+1) - 1 pages; runs end at their block's end
 pub const FREE_RUNS: &str = "free_runs";
-/// pages: \[k]: free runs of 2^k to 2^(k+1) - 1 pages that are not backed
+/// pages: [k]: free runs of 2^k to 2^(k+1) - 1 pages that are not backed
 pub const UNBACKED_RUNS: &str = "unbacked_runs";
-/// spans: \[k]: spans with a used share in \[k/8, (k+1)/8); \[8]: full
+/// spans: [k]: spans with a used share in [k/8, (k+1)/8); [8]: full
 pub const OCCUPANCY: &str = "occupancy";
-/// nanoseconds: \[k]: timed allocations of 2^k to 2^(k+1) - 1 nanoseconds
+/// nanoseconds: [k]: timed allocations of 2^k to 2^(k+1) - 1 nanoseconds
 pub const ALLOC_TIME: &str = "alloc_time";
-/// nanoseconds: \[k]: timed frees of 2^k to 2^(k+1) - 1 nanoseconds
+/// nanoseconds: [k]: timed frees of 2^k to 2^(k+1) - 1 nanoseconds
 pub const FREE_TIME: &str = "free_time";

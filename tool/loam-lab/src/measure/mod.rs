@@ -28,7 +28,8 @@ use watchdog::Watchdog;
 
 pub use order::steps;
 
-/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing a file.
+/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing
+/// a file.
 pub trait Stop: fmt::Debug {
     /// The signal that asks for it.
     fn signal(&self) -> Option<u8>;
