@@ -12,6 +12,7 @@
 //! bound.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod account;
 mod derive;

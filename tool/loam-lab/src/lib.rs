@@ -15,6 +15,7 @@
 //! progress goes to whoever asked for it.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod allocators;
 pub mod analyse;

@@ -12,6 +12,7 @@
 //! no more often than their `budget` allows. Nothing here prints.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod allocator;
 pub mod apart;

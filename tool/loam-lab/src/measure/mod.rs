@@ -62,7 +62,12 @@ pub enum Ending {
     /// A signal asked to stop.
     Interrupted(u8),
     /// The results could not be written any more; finished trials up to the one named are on disk.
-    Unsaved { error: StoreError, lost: String },
+    Unsaved {
+        /// Why not.
+        error: StoreError,
+        /// What is not on disk.
+        lost: String,
+    },
 }
 
 /// One place in the plan.
