@@ -13,13 +13,16 @@
 //! a process may claim anything. What is made of something unknown is unknown, except behind `?`,
 //! which takes 0 for it.
 
+mod parser;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use thiserror::Error;
 
-use super::list::{List, Scope, Source, LIST};
+use super::list::{Counter, List, Scope, Source, TableInfo, LIST};
 use super::raw::{Raw, Row};
+use parser::Parser;
 
 /// Why a text is no formula.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -119,7 +122,7 @@ impl Formulas {
             let formula = Formula::parse(&quantity.derive, list)?.expanded(&quantities);
             quantities.insert(&quantity.id, formula);
         }
-        let scope = |which: fn(&'static super::list::Counter) -> Option<&'static String>| {
+        let scope = |which: fn(&'static Counter) -> Option<&'static String>| {
             let mut found = Vec::new();
             for counter in &list.counters {
                 if let Some(text) = which(counter) {
@@ -330,8 +333,7 @@ impl Expression {
         let mut found: Vec<String> = Vec::new();
         self.clone().each(&mut |expression| {
             if let Expression::Field { table, .. } = expression {
-                let is_single =
-                    |info: &super::list::TableInfo| info.name == *table && info.kind == "record";
+                let is_single = |info: &TableInfo| info.name == *table && info.kind == "record";
                 if !list.tables.iter().any(is_single) && !found.contains(table) {
                     found.push(table.clone());
                 }
@@ -344,260 +346,5 @@ impl Expression {
     }
 }
 
-/// Fields of every table with a lock.
-const LOCK_FIELDS: [&str; 3] = ["lock_acquisitions", "lock_contentions", "lock_refusals"];
-
-struct Parser<'a> {
-    text: &'a str,
-    rest: &'a str,
-    list: &'a List,
-}
-
-impl<'a> Parser<'a> {
-    fn wrong(&self, what: &'static str) -> FormulaError {
-        FormulaError {
-            text: self.text.to_owned(),
-            rest: self.rest.trim().to_owned(),
-            what,
-        }
-    }
-
-    fn takes(&mut self, mark: &str) -> bool {
-        match self.rest.trim_start().strip_prefix(mark) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn wants(&mut self, mark: &str, what: &'static str) -> Result<(), FormulaError> {
-        match self.takes(mark) {
-            true => Ok(()),
-            false => Err(self.wrong(what)),
-        }
-    }
-
-    /// Letters, digits and underscores; none if there are none.
-    fn word(&mut self) -> Option<&'a str> {
-        let text = self.rest.trim_start();
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
-        self.rest = &text[end..];
-        (end > 0).then_some(&text[..end])
-    }
-
-    fn whole(&mut self) -> Result<Expression, FormulaError> {
-        let mut sum = self.term()?;
-        loop {
-            sum = if self.takes("+") {
-                Expression::Add(Box::new(sum), Box::new(self.term()?))
-            } else if self.takes("-") {
-                Expression::Subtract(Box::new(sum), Box::new(self.term()?))
-            } else {
-                return Ok(sum);
-            };
-        }
-    }
-
-    fn term(&mut self) -> Result<Expression, FormulaError> {
-        let mut product = self.part()?;
-        while self.takes("*") {
-            product = Expression::Multiply(Box::new(product), Box::new(self.part()?));
-        }
-        Ok(product)
-    }
-
-    fn part(&mut self) -> Result<Expression, FormulaError> {
-        let single = self.single()?;
-        Ok(match self.takes("?") {
-            true => Expression::OrZero(Box::new(single)),
-            false => single,
-        })
-    }
-
-    fn single(&mut self) -> Result<Expression, FormulaError> {
-        if self.takes("(") {
-            let inner = self.whole()?;
-            self.wants(")", "`)`")?;
-            return Ok(inner);
-        }
-        let before = self.rest;
-        let Some(word) = self.word() else {
-            return Err(self.wrong("a number, a name or `(`"));
-        };
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return word.parse().map(Expression::Number).map_err(|_| {
-                self.rest = before;
-                self.wrong("a number below 2^64")
-            });
-        }
-        match word {
-            "sum" => {
-                let of = self.single()?;
-                let table = of.table_of_many(self.list);
-                let table = table.ok_or_else(|| {
-                    self.rest = before;
-                    self.wrong("a sum over the records of one table")
-                })?;
-                Ok(Expression::Sum {
-                    table,
-                    of: Box::new(of),
-                })
-            }
-            "max" => {
-                self.wants("(", "`(`")?;
-                let one = self.whole()?;
-                self.wants(",", "`,`")?;
-                let two = self.whole()?;
-                self.wants(")", "`)`")?;
-                Ok(Expression::Larger(Box::new(one), Box::new(two)))
-            }
-            table if self.takes(".") => {
-                let field = self.word().unwrap_or("");
-                if !self.has_field(table, field) {
-                    self.rest = before;
-                    return Err(self.wrong("a table and a field of the list"));
-                }
-                let index = self.index()?;
-                Ok(Expression::Field {
-                    table: table.to_owned(),
-                    field: field.to_owned(),
-                    index,
-                })
-            }
-            name => {
-                let is_quantity = |quantity: &super::list::Quantity| quantity.id == name;
-                if self.list.counter(name).is_none()
-                    && !self.list.quantities.iter().any(is_quantity)
-                {
-                    self.rest = before;
-                    return Err(self.wrong("a counter or a quantity of the list"));
-                }
-                Ok(Expression::Counter(name.to_owned()))
-            }
-        }
-    }
-
-    fn has_field(&self, table: &str, field: &str) -> bool {
-        let fields = self.list.fields.get(table);
-        let is_own = fields.is_some_and(|all| all.iter().any(|info| info.name == field));
-        let has_lock = |info: &super::list::TableInfo| info.name == table && info.lock;
-        is_own || (LOCK_FIELDS.contains(&field) && self.list.tables.iter().any(has_lock))
-    }
-
-    /// `[2]`; without it the first value is meant.
-    fn index(&mut self) -> Result<u64, FormulaError> {
-        if !self.takes("[") {
-            return Ok(0);
-        }
-        let number = self.word().and_then(|word| word.parse().ok());
-        let number = number.ok_or_else(|| self.wrong("a number"))?;
-        self.wants("]", "`]`")?;
-        Ok(number)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_formula_of_the_list_is_one_and_stands_behind_what_it_needs() {
-        let formulas = Formulas::of(&LIST).unwrap();
-        for scope in [&formulas.process, &formulas.heap, &formulas.class] {
-            assert!(!scope.is_empty());
-            let place = |id: &str| scope.iter().position(|derived| derived.id == id);
-            for (own, derived) in scope.iter().enumerate() {
-                let mut needed = Vec::new();
-                derived.formula.counters(&mut needed);
-                for id in needed {
-                    let is_before = place(&id).is_none_or(|place| place < own);
-                    assert!(is_before, "{} needs {id}", derived.id);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn every_counter_says_how_it_comes_about() {
-        for counter in &LIST.counters {
-            let is_said = counter.derive.is_some() != counter.found.is_some();
-            assert!(is_said, "{}: either `derive` or `found`", counter.id);
-            let is_of_heaps = counter.scope == Scope::Heap;
-            assert!(
-                counter.of_process.is_none() || is_of_heaps,
-                "{}",
-                counter.id
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_no_formula_is_named_at_its_place() {
-        for (text, rest) in [
-            ("", ""),
-            ("live_bytes +", ""),
-            ("page_heap.nothing", "page_heap.nothing"),
-            ("nobody + 1", "nobody + 1"),
-            ("(live_bytes", ""),
-            ("live_bytes / 2 / 2", "/ 2"),
-            ("sum huge.mapped", "sum huge.mapped"),
-            (
-                "sum (cache.refills + region.extents)",
-                "sum (cache.refills + region.extents)",
-            ),
-            ("99999999999999999999", "99999999999999999999"),
-            ("registry.allocs[x]", "]"),
-        ] {
-            let error = Formula::parse(text, &LIST).unwrap_err();
-            assert_eq!(error.rest, rest, "{error}");
-        }
-    }
-
-    #[test]
-    fn numbers_stay_in_their_range_and_the_unknown_stays_unknown() {
-        let known = |id: &str| match id {
-            "live_bytes" => Some(u64::MAX),
-            "used_bytes" => Some(3),
-            "backed_bytes" => Some(0),
-            _ => None,
-        };
-        let directory = super::super::directory::Directory {
-            version: 1,
-            library: String::new(),
-            tables: Vec::new(),
-            refused: Vec::new(),
-        };
-        let raw = Raw {
-            directory: std::sync::Arc::new(directory),
-            tables: Vec::new(),
-            torn: Vec::new(),
-            lost: Vec::new(),
-        };
-        let ground = Ground {
-            known: &known,
-            ..Ground::of_records(&raw)
-        };
-        let value = |text: &str| Formula::parse(text, &LIST).unwrap().value(&ground);
-        assert_eq!(
-            value("live_bytes + used_bytes"),
-            Some(Number::Whole(u64::MAX))
-        );
-        assert_eq!(
-            value("live_bytes * used_bytes"),
-            Some(Number::Whole(u64::MAX))
-        );
-        assert_eq!(value("used_bytes - 5 + 1"), Some(Number::Whole(1)));
-        assert_eq!(value("1 + 2 * (used_bytes - 1)"), Some(Number::Whole(5)));
-        assert_eq!(value("max(used_bytes, 7)"), Some(Number::Whole(7)));
-        assert_eq!(value("used_bytes + free_bytes"), None);
-        assert_eq!(value("used_bytes + free_bytes?"), Some(Number::Whole(3)));
-        assert_eq!(value("sum cache.refills"), None);
-        assert_eq!(value("sum cache.refills?"), Some(Number::Whole(0)));
-        assert_eq!(value("used_bytes / 2"), Some(Number::Real(1.5)));
-        let none = value("backed_bytes / backed_bytes");
-        assert!(matches!(none, Some(Number::Real(none)) if none.is_nan()));
-    }
-}
+mod tests;
