@@ -1,5 +1,6 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
+<<<<<<< HEAD
 //! `run` starts a program on the heap, `allocators` says which heaps this machine has, `lab`
 //! measures them (measure, results file and drawing are separate stages), `check` says whether the
 //! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `doctor`
@@ -7,6 +8,13 @@
 //! documentation that is made from the help. `layout` knows where the heap, the workloads and the
 //! peers lie; `output` formats units and messages; `ending`
 //! listens for signals and for streams that go away.
+=======
+//! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
+//! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
+//! `lab` measures them, `check` says whether the replacement of malloc took, `stats`, `top` and
+//! `export` show what heaps do, `generate` prints the documentation that is made from the help.
+//! `output` prints messages; `ending` listens for signals and for streams that go away.
+>>>>>>> h2
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +33,7 @@ pub mod stats;
 pub mod top;
 
 use anyhow::Result;
+use clap::CommandFactory;
 
 use loam_process::layout::Layout;
 
@@ -52,7 +61,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Doctor(args) => doctor::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
-        Verb::Generate(args) => generate::run(&args.resolve()),
+        Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),
         Verb::LabWatchdog => {
             loam_lab::measure::watchdog::run();
             Ok(Exit::Done)

@@ -56,8 +56,6 @@ fn loam(arguments: &[&str]) -> Command {
 #[test]
 fn arguments() {
     let half = format!("({HOSTILE}");
-    // The test beside this one has a process that is called HOSTILE.
-    let nobody = format!("{HOSTILE} nobody");
     let path = format!("/tmp/{HOSTILE}");
     // Beside this test runs one whose processes have the name.
     let nobody = format!("nobody{HOSTILE}");

@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+use loam_format::counters::ids;
 use loam_process::mappings::Mapping;
 use loam_process::residence::{Kind, OwnRanges, Residence};
 
@@ -90,16 +91,16 @@ impl Account {
         let heap = residence.part(Kind::LoamHeap);
         if let Some(snapshot) = counters {
             let process = &snapshot.process;
-            let unbacked = process.whole("unbacked_bytes");
+            let unbacked = process.whole(ids::UNBACKED_BYTES);
             let between = process
-                .whole("span_free_bytes")
-                .saturating_add(process.whole("span_tail_bytes"))
+                .whole(ids::SPAN_FREE_BYTES)
+                .saturating_add(process.whole(ids::SPAN_TAIL_BYTES))
                 .saturating_sub(unbacked);
             let counted = [
-                (Share::Live, process.whole("live_bytes")),
-                (Share::Cached, process.whole("cached_bytes")),
+                (Share::Live, process.whole(ids::LIVE_BYTES)),
+                (Share::Cached, process.whole(ids::CACHED_BYTES)),
                 (Share::FreeInSpans, between),
-                (Share::Retained, process.whole("dirty_bytes")),
+                (Share::Retained, process.whole(ids::DIRTY_BYTES)),
             ];
             let sum = counted
                 .iter()

@@ -3,8 +3,10 @@
 //! A counter of which a field is missing (an older library) is not known and not set. Sums saturate:
 //! a process may claim anything, and a wrong figure is better than none at all and no panic.
 
+mod bins;
 mod heap;
 mod mixed;
+mod private;
 mod process;
 
 use loam_format::counters::directory::Field;
@@ -27,8 +29,8 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
         is_brief: memory.is_brief,
         ..Constants::of(raw)
     };
-    let privates = heap::private_heaps(raw, &constants);
-    let large = heap::large_of_all(raw, &constants);
+    let privates = private::private_heaps(raw, &constants);
+    let large = heap::large_of_all(raw);
     let default = heap::default_heap(raw, &constants, &privates, &large);
     let mut heaps: Vec<HeapFigures> = vec![default];
     heaps.extend(privates);
@@ -41,14 +43,7 @@ pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot
     if !memory.is_brief {
         snapshot.locks = locks(raw);
     }
-    process::fill(
-        raw,
-        &constants,
-        &heaps,
-        &large,
-        &mut memory.runs,
-        &mut snapshot,
-    );
+    process::fill(raw, &constants, &heaps, &mut memory.runs, &mut snapshot);
     snapshot.heaps = heaps;
     snapshot.notes = notes(raw);
     snapshot

@@ -14,7 +14,12 @@ const LARGEST: u64 = 1 << 30;
 pub enum OpenError {
     /// It can not be opened or read.
     #[error("the image {path} can not be read: {reason}")]
-    Unreadable { path: String, reason: String },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It was caught while it was being written, again and again.
     #[error("the image is being written all the time")]
     Busy,

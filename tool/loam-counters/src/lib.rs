@@ -1,9 +1,10 @@
-//! The heap's counters, read from another process, and what they say of it. `formats/counters.md` is the
-//! contract; `loam_format::counters` knows how they lie.
+//! The heap's counters, read from another process, and what they say of it. `formats/counters.md`
+//! is the contract; `loam_format::counters` knows how they lie.
 //!
 //! ```text
-//! locate (where is the directory?) -> reader (its tables' records, copied until they settle) -> derive
-//!     -> snapshot -> account (every resident byte by name), view (the whole process), verdict (in a sentence)
+//! locate (where is the directory?) -> reader (its tables' records, copied until they settle)
+//!     -> derive -> snapshot -> account (every resident byte by name)
+//!                           -> view (the whole process), verdict (in a sentence)
 //! watch: many processes, tick by tick
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! bound.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod account;
 mod derive;

@@ -111,8 +111,8 @@ pub trait Settle {
     fn take_twice(&mut self, table: &Table, lock: u64, spots: &[Spot], copied: &[u8])
         -> Vec<usize>;
 
-    /// Reads records that stand under another one's lock, some at a time, each part between two looks
-    /// at the lock. False if some may be of two moments.
+    /// Reads records that stand under another one's lock, some at a time, each part between two
+    /// looks at the lock. False if some may be of two moments.
     fn bracket(
         &mut self,
         table: &Table,

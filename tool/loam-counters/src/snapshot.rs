@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use loam_format::counters::formula::Number;
+use loam_format::counters::ids;
+
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -67,6 +70,20 @@ impl Values {
         }
     }
 
+    /// Sets what a formula yields, if it is known.
+    pub fn set_number(&mut self, id: &'static str, value: Option<Number>) {
+        match value {
+            Some(Number::Whole(value)) => self.set(id, value),
+            Some(Number::Real(value)) => self.set_real(id, value),
+            None => {}
+        }
+    }
+
+    /// A whole number, if it is known.
+    pub fn known(&self, id: &str) -> Option<u64> {
+        self.get(id).map(|_| self.whole(id))
+    }
+
     /// The figure, if it is known.
     pub fn get(&self, id: &str) -> Option<Value> {
         let place = self.0.binary_search_by(|(known, _)| (**known).cmp(id));
@@ -110,18 +127,18 @@ impl ClassFigures {
     pub fn waste(&self) -> u64 {
         let blocks = self
             .values
-            .whole("class_free_blocks")
-            .saturating_add(self.values.whole("class_cached_blocks"));
+            .whole(ids::CLASS_FREE_BLOCKS)
+            .saturating_add(self.values.whole(ids::CLASS_CACHED_BLOCKS));
         blocks
             .saturating_mul(self.block_bytes)
-            .saturating_add(self.values.whole("class_tail_bytes"))
-            .saturating_sub(self.values.whole("class_unbacked_bytes"))
+            .saturating_add(self.values.whole(ids::CLASS_TAIL_BYTES))
+            .saturating_sub(self.values.whole(ids::CLASS_UNBACKED_BYTES))
     }
 
     /// Bytes in blocks that the program holds.
     pub fn live_bytes(&self) -> u64 {
         self.values
-            .whole("class_live_blocks")
+            .whole(ids::CLASS_LIVE_BLOCKS)
             .saturating_mul(self.block_bytes)
     }
 }

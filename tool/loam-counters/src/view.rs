@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use loam_format::counters::ids;
 use loam_process::allocator::{self, Allocator};
 use loam_process::apart::{self, Crew, Doing, MOST_LEFT};
 use loam_process::mappings::{self, Mapping};
@@ -115,12 +116,12 @@ impl View {
         if let Ok(Some(snapshot)) = &mut self.counters {
             snapshot
                 .process
-                .set("minor_faults", self.outline.minor_faults);
+                .set(ids::MINOR_FAULTS, self.outline.minor_faults);
             snapshot
                 .process
-                .set("major_faults", self.outline.major_faults);
-            snapshot.process.set("resident_bytes", heap.resident);
-            snapshot.process.set("huge_page_bytes", heap.huge);
+                .set(ids::MAJOR_FAULTS, self.outline.major_faults);
+            snapshot.process.set(ids::RESIDENT_BYTES, heap.resident);
+            snapshot.process.set(ids::HUGE_PAGE_BYTES, heap.huge);
         }
     }
 

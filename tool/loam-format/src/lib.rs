@@ -7,8 +7,8 @@
 //! plain, units, words   texts that may meet a terminal, figures, small pieces of English
 //! ```
 //!
-//! Nothing here reads a file, asks the system or prints: bytes come in, meanings go out. So each format can be
-//! read on any host, and be tried with hostile bytes without a process or a file.
+//! Nothing here reads a file, asks the system or prints: bytes come in, meanings go out. So each
+//! format can be read on any host, and be tried with hostile bytes without a process or a file.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -36,9 +36,9 @@ pub trait Memory {
         Ok(buffer)
     }
 
-    /// Fills the buffer with pieces, one behind the other: read in their order, and as close together
-    /// in time as can be. Fails with the first piece that can not be read. The buffer is as long as all
-    /// pieces together.
+    /// Fills the buffer with pieces, one behind the other: read in their order, and as close
+    /// together in time as can be. Fails with the first piece that can not be read. The buffer is
+    /// as long as all pieces together.
     fn gather(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let mut rest = buffer;
         for piece in pieces {

@@ -23,7 +23,8 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
-/// The last gate before a terminal: lines and tabs pass, and the three styles that we use: bold, dim and neither.
+/// The last gate before a terminal: lines and tabs pass, and the three styles that we use: bold,
+/// dim and neither.
 pub fn page(text: &str) -> Cow<'_, str> {
     const STYLES: [&str; 3] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m"];
     escaped(text, |rest| {
@@ -65,8 +66,8 @@ fn escaped(text: &str, passes: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Text from elsewhere, made fit for a terminal and one line, and as long as before: a mark stands for each character that does
-/// not show itself.
+/// Text from elsewhere, made fit for a terminal and one line, and as long as before: a mark stands
+/// for each character that does not show itself.
 pub fn printable(text: &str) -> String {
     let clean = |c: char| if shows(c) { c } else { '\u{fffd}' };
     text.chars().map(clean).collect()

@@ -1,4 +1,5 @@
-//! Measuring allocators: which there are, trials of each, what was measured, what it means, how it looks.
+//! Measuring allocators: which there are, trials of each, what was measured, what it means, how it
+//! looks.
 //!
 //! ```text
 //! allocators, plan (which experiments, which allocators)
@@ -9,10 +10,12 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare
 //! ```
 //!
-//! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and all of it starts from
-//! the file's types alone. Nothing here prints: a text is a value, and progress goes to whoever asked for it.
+//! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and
+//! all of it starts from the file's types alone. Nothing here prints: a text is a value, and
+//! progress goes to whoever asked for it.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod allocators;
 pub mod analyse;

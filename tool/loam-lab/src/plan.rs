@@ -29,16 +29,27 @@ pub enum PlanError {
     #[error("unknown experiment `{name}`{}\n  there are: {known}", suggestion.as_ref()
         .map(|other| format!("; did you mean `{other}`?")).unwrap_or_default())]
     Unknown {
+        /// Its name.
         name: String,
+        /// What was probably meant.
         suggestion: Option<String>,
+        /// All there are.
         known: String,
     },
     /// Known, and its program is not there.
     #[error("experiment `{name}` is not built: there is no {path}; `make build` builds it")]
-    NotBuilt { name: String, path: String },
+    NotBuilt {
+        /// Its name.
+        name: String,
+        /// Where its program would be.
+        path: String,
+    },
     /// No programs at all.
     #[error("no workloads found (looked in {looked_in}); `make build` builds them")]
-    NoWorkloads { looked_in: String },
+    NoWorkloads {
+        /// Folders.
+        looked_in: String,
+    },
 }
 
 /// What is going to be measured.

@@ -23,14 +23,21 @@ pub enum ResumeError {
          file",
         words::count(*trials, "finished trial")
     )]
-    Finished { path: String, trials: usize },
+    Finished {
+        /// The file.
+        path: String,
+        /// How many.
+        trials: usize,
+    },
     /// Trials of both could not be compared with each other.
     #[error(
         "{path} can not be resumed: {}; give the same options as before, or another --json",
         differences.join("; ")
     )]
     Different {
+        /// The file.
         path: String,
+        /// What was and what is.
         differences: Vec<String>,
     },
 }

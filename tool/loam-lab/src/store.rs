@@ -22,27 +22,55 @@ use loam_format::results::{Results, Unfit, FORMAT, VERSION};
 pub enum StoreError {
     /// It can not be written.
     #[error("{path} can not be written: {source}{}", hint(source))]
-    Unwritable { path: String, source: io::Error },
+    Unwritable {
+        /// The file.
+        path: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// There is something else of that name.
     #[error("{path} exists and is {what}; choose another name")]
-    Foreign { path: String, what: &'static str },
+    Foreign {
+        /// The file.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
     /// Another run writes it.
     #[error(
         "{path} is being written by another `loam lab`; wait for its end, or name another file with \
          --json"
     )]
-    InUse { path: String },
+    InUse {
+        /// The file.
+        path: String,
+    },
     /// It can not be read.
     #[error("{path} can not be read: {source}")]
-    Unreadable { path: String, source: io::Error },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// It is not a results file.
     #[error("{path} is no results file of `loam lab`: {reason}")]
-    NotResults { path: String, reason: String },
+    NotResults {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// It is from the future.
     #[error(
         "{path} has format version {found}; this loam understands up to {VERSION}: use a newer loam"
     )]
-    TooNew { path: String, found: u64 },
+    TooNew {
+        /// The file.
+        path: String,
+        /// Its version.
+        found: u64,
+    },
 }
 
 fn hint(error: &io::Error) -> &'static str {

@@ -48,7 +48,12 @@ pub enum ChoiceError {
     Process(#[from] ProcessError),
     /// Nothing has that name.
     #[error("no process is called `{name}`{hint}")]
-    NoSuchName { name: String, hint: String },
+    NoSuchName {
+        /// What was asked for.
+        name: String,
+        /// What to do, as the end of a sentence.
+        hint: String,
+    },
     /// The table of processes can not be read.
     #[error("the list of processes can not be read: {0}")]
     Unlisted(#[from] std::io::Error),

@@ -31,6 +31,7 @@ pub struct Mapping {
     pub offset: u64,
     /// The file system and the file's number in it; 0 without a file.
     pub device: String,
+    /// Of the file; 0: there is none.
     pub inode: u64,
     /// The file, `[heap]` and the like, or nothing.
     pub name: String,

@@ -27,8 +27,11 @@ pub enum LibraryError {
     /// It was named and is not there, or can not be read.
     #[error("the heap {path} (from {from}) can not be read: {reason}")]
     Unreadable {
+        /// The file.
         path: String,
+        /// Who named it.
         from: &'static str,
+        /// The system's words.
         reason: String,
     },
     /// It was not named and is in none of the places.
@@ -37,13 +40,19 @@ pub enum LibraryError {
          {LIBRARY_VARIABLE}",
         words::list(looked_at)
     )]
-    Absent { looked_at: Vec<String> },
+    Absent {
+        /// Folders.
+        looked_at: Vec<String>,
+    },
     /// `LD_PRELOAD` has no way to quote.
     #[error(
         "the heap's path {path} contains a blank, a colon or a $, which the dynamic linker does not take as they \
          are in LD_PRELOAD; copy or link it to a path without them and name that with --library"
     )]
-    Unquotable { path: String },
+    Unquotable {
+        /// The file.
+        path: String,
+    },
 }
 
 /// Finds the heap: as named by the caller, then by the environment, then where this executable

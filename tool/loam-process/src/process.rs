@@ -40,22 +40,40 @@ pub enum ProcessError {
         "/proc belongs to another PID namespace: it calls this loam {there} and the system calls it {here}, so process \
          {pid} would be mistaken for another; mount the namespace's own (`mount -t proc proc /proc`, or `unshare --mount-proc`)"
     )]
-    OtherNamespace { pid: Pid, here: Pid, there: String },
+    OtherNamespace {
+        /// Its number.
+        pid: Pid,
+        /// Our number as system calls have it.
+        here: Pid,
+        /// And as /proc has it.
+        there: String,
+    },
     /// The system does not allow it.
     #[error("{what} of process {pid} may not be read: {remedy}")]
     Denied {
+        /// Its number.
         pid: Pid,
+        /// What was wanted.
         what: &'static str,
+        /// What to do.
         remedy: String,
     },
     /// It holds up whoever looks at it.
     #[error("process {pid} can not be read: {doing}")]
-    Silent { pid: Pid, doing: Doing },
+    Silent {
+        /// Its number.
+        pid: Pid,
+        /// What it waits for.
+        doing: Doing,
+    },
     /// The system said something that we do not understand.
     #[error("{what} of process {pid} can not be read: {reason}")]
     Unreadable {
+        /// Its number.
         pid: Pid,
+        /// What was wanted.
         what: &'static str,
+        /// The system's words.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
 //! The frame of a page: one file that needs no other and no network.
 //!
-//! The page is made by its author; the charts in it are data, drawn by the script in `assets/` with the
-//! vendored Apache ECharts. A content security policy forbids every request, so that "opens
+//! The page is made by its author; the charts in it are data, drawn by the script in `assets/` with
+//! the vendored Apache ECharts. A content security policy forbids every request, so that "opens
 //! without a network" holds whatever a later version of the library tries.
 
 use maud::{html, Markup, PreEscaped, DOCTYPE};

@@ -6,7 +6,8 @@
 //! columns, style    texts on a terminal
 //! ```
 //!
-//! Nothing here knows what is measured or who asks: a page is composed by whoever has something to say.
+//! Nothing here knows what is measured or who asks: a page is composed by whoever has something to
+//! say.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,8 +1,9 @@
 //! How things are said: messages, whether colour is wanted.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing here computes. Every text leaves through
-//! `write_stdout` or `say`, which let no character reach a terminal that does not show itself (`loam_format::plain`). A text with a name in
-//! it that is styled or padded is made plain before: only then does its width hold.
+//! Data goes to standard output, everything else to standard error. Nothing here computes. Every
+//! text leaves through `write_stdout` or `say`, which let no character reach a terminal that does
+//! not show itself (`loam_format::plain`). A text with a name in it that is styled or padded is
+//! made plain before: only then does its width hold.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,173 +1,69 @@
 //! Counters of scope `process`, distributions, and where the heap lies.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loam_format::counters::copies::Copies;
 use loam_format::counters::directory::Field;
-use loam_format::counters::list::{Scope, LIST};
+use loam_format::counters::formula::{Ground, FORMULAS};
+use loam_format::counters::ids;
+use loam_format::counters::list::{Scope, Source, LIST};
 use loam_format::counters::raw::Raw;
 
-use crate::derive::heap::{self, Large};
 use crate::derive::{class_bytes, more_each, sum, times, total, Constants};
-use crate::snapshot::{HeapFigures, Snapshot, Value, Values};
+use crate::snapshot::{HeapFigures, Snapshot, Values};
 
 /// Fills in everything that is about the process as a whole.
 pub fn fill(
     raw: &Raw,
     constants: &Constants,
     heaps: &[HeapFigures],
-    large: &Large,
     known: &mut KnownRuns,
     snapshot: &mut Snapshot,
 ) {
-    sums_of_heaps(heaps, large, &mut snapshot.process);
-    let runs = known.of(raw);
-    pages(raw, constants, large, &mut snapshot.process);
-    totals(&mut snapshot.process);
-    if let Some(runs) = runs {
+    sums_of_heaps(heaps, &mut snapshot.process);
+    let rate = raw.row("sampler").and_then(|row| row.get("rate"));
+    let is_sampling = rate.unwrap_or(0) > 0;
+    formulas(raw, is_sampling, &mut snapshot.process);
+    if let Some(runs) = known.of(raw) {
         free_runs(raw, constants, runs, snapshot);
     }
-    caches(raw, &mut snapshot.process);
-    sampling(raw, snapshot);
+    if is_sampling {
+        times_of_calls(raw, &mut snapshot.histograms);
+    }
     places(raw, constants, snapshot);
 }
 
 /// A counter of heaps is the process's by adding up, but for the deepest cache.
-fn sums_of_heaps(heaps: &[HeapFigures], all: &Large, values: &mut Values) {
+fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
     for counter in LIST
         .counters
         .iter()
         .filter(|counter| counter.scope == Scope::Heap)
     {
-        let parts = heaps.iter().map(|heap| {
-            let known = heap.values.get(&counter.id);
-            known.map(|_| heap.values.whole(&counter.id))
-        });
-        let value = if counter.id == "largest_cache_depth" {
+        let parts = heaps.iter().map(|heap| heap.values.known(&counter.id));
+        let value = if counter.id == ids::LARGEST_CACHE_DEPTH {
             parts.flatten().max()
         } else {
             sum(parts)
         };
         values.set_known(&counter.id, value);
     }
-    // Of private heaps it is not kept which large blocks have a mapping of their own; of all it is.
-    let used = values.get("used_bytes");
-    heap::large(values, all);
-    if let Some(Value::Whole(used)) = used {
-        values.set("used_bytes", used);
-    }
 }
 
-fn pages(raw: &Raw, constants: &Constants, large: &Large, values: &mut Values) {
-    let pages = raw.row("page_heap");
-    let huge = raw.row("huge");
-    let get = |field: &str| pages.and_then(|row| row.get(field));
-    let of_huge = |field: &str| huge.and_then(|row| row.get(field));
-    let in_bytes = |field: &str| times(get(field), constants.page);
-    // Large runs that wait in shards count as used there; older libraries have no shards.
-    let in_shards: u64 = (raw.rows("page_shard").into_iter().flatten())
-        .filter_map(|row| row.get("parked_pages"))
-        .sum();
-    let used = get("used_pages").map(|pages| pages.saturating_sub(in_shards));
-    let used = times(used, constants.page);
-    let parked = get("parked_pages").map(|pages| pages.saturating_add(in_shards));
-    let parked = times(parked, constants.page);
-    // Older libraries keep no mapping.
-    let idle = Some(in_bytes("idle_mapping_pages").unwrap_or(0));
-    values.set_known("used_bytes", sum([used, of_huge("mapped")]));
-    values.set_known("dirty_bytes", sum([in_bytes("dirty_pages"), idle, parked]));
-    values.set_known("parked_bytes", parked);
-    let blocks = |field: &str| sum([times(get(field), constants.block), idle]);
-    let committed = blocks("committed_blocks");
-    let free = committed.zip(used);
-    values.set_known(
-        "free_run_bytes",
-        free.map(|(committed, used)| committed.saturating_sub(used)),
-    );
-    let metadata = metadata(raw);
-    values.set_known("metadata_bytes", metadata);
-    values.set_known(
-        "committed_bytes",
-        sum([committed, of_huge("mapped"), metadata]),
-    );
-    let reserved = blocks("reserved_blocks");
-    values.set_known(
-        "reserved_bytes",
-        sum([reserved, of_huge("mapped"), metadata]),
-    );
-    values.set_known("peak_used_bytes", in_bytes("peak_used_pages"));
-    values.set_known("peak_huge_bytes", of_huge("peak_mapped"));
-    values.set_known("fresh_bytes", in_bytes("fresh_pages"));
-    values.set_known("purged_total_bytes", in_bytes("purged_pages"));
-    values.set_known("purge_calls", get("purge_calls"));
-    values.set_known("purge_nanoseconds", get("purge_ns"));
-    values.set_known("refused_calls", get("refused_calls"));
-    let from_caches = Some(heap::of_caches(raw, "runs_taken"));
-    let allocs = sum([get("large_allocs"), from_caches, of_huge("allocs")]);
-    values.set_known("large_allocs", allocs);
-    let live = large.all_blocks;
-    values.set_known(
-        "large_frees",
-        allocs
-            .zip(live)
-            .map(|(allocs, live)| allocs.saturating_sub(live)),
-    );
-}
-
-fn metadata(raw: &Raw) -> Option<u64> {
-    let constants = raw.row("constant")?;
-    let map = constants.get("map_bytes_per_block")?;
-    let span = constants.get("span_record_bytes")?;
-    let blocks = total(raw.rows("extent"), "committed_blocks")?;
-    let spans = total(raw.rows("region"), "spans_used")?;
-    // An older library keeps them all.
-    let purged = ["records_purged", "maps_purged"]
-        .map(|field| total(raw.rows("region"), field).unwrap_or(0))
-        .iter()
-        .sum::<u64>();
-    sum([
-        raw.row("metadata")?.get("used"),
-        Some(
-            raw.row("sampler")
-                .and_then(|row| row.get("table_bytes"))
-                .unwrap_or(0),
-        ),
-        Some(
-            blocks
-                .saturating_mul(map)
-                .saturating_add(spans.saturating_mul(span))
-                .saturating_sub(purged),
-        ),
-    ])
-}
-
-/// Counters that are made of other counters.
-fn totals(values: &mut Values) {
-    let known = |values: &Values, id: &str| values.get(id).map(|_| values.whole(id));
-    let less = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_sub(b?));
-    let unbacked = known(values, "unbacked_bytes");
-    let clean = less(
-        known(values, "free_run_bytes"),
-        known(values, "dirty_bytes"),
-    );
-    values.set_known("purged_bytes", sum([clean, unbacked]));
-    let backed = less(
-        known(values, "committed_bytes"),
-        known(values, "purged_bytes"),
-    );
-    values.set_known("backed_bytes", backed);
-    let held = sum([
-        known(values, "span_free_bytes"),
-        known(values, "dirty_bytes"),
-    ]);
-    let free = less(held, unbacked);
-    values.set_known("free_bytes", free);
-    if let (Some(free), Some(backed)) = (free, backed) {
-        values.set_real("free_ratio", free as f64 / backed as f64);
-    }
-    let reserved = known(values, "reserved_bytes");
-    if let (Some(committed), Some(reserved)) = (known(values, "committed_bytes"), reserved) {
-        values.set_real("virtual_ratio", committed as f64 / reserved as f64);
+/// Computes the list's formulas. Of a counter of heaps whose formula for the process is not known
+/// the sum stays.
+fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
+    for derived in &FORMULAS.process {
+        if derived.source == Source::Sampling && !is_sampling {
+            continue;
+        }
+        let ground = Ground {
+            known: &|id| values.known(id),
+            ..Ground::of_records(raw)
+        };
+        let value = derived.formula.value(&ground);
+        values.set_number(derived.id, value);
     }
 }
 
@@ -269,7 +165,7 @@ impl Runs {
 fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snapshot) {
     let values = &mut snapshot.process;
     let longest = times(Some(runs.backed.longest), constants.page);
-    values.set_known("largest_free_run_bytes", longest);
+    values.set_known(ids::LARGEST_FREE_RUN_BYTES, longest);
     let classes = class_bytes(raw);
     let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
     let slots =
@@ -281,18 +177,18 @@ fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snaps
             )
         });
     let slots = sum(slots);
-    values.set_known("free_list_length", sum([slots, Some(runs.backed.count)]));
+    values.set_known(ids::FREE_LIST_LENGTH, sum([slots, Some(runs.backed.count)]));
     let partly = raw.rows("extent").map(|rows| {
         rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))
             .count() as u64
     });
     values.set_known(
-        "uncommitted_ranges",
+        ids::UNCOMMITTED_RANGES,
         sum([partly, Some(runs.unbacked.count)]),
     );
     let histograms = &mut snapshot.histograms;
-    histograms.insert("free_runs".to_owned(), runs.backed.trimmed());
-    histograms.insert("unbacked_runs".to_owned(), runs.unbacked.trimmed());
+    histograms.insert(ids::FREE_RUNS.to_owned(), runs.backed.trimmed());
+    histograms.insert(ids::UNBACKED_RUNS.to_owned(), runs.unbacked.trimmed());
 }
 
 /// A field of ended threads and of living ones.
@@ -302,75 +198,11 @@ fn of_threads(raw: &Raw, field: &str, index: u64) -> Option<u64> {
     sum([ended, living])
 }
 
-fn caches(raw: &Raw, values: &mut Values) {
-    let threads = raw.row("registry").and_then(|row| row.get("threads"));
-    values.set_known("threads", threads);
-    values.set_known("cache_misses", of_threads(raw, "refills", 0));
-    values.set_known("cache_flushes", of_threads(raw, "flushes", 0));
-    let start = raw
-        .row("constant")
-        .and_then(|row| row.get("frees_per_look"));
-    let since = raw.rows("cache").and_then(|rows| {
-        sum(rows.map(|row| Some(start?.saturating_sub(row.get("until_look")?.max(1)))))
-    });
-    values.set_known("cache_frees", sum([of_threads(raw, "pushed", 0), since]));
-}
-
-/// What is known only while the program samples.
-fn sampling(raw: &Raw, snapshot: &mut Snapshot) {
-    let sampler = raw.row("sampler");
-    let rate = sampler.and_then(|row| row.get("rate")).unwrap_or(0);
-    if rate == 0 {
-        return;
-    }
-    let values = &mut snapshot.process;
-    let lost_to_rounding = sampler.and_then(|row| row.get("live_rounding"));
-    values.set_known("small_rounding_bytes", lost_to_rounding);
-    let bands = ["to_1k", "to_8k", "over_8k"];
-    for (what, large) in [("allocs", "large_allocs"), ("frees", "large_frees")] {
-        let large = values.get(large).map(|_| values.whole(large));
-        let mut all = Vec::new();
-        for (index, band) in bands.iter().enumerate() {
-            let small = of_threads(raw, what, index as u64);
-            let count = if index == 2 {
-                sum([small, large])
-            } else {
-                small
-            };
-            values.set_known(format!("{what}_{band}"), count);
-            all.push(count);
-        }
-        values.set_known(what, sum(all));
-    }
-    values.set_known("cached_allocs", of_threads(raw, "alloc_hits", 0));
-    values.set_known("cached_frees", of_threads(raw, "free_hits", 0));
-    for (number, time, numbers_id, time_id, rate_id) in [
-        (
-            "timed_allocs",
-            "timed_alloc_ns",
-            "timed_allocs",
-            "timed_alloc_nanoseconds",
-            "alloc_rate",
-        ),
-        (
-            "timed_frees",
-            "timed_free_ns",
-            "timed_frees",
-            "timed_free_nanoseconds",
-            "free_rate",
-        ),
-    ] {
-        let both = |field| sum((0..2).map(|index| of_threads(raw, field, index)));
-        values.set_known(numbers_id, both(number));
-        values.set_known(time_id, both(time));
-        let missed = (of_threads(raw, number, 1), of_threads(raw, time, 1));
-        if let (Some(number), Some(time)) = missed {
-            values.set_real(rate_id, 1e9 * number as f64 / time as f64);
-        }
-    }
+/// How long calls took: known only while the program samples.
+fn times_of_calls(raw: &Raw, histograms: &mut BTreeMap<String, Vec<u64>>) {
     for (id, field) in [
-        ("alloc_time", "alloc_log2_ns"),
-        ("free_time", "free_log2_ns"),
+        (ids::ALLOC_TIME, "alloc_log2_ns"),
+        (ids::FREE_TIME, "free_log2_ns"),
     ] {
         let mut buckets = Vec::new();
         while let Some(count) = of_threads(raw, field, buckets.len() as u64) {
@@ -379,7 +211,7 @@ fn sampling(raw: &Raw, snapshot: &mut Snapshot) {
         while buckets.last() == Some(&0) {
             buckets.pop();
         }
-        snapshot.histograms.insert(id.to_owned(), buckets);
+        histograms.insert(id.to_owned(), buckets);
     }
 }
 

@@ -4,6 +4,7 @@
 //! resident of the heap = live - untouched + cached + between + trimmable + top + the heap's records
 //! ```
 
+use loam_format::counters::ids;
 use loam_process::container::Limits;
 use loam_process::glibc::{GlibcHeap, Lengths, Sum};
 use loam_process::residence::Kind as Place;
@@ -175,19 +176,22 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
     let amount = |share| view.account.bytes(share).max(0) as u64;
     let classes = snapshot.heaps.iter().flat_map(|heap| &heap.classes);
     let lengths = classes.filter_map(|class| {
-        let count = class.values.whole("class_live_blocks");
+        let count = class.values.whole(ids::CLASS_LIVE_BLOCKS);
         let bytes = count.saturating_mul(class.block_bytes);
         (count > 0).then_some((class.block_bytes, Sum { count, bytes }))
     });
-    let beyond = ["large", "huge"].into_iter().filter_map(|kind| {
-        let figure = |what| process.whole(&format!("live_{kind}_{what}"));
-        let (count, bytes) = (figure("blocks"), figure("bytes"));
+    let beyond = [
+        (ids::LIVE_LARGE_BLOCKS, ids::LIVE_LARGE_BYTES),
+        (ids::LIVE_HUGE_BLOCKS, ids::LIVE_HUGE_BYTES),
+    ];
+    let beyond = beyond.into_iter().filter_map(|(blocks, bytes)| {
+        let (count, bytes) = (process.whole(blocks), process.whole(bytes));
         (count > 0).then(|| (bytes / count, Sum { count, bytes }))
     });
     let retained = amount(Share::Retained);
     HeapEvidence {
         resident: view.residence.part(Place::LoamHeap).resident,
-        live: process.whole("live_bytes"),
+        live: process.whole(ids::LIVE_BYTES),
         untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
         cached: amount(Share::Cached),
         between: amount(Share::FreeInSpans),
@@ -197,7 +201,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
             bytes: retained,
             milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0),
         },
-        caches: process.whole("threads"),
+        caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
         pinned: None,
         lengths: lengths.chain(beyond).collect(),

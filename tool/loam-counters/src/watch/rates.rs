@@ -1,5 +1,7 @@
 //! What happened between two ticks.
 
+use loam_format::counters::ids;
+
 use crate::snapshot::Values;
 use crate::watch::sampler::Sample;
 
@@ -28,14 +30,14 @@ pub fn of_counter(before: &Sample, now: &Sample, id: &str) -> Option<f64> {
 pub fn cache_hits(before: &Sample, now: &Sample) -> Option<HitRate> {
     let grown = |id: &str| of_counter(before, now, id);
     let allocs = |sample: &Sample| allocs_of_caches(&sample.snapshot()?.process);
-    if let (Some(hits), Some(all)) = (grown("cached_allocs"), grown("allocs")) {
+    if let (Some(hits), Some(all)) = (grown(ids::CACHED_ALLOCS), grown(ids::ALLOCS)) {
         let share = (all > 0.0).then_some(hits / all)?;
         return Some(HitRate {
             share,
             is_exact: true,
         });
     }
-    let (all, misses) = (per_second(before, now, allocs)?, grown("cache_misses")?);
+    let (all, misses) = (per_second(before, now, allocs)?, grown(ids::CACHE_MISSES)?);
     Some(HitRate {
         share: share_of_hits(all, misses)?,
         is_exact: false,
@@ -52,8 +54,8 @@ pub fn share_of_hits(all: f64, misses: f64) -> Option<f64> {
 /// whose span becomes mixed counts as one that went home.
 pub fn allocs_of_caches(values: &Values) -> Option<f64> {
     let known = |id: &str| values.real(id);
-    let came = known("cache_frees")? + known("refilled_blocks")?;
-    Some((came - known("returned_blocks")? - known("cached_blocks")?).max(0.0))
+    let came = known(ids::CACHE_FREES)? + known(ids::REFILLED_BLOCKS)?;
+    Some((came - known(ids::RETURNED_BLOCKS)? - known(ids::CACHED_BLOCKS)?).max(0.0))
 }
 
 /// How often a cache served.
@@ -67,5 +69,5 @@ pub struct HitRate {
 
 /// The share of what a heap has backed that is free: fragmentation as the Windows Heap object has it.
 pub fn fragmentation(values: &Values) -> Option<f64> {
-    values.real("free_ratio")
+    values.real(ids::FREE_RATIO)
 }

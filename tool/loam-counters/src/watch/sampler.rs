@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  tick    list of processes (never waits) --> jobs, the known ones first --> samples
-//!  worker  identify, locate, read: all that a process can hold up (`observe::apart`)
+//!  worker  identify, locate, read: all that a process can hold up (`loam_process::apart`)
 //! ```
 //!
 //! A process that holds up the look is not waited for for longer than a second, and not looked at again
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use regex_lite::Regex;
 
+use loam_format::counters::ids;
 use loam_format::memory::ReadError;
 use loam_format::plain::printable;
 use loam_process::apart::{Crew, Doing, MOST_LEFT};
@@ -390,8 +391,12 @@ impl Watched {
             return Ok(None);
         }
         if let Ok(Some(snapshot)) = &mut counters {
-            snapshot.process.set("minor_faults", outline.minor_faults);
-            snapshot.process.set("major_faults", outline.major_faults);
+            snapshot
+                .process
+                .set(ids::MINOR_FAULTS, outline.minor_faults);
+            snapshot
+                .process
+                .set(ids::MAJOR_FAULTS, outline.major_faults);
         }
         Ok(Some(Sample {
             identity: self.identity.clone(),

@@ -52,8 +52,8 @@ impl Copies {
         let mut end = 0;
         let mut before: Option<(u64, usize)> = None;
         for &(address, parent, number) in places {
-            // Behind the one before, or interleaved with it (fields that are arrays of their own): the distance in the process is
-            // that among the copies.
+            // Behind the one before, or interleaved with it (fields that are arrays of their own):
+            // the distance in the process is that among the copies.
             let step = before.and_then(|(last, at)| {
                 let step = address.checked_sub(last)?;
                 let is_near =

@@ -23,6 +23,9 @@ pub struct List {
     pub tables: Vec<TableInfo>,
     /// Fields of those tables.
     pub fields: BTreeMap<String, Vec<FieldInfo>>,
+    /// What formulas have a name for beside the counters.
+    #[serde(rename = "quantity")]
+    pub quantities: Vec<Quantity>,
     /// The counters, in the order of documents.
     #[serde(rename = "counter")]
     pub counters: Vec<Counter>,
@@ -52,6 +55,17 @@ pub struct FieldInfo {
     pub name: String,
     /// What it counts.
     pub unit: String,
+}
+
+/// A figure that is no counter and has a name in formulas.
+#[derive(Debug, Deserialize)]
+pub struct Quantity {
+    /// The name.
+    pub id: String,
+    /// What it says.
+    pub meaning: String,
+    /// Its formula.
+    pub derive: String,
 }
 
 /// How a counter behaves.
@@ -109,6 +123,12 @@ pub struct Counter {
     pub source: Source,
     /// What it says, in a sentence.
     pub meaning: String,
+    /// Its formula, if one does.
+    pub derive: Option<String>,
+    /// Of a counter of heaps: the process's formula.
+    pub of_process: Option<String>,
+    /// How it comes about, where a formula does not do.
+    pub found: Option<String>,
     /// Its name among the counters of the Windows Heap object.
     pub perfmon: Option<String>,
     /// Its name for the exporter, without a counter's `_total`; none: not exported.

@@ -29,32 +29,52 @@ pub enum SpecError {
         did_you_mean(suggestion)
     )]
     Unknown {
+        /// As it was written.
         name: String,
+        /// What was probably meant.
         suggestion: Option<String>,
+        /// All there are.
         known: String,
     },
     /// Known, and not usable here.
     #[error("allocator `{name}` is not usable here: {reason}{}", to_get_it(remedy))]
     Absent {
+        /// As it was written.
         name: String,
+        /// Why not.
         reason: String,
+        /// What would bring it.
         remedy: Option<String>,
     },
     /// Not `VARIABLE=VALUE`.
     #[error("`{setting}` in `{spec}` is no setting; write VARIABLE=VALUE, or `memory`")]
-    Setting { spec: String, setting: String },
+    Setting {
+        /// As it was written.
+        spec: String,
+        /// The part that is wrong.
+        setting: String,
+    },
     /// The preload is how the allocator gets into the process.
     #[error(
         "`LD_PRELOAD` in `{spec}` can not be set: it is how the allocator gets into the process; \
              name the library itself, by its path"
     )]
-    Preload { spec: String },
+    Preload {
+        /// As it was written.
+        spec: String,
+    },
     /// `NAME:memory` where none is known.
     #[error("no memory setting is known for `{name}`; write {name}:VARIABLE=VALUE")]
-    NoMemorySetting { name: String },
+    NoMemorySetting {
+        /// As it was written.
+        name: String,
+    },
     /// Two specs would be told apart by nothing.
     #[error("`{label}` is listed twice; give one of them a label: LABEL={label}")]
-    Twice { label: String },
+    Twice {
+        /// What both are called.
+        label: String,
+    },
     /// Nothing between two commas, or nothing at all.
     #[error("the list of allocators has an empty entry")]
     Empty,

@@ -28,7 +28,8 @@ use watchdog::Watchdog;
 
 pub use order::steps;
 
-/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing a file.
+/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing
+/// a file.
 pub trait Stop: fmt::Debug {
     /// The signal that asks for it.
     fn signal(&self) -> Option<u8>;
@@ -61,7 +62,12 @@ pub enum Ending {
     /// A signal asked to stop.
     Interrupted(u8),
     /// The results could not be written any more; finished trials up to the one named are on disk.
-    Unsaved { error: StoreError, lost: String },
+    Unsaved {
+        /// Why not.
+        error: StoreError,
+        /// What is not on disk.
+        lost: String,
+    },
 }
 
 /// One place in the plan.
