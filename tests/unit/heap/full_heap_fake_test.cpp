@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
-#include "os/fake.h"
 #include "random.h"
 
 namespace loam {

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
 #include "heap/options.h"
-#include "os/fake.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/huge_map.h"

@@ -8,10 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "heap/heap.h"
 #include "heap/heap_registry.h"
 #include "map/metadata.h"
-#include "os/fake.h"
 #include "pages/huge_map.h"
 
 namespace loam {

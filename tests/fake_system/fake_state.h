@@ -9,7 +9,7 @@
 #include <map>
 #include <mutex>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 
 namespace loam::os::fake {
 

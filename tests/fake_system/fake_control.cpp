@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/units.h"
-#include "os/fake_state.h"
+#include "fake_system/fake_state.h"
 #include "os/os.h"
 
 namespace loam::os::fake {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "base/units.h"
-#include "os/fake_state.h"
+#include "fake_system/fake_state.h"
 #include "os/os.h"
 #include "os/system_heap.h"
 
@@ -167,16 +167,6 @@ bool commit(void* address, size_t bytes) {
   if (granted) state.committed.add(begin, begin + bytes);
   return note(Call::kCommit, begin, bytes, granted);
 }
-
-Committed commit_more(void* address, size_t bytes) { return commit(address, bytes) ? Committed::kYes : Committed::kRefused; }
-void give_up(void* address, size_t bytes) { release(address, bytes); }
-void stop_reserving() {}
-bool is_reserving() { return true; }
-bool is_locked(const void*) { return false; }
-bool locks_new_memory() { return false; }
-void unlock_zeros(void*, size_t) {}
-bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }
-bool lock_all_memory(int, Locked) { return true; }
 
 bool purge(void* address, size_t bytes) {
   ErrnoGuard keep;
