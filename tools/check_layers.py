@@ -44,6 +44,8 @@ DEFINED_TYPE = re.compile(
     _TYPE + r"(?:(?:LOAM_\w+(?:\([^)]*\))?|alignas\(\w+\))\s+)*((?:\w+::)*\w+)\s*"
     r"(?:final\s*)?(?::[^:;{][^;{]*)?\{", re.M)
 DECLARED_TYPE = re.compile(_TYPE + r"(\w+)\s*;", re.M)
+NAMESPACE = re.compile(r"^\s*namespace\s+((?:\w+::)*\w+)\s*\{", re.M)
+QUALIFIED = re.compile(r"(?<![\w:])(\w+)::(?=\w)")
 # In comments a word with two capitals is a name; with one it may be a word.
 TYPE_IN_WORDS = re.compile(r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b")
 FILE_IN_WORDS = re.compile(rf"(?<![\w/])(?:src/)?((?:{'|'.join(LAYERS)})/\w+\.(?:h|cpp))\b")
@@ -158,7 +160,8 @@ def check_include(target: str, layer: str, at: str, source_root: Path,
 
 
 def check_names(sources: list[Path], source_root: Path, findings: Findings) -> None:
-    """A layer does not know the layers above it: neither by a declaration nor in words."""
+    """A layer does not know the layers above it: neither by a declaration nor in words. (What code
+    uses it has to include or declare, so only comments are looked through for names.)"""
     layer_of = {path: LAYERS.index(name) for path in sources
                 if (name := path.relative_to(source_root).parts[0]) in LAYERS}
     texts = {path: path.read_text() for path in layer_of}
@@ -167,6 +170,9 @@ def check_names(sources: list[Path], source_root: Path, findings: Findings) -> N
         for match in DEFINED_TYPE.finditer(strip_comments(text)):
             name = match.group(1).split("::")[-1]
             lowest[name] = min(layer_of[path], lowest.get(name, len(LAYERS)))
+        for match in NAMESPACE.finditer(text):
+            for name in match.group(1).split("::"):
+                lowest[name] = min(layer_of[path], lowest.get(name, len(LAYERS)))
 
     def is_above(name: str, path: Path) -> bool:
         return lowest.get(name, -1) > layer_of[path]
@@ -181,7 +187,8 @@ def check_names(sources: list[Path], source_root: Path, findings: Findings) -> N
                                f"declares {match.group(1)}, which a layer above defines "
                                f"({LAYERS[lowest[match.group(1)]]}): an include by other means")
         for number, words in comments_of(text):
-            for name in dict.fromkeys(TYPE_IN_WORDS.findall(words)):
+            names = TYPE_IN_WORDS.findall(words) + QUALIFIED.findall(words)
+            for name in dict.fromkeys(names):
                 if is_above(name, path):
                     findings.error(f"{where}:{number}",
                                    f"a comment names {name} of {LAYERS[lowest[name]]}, a layer "
@@ -284,6 +291,8 @@ BROKEN = {
                               "by other means"),
     "a comment upwards": ("src/map/a.h", "// As PrivateThing says.\n",
                           "a comment names PrivateThing of private"),
+    "a comment about a function upwards": ("src/map/a.h", "// As counters_of::all() does.\n",
+                                           "a comment names counters_of of counters"),
     "a comment about a file that is gone": ("src/map/a.h", "// See os/gone.h.\n",
                                             "os/gone.h, which does not exist"),
     "the public header in angle brackets": ("src/hardening/a.h", "#include <loam/loam.h>\n",
@@ -310,7 +319,8 @@ GOOD = {
                             '/*\n#include "api/a.cpp"\n*/\n',
     "src/hardening/shadow.h": '#include "cache/magazine.h"\n',
     "src/private/heap.h": "#include <loam/loam.h>\nstruct alignas(64) PrivateThing : Outer {\n};\n",
-    "src/counters/list.h": '#include "private/heap.h"\n// Reads PrivateThing.\n',
+    "src/counters/list.h": '#include "private/heap.h"\n// Reads PrivateThing.\n'
+                           "namespace loam::counters_of {\n}\n",
     "src/heap/heap.h": '#include "counters/list.h"\n',
     "src/api/a.cpp": '#include "heap/heap.h"\n',
 }

@@ -142,7 +142,7 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
       return block;
     }
   } else if (bytes > kLargestSmall) {
-    // As heap::reallocate(): what is long and grows has a mapping of its own, and what becomes short has none; unless the maximum has
+    // As the default heap does: what is long and grows has a mapping of its own, and what becomes short has none; unless the maximum has
     // no room for both places.
     const bool grows = found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
     if (grows && aligned && alignment <= kPageBytes) {
