@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
-table in src/heap/counter_list.h, and the tables of docs/counters.md.
+table in src/counters/counter_list.h, and the tables of docs/counters.md.
 
     tools/gen_counters.py           writes the three
     tools/gen_counters.py --check   exits with 1 if one is stale
@@ -149,7 +149,7 @@ def render():
     start, stop = header.index(class_begin) + len(class_begin), header.index(class_end)
     fields = "\n" + struct_fields(members(declared, ["class"]), "class_") + "\n  "
     header = header[:start] + fields + header[stop:]
-    return {"include/loam/stats.h": header, "src/heap/counter_list.h": list_header(declared),
+    return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
             "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}
 
