@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of src/ that a compiler does not: who may include whom, where the system and the
-processor may show, what libloam.so may need, how long a file may be.
+"""Checks the rules of src/ that a compiler does not: which layer may include and name which, where the
+system and the processor may show, what libloam.so may need, how long a file may be.
 
     tools/check_layers.py [--root DIR] [--library build/libloam.so]
     tools/check_layers.py --self-test
@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 # Bottom to top: a layer includes itself and what stands before it.
-LAYERS = ["base", "os", "map", "pages", "small", "cache", "heap", "api"]
-# Beside the stack: counters sit on base, and every layer above may count.
-SIDE_LAYERS = {"counters": {"base"}}
+LAYERS = ["base", "os", "map", "pages", "small", "cache", "hardening", "private", "counters",
+          "heap", "api"]
+# From this layer on the public headers are known.
+FIRST_PUBLIC_LAYER = "private"
 
 INTRINSIC_FILES = {"base/bits.h", "base/cpu.h"}
 INTRINSICS = re.compile(
@@ -34,7 +35,20 @@ SYSTEM_MACROS = re.compile(
 # Headers that belong to one system; their place is os/ (and api/ for the family's own errno.h).
 SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(sys/\w+\.h|linux/\S+|unistd\.h|windows\.h|"
                             r"pthread\.h|sched\.h|dlfcn\.h|mach/\S+)>")
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"|<(?=loam/))([^">]+)[">]')
+
+# Types: where one is defined, and where it is only declared. A friend is let in by name: that is no
+# use of it.
+_TYPE = r"^\s*(?:class|struct|union|enum(?:\s+class)?)\s+"
+DEFINED_TYPE = re.compile(
+    _TYPE + r"(?:(?:LOAM_\w+(?:\([^)]*\))?|alignas\(\w+\))\s+)*((?:\w+::)*\w+)\s*"
+    r"(?:final\s*)?(?::[^:;{][^;{]*)?\{", re.M)
+DECLARED_TYPE = re.compile(_TYPE + r"(\w+)\s*;", re.M)
+NAMESPACE = re.compile(r"^\s*namespace\s+((?:\w+::)*\w+)\s*\{", re.M)
+QUALIFIED = re.compile(r"(?<![\w:])(\w+)::(?=\w)")
+# In comments a word with two capitals is a name; with one it may be a word.
+TYPE_IN_WORDS = re.compile(r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b")
+FILE_IN_WORDS = re.compile(rf"(?<![\w/])(?:src/)?((?:{'|'.join(LAYERS)})/\w+\.(?:h|cpp))\b")
 
 REPORT_LINES = 500
 FAIL_LINES = 800
@@ -81,19 +95,26 @@ class Findings:
         self.notes.append(f"{where}: {what}")
 
 
+COMMENT_OR_LITERAL = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
+
+
 def strip_comments(text: str) -> str:
-    """Blanks comments and keeps line numbers; string literals survive well enough for these rules."""
+    """Blanks comments and keeps line numbers; literals survive well enough for these rules."""
     def blank(match: re.Match[str]) -> str:
         found = match.group(0)
         return found if found[0] in "\"'" else re.sub(r"[^\n]", " ", found)
-    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', blank, text,
-                  flags=re.S)
+    return COMMENT_OR_LITERAL.sub(blank, text)
 
 
-def allowed_layers(layer: str) -> set[str]:
-    if layer in SIDE_LAYERS:
-        return SIDE_LAYERS[layer] | {layer}
-    return set(LAYERS[:LAYERS.index(layer) + 1]) | set(SIDE_LAYERS)
+def comments_of(text: str) -> list[tuple[int, str]]:
+    """Every comment with the number of its first line."""
+    return [(text.count("\n", 0, match.start()) + 1, match.group(0))
+            for match in COMMENT_OR_LITERAL.finditer(text) if match.group(0)[0] == "/"]
+
+
+def allowed_layers(layer: str) -> list[str]:
+    return LAYERS[:LAYERS.index(layer) + 1]
 
 
 def check_source(path: Path, source_root: Path, findings: Findings) -> None:
@@ -103,7 +124,7 @@ def check_source(path: Path, source_root: Path, findings: Findings) -> None:
     if len(relative.parts) != 2:
         findings.error(where, "sources lie in src/LAYER/, neither higher nor deeper")
         return
-    if layer not in LAYERS and layer not in SIDE_LAYERS:
+    if layer not in LAYERS:
         findings.error(where, f"'{layer}' is no layer; the layers are {' '.join(LAYERS)}")
         return
     text = strip_comments(path.read_text())
@@ -123,17 +144,59 @@ def check_include(target: str, layer: str, at: str, source_root: Path,
                   findings: Findings) -> None:
     first = target.split("/")[0]
     if first == "loam":
-        if layer not in ("api", "heap", *SIDE_LAYERS):
-            findings.error(at, f'"{target}" is the public interface; only heap and api know it')
+        known = LAYERS[LAYERS.index(FIRST_PUBLIC_LAYER):]
+        if layer not in known:
+            findings.error(at, f'"{target}" is the public interface; only '
+                               f'{", ".join(known)} know it')
         return
-    if first not in LAYERS and first not in SIDE_LAYERS:
+    if first not in LAYERS:
         findings.error(at, f'"{target}" names no layer; write "LAYER/FILE.h"')
         return
     if first not in allowed_layers(layer):
         findings.error(at, f'"{target}" stands above {layer}; it may include only '
-                           f'{", ".join(sorted(allowed_layers(layer)))}')
+                           f'{", ".join(allowed_layers(layer))}')
     if not (source_root / target).is_file():
         findings.error(at, f'"{target}" does not exist')
+
+
+def check_names(sources: list[Path], source_root: Path, findings: Findings) -> None:
+    """A layer does not know the layers above it: neither by a declaration nor in words. (What code
+    uses it has to include or declare, so only comments are looked through for names.)"""
+    layer_of = {path: LAYERS.index(name) for path in sources
+                if (name := path.relative_to(source_root).parts[0]) in LAYERS}
+    texts = {path: path.read_text() for path in layer_of}
+    lowest: dict[str, int] = {}
+    for path, text in texts.items():
+        for match in DEFINED_TYPE.finditer(strip_comments(text)):
+            name = match.group(1).split("::")[-1]
+            lowest[name] = min(layer_of[path], lowest.get(name, len(LAYERS)))
+        for match in NAMESPACE.finditer(text):
+            for name in match.group(1).split("::"):
+                lowest[name] = min(layer_of[path], lowest.get(name, len(LAYERS)))
+
+    def is_above(name: str, path: Path) -> bool:
+        return lowest.get(name, -1) > layer_of[path]
+
+    for path, text in texts.items():
+        where = f"src/{path.relative_to(source_root)}"
+        code = strip_comments(text)
+        for match in DECLARED_TYPE.finditer(code):
+            if is_above(match.group(1), path):
+                line = code.count("\n", 0, match.start(1)) + 1
+                findings.error(f"{where}:{line}",
+                               f"declares {match.group(1)}, which a layer above defines "
+                               f"({LAYERS[lowest[match.group(1)]]}): an include by other means")
+        for number, words in comments_of(text):
+            names = TYPE_IN_WORDS.findall(words) + QUALIFIED.findall(words)
+            for name in dict.fromkeys(names):
+                if is_above(name, path):
+                    findings.error(f"{where}:{number}",
+                                   f"a comment names {name} of {LAYERS[lowest[name]]}, a layer "
+                                   "above; say what it means here")
+            for file in FILE_IN_WORDS.findall(words):
+                if not (source_root / file).is_file():
+                    findings.error(f"{where}:{number}",
+                                   f"a comment names {file}, which does not exist")
 
 
 def check_length(path: Path, root: Path, findings: Findings) -> None:
@@ -204,8 +267,13 @@ def check(root: Path, library: Path | None) -> Findings:
     sources = sorted(path for path in source_root.rglob("*") if path.suffix in {".h", ".cpp"})
     if not sources:
         findings.error("src", "no sources found; is this the repository's root?")
+    for layer in LAYERS:
+        if not any(path.relative_to(source_root).parts[0] == layer for path in sources):
+            findings.error(f"src/{layer}", "the layer has no sources, so it is none; take it out "
+                                           "of LAYERS in tools/check_layers.py")
     for path in sources:
         check_source(path, source_root, findings)
+    check_names(sources, source_root, findings)
     for path in sorted(tracked_sources(root)):
         check_length(path, root, findings)
     if library is not None:
@@ -217,8 +285,18 @@ def check(root: Path, library: Path | None) -> Findings:
 
 BROKEN = {
     "an include upwards": ("src/pages/a.h", '#include "cache/magazine.h"\n', "stands above pages"),
-    "an include of the side layer's top": ("src/counters/a.h", '#include "os/os.h"\n',
-                                           "stands above counters"),
+    "an include upwards between neighbours": ("src/hardening/a.cpp", '#include "private/heap.h"\n',
+                                              "stands above hardening"),
+    "a declaration upwards": ("src/map/a.h", "namespace loam {\nstruct PrivateThing;\n}\n",
+                              "by other means"),
+    "a comment upwards": ("src/map/a.h", "// As PrivateThing says.\n",
+                          "a comment names PrivateThing of private"),
+    "a comment about a function upwards": ("src/map/a.h", "// As counters_of::all() does.\n",
+                                           "a comment names counters_of of counters"),
+    "a comment about a file that is gone": ("src/map/a.h", "// See os/gone.h.\n",
+                                            "os/gone.h, which does not exist"),
+    "the public header in angle brackets": ("src/hardening/a.h", "#include <loam/loam.h>\n",
+                                            "public interface"),
     "an include without a layer": ("src/map/a.h", '#include "magazine.h"\n', "names no layer"),
     "an include of nothing": ("src/map/a.h", '#include "base/gone.h"\n', "does not exist"),
     "a system outside os": ("src/heap/a.cpp", "#if defined(_WIN32)\n#endif\n", "outside os/"),
@@ -234,9 +312,17 @@ BROKEN = {
 GOOD = {
     "src/base/bits.h": "#include <immintrin.h>\n",
     "src/os/os.h": '#include "base/bits.h"\n#include <sys/mman.h>\n#if defined(__linux__)\n#endif\n',
-    "src/cache/magazine.h": '#include "os/os.h"  // not "api/malloc.h"\n'
-                            '#include "counters/list.h"\n/*\n#include "api/a.h"\n*/\n',
-    "src/counters/list.h": '#include "base/bits.h"\n',
+    "src/map/map.h": "struct Outer { friend struct PrivateThing; struct Inner; };\n",
+    "src/pages/pages.h": "// Nothing is private here; os/os.h and src/base/bits.h are below.\n",
+    "src/small/small.h": "class LOAM_CAPABILITY(\"lock\") Lock {};\n",
+    "src/cache/magazine.h": '#include "os/os.h"  // not "api/a.cpp"\n'
+                            '/*\n#include "api/a.cpp"\n*/\n',
+    "src/hardening/shadow.h": '#include "cache/magazine.h"\n',
+    "src/private/heap.h": "#include <loam/loam.h>\nstruct alignas(64) PrivateThing : Outer {\n};\n",
+    "src/counters/list.h": '#include "private/heap.h"\n// Reads PrivateThing.\n'
+                           "namespace loam::counters_of {\n}\n",
+    "src/heap/heap.h": '#include "counters/list.h"\n',
+    "src/api/a.cpp": '#include "heap/heap.h"\n',
 }
 
 
@@ -276,6 +362,13 @@ def self_test() -> int:
             errors = check(root, None).errors
             if not any(words in error for error in errors):
                 failures.append(f"{name}: wanted '{words}', got {errors}")
+        for layer in LAYERS:
+            root = Path(temporary) / f"without-{layer}"
+            write_tree(root, {path: text for path, text in GOOD.items()
+                              if not path.startswith(f"src/{layer}/")})
+            words = f"src/{layer}: the layer has no sources"
+            if not any(words in error for error in check(root, None).errors):
+                failures.append(f"no folder src/{layer}: nothing said so")
         root = Path(temporary) / "noted"
         write_tree(root, {**GOOD, "src/base/long.h": "\n" * (FAIL_LINES + 1),
                           "docs/decisions/1.md": "Why `long.h` is long.\n",
@@ -286,7 +379,7 @@ def self_test() -> int:
         failures += self_test_library(Path(temporary))
     for failure in failures:
         print(failure)
-    print(f"check_layers self-test: {len(BROKEN) + 3 - len(failures)} as wanted, "
+    print(f"check_layers self-test: {len(BROKEN) + len(LAYERS) + 3 - len(failures)} as wanted, "
           f"{len(failures)} not")
     return 1 if failures else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
-table in src/heap/counter_list.h, the tool's names in tool/loam-format/src/counters/ids.rs, and the tables of
+table in src/counters/counter_list.h, the tool's names in tool/loam-format/src/counters/ids.rs, and the tables of
 docs/counters.md. Formulas are read too: one that is none, or names nothing, is an error.
 
     tools/gen_counters.py           writes the four
@@ -175,7 +175,7 @@ def render():
     start, stop = header.index(class_begin) + len(class_begin), header.index(class_end)
     fields = "\n" + struct_fields(members(declared, ["class"]), "class_") + "\n  "
     header = header[:start] + fields + header[stop:]
-    return {"include/loam/stats.h": header, "src/heap/counter_list.h": list_header(declared),
+    return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
             "tool/loam-format/src/counters/ids.rs": rust_ids(declared),
             "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}

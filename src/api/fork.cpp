@@ -11,7 +11,7 @@
 #include <atomic>
 
 #include "base/config.h"
-#include "heap/heap.h"
+#include "heap/all_locks.h"
 
 namespace {
 

@@ -1,13 +1,13 @@
 // The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is asked
-// here; the rest is the private heap's (heap/private_heap.h) or the default heap's (heap/default_heap.h).
+// here; the rest is the private heap's (private/private_heap.h) or the default heap's (heap/default_heap.h).
 #include <loam/loam.h>
 
 #include "cache/cache_registry.h"
 #include "heap/default_heap.h"
 #include "heap/heap.h"
-#include "heap/heap_registry.h"
 #include "os/fatal.h"
 #include "os/os.h"
+#include "private/heap_registry.h"
 
 namespace {
 
@@ -234,7 +234,7 @@ LOAM_EXPORT unsigned loam_heap_flags(loam_heap* heap) LOAM_NOEXCEPT {
 
 LOAM_EXPORT loam_heap* loam_heap_of(const void* block) LOAM_NOEXCEPT {
   if (PrivateHeap* heap = PrivateHeap::heap_of(block)) return handle_of(heap);
-  if (heap::seems_live(block)) return default_heap_handle();
+  if (seems_live(block)) return default_heap_handle();
   refuse(LOAM_INVALID_BLOCK);
   return nullptr;
 }

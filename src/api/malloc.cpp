@@ -10,9 +10,9 @@
 
 #include "api/operators.h"
 #include "base/units.h"
-#include "heap/hardening.h"
+#include "counters/publisher.h"
+#include "hardening/hardening.h"
 #include "heap/heap.h"
-#include "heap/publisher.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
 

@@ -7,8 +7,8 @@
 
 #include <loam/stats.h>
 
-#include "heap/snapshot.h"
-#include "heap/stats.h"
+#include "counters/snapshot.h"
+#include "counters/stats.h"
 #include "os/os.h"
 
 namespace {
@@ -21,7 +21,7 @@ int clamp_to_int(size_t n) { return n > 0x7fffffffu ? 0x7fffffff : static_cast<i
 
 struct mallinfo2 info2() {
   Snapshot s;
-  heap::take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
+  take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
   struct mallinfo2 info {};
   info.arena = s.used_bytes + s.dirty_bytes;  // bytes in regions that may be resident
   info.ordblks = s.reserved_bytes >> kBlockShift;
@@ -104,7 +104,7 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
   }
   fprintf(out, "<malloc version=\"loam-%s\">\n<heap nr=\"0\">\n<sizes>\n", LOAM_VERSION);
   Snapshot s;
-  heap::take_snapshot(&s, [out](unsigned c, const ClassSnapshot& k) {
+  take_snapshot(&s, [out](unsigned c, const ClassSnapshot& k) {
     if (k.spans == 0) return;
     fprintf(out, "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
             least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);

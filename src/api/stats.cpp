@@ -1,10 +1,10 @@
-// loam_stats() and its relatives: the counters of heap/stats.h in the shapes of include/loam/stats.h, and as text.
+// loam_stats() and its relatives: the counters of counters/stats.h in the shapes of include/loam/stats.h, and as text.
 #include <loam/stats.h>
 
 #include <cstring>
 
 #include "base/text.h"
-#include "heap/stats.h"
+#include "counters/stats.h"
 
 namespace {
 

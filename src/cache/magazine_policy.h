@@ -1,5 +1,5 @@
 // How long a magazine is: of a thread's cache of the default heap (thread_cache.h), and of its caches of private heaps
-// (heap/private_cache.h). Numbers only; who holds what is theirs to count.
+// (private/private_cache.h). Numbers only; who holds what is theirs to count.
 //
 // A magazine starts with few slots, doubles where it was too short, and ends at so many bytes of blocks. Beyond
 // one_way_capacity() it grows only where it was too short in both directions in turn (decisions 17 and 62).

@@ -47,12 +47,10 @@
 #include "cache/miss_rate.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
-#include "small/split_classes.h"
 #include "small/small_heap.h"
+#include "small/split_classes.h"
 
 namespace loam {
-
-struct ThreadHeaps;  // heap/private_cache.h
 
 /// Where the four words of a class's magazine stand.
 template <class Word>
@@ -386,7 +384,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
 
  public:
   // What higher layers keep for the thread: static thread-local memory is scarce (dlopen).
-  ThreadHeaps* heaps = nullptr;  ///< its caches of private heaps; null until it has some, and always in a static cache
+  void* heaps = nullptr;  ///< what the layer of private heaps keeps of the thread; null until it does, and always in a static cache
   uint8_t home = 0;              ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;          ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;    ///< os::thread_number(), once the hardened heap asked for it

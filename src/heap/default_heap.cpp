@@ -2,11 +2,12 @@
 
 #include <cstring>
 
-#include "heap/hardening.h"
+#include "counters/snapshot.h"
+#include "hardening/hardening.h"
 #include "heap/heap.h"
-#include "heap/private_heap.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
+#include "private/private_heap.h"
 #include "small/partial_span.h"
 
 namespace loam::default_heap {
@@ -43,7 +44,7 @@ void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
 
 loam_status check(const void* block, bool surely) {
   if (surely && !hardening.intact(block)) return LOAM_CORRUPT;
-  if (surely ? heap::is_live(block) : heap::seems_live(block)) return LOAM_OK;
+  if (surely ? is_live(block) : seems_live(block)) return LOAM_OK;
   return PrivateHeap::heap_of(block) != nullptr ? LOAM_WRONG_HEAP : LOAM_INVALID_BLOCK;
 }
 
@@ -346,7 +347,7 @@ loam_status walk_next(loam_walk_entry* entry) {
 
 void summary(loam_heap_summary* out) {
   Snapshot s;
-  heap::take_snapshot(&s, [out](unsigned, const ClassSnapshot& c) {
+  take_snapshot(&s, [out](unsigned, const ClassSnapshot& c) {
     out->blocks += c.live;
     out->spans += c.spans;
   });

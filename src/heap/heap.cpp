@@ -3,61 +3,27 @@
 #include <cstring>
 
 #include "cache/cache_registry.h"
+#include "cache/detours.h"
+#include "cache/resizing.h"
+#include "cache/sampler.h"
+#include "counters/publisher.h"
+#include "hardening/hardening.h"
+#include "heap/all_locks.h"
 #include "heap/background_purge.h"
 #include "heap/default_heap.h"
-#include "heap/hardening.h"
-#include "heap/heap_registry.h"
 #include "heap/options.h"
-#include "heap/plain.h"
-#include "heap/publisher.h"
-#include "heap/sampler.h"
+#include "heap/report_details.h"
 #include "map/metadata.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "os/system_heap.h"
-#include "pages/huge_map.h"
-#include "small/partial_span.h"
-#include "small/remote_pool.h"
+#include "private/heap_registry.h"
+#include "small/found_block.h"
 
 namespace loam {
-
-constinit unsigned detours = 0;
-
-void take_detour(Detour detour) {
-  take_rare_detour(detour);
-  keep_magazines_armed();
-}
-
-void take_rare_detour(Detour detour) { detours |= detour; }
-
-void before_first_thread() { heap::register_fork(); }
-
 namespace heap {
 
 namespace {
-
-constexpr uint8_t kDefaultHeap = 0;
-
-LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
-  if ((detours & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
-  }
-  return plain::allocate_small(size_class, bytes);
-}
-
-// Where an empty magazine leads.
-LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
-  return LOAM_UNLIKELY(detours != 0) ? allocate_by_detour(size_class, bytes) : cache->allocate_slow(size_class);
-}
-
-LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
-  if ((detours & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(bytes, alignment)) return block;  // *zero is as it was: it is not cleared for nothing
-  }
-  return plain::allocate_pages(bytes, alignment, 0, zero);
-}
 
 // What is too long for a block of pages finds nothing there, and so does no byte at all.
 LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
@@ -73,117 +39,65 @@ LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero
   return reinterpret_cast<void*>(span_base(span));
 }
 
+// The heap's own ways without its detours, with their calls counted: what the hardened heap stands on.
+
+void* plain_allocate_small(unsigned size_class, size_t bytes) {
+  return sampler.on() ? sampler.allocate(size_class, bytes) : current_cache->allocate_slow(size_class);
+}
+
+void* plain_allocate_own_slot(unsigned size_class) {
+  void* slot = nullptr;
+  return default_small_heap.take_slots(size_class, &slot, 1, current_cache->home) == 1 ? slot : nullptr;
+}
+
+void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
+  const uint64_t began = sampler.on() ? sampler.begin() : 0;
+  void* block = allocate_cached_run(bytes, alignment, zero, extra);
+  const bool hit = block != nullptr;
+  if (!hit) block = allocate_large_block(bytes, alignment, 0, zero, extra);
+  if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);
+  return block;
+}
+
+LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
+  if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
+  }
+  return plain_allocate_small(size_class, bytes);
+}
+
+// Where an empty magazine leads.
+LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
+  return LOAM_UNLIKELY(detours != 0) ? allocate_by_detour(size_class, bytes) : cache->allocate_slow(size_class);
+}
+
+LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
+  if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
+  if ((detours & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, alignment)) return block;  // *zero is as it was: it is not cleared for nothing
+  }
+  return plain_allocate_pages(bytes, alignment, 0, zero);
+}
+
 // Of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
   if (LOAM_UNLIKELY(detours != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
   void* block = allocate_cached_run(bytes, alignment, zero);
-  return block != nullptr ? block : allocate_large(bytes, alignment, 0, zero);
+  return block != nullptr ? block : allocate_large_block(bytes, alignment, 0, zero);
 }
 
 }  // namespace
 
-void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra) {
-  const uint8_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
-  const bool must_be_zero = *zero;
-  if (bytes > kLargestRequest) return nullptr;
-  if (bytes == 0) bytes = 1;
-  const Pages pages = Pages::covering(bytes + extra);
-  const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
-  if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
-    Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
-    if (span != nullptr) {
-      if (LOAM_UNLIKELY(*zero)) {
-        // The heap has grown: what bins and the thread keep for nothing may serve the next one.
-        default_small_heap.make_room_for_runs(pages);
-        current_cache->note_growth(pages);
-      }
-      return reinterpret_cast<void*>(span_base(span));
-    }
-  }
-  // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
-  *zero = must_be_zero;
-  void* block = huge_map.allocate(bytes, alignment, owner, zero, extra);
-  if (LOAM_LIKELY(block != nullptr)) return block;
-  // Address space is scarce: what regions hold for nothing goes back, then once more; and what did not fit
-  // a mapping may still fit a region that stays.
-  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner, zero, extra);
-  if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
-  Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
-  return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
-}
-
 namespace {
 
-// What a pointer turned out to be, off the fast path.
-struct Found {
-  enum Kind { kNothing, kSmallBlock, kLargeBlock, kHugeBlock, kPrivateBlock } kind = kNothing;
-  Span* span = nullptr;
-  PrivateHeap* heap = nullptr;  ///< kPrivateBlock: the heap that should know more
-  size_t bytes = 0;  ///< usable
-};
-
-void found_huge(const HugeMap::Entry& entry, Found* found) {
-  found->kind = entry.heap == 0 ? Found::kHugeBlock : Found::kPrivateBlock;
-  found->bytes = entry.has_walls() ? entry.requested : entry.mapped;
-  if (entry.heap != 0) found->heap = reinterpret_cast<HeapRun*>(entry.heap)->heap;
-}
-
-// pre: span == span_at(block)
-LOAM_INLINE Found find_in(Span* span, const void* block) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
-  Found found;
-  if (span == nullptr) {
-    // A large mapping may lie in a gibibyte that also holds a region.
-    const HugeMap::Entry entry = huge_map.find(address);
-    if (entry.address != 0) found_huge(entry, &found);
-    return found;
-  }
-  if (span->heap == kPrivateHeap) {
-    if (const HeapRun* run = run_of(span)) {
-      found.kind = Found::kPrivateBlock;
-      found.heap = run->heap;
-    }
-    return found;
-  }
-  if (span->run_kind() == SpanKind::kEmpty) return found;
-  // A block of the default heap by its class byte, read once: the kind may change below our eyes when another
-  // thread makes the span of this small block mixed. Either answer is right then, for the block stays as it was.
-  const size_t size_class = class_at(block);
-  if (size_class == 0 && span->run_kind() == SpanKind::kLarge) {
-    if (address != span_base(span)) return found;
-    found.kind = Found::kLargeBlock;
-    found.span = span;
-    found.bytes = Pages(span->large.pages).bytes();
-    return found;
-  }
-  if (size_class == kMixedClass) {
-    found.bytes = default_small_heap.mixed().block_bytes(address);
-    if (found.bytes == 0) return found;
-    found.kind = Found::kSmallBlock;
-    found.span = span;
-    return found;
-  }
-  if (size_class == 0 && !is_cut_into_slots(span->run_kind())) return found;
-  const SizeClassInfo& info = class_info(index_of(span->size_class));
-  if (!begins_slot(info, address - span_base(span))) return found;
-  found.kind = Found::kSmallBlock;
-  found.span = span;
-  found.bytes = info.bytes;
-  return found;
-}
-
-Found find(const void* block) { return find_in(span_at(reinterpret_cast<uintptr_t>(block)), block); }
+// pre: found.kind == FoundBlock::kPrivate
+PrivateHeap* heap_of(const FoundBlock& found) { return static_cast<const HeapRun*>(found.owner)->heap; }
 
 // A block between guards that was freed, and is remembered. pre: block != null
 bool is_held(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   return walled_blocks.freed_at(address).block == address;
-}
-
-// Moving costs a copy, staying costs the slack. Chosen: a small block moves once it would waste more than a
-// quarter of its slot and 64 bytes.
-bool worth_staying(size_t slot_bytes, size_t bytes) {
-  return bytes + 64 >= slot_bytes || bytes >= slot_bytes - slot_bytes / 4;
 }
 
 LOAM_INLINE bool may_stay(size_t slot_bytes, size_t bytes) {
@@ -199,7 +113,7 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
 }
 
 // pre: a large run, and bytes > found.bytes
-void* move_to_mapping(void* block, const Found& found, size_t bytes) {
+void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
   if (detours == 0) {
     if (void* moved = huge_map.take_over(found.span, bytes, 0)) return moved;
   }
@@ -246,19 +160,19 @@ LOAM_INLINE bool begins_slot_of(unsigned size_class, const void* block) {
   return LOAM_LIKELY(span != nullptr) && begins_slot(class_info(size_class), offset_in(span, block));
 }
 
-bool resize_in_place(void* block, const Found& found, size_t bytes) {
+bool resize_in_place(void* block, const FoundBlock& found, size_t bytes) {
   switch (found.kind) {
-    case Found::kSmallBlock:
+    case FoundBlock::kSmall:
       return bytes <= found.bytes;
-    case Found::kLargeBlock:
+    case FoundBlock::kLarge:
       return bytes > kLargestSmall && bytes <= kMaxRun.bytes() &&
              page_heap.resize_large(found.span, Pages::covering(bytes), bytes);
-    case Found::kHugeBlock:
+    case FoundBlock::kHuge:
       return bytes > kLargestSmall &&
              huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, true) != nullptr;
-    case Found::kPrivateBlock:
-      return found.heap->try_resize(block, bytes) == LOAM_OK;
-    case Found::kNothing:
+    case FoundBlock::kPrivate:
+      return heap_of(found)->try_resize(block, bytes) == LOAM_OK;
+    case FoundBlock::kNothing:
       break;
   }
   return false;
@@ -268,7 +182,7 @@ bool resize_in_place(void* block, const Found& found, size_t bytes) {
 LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
   bool zero = false;
   void* block = LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
-                                            : allocate_large(bytes, kPageBytes, 0, &zero);
+                                            : allocate_large_block(bytes, kPageBytes, 0, &zero);
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
 }
@@ -335,24 +249,24 @@ LOAM_COLD size_t system_bytes(const void* block) {
 
 // pre: span == span_at(block)
 LOAM_NOINLINE void free_large(Span* span, void* block) {
-  const Found found = find_in(span, block);
+  const FoundBlock found = find_block_in(span, block);
   switch (found.kind) {
-    case Found::kPrivateBlock: {
-      const loam_status status = found.heap->free(block);
+    case FoundBlock::kPrivate: {
+      const loam_status status = heap_of(found)->free(block);
       if (status == LOAM_OK) return;
       if (status == LOAM_CORRUPT) return PrivateHeap::report_overflow(block);
       break;
     }
-    case Found::kLargeBlock:
+    case FoundBlock::kLarge:
       if (!current_cache->free_run(found.span)) current_cache->free_run_slow(found.span);
       return;
-    case Found::kHugeBlock:
+    case FoundBlock::kHuge:
       if (huge_map.free(reinterpret_cast<uintptr_t>(block), !hardening.on())) return;
       break;
-    case Found::kNothing:
+    case FoundBlock::kNothing:
       if (system_bytes(block) != 0) return os::free_system_block(block);
       break;
-    case Found::kSmallBlock:
+    case FoundBlock::kSmall:
       break;
   }
   report_misuse(is_held(block) ? "double free"
@@ -360,13 +274,22 @@ LOAM_NOINLINE void free_large(Span* span, void* block) {
                 block);
 }
 
+void plain_free_large(void* block) {
+  const uint64_t began = sampler.on() ? sampler.begin() : 0;
+  const uint64_t kept = current_cache->runs().counts().given;
+  free_large(span_at(reinterpret_cast<uintptr_t>(block)), block);
+  if (sampler.on()) sampler.end_free(began, current_cache->runs().counts().given != kept);
+}
+
+bool is_private(const void* block) { return PrivateHeap::heap_of(block) != nullptr; }
+
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   if (hardening.on()) return hardening.free(block, caller);
   if ((detours & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
       walled_blocks.free(block, caller, os::thread_number())) {
     return;
   }
-  plain::free_large(block);
+  plain_free_large(block);
 }
 
 // Whether it is a run of pages that the thread's cache may take, and nobody else wants to know. pre: span == span_at(block)
@@ -388,7 +311,7 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
   os::ErrnoGuard guard;
   // A private heap's block: its class is 0 in the map.
   if (span != nullptr && span->heap == kPrivateHeap) {
-    const PrivateHeap* heap = span->owner();
+    const PrivateHeap* const heap = static_cast<const PrivateHeap*>(span->owner());
     if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block)) return;
   }
   LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, caller) : free_large(span, block);
@@ -397,6 +320,11 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
 }
 
 }  // namespace
+
+PlainHeap plain_heap() {
+  return {&plain_allocate_small, &plain_allocate_own_slot, &free_small, &plain_allocate_pages, &plain_free_large,
+          &is_private};
+}
 
 void free_slow(void* block) {
   if (block == nullptr) return;
@@ -429,13 +357,13 @@ namespace {
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
   if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
-  const bool twice = (hardening.freed(block) || is_held(block)) && find(block).kind != Found::kPrivateBlock;
+  const bool twice = (hardening.freed(block) || is_held(block)) && find_block(block).kind != FoundBlock::kPrivate;
   if (twice) report_misuse("realloc of a freed block", block);
   *common = !twice;
   return nullptr;
 }
 
-void* resize_run(void* block, const Found& found, size_t bytes) {
+void* resize_run(void* block, const FoundBlock& found, size_t bytes) {
   if (bytes > found.bytes && bytes > kMovesToMapping) {
     if (void* moved = move_to_mapping(block, found, bytes)) return moved;
   }
@@ -445,26 +373,26 @@ void* resize_run(void* block, const Found& found, size_t bytes) {
 
 // What is no slot of one class's span, or was freed a moment ago.
 LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
-  const Found found = find(block);
+  const FoundBlock found = find_block(block);
   switch (found.kind) {
-    case Found::kSmallBlock:
+    case FoundBlock::kSmall:
       if (LOAM_UNLIKELY(current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block))) break;
       return may_stay(found.bytes, bytes) ? stay(block, found.bytes, bytes) : move_small(block, found.bytes, bytes);
-    case Found::kLargeBlock:
+    case FoundBlock::kLarge:
       return resize_run(block, found, bytes);
-    case Found::kHugeBlock:
+    case FoundBlock::kHuge:
       if (bytes > kMovesToMapping) {
         if (void* resized = huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false)) return resized;
       }
       return move_to(block, found.bytes, bytes);
-    case Found::kPrivateBlock: {
+    case FoundBlock::kPrivate: {
       loam_status why;
-      void* moved = found.heap->reallocate(block, bytes, LOAM_ALIGNMENT, false, &why);
+      void* moved = heap_of(found)->reallocate(block, bytes, LOAM_ALIGNMENT, false, &why);
       if (why == LOAM_INVALID_BLOCK) break;
       if (why == LOAM_CORRUPT) PrivateHeap::report_overflow(block);
       return moved;
     }
-    case Found::kNothing:
+    case FoundBlock::kNothing:
       if (const size_t its = system_bytes(block); its != 0) return move_to(block, its, bytes);
       break;
   }
@@ -496,7 +424,7 @@ void* reallocate(void* block, size_t bytes) {
 
 bool try_resize(void* block, size_t bytes) {
   if (hardening.owns(block)) return hardening.try_resize(block, bytes);
-  return resize_in_place(block, find(block), bytes);
+  return resize_in_place(block, find_block(block), bytes);
 }
 
 namespace {
@@ -504,11 +432,11 @@ namespace {
 // What is no slot of one class's span, and in the hardened heap what it does not own.
 LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
   if (block == nullptr) return 0;
-  const Found found = find(block);
-  if (found.kind == Found::kNothing) return system_bytes(block);
-  if (found.kind == Found::kPrivateBlock) {
-    const PrivateHeap::Found its = found.heap->find(block);
-    if (its.status == LOAM_OK || its.status == LOAM_CORRUPT) return found.heap->canary() ? its.bytes : its.usable;
+  const FoundBlock found = find_block(block);
+  if (found.kind == FoundBlock::kNothing) return system_bytes(block);
+  if (found.kind == FoundBlock::kPrivate) {
+    const PrivateHeap::Found its = heap_of(found)->find(block);
+    if (its.status == LOAM_OK || its.status == LOAM_CORRUPT) return heap_of(found)->canary() ? its.bytes : its.usable;
   } else if (!hardening.on() || is_live(block)) {
     return found.bytes;
   }
@@ -537,36 +465,11 @@ size_t usable_size_or_report(const void* block) {
   return 0;
 }
 
-bool seems_live(const void* block) {
-  const Found found = find(block);
-  if (hardening.on() && found.kind != Found::kPrivateBlock) {
-    if (hardening.owns(block)) return found.kind != Found::kNothing || hardening.owns_nothing(block);
-    if (hardening.freed(block)) return false;
-  }
-  if (found.kind != Found::kSmallBlock) return found.kind == Found::kLargeBlock || found.kind == Found::kHugeBlock;
-  if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
-  if (!is_cut_into_slots(found.span->run_kind())) return true;
-  const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
-  // A live block's bit is clear and nobody writes it, so no lock is needed to read it, unless its span has become mixed
-  // meanwhile: what was read then is no bit of it. acquire: pairs with the release in MixedHeap::open()
-  const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
-  if (!is_cut_into_slots(found.span->run_kind())) return true;
-  return ((word >> (slot % 64)) & 1) == 0 &&
-         !is_absent(found.span, static_cast<unsigned>(slot), class_info(index_of(found.span->size_class)));
-}
-
-bool is_live(const void* block) {
-  if (!seems_live(block)) return false;
-  if (hardening.owns(block)) return true;
-  const unsigned size_class = static_cast<unsigned>(class_at(block));
-  return size_class == 0 || !cache_registry.any_holds(size_class, block);
-}
-
 size_t requested_size(const void* block) {
   if (hardening.owns(block)) return hardening.requested(block);
-  const Found found = find(block);
-  if (found.kind == Found::kLargeBlock) return found.span->large.requested;
-  if (found.kind == Found::kHugeBlock) return huge_map.find(reinterpret_cast<uintptr_t>(block)).requested;
+  const FoundBlock found = find_block(block);
+  if (found.kind == FoundBlock::kLarge) return found.span->large.requested;
+  if (found.kind == FoundBlock::kHuge) return huge_map.find(reinterpret_cast<uintptr_t>(block)).requested;
   return found.bytes;
 }
 
@@ -616,92 +519,14 @@ void check_at_exit() {
   heap_registry.for_each([](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });
 }
 
-// Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map, remote pool, metadata.
-void lock_everything() {
-  hardening.lock();
-  heap_registry.lock_all();
-  cache_registry.lock();
-  default_small_heap.lock_all();
-  page_heap.lock_all();
-  huge_map.mutex().lock();
-  remote_pool.mutex().lock();
-  metadata.mutex().lock();
-}
-
-void unlock_everything() {
-  metadata.mutex().unlock();
-  remote_pool.mutex().unlock();
-  huge_map.mutex().unlock();
-  page_heap.unlock_all();
-  default_small_heap.unlock_all();
-  cache_registry.unlock();
-  heap_registry.unlock_all();
-  hardening.unlock();
-}
-
-namespace {
-
-void after_fork_in_child() {
-  metadata.mutex().reset_after_fork();
-  remote_pool.mutex().reset_after_fork();
-  huge_map.mutex().reset_after_fork();
-  page_heap.reset_locks_after_fork();
-  default_small_heap.reset_locks_after_fork();
-  heap_registry.reset_locks_after_fork();
-  default_heap::reset_after_fork();
-  background_purge.reset_after_fork();
-  publisher.reset_after_fork();
-  hardening.reset_after_fork();
-  cache_registry.adopt_after_fork();
-  heap_registry.adopt_after_fork();
-}
-
-}  // namespace
-
-void register_fork() { os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child); }
-
 void start() {
   os::start();
   register_fork();
   set_report_details(&describe_for_report);
-  apply_options();
+  apply_options(&plain_heap);
 }
 
 // ---- what the hardened heap stands on -----------------------------------------------------------
-
-void* plain::allocate_small(unsigned size_class, size_t bytes) {
-  return sampler.on() ? sampler.allocate(size_class, bytes) : current_cache->allocate_slow(size_class);
-}
-
-void* plain::allocate_own_slot(unsigned size_class) {
-  void* slot = nullptr;
-  return default_small_heap.take_slots(size_class, &slot, 1, current_cache->home) == 1 ? slot : nullptr;
-}
-
-void plain::free_small(unsigned size_class, void* block) {
-  os::ErrnoGuard guard;
-  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
-  background_purge.poke(page_heap.wants_ticks());
-  publisher.poke();
-}
-
-void* plain::allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
-  const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  void* block = allocate_cached_run(bytes, alignment, zero, extra);
-  const bool hit = block != nullptr;
-  if (!hit) block = allocate_large(bytes, alignment, 0, zero, extra);
-  if (block != nullptr && sampler.on()) sampler.end_allocation(began, hit);
-  return block;
-}
-
-void plain::free_large(void* block) {
-  const uint64_t began = sampler.on() ? sampler.begin() : 0;
-  const uint64_t kept = current_cache->runs().counts().given;
-  heap::free_large(span_at(reinterpret_cast<uintptr_t>(block)), block);
-  if (sampler.on()) sampler.end_free(began, current_cache->runs().counts().given != kept);
-}
-
-bool plain::worth_staying(size_t slot_bytes, size_t bytes) { return heap::worth_staying(slot_bytes, bytes); }
 
 }  // namespace heap
 }  // namespace loam

@@ -8,18 +8,12 @@
 // Thread-safe. Pointers may be freed by any thread.
 #pragma once
 
+#include "cache/large_blocks.h"
 #include "cache/thread_cache.h"
-#include "heap/snapshot.h"
+#include "hardening/live_blocks.h"
+#include "hardening/plain_heap.h"
 
 namespace loam {
-
-/// Requests above this fail at once: ptrdiff_t could not measure the block.
-inline constexpr size_t kLargestRequest = static_cast<size_t>(PTRDIFF_MAX);
-
-/// A block above so many bytes that realloc() makes longer moves to a mapping of its own, where mremap() makes it longer from then
-/// on: nothing is copied, no second copy is in memory, and no freed place of an earlier one is left behind. Chosen (decision 54):
-/// a shorter one is copied in the time that a mapping takes.
-inline constexpr size_t kMovesToMapping = kBlockBytes;
 
 namespace heap {
 
@@ -58,20 +52,8 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// The same; what is no block is reported as well.
 [[nodiscard]] size_t usable_size_or_report(const void* block);
 
-/// Whether a block of the default heap starts there that is not known to be free: it may stand in another thread's
-/// cache, or in the calling thread's for long. Any value is answered.
-[[nodiscard]] bool seems_live(const void* block);
-
-/// The same, all caches searched; one on its way home in a batch may still be called live.
-[[nodiscard]] bool is_live(const void* block);
-
 /// Bytes that were asked for where that is known (large blocks), else the usable size. pre: seems_live(block)
 [[nodiscard]] size_t requested_size(const void* block);
-
-/// A block of whole pages for the default heap (owner 0) or a private one (the address of its HeapRun, which the caller
-/// then enters into the span's record). Null when memory is refused. *zero: whether it had better
-/// read as zero, and then whether it does. `extra` bytes stand behind those asked for.
-[[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, uint64_t owner, bool* zero, size_t extra = 0);
 
 struct CompactResult {
   size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
@@ -86,15 +68,11 @@ CompactResult purge_free_pages();
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 
+/// What the hardened heap stands on.
+[[nodiscard]] PlainHeap plain_heap();
+
 /// What the canaries of live blocks and the quarantine say, reported: at the program's end.
 void check_at_exit();
-
-/// Every lock of every heap, in order: for copying all figures at one moment. Nothing may be allocated meanwhile.
-void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
-void unlock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
-
-/// Hooks fork(): before anything else that has handlers, and before a thread uses the heap. May be called again.
-void register_fork();
 
 /// Reads options and hooks fork(); once, as soon as the C library is ready.
 void start();

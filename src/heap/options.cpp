@@ -3,11 +3,12 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "cache/sampler.h"
 #include "cache/thread_cache.h"
+#include "counters/publisher.h"
+#include "hardening/hardening.h"
+#include "heap/all_locks.h"
 #include "heap/background_purge.h"
-#include "heap/hardening.h"
-#include "heap/publisher.h"
-#include "heap/sampler.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
@@ -140,8 +141,8 @@ bool add_wish(Word word, Wish* wish) {
   return true;
 }
 
-void harden(const Wish& wish, bool full_checks) {
-  if (hardening.start(wish.features, wish.quarantine_bytes, full_checks)) return;
+void harden(const Wish& wish, bool full_checks, const PlainHeap& plain) {
+  if (hardening.start(wish.features, wish.quarantine_bytes, full_checks, plain)) return;
   // The checks alone need no memory, if they have time.
   if (full_checks) set_full_free_checks(true);
   constexpr const char kRefused[] =
@@ -149,7 +150,7 @@ void harden(const Wish& wish, bool full_checks) {
   os::write_error(kRefused, sizeof kRefused - 1);
 }
 
-void apply_hardening(const char* list, bool full_checks) {
+void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
   Wish wish;
   bool is_understood = true;
   unsigned words = 0;
@@ -173,20 +174,20 @@ void apply_hardening(const char* list, bool full_checks) {
     os::write_error(kWrong, sizeof kWrong - 1);
     wish.features |= Hardening::kAll;
   }
-  if (wish.features != 0 || full_checks) harden(wish, full_checks);
+  if (wish.features != 0 || full_checks) harden(wish, full_checks, plain());
 }
 
 }  // namespace
 
-void apply_options() {
+void apply_options(PlainHeap (*plain)()) {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
   if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1) set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
-  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1);
+  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1, plain);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
-  if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value);
+  if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value, {&heap::lock_everything, &heap::unlock_everything});
 }
 
 }  // namespace loam

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/config.h"
+#include "hardening/plain_heap.h"
 
 namespace loam {
 
@@ -40,7 +41,8 @@ extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
 namespace loam {
 
 /// Reads the environment. An unknown value is reported on standard error. Of an option that protects it counts as the value that
-/// protects most; of another one as the default.
-void apply_options();
+/// protects most; of another one as the default. `plain`: says what the
+/// hardened heap stands on, if it is wanted.
+void apply_options(PlainHeap (*plain)());
 
 }  // namespace loam

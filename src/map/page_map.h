@@ -96,9 +96,9 @@ extern uintptr_t directory[kDirectoryEntries];
 
 /// Set in Region::page_span where a parked run begins or ends.
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
-/// Above the record's number: ParkedRuns::number() of who keeps the run. Only who holds the lock of that may follow the
+/// Above the record's number: that of the place where the run is parked. Only who holds the lock of the place may follow the
 /// number to the record. So far up that it falls off, as the tag does, where a record's number becomes its place
-/// (span_named_at() in heap/heap_run.h asserts it).
+/// (span_named_at() in private/heap_run.h asserts it).
 inline constexpr unsigned kFreeRunListShift = 26;
 static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u << (31 - kFreeRunListShift),
               "tag, list and record fit 32 bits");

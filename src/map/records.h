@@ -47,11 +47,8 @@ enum class SpanKind : uint8_t {
   return kind == SpanKind::kSmall || kind == SpanKind::kPartial;
 }
 
-struct HeapRun;     // heap/heap_run.h
-class PrivateHeap;  // heap/private_heap.h
-class MixedShard;   // small/mixed_shard.h
-
-/// Span::heap: a private heap's; which one stands in its run's record.
+/// Span::heap: malloc()'s, or a private heap's; which one stands in the record that `owned.run` names.
+inline constexpr uint8_t kDefaultHeap = 0;
 inline constexpr uint8_t kPrivateHeap = 1;
 
 /// Whose a small span becomes: Span::heap, and Span::shard.
@@ -77,8 +74,8 @@ struct alignas(64) Span : ListLink<Span> {
       uint64_t since_ms;  ///< when it came
     } batch;  ///< kCached: the first of a batch that waits in a shard, whose list links it
     struct {
-      uintptr_t tables;       ///< kMixed: which granules are free, and where blocks start; or two of all its blocks (SealedBlock)
-      MixedShard* shard;      ///< that it is in, and whose lock covers it
+      uintptr_t tables;       ///< kMixed: which granules are free, and where blocks start; or two of its few blocks
+      void* shard;            ///< that it is in, and whose lock covers it: a matter of the layer above
       uint32_t absent_pages;  ///< kMixed: as kPartial's
       uint32_t sealed[3];     ///< kMixed without tables: three more
     } mixed;
@@ -91,7 +88,7 @@ struct alignas(64) Span : ListLink<Span> {
     struct {
       uintptr_t base;       ///< the first slot's address; of a large run `pages` lies here
       uint64_t magazine;    ///< where a cache has the class's magazine, in bytes; of a large run `requested` lies here
-      HeapRun* run;         ///< the private heap's own record, of a large run too
+      void* run;            ///< the private heap's own record, of a large run too: a matter of the layer above
       uint32_t reciprocal;  ///< slot of an offset = (offset * reciprocal) >> 32; 0 = not cut into slots of one class
       uint32_t unused;
     } owned;  ///< heap != 0; whose slots of one class these are says owner()
@@ -99,12 +96,12 @@ struct alignas(64) Span : ListLink<Span> {
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page holds no memory: it was given back, or no slot there was used; kEmpty: since when
   uint16_t free_slots;      ///< kSmall: population of free_bits; kMixed: granules in no block, those of absent pages among them
-  uint8_t heap;             ///< 0 = the default heap, kPrivateHeap = see owned
+  uint8_t heap;             ///< kDefaultHeap, or kPrivateHeap: see owned
   uint8_t page_count;       ///< kSmall, kMixed
   SizeClass size_class;     ///< kSmall
   uint8_t shard;            ///< kSmall: which of the class's bins it is in, and whose lock covers it
   SpanKind kind;
-  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: ParkedRuns::number()
+  uint8_t list;             ///< kSmall, kMixed: the list that holds it; kParked: the number of its place
 
   /// The last four in one word, the list in its top byte.
   [[nodiscard]] static constexpr LOAM_INLINE uint32_t label_of(SizeClass size_class, uint8_t shard, SpanKind kind,
@@ -140,21 +137,21 @@ struct alignas(64) Span : ListLink<Span> {
   /// The private heap whose slots of one class these are. Its spans stand in no list, so their links are free to name
   /// it; and what any other span's link names is a span, or null. So one comparison tells whose a span is.
   /// acquire: pairs with the release in own(), before which the span's other words became the heap's
-  [[nodiscard]] const PrivateHeap* owner() const {
-    return reinterpret_cast<const PrivateHeap*>(__atomic_load_n(&next, __ATOMIC_ACQUIRE));
+  [[nodiscard]] const void* owner() const {
+    return __atomic_load_n(&next, __ATOMIC_ACQUIRE);
   }
-  [[nodiscard]] LOAM_INLINE bool is_owned_by(const PrivateHeap* which) const {
+  [[nodiscard]] LOAM_INLINE bool is_owned_by(const void* which) const {
     // Other spans' links change under other locks, by plain stores: what is seen of them is compared and dropped, but
     // it is a race to who looks for races.
     if (LOAM_THREAD_SANITIZER && heap != kPrivateHeap) return false;
     return equals_acquire(&next, as_link(which));
   }
   /// null: nobody's any more
-  void own(const PrivateHeap* which) { __atomic_store_n(&next, as_link(which), __ATOMIC_RELEASE); }
+  void own(const void* which) { __atomic_store_n(&next, as_link(which), __ATOMIC_RELEASE); }
 
  private:
-  [[nodiscard]] static LOAM_INLINE Span* as_link(const PrivateHeap* which) {
-    return reinterpret_cast<Span*>(const_cast<PrivateHeap*>(which));
+  [[nodiscard]] static LOAM_INLINE Span* as_link(const void* which) {
+    return static_cast<Span*>(const_cast<void*>(which));
   }
 };
 static_assert(sizeof(Span) == 64, "a flush touches one line a span");

@@ -1,4 +1,4 @@
-// Linux: the folder and the files in which a program publishes (heap/publisher.h).
+// Linux: the folder and the files in which a program publishes (counters/publisher.h).
 //
 // A folder is opened one component after the other, none through a link, and each must be one that no other user may put
 // something else in the place of. What is done in it is done by its descriptor, so nobody can change what the path means in

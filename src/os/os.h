@@ -1,5 +1,5 @@
 // The whole port: what Loam needs of an operating system. One file a system implements it
-// (linux.cpp), and fake.cpp implements it for tests with pretend addresses and injected failures.
+// (linux.cpp), and tests/fake_system implements it with pretend addresses and injected failures.
 // The seam is the linker, so that no layer above carries a template parameter for it.
 //
 // Rules. Addresses and sizes are multiples of granularity() unless a line says otherwise; sizes are

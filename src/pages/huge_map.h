@@ -19,7 +19,7 @@ class HugeMap {
     size_t mapped;      ///< bytes of the mapping
     size_t requested;
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
-    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are its walls (heap/walled_blocks.h);
+    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are its walls (hardening/walled_blocks.h);
     size_t behind = 0;  ///< a block without walls has none of either
 
     [[nodiscard]] bool has_walls() const { return behind != 0; }

@@ -44,7 +44,7 @@ constexpr bool lists_are_exact() {
 }
 static_assert(lists_are_exact(), "a list is an eighth of the slots");
 
-// Under the bin's lock. Owners of blocks read words without it (heap::seems_live(), the cache's look for double
+// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for double
 // frees): relaxed, for a live block's bit is clear before and after.
 void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
 

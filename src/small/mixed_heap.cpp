@@ -64,7 +64,7 @@ bool MixedHeap::convert(Span* span, unsigned home, Pages* lent) {
 
 // A guess without its lock; null where the span names none. That of a live block is right.
 LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
-  MixedShard* const named = __atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED);
+  MixedShard* const named = static_cast<MixedShard*>(__atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED));
   const uintptr_t offset = reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(shards_);
   return LOAM_LIKELY(offset < sizeof shards_ && offset % sizeof *shards_ == 0) ? named : nullptr;
 }

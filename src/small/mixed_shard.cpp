@@ -79,7 +79,7 @@ void MixedShard::place(Span* span, unsigned level) {
 
 // A mixed span without a block, in the list of those without a free range.
 void MixedShard::open(Span* span, void* tables, uint32_t absent) {
-  // First of all, and release: heap::seems_live() looks without a lock at live blocks' bits, in whose place the tables'
+  // First of all, and release: seems_live() looks without a lock at live blocks' bits, in whose place the tables'
   // address now stands.
   span->set_run_kind(SpanKind::kMixed);
   __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);

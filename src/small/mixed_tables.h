@@ -111,7 +111,7 @@ struct SealedBlock {
 
 /// Has the span be sealed with these blocks.
 inline void seal_with(Span* span, const SealedBlock (&blocks)[SealedBlock::kMost]) {
-  // release: who looked at the span as one of slots (heap::seems_live()) and finds these words sees what it has become
+  // release: who looked at the span as one of slots (seems_live()) and finds these words sees what it has become
   for (unsigned i = 2; i < SealedBlock::kMost; ++i) {
     __atomic_store_n(&span->mixed.sealed[i - 2], blocks[i].word(), __ATOMIC_RELEASE);
   }

@@ -158,16 +158,6 @@ bool commit(void* address, size_t bytes) {
   return !refused() && mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
-Committed commit_more(void* address, size_t bytes) { return commit(address, bytes) ? Committed::kYes : Committed::kRefused; }
-void give_up(void* address, size_t bytes) { release(address, bytes); }
-void stop_reserving() {}
-bool is_reserving() { return true; }
-bool is_locked(const void*) { return false; }
-bool locks_new_memory() { return false; }
-void unlock_zeros(void*, size_t) {}
-bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }
-bool lock_all_memory(int, Locked) { return true; }
-
 bool purge(void* address, size_t bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);

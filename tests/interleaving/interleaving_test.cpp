@@ -3,7 +3,7 @@
 //
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
-//   ThreadHeaps, its doors   heap/private_cache.h: stopping every thread's cache of a private heap
+//   ThreadHeaps, its doors   private/private_cache.h: stopping every thread's cache of a private heap
 //   the directory            map/page_map: a new region, seen by who gets a pointer into it
 //
 // Mutex, RemoteQueue and ThreadHeaps are the heap's own source, compiled with std::atomic replaced.
@@ -36,8 +36,8 @@ bool equals_acquire(const std::model_atomic<T*>& word, T* value) {
   return word.load(std::memory_order_acquire) == value;
 }
 }  // namespace loam
-#include "heap/private_cache.h"
 #include "os/mutex.h"
+#include "private/private_cache.h"
 #include "small/remote_queue.h"
 
 #include "os/mutex.cpp"

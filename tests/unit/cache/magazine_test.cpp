@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cache/thread_cache_fixture.h"
+#include "fake_system/fake.h"  // which system the test is built with
 #include "map/metadata.h"
-#include "os/fake.h"  // which system the test is built with
 
 namespace loam {
 namespace {

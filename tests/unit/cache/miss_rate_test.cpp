@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cache/thread_cache_fixture.h"
-#include "os/fake.h"  // which system the test is built with
+#include "fake_system/fake.h"  // which system the test is built with
 #include "random.h"
 
 namespace loam {

@@ -11,7 +11,7 @@
 
 #include "cache/cache_registry.h"
 #include "cache/thread_cache.h"
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/fatal.h"
 
 namespace loam::test {

@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "cache/cache_registry.h"
+#include "counters/stats.h"
 #include "heap/blocks.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
-#include "heap/stats.h"
 
 namespace loam {
 namespace {

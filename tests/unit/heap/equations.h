@@ -1,10 +1,11 @@
-// The equations of heap/snapshot.h, exact when nobody else allocates.
+// The equations of counters/snapshot.h, exact when nobody else allocates.
 #pragma once
 
 #include <memory>
 
 #include <gtest/gtest.h>
 
+#include "counters/snapshot.h"
 #include "heap/heap.h"
 
 namespace loam::test {
@@ -15,13 +16,13 @@ struct WholeSnapshot : Snapshot {
 
 inline std::unique_ptr<WholeSnapshot> snapshot() {
   auto s = std::make_unique<WholeSnapshot>();
-  heap::take_snapshot(s.get(), [&](unsigned c, const ClassSnapshot& k) { s->classes[c] = k; });
+  take_snapshot(s.get(), [&](unsigned c, const ClassSnapshot& k) { s->classes[c] = k; });
   return s;
 }
 
 inline Snapshot totals() {
   Snapshot s;
-  heap::take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
+  take_snapshot(&s, [](unsigned, const ClassSnapshot&) {});
   return s;
 }
 

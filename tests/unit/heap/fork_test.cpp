@@ -12,7 +12,7 @@
 #include "heap/blocks.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
-#include "heap/heap_registry.h"
+#include "private/heap_registry.h"
 
 namespace loam {
 namespace {

@@ -89,11 +89,11 @@ TEST_F(PartialHeap, IsSmallerAndLosesNothing) {
   size_t partial = 0;
   for (void* block : kept) {
     EXPECT_TRUE(is_whole(block));
-    EXPECT_TRUE(heap::seems_live(block));
+    EXPECT_TRUE(seems_live(block));
     partial += lies_in_partial_span(block);
   }
   EXPECT_GT(partial, kept.size() / 8);
-  for (void* block : others) EXPECT_TRUE(heap::seems_live(block) && is_whole(block));
+  for (void* block : others) EXPECT_TRUE(seems_live(block) && is_whole(block));
   EXPECT_TRUE(heap::is_valid());
   const auto s = snapshot();
   expect_equations(*s);
@@ -105,11 +105,11 @@ TEST_F(PartialHeap, IsAsSmallWhereSpansBecomeMixed) {
   use(1000, 8000);
   size_t mixed = 0;
   for (void* block : kept) {
-    EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+    EXPECT_TRUE(is_whole(block) && seems_live(block));
     mixed += lies_in_mixed_span_with_gaps(block);
   }
   EXPECT_GT(mixed, kept.size() / 4);
-  for (void* block : others) EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+  for (void* block : others) EXPECT_TRUE(is_whole(block) && seems_live(block));
   EXPECT_TRUE(heap::is_valid());
   const auto s = snapshot();
   expect_equations(*s);
@@ -126,7 +126,7 @@ TEST_F(PartialHeap, WhatWasFreedIsKnownToBe) {
     const size_t offset = reinterpret_cast<uintptr_t>(block) - span_base(span);
     if (offset % info.bytes != 0 || !is_absent(span, static_cast<unsigned>(offset / info.bytes), info)) continue;
     ++absent;
-    EXPECT_FALSE(heap::seems_live(block));
+    EXPECT_FALSE(seems_live(block));
   }
   EXPECT_GT(absent, 0u) << "none begins in a page that is still the span's";
 }
@@ -224,7 +224,7 @@ TEST_F(PartialHeap, ThreadsInDifferentPhasesShareThePages) {
         live = left;
       }
       for (void* block : live) {
-        EXPECT_TRUE(is_whole(block) && heap::seems_live(block));
+        EXPECT_TRUE(is_whole(block) && seems_live(block));
         heap::free(block);
       }
     });

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
 #include "heap/options.h"
-#include "os/fake.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
@@ -161,12 +161,12 @@ TEST_F(PretendHeap, TheLargestAlignmentsAreServedForNoBytesToo) {
 
 TEST_F(PretendHeap, OptionsAreReadOnceAndAWrongOneIsReported) {
   fake::set_option("LOAM_ON_CORRUPTION", "report");
-  apply_options();
+  apply_options(&heap::plain_heap);
   fake::take_errors();
   heap::free(reinterpret_cast<void*>(0x1230));  // would end the process otherwise
   EXPECT_NE(fake::take_errors().find("0x1230"), std::string::npos);
   fake::set_option("LOAM_ON_CORRUPTION", "maybe");
-  apply_options();
+  apply_options(&heap::plain_heap);
   const std::string complaint = fake::take_errors();
   EXPECT_EQ(complaint.rfind("loam: ", 0), 0u);
   EXPECT_NE(complaint.find("LOAM_ON_CORRUPTION"), std::string::npos);
@@ -179,12 +179,12 @@ TEST_F(PretendHeap, AnOptionThatProtectsIsNotLostByAMistakeInTyping) {
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const char* value : {"reports", "1", "abort,report", "off"}) {
     fake::set_option("LOAM_ON_CORRUPTION", value);
-    apply_options();
+    apply_options(&heap::plain_heap);
     EXPECT_NE(fake::take_errors().find("using abort"), std::string::npos) << value;
   }
   for (const char* value : {" report", "REPORT", "report\n", ""}) {
     fake::set_option("LOAM_ON_CORRUPTION", value);
-    apply_options();
+    apply_options(&heap::plain_heap);
     EXPECT_EQ(fake::take_errors().empty(), *value != '\0') << value;
   }
   fake::set_option("LOAM_ON_CORRUPTION", nullptr);
@@ -200,7 +200,7 @@ TEST_F(PretendHeap, EveryOptionHasANameAPrefixAndAMeaning) {
 
 TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   fake::set_option("LOAM_HUGE_PAGES", "on");
-  apply_options();
+  apply_options(&heap::plain_heap);
   fake::set_option("LOAM_HUGE_PAGES", nullptr);
   EXPECT_TRUE(page_heap.wants_huge_pages());
   std::vector<void*> blocks;

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "heap/heap.h"
-#include "os/fake.h"
 #include "pages/huge_map.h"
 
 namespace loam {

@@ -15,9 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "cache/cache_registry.h"
+#include "counters/stats.h"
 #include "heap/blocks.h"
 #include "heap/heap.h"
-#include "heap/stats.h"
 #include "os/fatal.h"
 #include "random.h"
 
@@ -241,7 +241,7 @@ TEST(RunCacheTest, ABlockThatWaitsInABatchIsNobodys) {
     set_corruption_policy(CorruptionPolicy::kReport);
     testing::internal::CaptureStderr();
     for (size_t i = 0; i < 200; i += 50) {
-      EXPECT_FALSE(heap::is_live(many.block(i)));
+      EXPECT_FALSE(is_live(many.block(i)));
       EXPECT_EQ(heap::usable_size(many.block(i)), 0u);
       heap::free(many.block(i));
     }
@@ -451,7 +451,7 @@ TEST(RunCacheTest, AKeptBlockIsNobodys) {
     heap::free(block);
     ASSERT_GT(cache().held_runs(), 0u);
     EXPECT_EQ(heap::usable_size(block), 0u);
-    EXPECT_FALSE(heap::is_live(block));
+    EXPECT_FALSE(is_live(block));
     set_corruption_policy(CorruptionPolicy::kReport);
     testing::internal::CaptureStderr();
     heap::free(block);

@@ -107,7 +107,7 @@ TEST_F(SplitHeap, BlocksOfOldAndNewClassesLiveSideBySide) {
     const size_t usable = heap::usable_size(block);
     ASSERT_GE(usable, blocks.bytes(block));
     exact += usable == round_up(blocks.bytes(block), 16);
-    ASSERT_TRUE(heap::seems_live(block));
+    ASSERT_TRUE(seems_live(block));
   }
   EXPECT_GT(exact, 0u);
   // Grown and shrunk across the border of the two.

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/os.h"
 #include "random.h"
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/os.h"
 #include "random.h"
 

@@ -1,6 +1,6 @@
 // The pretend system itself: what it refuses, what it counts, and that it catches a caller's
 // mistakes.
-#include "os/fake.h"
+#include "fake_system/fake.h"
 
 #include <cstring>
 

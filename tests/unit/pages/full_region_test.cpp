@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap.h"
 
 namespace loam {

@@ -2,7 +2,7 @@
 // that gives pages back while others stay keeps small ones.
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
 namespace loam {

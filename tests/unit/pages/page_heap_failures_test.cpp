@@ -2,7 +2,7 @@
 // lost, and the next call works as soon as the system lets it.
 #include "pages/page_heap.h"
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
 namespace loam {

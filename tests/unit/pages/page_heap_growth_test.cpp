@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
 namespace loam {

@@ -1,7 +1,7 @@
 // Mappings that large blocks left: kept for the next, gone for what the heap takes fresh, and in time.
 #include <memory>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/huge_map.h"
 #include "pages/page_heap_model.h"
 

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
 #include "random.h"

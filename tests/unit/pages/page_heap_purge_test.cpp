@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
 namespace loam {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
 namespace loam {

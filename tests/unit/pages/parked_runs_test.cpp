@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 #include "pages/shard_runs.h"
 

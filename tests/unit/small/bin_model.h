@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "random.h"
 #include "small/bin.h"
 #include "small/partial_span.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/fatal.h"
 #include "os/os.h"
 #include "small/bin_model.h"

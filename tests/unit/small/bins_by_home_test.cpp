@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/fatal.h"
 #include "random.h"
 #include "small/small_heap.h"

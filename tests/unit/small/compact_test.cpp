@@ -1,7 +1,7 @@
 // Pages inside live spans that go back to the system, and how they come back.
 #include <map>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/os.h"
 #include "small/bin_model.h"
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "map/metadata.h"
-#include "os/fake.h"
 #include "os/fatal.h"
 #include "small/mixed_model.h"
 #include "small/steady_use.h"

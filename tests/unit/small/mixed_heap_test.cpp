@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "map/metadata.h"
-#include "os/fake.h"
 #include "os/fatal.h"
 #include "random.h"
 #include "small/bin.h"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/fatal.h"
 
 namespace loam {

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <tuple>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "os/fatal.h"
 #include "small/bin_model.h"
 #include "small/small_heap.h"

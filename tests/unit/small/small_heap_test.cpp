@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "random.h"
 #include "small/steady_use.h"
 

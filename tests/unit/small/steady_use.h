@@ -1,7 +1,7 @@
 // A program in steady use, on the pretend system.
 #pragma once
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "pages/page_heap.h"
 
 namespace loam::test {

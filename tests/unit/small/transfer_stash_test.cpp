@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_system/fake.h"
 #include "map/metadata.h"
-#include "os/fake.h"
 #include "small/size_classes.h"
 #include "small/small_heap.h"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/fake.h"
+#include "fake_system/fake.h"
 #include "random.h"
 #include "small/small_heap.h"
 

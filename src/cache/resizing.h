@@ -1,0 +1,22 @@
+// When a block that is resized moves, and where to. The default heap and private heaps decide
+// alike.
+#pragma once
+
+#include "base/units.h"
+
+namespace loam {
+
+/// A block above so many bytes that realloc() makes longer moves to a mapping of its own, where
+/// mremap() makes it longer from then on: nothing is copied, no second copy is in memory, and no
+/// freed place of an earlier one is left behind. Chosen (decision 54): a shorter one is copied in
+/// the time that a mapping takes.
+inline constexpr size_t kMovesToMapping = kBlockBytes;
+
+/// Whether a small block that fits its slot stays there: moving costs a copy, staying costs the
+/// slack. Chosen: a small block moves once it would waste more than a quarter of its slot and 64
+/// bytes.
+[[nodiscard]] constexpr bool worth_staying(size_t slot_bytes, size_t bytes) {
+  return bytes + 64 >= slot_bytes || bytes >= slot_bytes - slot_bytes / 4;
+}
+
+}  // namespace loam

@@ -1,0 +1,153 @@
+#include "cache/sampler.h"
+
+#include "cache/cache_registry.h"
+#include "cache/detours.h"
+#include "os/os.h"
+
+namespace loam {
+
+constinit Sampler sampler;
+
+namespace {
+
+// pre: the block is live
+size_t block_bytes_of(unsigned size_class, const void* block) {
+  if (LOAM_LIKELY(size_class != kMixedClass)) return class_info(size_class).bytes;
+  return default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(block));
+}
+
+bool is_live(const ThreadCache* cache) { return cache->state() == ThreadCache::State::kLive; }
+
+uint64_t elapsed(uint64_t began) { return os::now_ns() - began; }
+
+}  // namespace
+
+bool Sampler::start(uint64_t calls_between_samples) {
+  const size_t addresses = sizeof(Addresses) << kBucketBits, roundings = sizeof(Roundings) << kBucketBits;
+  void* memory = os::reserve_metadata(addresses + roundings, os::granularity());
+  if (memory == nullptr) return false;
+  if (!os::commit(memory, addresses + roundings)) {
+    os::release(memory, addresses + roundings);
+    return false;
+  }
+  addresses_ = static_cast<Addresses*>(memory);  // zeros: all places are empty
+  roundings_ = reinterpret_cast<Roundings*>(static_cast<char*>(memory) + addresses);
+  table_bytes_ = addresses + roundings;
+  rate_ = calls_between_samples;
+  take_detour(kSampled);
+  return true;
+}
+
+void Sampler::follow(const void* block, size_t block_bytes, size_t bytes) {
+  sampled_.fetch_add(1, std::memory_order_relaxed);
+  const size_t bucket = bucket_of(block);
+  for (unsigned i = 0; i < kPlaces; ++i) {
+    std::atomic<uintptr_t>& place = addresses_[bucket].at[i];
+    if (place.load(std::memory_order_relaxed) != 0) continue;
+    uintptr_t empty = 0;
+    // relaxed: nobody but this block's owner looks for its address, and whoever frees it was handed the block
+    if (!place.compare_exchange_strong(empty, reinterpret_cast<uintptr_t>(block), std::memory_order_relaxed)) continue;
+    const uint32_t rounding = static_cast<uint32_t>(block_bytes - bytes);
+    __atomic_store_n(&roundings_[bucket].at[i], rounding, __ATOMIC_RELAXED);
+    live_rounding_.fetch_add(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
+    followed_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  lost_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Sampler::forget(const void* block) {
+  const size_t bucket = bucket_of(block);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  for (unsigned i = 0; i < kPlaces; ++i) {
+    std::atomic<uintptr_t>& place = addresses_[bucket].at[i];
+    if (place.load(std::memory_order_relaxed) != address) continue;
+    const uint32_t rounding = __atomic_load_n(&roundings_[bucket].at[i], __ATOMIC_RELAXED);
+    uintptr_t expected = address;
+    // Fails only for a block that two threads free at once: one of them counts.
+    if (!place.compare_exchange_strong(expected, 0, std::memory_order_relaxed)) return;
+    live_rounding_.fetch_sub(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
+    followed_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
+  const size_t bucket = bucket_of(block);
+  for (unsigned i = 0; i < kPlaces; ++i) {
+    if (addresses_[bucket].at[i].load(std::memory_order_relaxed) != reinterpret_cast<uintptr_t>(block)) continue;
+    const uint32_t now = static_cast<uint32_t>(block_bytes - bytes);
+    const uint32_t before = __atomic_exchange_n(&roundings_[bucket].at[i], now, __ATOMIC_RELAXED);
+    live_rounding_.fetch_add((static_cast<int64_t>(now) - before) * static_cast<int64_t>(rate_),
+                             std::memory_order_relaxed);
+    return;
+  }
+}
+
+uint64_t Sampler::begin() { return is_live(current_cache) && current_cache->sample_is_due(rate_) ? os::now_ns() : 0; }
+
+void* Sampler::allocate(unsigned size_class, size_t bytes) {
+  const uint64_t began = begin();
+  ThreadCache* const before = current_cache;
+  const uint64_t refills = before->refills();
+  void* block = before->allocate_slow(size_class);
+  if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
+  ThreadCache* const cache = current_cache;  // another one after a thread's first call
+  const bool hit = cache == before && is_live(cache) && cache->refills() == refills;
+  const size_t block_bytes = class_info(size_class).bytes;
+  if (LOAM_UNLIKELY(!is_live(cache))) {
+    count_allocation(size_class);
+    return block;
+  }
+  end_allocation(began, hit);
+  if (began != 0) follow(block, block_bytes, bytes);
+  count_up(cache->calls().allocs[CallCounts::band_of(block_bytes)]);
+  return block;
+}
+
+void Sampler::free(unsigned size_class, void* block) {
+  forget(block);  // before another thread can be given its address
+  const unsigned band = CallCounts::band_of(block_bytes_of(size_class, block));
+  const uint64_t began = begin();
+  ThreadCache* const before = current_cache;
+  const uint64_t flushes = before->flushes();
+  before->free_slow(size_class, block);
+  ThreadCache* const cache = current_cache;
+  if (LOAM_UNLIKELY(!is_live(cache))) {
+    CallCounts once{};
+    once.frees[band] = 1;
+    cache_registry.count_uncached(once);
+    return;
+  }
+  const bool hit = cache == before && cache->flushes() == flushes;
+  end_free(began, hit);
+  count_up(cache->calls().frees[band]);
+}
+
+void Sampler::count_allocation(unsigned size_class) {
+  CallCounts once{};
+  once.allocs[CallCounts::band_of(class_info(size_class).bytes)] = 1;
+  cache_registry.count_uncached(once);
+}
+
+void Sampler::end_allocation(uint64_t began, bool hit) {
+  CallCounts& calls = current_cache->calls();
+  if (hit) count_up(calls.alloc_hits);
+  if (began == 0) return;
+  const uint64_t ns = elapsed(began);
+  count_up(calls.timed_allocs[!hit]);
+  count_up(calls.timed_alloc_ns[!hit], ns);
+  count_up(calls.alloc_log2_ns[CallCounts::time_bin(ns)]);
+}
+
+void Sampler::end_free(uint64_t began, bool hit) {
+  CallCounts& calls = current_cache->calls();
+  if (hit) count_up(calls.free_hits);
+  if (began == 0) return;
+  const uint64_t ns = elapsed(began);
+  count_up(calls.timed_frees[!hit]);
+  count_up(calls.timed_free_ns[!hit], ns);
+  count_up(calls.free_log2_ns[CallCounts::time_bin(ns)]);
+}
+
+}  // namespace loam

@@ -1,0 +1,436 @@
+#include "counters/counter_directory.h"
+
+#include "cache/cache_registry.h"
+#include "cache/sampler.h"
+#include "map/metadata.h"
+#include "pages/huge_map.h"
+#include "private/heap_registry.h"
+#include "small/remote_pool.h"
+
+// The records are no standard-layout types, but none has a virtual base: offsetof() is right for them.
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+
+namespace loam {
+
+namespace counter_format {
+
+// Tables in the order of formats/counters.toml; fields name their table by this number.
+enum Table : uint32_t {
+  kConstants,
+  kClasses,
+  kBins,
+  kMixed,
+  kRegistry,
+  kCaches,
+  kMagazines,
+  kPageHeap,
+  kRegions,
+  kExtents,
+  kBlocks,
+  kShards,
+  kHuge,
+  kHugeBlocks,
+  kMetadata,
+  kRemotePool,
+  kSampler,
+  kPrivateRegistry,
+  kPrivateHeaps,
+  kPrivateBins,
+  kPrivateCaches,
+  kPrivateMagazines,
+  kMoreBins,
+  kSplitClasses,
+  kTables
+};
+
+struct Constants {
+  uint64_t page_bytes = kPageBytes;
+  uint64_t block_bytes = kBlockBytes;
+  uint64_t map_bytes_per_block = kMapBytesPerBlock;
+  uint64_t span_record_bytes = sizeof(Span);
+  uint64_t magazine_limit = ThreadCache::kMaxCapacity;
+  uint64_t frees_per_look = 0;
+  uint64_t granule_bytes = kGranuleBytes;
+  uint64_t private_slot_bytes = sizeof(CacheSlot);
+};
+
+constexpr uint32_t kMaxListed = 1u << 20;  // records in a list: a bound for readers, not for the heap
+
+constexpr void set_name(char (&to)[24], const char* from) {
+  for (unsigned i = 0; from[i] != '\0'; ++i) to[i] = from[i];  // too long: no constant, so no build
+}
+
+constexpr CounterTable table(const char* name, TableKind kind, const void* address, size_t stride, size_t count,
+                             size_t lock = kNoOffset, size_t link = kNoOffset) {
+  CounterTable t{};
+  set_name(t.name, name);
+  t.kind = kind;
+  t.parent = kNoOffset;
+  t.address = address;
+  t.stride = static_cast<uint32_t>(stride);
+  t.count = static_cast<uint32_t>(count);
+  t.link = static_cast<uint32_t>(link);
+  t.lock = static_cast<uint32_t>(lock);
+  return t;
+}
+
+constexpr CounterTable inner_table(const char* name, TableKind kind, Table parent, size_t offset, size_t stride,
+                                   size_t count, size_t link = kNoOffset) {
+  CounterTable t = table(name, kind, nullptr, stride, count, kNoOffset, link);
+  t.parent = parent;
+  t.offset = offset;
+  return t;
+}
+
+constexpr CounterField field(Table of, const char* name, size_t offset, size_t width, size_t count = 1) {
+  CounterField f{};
+  set_name(f.name, name);
+  f.table = of;
+  f.offset = static_cast<uint32_t>(offset);
+  f.width = static_cast<uint32_t>(width);
+  f.count = static_cast<uint32_t>(count);
+  return f;
+}
+
+}  // namespace counter_format
+
+using namespace counter_format;
+
+// Friend of the classes whose figures it names; nothing else looks into them.
+struct CounterFields {
+  static constexpr size_t lock_of(size_t mutex) { return mutex + __builtin_offsetof(Mutex, state_); }
+
+  static constexpr Constants make_constants() {
+    Constants c;
+    c.frees_per_look = ThreadCache::kFreesPerLook;
+    return c;
+  }
+  static const Constants constants;
+
+
+  // The fields of a table, one after another.
+  struct Writer {
+    CounterField* next;
+    Table table;
+    constexpr Writer& operator()(const char* name, size_t offset, size_t width, size_t count = 1) {
+      *next++ = field(table, name, offset, width, count);
+      return *this;
+    }
+    constexpr Writer& lock(size_t mutex) {
+      (*this)("lock_state", mutex + __builtin_offsetof(Mutex, state_), 4);
+      (*this)("lock_acquisitions", mutex + __builtin_offsetof(Mutex, acquisitions_), 8);
+      (*this)("lock_contentions", mutex + __builtin_offsetof(Mutex, contentions_), 8);
+      return (*this)("lock_refusals", mutex + __builtin_offsetof(Mutex, refusals_), 4);
+    }
+    constexpr Writer& calls(size_t at) {
+      (*this)("allocs", at + __builtin_offsetof(CallCounts, allocs), 8, CallCounts::kBands);
+      (*this)("frees", at + __builtin_offsetof(CallCounts, frees), 8, CallCounts::kBands);
+      (*this)("alloc_hits", at + __builtin_offsetof(CallCounts, alloc_hits), 8);
+      (*this)("free_hits", at + __builtin_offsetof(CallCounts, free_hits), 8);
+      (*this)("timed_allocs", at + __builtin_offsetof(CallCounts, timed_allocs), 8, 2);
+      (*this)("timed_alloc_ns", at + __builtin_offsetof(CallCounts, timed_alloc_ns), 8, 2);
+      (*this)("timed_frees", at + __builtin_offsetof(CallCounts, timed_frees), 8, 2);
+      (*this)("timed_free_ns", at + __builtin_offsetof(CallCounts, timed_free_ns), 8, 2);
+      (*this)("alloc_log2_ns", at + __builtin_offsetof(CallCounts, alloc_log2_ns), 8, CallCounts::kTimeBins);
+      return (*this)("free_log2_ns", at + __builtin_offsetof(CallCounts, free_log2_ns), 8, CallCounts::kTimeBins);
+    }
+    constexpr Writer& runs(size_t at) {
+      (*this)("runs_taken", at + __builtin_offsetof(RunCounts, taken), 8);
+      (*this)("runs_given", at + __builtin_offsetof(RunCounts, given), 8);
+      (*this)("run_pages_taken", at + __builtin_offsetof(RunCounts, taken_pages), 8);
+      (*this)("run_pages_given", at + __builtin_offsetof(RunCounts, given_pages), 8);
+      (*this)("run_requested_taken", at + __builtin_offsetof(RunCounts, taken_requested), 8);
+      return (*this)("run_requested_given", at + __builtin_offsetof(RunCounts, given_requested), 8);
+    }
+  };
+
+#define LOAM_FIELD(name, type, member) (name, __builtin_offsetof(type, member), sizeof(type::member))
+
+  static constexpr CounterField* write_small(CounterField* next) {
+    next = Writer{next, kConstants} LOAM_FIELD("page_bytes", Constants, page_bytes)
+        LOAM_FIELD("block_bytes", Constants, block_bytes)
+        LOAM_FIELD("map_bytes_per_block", Constants, map_bytes_per_block)
+        LOAM_FIELD("span_record_bytes", Constants, span_record_bytes)
+        LOAM_FIELD("magazine_limit", Constants, magazine_limit)
+        LOAM_FIELD("frees_per_look", Constants, frees_per_look)
+        LOAM_FIELD("granule_bytes", Constants, granule_bytes)
+        LOAM_FIELD("private_slot_bytes", Constants, private_slot_bytes).next;
+    next = write_class(next, kClasses);
+    next = write_class(next, kSplitClasses);
+    next = write_bin(next, kBins);
+    return Writer{next, kMixed}.lock(__builtin_offsetof(MixedShard, mutex_))
+        LOAM_FIELD("spans", MixedShard, spans_)
+        LOAM_FIELD("span_pages", MixedShard, span_pages_)
+        LOAM_FIELD("free_granules", MixedShard, free_granules_)
+        LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_)
+        LOAM_FIELD("converted", MixedShard, converted_)
+        LOAM_FIELD("taken", MixedShard, taken_)
+        LOAM_FIELD("given", MixedShard, given_)
+        ("blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount).next;
+  }
+
+  static constexpr CounterField* write_class(CounterField* next, Table table) {
+    return Writer{next, table} LOAM_FIELD("bytes", SizeClassInfo, bytes)
+        LOAM_FIELD("pages", SizeClassInfo, pages)
+        LOAM_FIELD("slots", SizeClassInfo, slots).next;
+  }
+
+  static constexpr CounterField* write_bin(CounterField* next, Table table) {
+    return Writer{next, table}.lock(__builtin_offsetof(Bin, mutex_))
+        LOAM_FIELD("spans", Bin, spans_)
+        LOAM_FIELD("free_slots", Bin, free_slots_)
+        LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
+        LOAM_FIELD("absent_slots", Bin, absent_slots_)
+        LOAM_FIELD("absent_pages", Bin, absent_pages_)
+        LOAM_FIELD("taken", Bin, taken_)
+        LOAM_FIELD("given", Bin, given_)
+        ("queued", __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_), 4)
+        LOAM_FIELD("remote_batches", Bin, remote_batches_)
+        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)
+        ("occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists).next;
+  }
+
+  static constexpr CounterField* write_caches(CounterField* next) {
+    next = Writer{next, kRegistry}.lock(__builtin_offsetof(CacheRegistry, mutex_))
+        LOAM_FIELD("threads", CacheRegistry, threads_)
+        LOAM_FIELD("refills", CacheRegistry, ended_refills_)
+        LOAM_FIELD("flushes", CacheRegistry, ended_flushes_)
+        LOAM_FIELD("pushed", CacheRegistry, ended_pushed_)
+        .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
+        .runs(__builtin_offsetof(CacheRegistry, ended_runs_)).next;
+    next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
+        LOAM_FIELD("flushes", ThreadCache, flushes_)
+        LOAM_FIELD("pushed", ThreadCache, pushed_)
+        LOAM_FIELD("until_look", ThreadCache, until_look_)
+        .calls(__builtin_offsetof(ThreadCache, calls_))
+        .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))
+        ("run_pages_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_), 8)
+        ("runs_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_), 8).next;
+    // From the head of a class, whose place the table names: its words do not stand side by side.
+    constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_), bases = __builtin_offsetof(ThreadCache, bases_);
+    return Writer{next, kMagazines}("head", 0, sizeof(void**))("base", bases - heads, sizeof(void**)).next;
+  }
+
+  static constexpr CounterField* write_pages(CounterField* next) {
+    next = Writer{next, kPageHeap}.lock(__builtin_offsetof(PageHeap, mutex_))
+        LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_)
+        LOAM_FIELD("committed_blocks", PageHeap, committed_blocks_)
+        LOAM_FIELD("used_pages", PageHeap, used_)
+        LOAM_FIELD("parked_pages", PageHeap, parked_pages_)
+        LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_)
+        LOAM_FIELD("peak_used_pages", PageHeap, peak_used_)
+        LOAM_FIELD("fresh_pages", PageHeap, fresh_pages_)
+        LOAM_FIELD("purge_calls", PageHeap, purge_calls_)
+        LOAM_FIELD("purged_pages", PageHeap, purged_pages_)
+        LOAM_FIELD("purge_ns", PageHeap, purge_ns_)
+        LOAM_FIELD("refused_calls", PageHeap, refused_calls_)
+        LOAM_FIELD("large_blocks", PageHeap, large_blocks_)
+        LOAM_FIELD("large_pages", PageHeap, large_pages_)
+        LOAM_FIELD("large_requested", PageHeap, large_requested_)
+        LOAM_FIELD("large_allocs", PageHeap, large_allocations_)
+        ("idle_mapping_pages", __builtin_offsetof(PageHeap, idle_) + __builtin_offsetof(IdleMappings, pages_), 8).next;
+    next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
+        LOAM_FIELD("extents", Region, extent_count)
+        LOAM_FIELD("spans_used", Region, spans_used)
+        LOAM_FIELD("records_purged", Region, records_purged)
+        LOAM_FIELD("maps_purged", Region, maps_purged).next;
+    next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
+        LOAM_FIELD("block_count", Extent, block_count)
+        LOAM_FIELD("committed_blocks", Extent, committed_blocks).next;
+    next = Writer{next, kShards}.lock(__builtin_offsetof(PageShard, mutex))
+        LOAM_FIELD("parked_pages", PageShard, parked_pages).next;
+    return Writer{next, kBlocks}("free", __builtin_offsetof(Block, free), 8, kPagesPerBlock / 64)
+        ("backed", __builtin_offsetof(Block, backed), 8, kPagesPerBlock / 64)
+        LOAM_FIELD("free_pages", Block, free_pages)
+        LOAM_FIELD("dirty_pages", Block, dirty_pages).next;
+  }
+
+  static constexpr CounterField* write_others(CounterField* next) {
+    next = Writer{next, kHuge}.lock(__builtin_offsetof(HugeMap, mutex_))
+        LOAM_FIELD("blocks", HugeMap, count_)
+        LOAM_FIELD("mapped", HugeMap, mapped_bytes_)
+        LOAM_FIELD("requested", HugeMap, requested_bytes_)
+        LOAM_FIELD("peak_mapped", HugeMap, peak_mapped_bytes_)
+        LOAM_FIELD("allocs", HugeMap, allocations_)
+        LOAM_FIELD("bits", HugeMap, bits_).next;
+    next = Writer{next, kHugeBlocks} LOAM_FIELD("address", HugeMap::Entry, address)
+        LOAM_FIELD("mapped", HugeMap::Entry, mapped)
+        LOAM_FIELD("requested", HugeMap::Entry, requested)
+        LOAM_FIELD("heap", HugeMap::Entry, heap).next;
+    next = Writer{next, kMetadata}.lock(__builtin_offsetof(MetadataArena, mutex_))
+        LOAM_FIELD("used", MetadataArena, held_bytes_).next;
+    next = Writer{next, kRemotePool}.lock(__builtin_offsetof(RemotePool, mutex_)).next;
+    return Writer{next, kSampler}
+        LOAM_FIELD("rate", Sampler, rate_)
+        LOAM_FIELD("live_rounding", Sampler, live_rounding_)
+        LOAM_FIELD("followed", Sampler, followed_)
+        LOAM_FIELD("sampled", Sampler, sampled_)
+        LOAM_FIELD("lost", Sampler, lost_)
+        LOAM_FIELD("table_bytes", Sampler, table_bytes_).next;
+  }
+
+  static constexpr CounterField* write_private(CounterField* next) {
+    next = Writer{next, kPrivateRegistry}.lock(__builtin_offsetof(HeapRegistry, mutex_)).next;
+    next = Writer{next, kPrivateHeaps}.lock(__builtin_offsetof(PrivateHeap, mutex_))
+        LOAM_FIELD("generation", PrivateHeap, generation_)
+        ("name", __builtin_offsetof(PrivateHeap, name_), 1, PrivateHeap::kNameBytes)
+        LOAM_FIELD("charged", PrivateHeap, charged_)
+        LOAM_FIELD("peak", PrivateHeap, peak_)
+        LOAM_FIELD("maximum", PrivateHeap, maximum_)
+        LOAM_FIELD("records", PrivateHeap, records_)
+        LOAM_FIELD("set_aside", PrivateHeap, set_aside_)
+        LOAM_FIELD("large_bytes", PrivateHeap, large_bytes_)
+        LOAM_FIELD("large_taken", PrivateHeap, large_taken_)
+        LOAM_FIELD("large_given", PrivateHeap, large_given_)
+        LOAM_FIELD("refills", PrivateHeap, ended_refills_)
+        LOAM_FIELD("flushes", PrivateHeap, ended_flushes_)
+        LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
+        LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
+        LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_).next;
+    next = Writer{next, kPrivateBins} LOAM_FIELD("spans", HeapBin, spans)
+        LOAM_FIELD("free_slots", HeapBin, free_slots)
+        LOAM_FIELD("in_starters", HeapBin, in_mixed)
+        LOAM_FIELD("taken", HeapBin, taken)
+        LOAM_FIELD("given", HeapBin, given).next;
+    next = Writer{next, kPrivateCaches} LOAM_FIELD("refills", HeapCache, refills)
+        LOAM_FIELD("flushes", HeapCache, flushes).next;
+    return Writer{next, kPrivateMagazines} LOAM_FIELD("head", HeapMagazine, head)
+        LOAM_FIELD("base", HeapMagazine, base).next;
+  }
+#undef LOAM_FIELD
+
+  struct AllFields {
+    CounterField fields[256];
+    unsigned count;
+  };
+  static constexpr AllFields all_fields() {
+    AllFields all{};
+    CounterField* end = write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
+    end = write_bin(end, kMoreBins);
+    all.count = static_cast<unsigned>(end - all.fields);
+    return all;
+  }
+
+  struct Directory;
+  static constexpr Directory make();
+  static void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
+};
+
+// Aligned so that the file's writable part can end where a page does (layout.ld).
+struct alignas(64) CounterFields::Directory {
+  static constexpr AllFields kAll = all_fields();
+  CounterHeader header;
+  CounterTable tables[kTables];
+  CounterField fields[kAll.count];
+};
+
+extern "C" LOAM_EXPORT CounterFields::Directory loam_counters;
+
+constexpr CounterFields::Directory CounterFields::make() {
+  Directory d{};
+  CounterHeader& h = d.header;
+  for (unsigned i = 0; i < 8; ++i) h.magic[i] = "LOAMCNTR"[i];
+  h.version = 1;
+  h.self = &loam_counters;
+  h.header_size = sizeof h;
+  h.total_size = sizeof d;
+  h.table_size = sizeof(CounterTable);
+  h.table_count = kTables;
+  h.field_size = sizeof(CounterField);
+  h.field_count = Directory::kAll.count;
+  for (unsigned i = 0; LOAM_VERSION[i] != '\0'; ++i) h.library[i] = LOAM_VERSION[i];
+
+  using enum TableKind;
+  CounterTable* t = d.tables;
+  t[kConstants] = table("constant", kRecord, &constants, sizeof constants, 1);
+  t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
+  t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kMagazineCount,
+                   lock_of(__builtin_offsetof(Bin, mutex_)));
+  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard), MixedHeap::kShards,
+                    lock_of(__builtin_offsetof(MixedShard, mutex_)));
+  t[kRegistry] = table("registry", kRecord, &cache_registry, sizeof cache_registry, 1,
+                       lock_of(__builtin_offsetof(CacheRegistry, mutex_)));
+  // A list's head is its first member: list.h says so.
+  t[kCaches] = table("cache", kList, &cache_registry.live_, sizeof(ThreadCache), kMaxListed, kNoOffset,
+                     __builtin_offsetof(ThreadCache, next));
+  t[kMagazines] = inner_table("magazine", kNested, kCaches, __builtin_offsetof(ThreadCache, heads_),
+                              sizeof(void**), kMagazineCount);
+  t[kPageHeap] = table("page_heap", kRecord, &page_heap, sizeof page_heap, 1,
+                       lock_of(__builtin_offsetof(PageHeap, mutex_)));
+  t[kRegions] = table("region", kList, &page_heap.regions_, 0, kDirectoryEntries, kNoOffset,
+                      __builtin_offsetof(Region, next));
+  t[kExtents] = inner_table("extent", kNested, kRegions, __builtin_offsetof(Region, extents), sizeof(Extent),
+                            kMaxExtents);
+  t[kBlocks] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, blocks), sizeof(Block),
+                           kBlocksPerRegion);
+  t[kShards] = table("page_shard", kArray, page_heap.shards_, sizeof(PageShard), kPageShards,
+                          lock_of(__builtin_offsetof(PageShard, mutex)));
+  t[kHuge] = table("huge", kRecord, &huge_map, sizeof huge_map, 1, lock_of(__builtin_offsetof(HugeMap, mutex_)));
+  t[kHugeBlocks] = inner_table("huge_block", kPointed, kHuge, __builtin_offsetof(HugeMap, table_),
+                               sizeof(HugeMap::Entry), kMaxListed, __builtin_offsetof(HugeMap, bits_));
+  t[kMetadata] = table("metadata", kRecord, &metadata, sizeof metadata, 1,
+                       lock_of(__builtin_offsetof(MetadataArena, mutex_)));
+  t[kRemotePool] = table("remote_pool", kRecord, &remote_pool, sizeof remote_pool, 1,
+                         lock_of(__builtin_offsetof(RemotePool, mutex_)));
+  t[kSampler] = table("sampler", kRecord, &sampler, sizeof sampler, 1);
+  t[kPrivateRegistry] = table("private_registry", kRecord, &heap_registry, sizeof heap_registry, 1,
+                              lock_of(__builtin_offsetof(HeapRegistry, mutex_)));
+  t[kPrivateHeaps] = table("private_heap", kList, &heap_registry.heaps_, sizeof(PrivateHeap), kMaxListed,
+                           lock_of(__builtin_offsetof(PrivateHeap, mutex_)), __builtin_offsetof(PrivateHeap, next));
+  t[kPrivateBins] = inner_table("private_bin", kGroup, kPrivateHeaps, __builtin_offsetof(PrivateHeap, groups_),
+                                sizeof(HeapBin), kSizeClassCount, HeapBins::kBins);
+  t[kPrivateCaches] = inner_table("private_cache", kChain, kPrivateHeaps, __builtin_offsetof(PrivateHeap, caches_),
+                                  sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
+  t[kPrivateMagazines] = inner_table("private_magazine", kNested, kPrivateCaches,
+                                     __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
+  t[kMoreBins] = table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
+                       kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+  t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo), SplitClasses::kMost + 1);
+  for (unsigned i = 0; i < Directory::kAll.count; ++i) d.fields[i] = Directory::kAll.fields[i];
+  return d;
+}
+
+constinit const Constants CounterFields::constants = make_constants();
+
+// In a section of its own, whose name survives strip(1) where the symbol does not.
+extern "C" {
+__attribute__((used, section(".loam_counters"))) constinit CounterFields::Directory loam_counters =
+    CounterFields::make();
+}
+
+void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), void* context) {
+  const auto piece = [&](const void* address, size_t length) { visit(context, address, length); };
+  piece(&loam_counters, sizeof loam_counters);
+  piece(&constants, sizeof constants);
+  piece(kSizeClasses, sizeof kSizeClasses);
+  piece(&split_classes, sizeof split_classes);
+  piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
+  piece(&cache_registry, sizeof cache_registry);
+  for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c)) piece(c, sizeof *c);
+  piece(&page_heap, sizeof page_heap);
+  for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
+    const char* begin = reinterpret_cast<const char*>(r->blocks);  // to the last of the scalars
+    piece(begin, static_cast<size_t>(reinterpret_cast<const char*>(r->spans) - begin));
+  }
+  piece(&huge_map, sizeof huge_map);
+  if (huge_map.table_ != nullptr) piece(huge_map.table_, sizeof(HugeMap::Entry) << huge_map.bits_);
+  piece(&metadata, sizeof metadata);
+  piece(&remote_pool, sizeof remote_pool);
+  piece(&sampler, sizeof sampler);
+  piece(&heap_registry, sizeof heap_registry);
+  for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr; h = List<PrivateHeap>::next(h)) {
+    piece(h, sizeof *h);
+    for (const HeapBins* group : h->groups_) {
+      if (group != nullptr) piece(group, sizeof *group);
+    }
+    for (HeapCache* c = h->caches_.front(); c != nullptr; c = List<HeapCache>::next(c)) piece(c, sizeof *c);
+  }
+}
+
+void for_each_piece(void (*visit)(void*, const void*, size_t), void* context) {
+  CounterFields::for_each_piece(visit, context);
+}
+
+const CounterHeader* counter_directory() { return &loam_counters.header; }
+
+}  // namespace loam

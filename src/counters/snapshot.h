@@ -1,0 +1,87 @@
+// Where every byte went, at one moment.
+//
+//   used by spans  = live_small + cached slots + span_free + tails    (mixed spans included)
+//   of a class:     live + cached + free = slots + mixed
+//   used           = used by spans + large runs, live and cached
+//   committed      = used + dirty + clean (purged or never touched)
+//   resident (est) = used + dirty + huge + metadata - unbacked
+//
+// The figures of the classes are handed to a visitor one after the other. Together they would be some 24 KB, which is more
+// than a thread with a small stack has left.
+#pragma once
+
+#include "small/size_classes.h"
+
+namespace loam {
+
+struct ClassSnapshot {
+  size_t spans;
+  size_t slots;   ///< without those of partial spans that are absent
+  size_t live;    ///< slots in the program's hands
+  size_t cached;  ///< slots in magazines and remote batches
+  size_t free;    ///< slots free in spans
+  size_t mixed;   ///< blocks of the class in mixed spans, live or cached
+  size_t unbacked_pages;
+  size_t tail_bytes;  ///< of its spans' own pages, what is in no slot
+  uint64_t taken;
+  uint64_t given;
+  size_t queued;  ///< of the cached ones: in the remote queue
+  uint64_t remote_batches;
+  uint64_t remote_blocks;
+  uint32_t occupancy[8];  ///< spans by used share; full ones are in none
+  uint64_t lock_acquisitions;
+  uint64_t lock_contentions;
+  uint64_t lock_refusals;
+};
+
+struct Snapshot {
+  size_t live_small_bytes;
+  size_t live_large_bytes;  ///< runs of pages, whole pages counted; of private heaps too
+  size_t live_huge_bytes;   ///< own mappings
+  size_t huge_blocks;
+  size_t cached_bytes;
+  size_t cached_run_bytes;  ///< part of cached_bytes: freed runs of pages that threads keep
+  size_t span_free_bytes;
+  size_t span_tail_bytes;
+  size_t mixed_spans;  ///< sparse spans that serve every class
+  size_t mixed_span_bytes;
+  size_t mixed_free_bytes;    ///< part of span_free_bytes
+  uint64_t mixed_conversions;  ///< spans that became mixed since the start
+  size_t unbacked_bytes;  ///< pages inside live spans that were given back, or not used yet
+  size_t used_bytes;      ///< pages in runs
+  size_t dirty_bytes;     ///< free pages that are backed
+  size_t committed_bytes;
+  size_t reserved_bytes;
+  size_t metadata_bytes;
+  size_t peak_used_bytes;
+  size_t largest_free_bytes;
+  size_t threads;
+  uint64_t refills;
+  uint64_t flushes;
+  uint64_t purge_calls;
+  uint64_t purged_bytes;
+  uint64_t refused_calls;
+  uint64_t fresh_bytes;
+  uint64_t page_lock_acquisitions;
+  uint64_t page_lock_contentions;
+  uint64_t mixed_lock_acquisitions;
+  uint64_t mixed_lock_contentions;
+
+  [[nodiscard]] size_t live_bytes() const { return live_small_bytes + live_large_bytes + live_huge_bytes; }
+};
+
+using VisitClass = void (*)(void* context, unsigned size_class, const ClassSnapshot& figures);
+
+/// Exact when no other thread allocates; within a few blocks otherwise. `visit` gets the classes that are in use, with no
+/// lock held.
+void take_snapshot(Snapshot* out, VisitClass visit, void* context);
+
+template <class Visit>
+void take_snapshot(Snapshot* out, Visit visit) {
+  take_snapshot(out, [](void* it, unsigned c, const ClassSnapshot& k) { (*static_cast<Visit*>(it))(c, k); }, &visit);
+}
+
+/// One class alone.
+[[nodiscard]] ClassSnapshot look_at_class(unsigned size_class);
+
+}  // namespace loam

@@ -1,0 +1,95 @@
+#include "heap/report_details.h"
+
+#include "hardening/hardening.h"
+#include "os/fatal.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+#include "private/private_heap.h"
+
+namespace loam {
+
+namespace {
+
+void add_name(ReportLine& line, const char* name) {
+  for (; *name != '\0'; ++name) {
+    const bool printable = *name >= ' ' && *name <= '~';
+    line.add(printable ? name : "?", 1);
+  }
+}
+
+void add_offset(ReportLine& line, uintptr_t address, uintptr_t base) {
+  if (address == base) return;
+  if (address > base) {
+    line.add(", ").add_number(address - base).add(" bytes into the block at ").add_hex(base);
+  } else {
+    line.add(", ").add_number(base - address).add(" bytes before the block at ").add_hex(base);
+  }
+}
+
+// The same of a block in a mapping of its own.
+uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
+  if (const HugeMap::Entry live = huge_map.covering(address); live.address != 0) {
+    add_offset(line, address, live.address);
+    line.add(", block of ").add_number(live.requested).add(" bytes, heap ");
+    const PrivateHeap* heap = live.heap == 0 ? nullptr : reinterpret_cast<HeapRun*>(live.heap)->heap;
+    add_name(line, heap == nullptr ? "default" : heap->name()[0] != '\0' ? heap->name() : "private");
+    return live.address;
+  }
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(address); freed.begin != 0) {
+    add_offset(line, address, freed.block);
+    line.add(", freed block of ").add_number(freed.requested).add(" bytes, heap default");
+    return freed.block;
+  }
+  return address;
+}
+
+// The slot's start for an address in a small block, else the address.
+uintptr_t add_place(ReportLine& line, uintptr_t address) {
+  const Span* span = span_at(address);
+  if (span == nullptr) return add_mapping(line, address);
+  // What waits empty had a block there: whose it was says what is wrong.
+  if (!(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
+  uintptr_t base = span_base(span);
+  size_t slot_bytes = 0;
+  const char* heap = "default";
+  if (span->heap == kPrivateHeap) {
+    const HeapRun* run = private_run_at(reinterpret_cast<void*>(address));
+    if (run == nullptr) return address;
+    slot_bytes = run->use == RunUse::kSpan ? run->slot_bytes : 0;
+    heap = run->heap->name()[0] != '\0' ? run->heap->name() : "private";
+  } else if (is_cut_into_slots(span->kind) || span->kind == SpanKind::kEmpty) {
+    slot_bytes = class_info(index_of(span->size_class)).bytes;
+  }
+  if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;
+  if (slot_bytes == 0 && (span->kind != SpanKind::kLarge)) base = address;
+  add_offset(line, address, base);
+  if (slot_bytes != 0) {
+    line.add(", class ").add_number(slot_bytes);
+  } else if (span->kind == SpanKind::kLarge) {
+    line.add(", large block of ").add_number(span->large.requested).add(" bytes");
+  }
+  line.add(", heap ");
+  add_name(line, heap);
+  return base;
+}
+
+}  // namespace
+
+void describe_for_report(ReportLine& line, const void* address) {
+  const uintptr_t block = add_place(line, reinterpret_cast<uintptr_t>(address));
+  line.add(", thread ").add_number(os::thread_number());
+  FreeLog::Free last{};
+  if (hardening.owns(reinterpret_cast<void*>(block))) return;  // that free would be an earlier block's
+  if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
+    last = {freed.caller, freed.thread, freed.requested};
+  } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {
+    return;
+  } else if (class_at(reinterpret_cast<void*>(block)) == 0) {
+    line.add(", freed block of ").add_number(last.bytes).add(" bytes");
+  }
+  line.add("; freed by thread ").add_number(last.thread);
+  char where[128];
+  if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where)) line.add(" at ").add(where);
+}
+
+}  // namespace loam

@@ -1,0 +1,11 @@
+// What is known of an address, for reports: the class of its block, whose it is, which thread freed
+// it.
+#pragma once
+
+namespace loam {
+
+/// ", class 48, heap default, thread 17; freed by thread 17 at prog+0x1234". Answers any value,
+/// takes no lock.
+void describe_for_report(class ReportLine& line, const void* address);
+
+}  // namespace loam

@@ -1,0 +1,306 @@
+// A private heap's spans: slots out, slots in, empty spans back. All under the heap's lock.
+#include <cstring>
+
+#include "map/metadata.h"
+#include "pages/page_heap.h"
+#include "private/private_heap.h"
+#include "small/mixed_heap.h"
+#include "small/pointer_run.h"
+
+namespace loam {
+
+namespace {
+
+uint8_t heap_list_of(const HeapRun* run) {
+  if (run->free_slots == 0) return kNoHeapList;
+  return static_cast<uint8_t>((run->slots - run->free_slots) * HeapBin::kLists / run->slots);
+}
+
+// The pages of the span that the slots or pieces [first, end) lie in. pre: first < end
+uint32_t pages_of(const HeapRun* run, size_t first, size_t end) {
+  const auto from = static_cast<unsigned>(run->offset_of(first) >> kPageShift);
+  const auto last = static_cast<unsigned>((run->offset_of(end) - 1) >> kPageShift);
+  return static_cast<uint32_t>(bit_range(from, last - from + 1));
+}
+
+// Writes `count` neighbouring slots below `end`, the last one lowest. Returns where that stands.
+LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, size_t step, uint8_t* state,
+                                            unsigned state_step, unsigned count) {
+  for (; count >= 4; count -= 4, first += 4 * step, state += 4 * state_step) {
+    end -= 4;
+    end[3] = CacheSlot{reinterpret_cast<void*>(first), state};
+    end[2] = CacheSlot{reinterpret_cast<void*>(first + step), state + state_step};
+    end[1] = CacheSlot{reinterpret_cast<void*>(first + 2 * step), state + 2 * state_step};
+    end[0] = CacheSlot{reinterpret_cast<void*>(first + 3 * step), state + 3 * state_step};
+  }
+  for (; count != 0; --count, first += step, state += state_step) {
+    *--end = CacheSlot{reinterpret_cast<void*>(first), state};
+  }
+  return end;
+}
+
+// From one block of the batch to the next; 0 at its end.
+LOAM_INLINE ptrdiff_t step_from(const CacheSlot* slots, const CacheSlot* end) {
+  if (LOAM_UNLIKELY(slots + 1 == end)) return 0;
+  return reinterpret_cast<intptr_t>(slots[1].block) - reinterpret_cast<intptr_t>(slots[0].block);
+}
+
+// Gives the slots that follow each other in the batch by `step` as they do in the span, blocks and states, as far as one
+// word of free bits goes. `slot` is the first one's number. Returns how many that were; 0 where something is wrong with
+// them, which giving them one by one will tell. Apart: few need its registers.
+LOAM_NOINLINE unsigned give_neighbours(HeapRun* run, const CacheSlot* slots, const CacheSlot* end, ptrdiff_t step,
+                                       unsigned slot) {
+  const bool exact = run->exact;
+  if (LOAM_UNLIKELY(slot >= run->slots) || LOAM_UNLIKELY(run->state_of(slot) != slots->state)) return 0;
+  const bool upwards = step > 0;
+  const unsigned bit = slot % 64, left = run->slots - slot;
+  unsigned most = !upwards ? bit + 1 : left < 64 - bit ? left : 64 - bit;
+  if (most > end - slots) most = static_cast<unsigned>(end - slots);
+  const unsigned blocks =
+      run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].block); }, most, step);
+  const unsigned count = run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].state); },
+                                       blocks, upwards ? 1 + exact : -1 - exact);
+  const unsigned lowest = upwards ? slot : slot + 1 - count;
+  const uint64_t bits = bit_range(lowest % 64, count);
+  uint64_t& word = run->free_bits()[lowest / 64];
+  if (LOAM_UNLIKELY((word & bits) != 0)) return 0;
+  word |= bits;
+  store_states(run->state_of(lowest), exact, count, kSlotFree);
+  return count;
+}
+
+}  // namespace
+
+HeapBin* PrivateHeap::bin_of(unsigned size_class) const {
+  HeapBins* group = groups_[size_class / HeapBins::kBins];
+  return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
+}
+
+HeapBin* PrivateHeap::make_bin(unsigned size_class) {
+  HeapBins*& group = groups_[size_class / HeapBins::kBins];
+  if (group == nullptr) group = static_cast<HeapBins*>(allocate_record(sizeof(HeapBins)));
+  return group == nullptr ? nullptr : &group->bins[size_class % HeapBins::kBins];
+}
+
+void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
+  const uint8_t list = heap_list_of(run);
+  if (list == run->list) return;
+  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  run->list = list;
+  if (list != kNoHeapList) push_partial(bin->lists[list], run);
+}
+
+HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* why) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  const size_t bytes = Pages(info.pages).bytes();
+  const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
+  use_set_aside(Pages(info.pages));
+  if (!has_room(bytes, record_bytes, true) || !charge(bytes)) {
+    *why = LOAM_LIMIT_REACHED;
+    return nullptr;
+  }
+  HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  if (run == nullptr) {
+    *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    uncharge(bytes);
+    return nullptr;
+  }
+  Span* span = page_heap.allocate_span(Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap);
+  if (span == nullptr) {
+    *why = LOAM_OUT_OF_MEMORY;
+    free_record(run, record_bytes);
+    uncharge(bytes);
+    return nullptr;
+  }
+  run->heap = this;
+  run->base = span_base(span);
+  run->slot_bytes = info.bytes;
+  run->reciprocal = info.reciprocal;
+  run->slots = run->free_slots = info.slots;
+  run->size_class = static_cast<uint8_t>(size_class);
+  run->use = RunUse::kSpan;
+  run->exact = exact();
+  run->list = kNoHeapList;
+  run->span = span;
+  run->bytes = bytes;
+  for (unsigned slot = 0; slot < info.slots; slot += 64) {
+    run->free_bits()[slot / 64] = bit_range(0, info.slots - slot < 64 ? info.slots - slot : 64);
+  }
+  span->unbacked_pages = 0;
+  span->owned.base = run->base;
+  span->owned.reciprocal = info.reciprocal;
+  span->owned.magazine = HeapCache::offset_of(size_class);
+  set_run(span, run);
+  span->own(this);
+  add_run(run);
+  ++bin->spans;
+  bin->free_slots += info.slots;
+  place(bin, run);
+  return run;
+}
+
+// Pages that compact gave back and that these slots lie in will be touched.
+void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
+  const uint32_t back = run->span->unbacked_pages & pages_of(run, slot, slot + count);
+  unbacked_pages_ -= count_bits(back);
+  run->span->unbacked_pages &= ~back;
+}
+
+// Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached afterwards.
+unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why) {
+  HeapBin* bin = make_bin(size_class);
+  if (bin == nullptr) {
+    *why = maximum_ != 0 && charged_ + sizeof(HeapBins) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    return 0;
+  }
+  unsigned got = 0;
+  CacheSlot* next = out + wanted;
+  while (got < wanted) {
+    HeapRun* run = nullptr;
+    for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
+    if (run == nullptr) {
+      // What is asked for beyond the first slot is a convenience, and no reason to come closer to a maximum.
+      if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
+    }
+    if (run == bin->kept_empty) bin->kept_empty = nullptr;
+    unsigned some = wanted - got < run->free_slots ? wanted - got : run->free_slots;
+    run->free_slots = static_cast<uint16_t>(run->free_slots - some);
+    bin->free_slots -= some;
+    got += some;
+    const bool exact = run->exact;
+    const size_t slot_bytes = run->slot_bytes;
+    uint64_t* const free_bits = run->free_bits();
+    for (unsigned word = 0; some != 0; ++word) {
+      uint64_t bits = free_bits[word];
+      while (bits != 0 && some != 0) {
+        // Neighbours at once: mostly all of a span that is new, or that a flush came home to.
+        const unsigned shift = lowest_bit(bits);
+        const uint64_t gaps = ~(bits >> shift);
+        const unsigned stretch = gaps == 0 ? 64 : lowest_bit(gaps);
+        const unsigned count = stretch < some ? stretch : some;
+        const unsigned first = word * 64 + shift;
+        if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) note_backed(run, first, count);
+        uint8_t* const state = run->state_of(first);
+        next = fill_slots_downwards(next, run->base + first * slot_bytes, slot_bytes, state, 1u + exact, count);
+        store_states(state, exact, count, kSlotCached);
+        bits &= ~bit_range(shift, count);
+        some -= count;
+      }
+      free_bits[word] = bits;
+    }
+    place(bin, run);
+  }
+  if (got != wanted) memmove(out, next, got * sizeof(CacheSlot));
+  bin->taken += got;
+  return got;
+}
+
+// Neighbours in `slots` that are of one span are counted, and the span moved, once; of those that are neighbours in the
+// span too, a word's bits are set at once.
+void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
+  for (const CacheSlot* const end = slots + count; slots != end;) {
+    HeapRun* run = private_run_at(slots->block);
+    if (LOAM_UNLIKELY(run == nullptr || run->heap != this || run->use != RunUse::kSpan)) {
+      report_misuse("double free in a private heap", slots->block);
+      ++slots;
+      continue;
+    }
+    // In variables: to the compiler a state that is stored may be any of the record's bytes.
+    const uintptr_t base = run->base;
+    const size_t bytes = run->bytes, reciprocal = run->reciprocal;
+    const bool exact = run->exact;
+    uint8_t* const states = run->states();
+    uint64_t* const free_bits = run->free_bits();
+    const ptrdiff_t slot_bytes = run->slot_bytes;
+    unsigned given = 0;
+    do {
+      const size_t offset = reinterpret_cast<uintptr_t>(slots->block) - base;
+      if (offset >= bytes) break;
+      const size_t slot = (offset * reciprocal) >> 32;
+      const ptrdiff_t step = step_from(slots, end);
+      if (step == slot_bytes || step == -slot_bytes) {
+        if (const unsigned several = give_neighbours(run, slots, end, step, unsigned(slot)); LOAM_LIKELY(several != 0)) {
+          given += several;
+          slots += several - 1;
+          continue;
+        }
+      }
+      const uint64_t bit = uint64_t{1} << (slot % 64);
+      uint8_t* const state = states + (slot << unsigned(exact));
+      if (LOAM_UNLIKELY((free_bits[slot / 64] & bit) != 0 || state != slots->state)) {
+        report_misuse("double free in a private heap", slots->block);
+        continue;
+      }
+      free_bits[slot / 64] |= bit;
+      store_state(state, exact, kSlotFree);
+      ++given;
+    } while (++slots != end);
+    HeapBin* bin = bin_of(run->size_class);
+    run->free_slots = static_cast<uint16_t>(run->free_slots + given);
+    bin->free_slots += given;
+    bin->given += given;
+    place(bin, run);
+    if (LOAM_LIKELY(run->free_slots != run->slots)) continue;
+    if (bin->kept_empty == nullptr) {
+      bin->kept_empty = run;
+    } else if (bin->kept_empty != run) {
+      release_span(bin, run);
+    }
+  }
+}
+
+void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
+  LOAM_ASSERT(run->free_slots == run->slots);
+  if (bin->kept_empty == run) bin->kept_empty = nullptr;
+  if (run->list != kNoHeapList) remove_partial(bin->lists[run->list], run);
+  --bin->spans;
+  bin->free_slots -= run->slots;
+  unbacked_pages_ -= count_bits(run->span->unbacked_pages);
+  forget_run(run);
+  release_run(run);
+}
+
+void PrivateHeap::release_empty_spans() {
+  if (starter_ != nullptr && starter_->free_slots == starter_->slots) release_mixed(starter_);
+  for (HeapBins* group : groups_) {
+    if (group == nullptr) continue;
+    for (HeapBin& bin : group->bins) {
+      if (bin.kept_empty != nullptr) release_span(&bin, bin.kept_empty);
+    }
+  }
+}
+
+Pages PrivateHeap::purge_inside(HeapRun* run) {
+  uint32_t used = run->span->unbacked_pages;
+  for (unsigned slot = 0; slot < run->slots; ++slot) {
+    if (!run->is_free(slot)) used |= pages_of(run, slot, slot + 1);
+  }
+  const uint32_t all = static_cast<uint32_t>(bit_range(0, run->span->page_count));
+  const Pages purged = purge_idle_pages(run->span, all & ~used);
+  unbacked_pages_ += purged.count;
+  return purged;
+}
+
+bool PrivateHeap::bins_are_valid() const {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) {
+    const HeapBin* bin = bin_of(c);
+    if (bin == nullptr) continue;
+    size_t free_slots = 0;
+    for (unsigned list = 0; list < HeapBin::kLists; ++list) {
+      const HeapRun* before = nullptr;
+      using Link = ListLink<HeapRun, PartialRuns>;
+      for (const HeapRun* run = bin->lists[list]; run != nullptr; run = run->Link::next) {
+        if (run->Link::previous != before || run->list != list || run->size_class != c) return false;
+        if (heap_list_of(run) != list) return false;
+        free_slots += run->free_slots;
+        before = run;
+      }
+    }
+    if (free_slots != bin->free_slots) return false;
+    const size_t outside = size_t{bin->spans} * kSizeClasses[c].slots - free_slots + bin->in_mixed;
+    if (bin->taken - bin->given != outside) return false;
+  }
+  return true;
+}
+
+}  // namespace loam

@@ -1,0 +1,91 @@
+// Which private heaps there are, and which threads have caches of them.
+//
+//   records: 512 bytes each in slabs of 256 KiB that are never given back; a free record waits in a queue, so that a
+//   handle is given out again as late as possible
+//
+// Lock: mutex_, above every heap's lock. Public functions take it themselves.
+#pragma once
+
+#include "private/private_heap.h"
+
+namespace loam {
+
+class HeapRegistry {
+ public:
+  constexpr HeapRegistry() = default;
+
+  /// A new heap, or null with *why.
+  [[nodiscard]] PrivateHeap* create(const loam_heap_options& options, loam_status* why);
+  [[nodiscard]] loam_status destroy(PrivateHeap* heap);
+
+  /// Whether the pointer is the record of a living heap. Any value is answered.
+  [[nodiscard]] bool is_heap(const void* handle) const;
+
+  /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not come back here.
+  template <class Visit>
+  void for_each(Visit visit) {
+    Lock lock(mutex_);
+    for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) visit(heap);
+  }
+  /// As for_each(), with the heap at `index` alone. False when there are not so many.
+  template <class Visit>
+  [[nodiscard]] bool at(unsigned index, Visit visit) {
+    Lock lock(mutex_);
+    PrivateHeap* heap = heaps_.front();
+    while (heap != nullptr && index-- != 0) heap = List<PrivateHeap>::next(heap);
+    if (heap != nullptr) visit(heap);
+    return heap != nullptr;
+  }
+  [[nodiscard]] Mutex& mutex() { return mutex_; }
+  [[nodiscard]] size_t count() const { return count_.load(std::memory_order_relaxed); }
+
+  /// The calling thread's table of caches; null when it can have none.
+  [[nodiscard]] ThreadHeaps* thread();
+  /// A cache of the heap for the thread, which is the caller, in the place of what the thread had there; null when
+  /// memory is refused.
+  [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
+
+  /// Around fork(): the registry's lock, then every heap's.
+  void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
+  void reset_locks_after_fork();
+  /// In the child, once every lock is reset: what dead threads held goes home.
+  void adopt_after_fork();
+
+ private:
+  friend struct CounterFields;
+  static constexpr unsigned kSlabShift = 18;
+  static constexpr size_t kSlab = size_t{1} << kSlabShift;
+  static constexpr size_t kRecord = 512;
+  static constexpr unsigned kSlabPlaces = 4096;  // half used at most: a million heaps alive at a time
+
+  static void end_thread();
+  [[nodiscard]] PrivateHeap* take_record();
+  [[nodiscard]] bool add_slab();
+  /// Forgets what the place holds: the cache goes home if its heap still lives.
+  void vacate(ThreadHeaps* thread, size_t index);
+  void drop_thread(ThreadHeaps* thread);
+  [[nodiscard]] static unsigned slab_home(uintptr_t slab) {
+    return static_cast<unsigned>((slab >> kSlabShift) * 0x9e3779b97f4a7c15u >> 52);
+  }
+  static_assert(kSlabPlaces == 1u << 12, "slab_home() gives 12 bits");
+
+  Mutex mutex_;
+  List<PrivateHeap> heaps_;
+  List<PrivateHeap> free_records_;
+  List<ThreadHeaps> threads_;
+  std::atomic<size_t> count_{0};
+  uint64_t generations_ = 0;
+  // Free records rest while there are no more than this, so that a handle that outlived its heap is
+  // refused. More finds more of such mistakes and costs half a KiB each.
+  static constexpr size_t kResting = 64;
+  size_t free_count_ = 0;
+  char* slab_ = nullptr;  // the newest
+  size_t slab_used_ = 0;
+  unsigned slab_count_ = 0;
+  std::atomic<uintptr_t> slabs_[kSlabPlaces] = {};  // open addressing
+};
+
+extern HeapRegistry heap_registry;
+
+}  // namespace loam

@@ -1,0 +1,224 @@
+// Threads' caches of private heaps: made, filled, emptied, stopped. See private_cache.h for the rules.
+#include <cstring>
+#include <new>
+
+#include "base/cpu.h"
+#include "map/metadata.h"
+#include "os/os.h"
+#include "pages/page_heap.h"
+#include "private/heap_registry.h"
+
+namespace loam {
+
+namespace {
+
+// Calls that a thread makes on one heap, none on heaps that share its place in between, before it gets a
+// cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which there may be
+// thousands, should cost neither. More makes busy heaps slow for longer.
+constexpr uint32_t kCacheAfter = 64;
+// What a cache may grow by beyond its first slots, in bytes of blocks: whatever others hold, and in all.
+constexpr size_t kCacheDue = size_t{512} << 10;
+constexpr size_t kCacheBytes = size_t{2} << 20;
+size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
+// Of a heap with a maximum a cache holds no more than this share: many threads would starve each other.
+constexpr size_t kShareOfMaximum = 64;
+// How often who stops a heap looks before it lets others run.
+constexpr unsigned kLooks = 64;
+
+}  // namespace
+
+constinit decltype(HeapCache::process_room) HeapCache::process_room;
+
+void* PrivateHeap::pop_special(const PrivateHeap* heap, size_t bytes) { return pop_as<true>(heap, bytes); }
+
+bool PrivateHeap::push_special(const PrivateHeap* heap, const Span* span, void* block) {
+  return push_as<true>(heap, span, block);
+}
+
+HeapCache* PrivateHeap::cache_for_thread() {
+  if (mode() != LOAM_MODE_LOW_FRAGMENTATION) return nullptr;
+  ThreadHeaps* thread = heap_registry.thread();
+  if (LOAM_UNLIKELY(thread == nullptr)) return nullptr;
+  const size_t index = ThreadHeaps::index_of(this);
+  ThreadHeaps::Place& place = thread->places[index];
+  const uint64_t generation = generation_.load(std::memory_order_relaxed);
+  if (LOAM_LIKELY(place.heap == this && place.generation == generation)) return thread->doors[index].cache;
+  if (place.challenger != this) {
+    place.challenger = this;
+    place.score = 0;
+  }
+  if (++place.score < kCacheAfter && (flags_ & LOAM_HEAP_EAGER) == 0) return nullptr;
+  return heap_registry.settle(thread, this);
+}
+
+// With the door to it, which opens unless the heap is stopped.
+HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
+  Lock lock(mutex_);
+  HeapCache* cache = own_cache_;
+  if (cache == nullptr) {
+    void* piece = metadata.allocate(sizeof(HeapCache));
+    if (piece == nullptr) return nullptr;
+    cache = new (piece) HeapCache();
+    cache->owner = unsynchronized() ? nullptr : thread;
+    cache->exact = exact();
+    cache->zero_on_free = zero_on_free();
+    caches_.push_back(cache);
+    if (unsynchronized()) own_cache_ = cache;
+  }
+  thread->door_of(this).cache = cache;
+  if (!stopped_) thread->open(this, cache);
+  return cache;
+}
+
+void PrivateHeap::close_doors() {
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    if (cache->owner != nullptr) cache->owner->close(this);  // else the heap's own, or nobody's: no door leads there
+  }
+}
+
+// What a magazine of so many slots counts. The first are free of charge, unless the heap has a maximum.
+size_t PrivateHeap::granted_for(unsigned size_class, unsigned capacity) const {
+  const size_t slot_bytes = kSizeClasses[size_class].bytes;
+  const unsigned first = maximum_ != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
+  return capacity <= first ? 0 : (capacity - first) * slot_bytes;
+}
+
+bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
+  HeapMagazine& m = cache->magazines[size_class];
+  const unsigned old_capacity = m.capacity();
+  const bool turned = magazine_policy::has_turned(cache->last_ways[size_class], way);
+  cache->last_ways[size_class] = way;
+  const unsigned capacity = magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
+  if (capacity <= old_capacity) return false;
+  size_t limit = kCacheBytes;
+  if (maximum_ != 0 && maximum_ / kShareOfMaximum < limit) limit = maximum_ / kShareOfMaximum;
+  const size_t more = granted_for(size_class, capacity) - granted_for(size_class, old_capacity);
+  if (more != 0 && cache->granted_bytes + more > limit) return false;
+  const size_t shared = beyond_cache_due(cache->granted_bytes + more) - beyond_cache_due(cache->granted_bytes);
+  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.used_bytes_hint())) return false;
+  CacheSlot* slots = static_cast<CacheSlot*>(metadata.allocate(capacity * sizeof(CacheSlot)));
+  if (slots == nullptr) {
+    HeapCache::process_room.give(shared);
+    return false;
+  }
+  const unsigned held = m.held();
+  if (held != 0) memcpy(slots, m.base, held * sizeof(CacheSlot));
+  CacheSlot* old = m.base;
+  m.base = slots;
+  m.head = slots + held;
+  m.end = slots + capacity;
+  if (old != nullptr) metadata.free(old, old_capacity * sizeof(CacheSlot));
+  cache->granted_bytes += more;
+  return true;
+}
+
+// Brings a magazine's slots home, gives its array and its share back.
+void PrivateHeap::retire_magazine(HeapCache* cache, unsigned size_class) {
+  HeapMagazine& m = cache->magazines[size_class];
+  if (m.base == nullptr) return;
+  flush(m, m.held());
+  const size_t less = granted_for(size_class, m.capacity());
+  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes) - beyond_cache_due(cache->granted_bytes - less));
+  cache->granted_bytes -= less;
+  metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
+  m = HeapMagazine{};
+}
+
+bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why) {
+  HeapMagazine& m = cache->magazines[size_class];
+  const bool first = m.base == nullptr;
+  grow(cache, size_class, Way::kTake);
+  if (m.base == nullptr) return false;
+  ++cache->refills;
+  const unsigned wanted = magazine_policy::refill_count(kSizeClasses[size_class].bytes, m.capacity(), first);
+  m.head = m.base + take(size_class, m.base, wanted, why);
+  return m.head != m.base;
+}
+
+// The coldest slots go home: those at the bottom.
+void PrivateHeap::flush(HeapMagazine& m, unsigned count) {
+  give(m.base, count);
+  const unsigned left = m.held() - count;
+  if (left != 0) memmove(m.base, m.base + count, left * sizeof(CacheSlot));
+  m.head = m.base + left;
+}
+
+void PrivateHeap::flush_all(HeapCache* cache) {
+  for (unsigned c = 1; c < kSizeClassCount; ++c) flush(cache->magazines[c], cache->magazines[c].held());
+}
+
+void PrivateHeap::free_cache(HeapCache* cache) {
+  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes));
+  ended_refills_ += cache->refills;
+  ended_flushes_ += cache->flushes;
+  for (HeapMagazine& m : cache->magazines) {
+    if (m.base != nullptr) metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
+  }
+  cache->~HeapCache();
+  metadata.free(cache, sizeof(HeapCache));
+}
+
+void PrivateHeap::end_cache(HeapCache* cache) {
+  flush_all(cache);
+  caches_.remove(cache);
+  free_cache(cache);
+}
+
+void PrivateHeap::retire_cache(HeapCache* cache) {
+  Lock lock(mutex_);
+  cache->owner->close(this);
+  // Who locked the heap may stand in the middle of a walk, in a span that would go home with these slots. Not waited for:
+  // the caller has the registry's lock, which he may want.
+  if (LOAM_UNLIKELY(lock_owner_ != 0)) {
+    cache->owner = nullptr;
+    return;
+  }
+  end_cache(cache);
+}
+
+void PrivateHeap::stop_caches() {
+  if (unsynchronized() || stopped_) return;
+  stopped_ = true;
+  if (caches_.empty()) return;
+  close_doors();
+  // Never refused: without it there are no caches.
+  const bool stopped = os::barrier_all_threads();
+  LOAM_CHECK(stopped, "private heap: the system took its barrier back");
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    // acquire: pairs with the release in ThreadHeaps::leave()
+    for (unsigned looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
+      if (looks < kLooks) {
+        cpu_pause();
+      } else {
+        os::yield();
+      }
+    }
+  }
+}
+
+void PrivateHeap::resume_caches() {
+  if (unsynchronized() || lock_owner_ != 0) return;
+  stopped_ = false;
+  HeapCache* next = nullptr;
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = next) {
+    next = List<HeapCache>::next(cache);
+    LOAM_LIKELY(cache->owner != nullptr) ? cache->owner->open(this, cache) : end_cache(cache);
+  }
+}
+
+// pre: the caches are stopped
+void PrivateHeap::bring_home() {
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    flush_all(cache);
+  }
+  release_all_held_back();
+  release_empty_spans();
+}
+
+void PrivateHeap::reclaim() {
+  stop_caches();
+  bring_home();
+  resume_caches();
+}
+
+}  // namespace loam

@@ -1,0 +1,163 @@
+// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of
+// slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
+//
+//   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap --> magazine of one class: slots
+//
+// A door and its place are chosen by the heap's address; the place names the heap and its generation. Places are
+// contended by heaps; a heap that comes kCacheAfter times in a row takes the place. An open door names its heap,
+// and is all that the fast paths look at: what they are called with is not followed before it equals what the
+// door says. A closed one names what nobody who comes to it can ask for.
+//
+// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores: a
+// thread says `busy` while it is inside, and looks at the door after that. Who wants the heap for himself takes
+// its lock, closes the doors to all of its caches, makes all threads pass a barrier (os::barrier_all_threads), and
+// waits until no owner of one of the caches is busy. Where the system has no such barrier there are no caches.
+// Busy threads never wait, so the wait is short. Destroying closes the doors for ever; places stay, and are known
+// for stale by their generation, which no other heap ever has.
+//
+// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before its
+// state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot that a
+// thread was moving.
+//
+// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it. A door
+// opens and closes under the lock of the heap whose cache is behind it; what a place names changes by its thread
+// alone, under the registry's lock.
+#pragma once
+
+#include "base/cpu.h"
+#include "base/shared_room.h"
+#include "cache/thread_cache.h"
+#include "os/mutex.h"
+#include "private/heap_run.h"
+
+namespace loam {
+
+struct CacheSlot {
+  void* block;
+  uint8_t* state;
+};
+
+struct HeapMagazine {
+  CacheSlot* head = nullptr;
+  CacheSlot* base = nullptr;
+  CacheSlot* end = nullptr;
+
+  [[nodiscard]] unsigned held() const { return static_cast<unsigned>(head - base); }
+  [[nodiscard]] unsigned capacity() const { return static_cast<unsigned>(end - base); }
+};
+
+struct ThreadHeaps;
+
+struct HeapCache : ListLink<HeapCache> {
+  /// null: the heap's own, of an unsynchronised heap; of another, nobody's: its thread gave it up while the heap was locked,
+  /// and it goes home with the unlock
+  ThreadHeaps* owner = nullptr;
+  size_t granted_bytes = 0;      ///< of blocks, beyond the first slots; in a heap with a maximum those too
+  bool exact = false;
+  bool zero_on_free = false;
+  uint64_t refills = 0;
+  uint64_t flushes = 0;
+  HeapMagazine magazines[kSizeClassCount];
+  magazine_policy::Way last_ways[kSizeClassCount] = {};
+
+  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room, and less: a cache of a heap that
+  /// nobody uses for a while keeps what it has, and must not keep malloc()'s caches from growing.
+  static constexpr size_t kProcessBytes = size_t{4} << 20;
+  static SharedRoom<kProcessBytes, ThreadCache::kProcessShare> process_room;
+
+  /// Of a class's magazine in a cache, in bytes. A span of the class has it at hand.
+  [[nodiscard]] static LOAM_INLINE size_t offset_of(size_t size_class);
+  [[nodiscard]] LOAM_INLINE HeapMagazine* magazine_at(size_t offset) {
+    return reinterpret_cast<HeapMagazine*>(reinterpret_cast<char*>(this) + offset);
+  }
+};
+static_assert(sizeof(HeapCache) <= kPageBytes, "as docs/heaps.md says");
+
+size_t HeapCache::offset_of(size_t size_class) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  return __builtin_offsetof(HeapCache, magazines) + size_class * sizeof(HeapMagazine);
+#pragma GCC diagnostic pop
+}
+
+struct ThreadHeaps : ListLink<ThreadHeaps> {
+  static constexpr unsigned kHeapShift = 9;  // records of heaps are 512 bytes apart
+  /// What stands for a heap of exact sizes, or one that clears what is freed, at its open door: such heaps pass the
+  /// first fast paths by and have their own. It leads to the door beside, so nobody comes here with it.
+  [[nodiscard]] static LOAM_INLINE const PrivateHeap* special(const PrivateHeap* heap) {
+    return reinterpret_cast<const PrivateHeap*>(reinterpret_cast<uintptr_t>(heap) ^ uintptr_t{1} << kHeapShift);
+  }
+  /// What a closed door names: null, or record 2 at those that null and special(null) lead to. It leads neither here
+  /// nor to the door beside: whatever pointer somebody comes with, it is not this, nor is its special().
+  [[nodiscard]] static const PrivateHeap* nobody(size_t index) {
+    return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
+  }
+  struct Door {
+    std::atomic<const PrivateHeap*> heap{nobody(2)};
+    HeapCache* cache = nullptr;
+    /// acquire: pairs with the release in open()
+    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const { return equals_acquire(heap, to); }
+  };
+  struct Place {
+    const PrivateHeap* heap = nullptr;
+    uint64_t generation = 0;
+    const PrivateHeap* challenger = nullptr;
+    uint32_t score = 0;
+  };
+  static constexpr unsigned kPlaces = 64;
+  static constexpr unsigned kDoorShift = 4;
+  static_assert(sizeof(Door) == 1u << kDoorShift);
+
+  std::atomic<uint32_t> busy{0};
+#if defined(LOAM_DEBUG)
+  std::atomic<const PrivateHeap*> inside{nullptr};  ///< the heap that the owner entered last
+#endif
+  Door doors[kPlaces] = {{nobody(0)}, {nobody(1)}};
+  Place places[kPlaces];
+
+  [[nodiscard]] static LOAM_INLINE size_t index_of(const PrivateHeap* heap) {
+    return (reinterpret_cast<uintptr_t>(heap) >> kHeapShift) % kPlaces;
+  }
+  [[nodiscard]] LOAM_INLINE Door& door_of(const PrivateHeap* heap) {
+    // doors[index_of(heap)], by one shift and one mask
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(heap) >> (kHeapShift - kDoorShift);
+    return *reinterpret_cast<Door*>(reinterpret_cast<char*>(doors) + (offset & (kPlaces - 1) << kDoorShift));
+  }
+  /// pre: the heap's cache stands behind its door, or its thread is about to take it away
+  void open(const PrivateHeap* heap, const HeapCache* cache) {
+    const bool plain = !cache->exact && !cache->zero_on_free;
+    // release: what was done to the cache comes first; pairs with the acquire in Door::leads_to()
+    door_of(heap).heap.store(plain ? heap : special(heap), std::memory_order_release);
+  }
+  void close(const PrivateHeap* heap) {
+    // relaxed: who needs to know that nobody is behind it makes all threads pass a barrier
+    door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
+  }
+
+  /// Before enter(). Debug builds tell a thread that is busy with a heap from one that is with another.
+  LOAM_INLINE void note_inside([[maybe_unused]] const PrivateHeap* heap) {
+#if defined(LOAM_DEBUG)
+    inside.store(heap, std::memory_order_relaxed);
+#endif
+  }
+  /// Between these two, nobody who stops a heap goes on. The owner calls them.
+  LOAM_INLINE void enter() {
+    // relaxed, and no fence but the compiler's: who stops heaps makes us pass a barrier
+    busy.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  LOAM_INLINE void leave() {
+    // release: pairs with the acquire of who waits for us
+    busy.store(0, std::memory_order_release);
+  }
+};
+
+/// The calling thread's, or null while it has none.
+[[nodiscard]] LOAM_INLINE ThreadHeaps* thread_heaps() {
+  return static_cast<ThreadHeaps*>(current_cache->heaps);
+}
+
+/// A number of the calling thread, not 0, that no other living thread has.
+[[nodiscard]] inline uintptr_t this_thread() { return reinterpret_cast<uintptr_t>(&current_cache); }
+
+}  // namespace loam

@@ -1,0 +1,526 @@
+#include "private/private_heap.h"
+
+#include <cstring>
+
+#include "base/text.h"
+#include "cache/large_blocks.h"
+#include "hardening/canary.h"
+#include "hardening/hardening.h"
+#include "hardening/live_blocks.h"
+#include "map/metadata.h"
+#include "os/os.h"
+#include "pages/huge_map.h"
+#include "pages/page_heap.h"
+#include "private/heap_registry.h"
+
+namespace loam {
+
+// ---- beginning and end ------------------------------------------------------------------------
+
+loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t generation) {
+  flags_ = asked_flags_ = options.flags;
+  if (hardening.has(Hardening::kCanary)) flags_ |= LOAM_HEAP_CANARY;
+  if (hardening.has(Hardening::kQuarantine)) flags_ |= LOAM_HEAP_POISON;
+  if (hardening.has(Hardening::kZero)) flags_ |= LOAM_HEAP_ZERO_ON_FREE;
+  if (canary()) {
+    flags_ |= LOAM_HEAP_EXACT_SIZES;
+    start_canaries();
+  }
+  held_back_ = nullptr;
+  mode_.store((flags_ & LOAM_HEAP_EAGER) != 0 ? LOAM_MODE_LOW_FRAGMENTATION : LOAM_MODE_STANDARD,
+              std::memory_order_relaxed);
+  on_failure_ = options.on_failure;
+  failure_context_ = options.context;
+  memset(name_, 0, sizeof name_);
+  if (options.name != nullptr) text::copy(name_, options.name, sizeof name_);
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  stopped_word_ = 0;
+  stopped_ = false;
+  charged_ = peak_ = records_ = set_aside_ = large_bytes_ = coming_bytes_ = unbacked_pages_ = 0;
+  lost_slots_ = 0;
+  large_taken_ = large_given_ = ended_refills_ = ended_flushes_ = serials_ = 0;
+  set_small_threshold(LOAM_MAX_SMALL_THRESHOLD);
+  maximum_ = 0;
+  if (options.maximum != 0) {
+    if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
+    maximum_ = Pages::covering(options.maximum).bytes();
+  }
+  // What no address space holds is not tried for, piece by piece. (Beyond the maximum the first piece is refused.)
+  const bool has_addresses = options.initial >> kAddressBits == 0;
+  if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses)) return LOAM_OUT_OF_MEMORY;
+  starter_ = nullptr;
+  mixed_runs_ = mixed_pages_ = 0;
+  refused_bytes_ = 0;
+  if (!charge(sizeof(PrivateHeap))) return LOAM_LIMIT_REACHED;
+  records_ = sizeof(PrivateHeap);
+  Pages left = Pages::covering(options.initial);
+  if (maximum_ != 0 && left.bytes() <= maximum_) {
+    // The heap's records are a part of what was asked for, or no heap could begin at its maximum.
+    const size_t records = charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
+    const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
+    if (left > room) left = room;
+  }
+  while (left.count != 0) {
+    // In pieces that a run can be; each gives way from its end.
+    const Pages pages = left > kMaxRun ? kMaxRun : left;
+    HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
+    const bool fits = run != nullptr && charge(pages.bytes());
+    bool zero;
+    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap, &zero) : nullptr;
+    if (span == nullptr) {
+      const bool limited = !fits && maximum_ != 0;
+      if (fits) uncharge(pages.bytes());
+      if (run != nullptr) free_record(run, sizeof(HeapRun));
+      finish();
+      return limited ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    }
+    run->heap = this;
+    run->base = span_base(span);
+    run->use = RunUse::kSetAside;
+    run->span = span;
+    run->bytes = pages.bytes();
+    set_run(span, run);
+    add_run(run);
+    set_aside_ += pages.bytes();
+    left -= pages;
+  }
+  generation_.store(generation, std::memory_order_release);
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::stop_for_ever() {
+  Lock lock(mutex_);
+  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  generation_.store(0, std::memory_order_release);
+  close_doors();
+#if defined(LOAM_DEBUG)
+  if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
+    for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+      if (cache->owner == nullptr) continue;
+      // Many looks, for a word that is on its way: who is busy with another heap may stand there for as long as the system likes.
+      const auto is_inside = [&] { return cache->owner->inside.load(std::memory_order_relaxed) == this; };
+      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0 && is_inside(); ++looks) {
+        if (looks == 1000) fatal("a private heap is destroyed while a thread uses it", this);
+        os::yield();
+      }
+    }
+  }
+#endif
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  return LOAM_OK;
+}
+
+void PrivateHeap::finish() {
+  static_cast<void>(blocks_are_intact(true));
+  while (HeapCache* cache = caches_.front()) {
+    caches_.remove(cache);
+    free_cache(cache);
+  }
+  own_cache_ = nullptr;
+  release_all_held_back();
+  while (HeapRun* run = runs_.front()) {
+    runs_.remove(run);
+    release_run(run);
+  }
+  for (HeapBins*& group : groups_) {
+    if (group != nullptr) free_record(group, sizeof(HeapBins));
+    group = nullptr;
+  }
+}
+
+// ---- accounts -----------------------------------------------------------------------------------
+
+bool PrivateHeap::charge(size_t bytes) {
+  if (maximum_ != 0 && (bytes > maximum_ || charged_ > maximum_ - bytes)) return false;
+  charged_ += bytes;
+  if (charged_ > peak_) peak_ = charged_;
+  return true;
+}
+
+size_t PrivateHeap::room() {
+  Use use(*this);
+  return maximum_ == 0 ? SIZE_MAX : maximum_ - charged_;
+}
+
+// What a record takes in the metadata's pieces.
+size_t PrivateHeap::charged_for_record(size_t bytes) {
+  size_t piece = MetadataArena::kSmallestPiece;
+  while (piece < bytes) piece *= 2;
+  return piece;
+}
+
+void* PrivateHeap::allocate_record(size_t bytes) {
+  const size_t piece = charged_for_record(bytes);
+  if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_) use_set_aside(Pages::covering(piece));
+  if (!charge(piece)) return nullptr;
+  void* record = metadata.allocate(bytes);
+  if (record == nullptr) {
+    uncharge(piece);
+    return nullptr;
+  }
+  records_ += piece;
+  return record;
+}
+
+void PrivateHeap::free_record(void* record, size_t bytes) {
+  const size_t piece = charged_for_record(bytes);
+  metadata.free(record, bytes);
+  records_ -= piece;
+  uncharge(piece);
+}
+
+// What was set aside gives way from its end, so the page heap finds the pages that the caller asks it for
+// next.
+void PrivateHeap::use_set_aside(Pages pages) {
+  if (LOAM_LIKELY(set_aside_ == 0)) return;
+  HeapRun* next = nullptr;
+  for (HeapRun* run = runs_.front(); run != nullptr && pages.count != 0; run = next) {
+    next = List<HeapRun>::next(run);
+    if (run->use != RunUse::kSetAside) break;  // they are the oldest
+    const Pages have(run->bytes >> kPageShift);
+    const Pages part = pages < have ? pages : have;
+    set_aside_ -= part.bytes();
+    uncharge(part.bytes());
+    pages -= part;
+    if (part == have) {
+      run->bytes = 0;  // uncharged already
+      forget_run(run);
+      release_run(run);
+    } else {
+      run->bytes -= part.bytes();
+      const bool shrunk = page_heap.resize_large(run->span, have - part, kNobodysBlock);
+      LOAM_CHECK(shrunk, "private heap: a run refused to shrink");
+    }
+  }
+}
+
+void PrivateHeap::add_run(HeapRun* run) {
+  run->serial = ++serials_;
+  runs_.push_back(run);
+}
+
+void PrivateHeap::forget_run(HeapRun* run) { runs_.remove(run); }
+
+// The run is in no list any more.
+void PrivateHeap::release_run(HeapRun* run) {
+  uncharge(run->bytes);
+  const size_t record_bytes = run->record_bytes();
+  if (run->span != nullptr) {
+    if (run->use == RunUse::kSpan) {
+      run->span->own(nullptr);
+    }
+    if (run->use == RunUse::kMixed && run->former() != nullptr) {
+      free_record(run->former(), run->former()->record_bytes());
+    }
+    set_run(run->span, nullptr);
+    page_heap.free(run->span);
+  } else {
+    // What waits for the next block keeps its content, and answers who still reads or writes it.
+    const bool may_wait = !hardening.on() && !zero_on_free() && !poisons();
+    static_cast<void>(huge_map.free(run->base, may_wait));
+  }
+  free_record(run, record_bytes);
+}
+
+// ---- allocating ---------------------------------------------------------------------------------
+
+void* PrivateHeap::allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
+  if (bytes > kLargestRequest) {
+    *why = LOAM_OUT_OF_MEMORY;
+    return nullptr;
+  }
+  unsigned size_class = 0;
+  if (alignment > LOAM_ALIGNMENT) {
+    size_class = class_for_aligned(bytes + canary_bytes(), alignment);
+  } else if (bytes <= kLargestSmall - canary_bytes()) {
+    size_class = class_for(bytes + canary_bytes());
+  }
+  if (size_class == 0) return allocate_large(bytes, alignment, zero, why);
+  Request request{size_class, bytes, alignment > LOAM_ALIGNMENT ? alignment : LOAM_ALIGNMENT};
+  if (!allocate_small(&request, why)) return nullptr;
+  if (zero) memset(request.block, 0, canary() ? bytes : request.usable);
+  return request.block;
+}
+
+bool PrivateHeap::take_slot(HeapCache* cache, Request* request, loam_status* why) {
+  const unsigned size_class = request->size_class;
+  CacheSlot slot;
+  HeapMagazine* const m = cache == nullptr ? nullptr : &cache->magazines[size_class];
+  if (m != nullptr && (m->head != m->base || refill(cache, size_class, why))) {
+    slot = *--m->head;
+  } else if (take(size_class, &slot, 1, why) != 1) {
+    return false;
+  }
+  request->block = slot.block;
+  request->usable = kSizeClasses[size_class].bytes;
+  // Under the lock, for who validates the heap meanwhile.
+  if (canary()) guard(slot.block, request->bytes, request->usable);
+  store_state(slot.state, exact(), live_state(exact(), request->bytes));
+  note_busy(bin_of(size_class));
+  return true;
+}
+
+bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
+  const unsigned size_class = request->size_class;
+  HeapCache* cache = is_cached(size_class) ? cache_for_thread() : nullptr;
+  Use use(*this);
+  if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
+  const bool may_start = mode() == LOAM_MODE_STANDARD && request->alignment == LOAM_ALIGNMENT && !poisons();
+  bool served = may_start && take_from_starter(request);
+  if (!served && take_slot(cache, request, why)) return true;
+  if (!served) served = take_from_mixed(request);
+  if (!served) {
+    // What other threads cache, and empty spans, may make room.
+    stop_caches();
+    bring_home();
+    const bool took = take_slot(cache, request, why);
+    if (!took) served = squeeze(request);
+    resume_caches();
+    if (took) return true;
+  }
+  if (served && canary()) guard(request->block, request->bytes, request->usable);
+  return served;
+}
+
+void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows) {
+  const size_t pages = Pages::covering((bytes == 0 ? 1 : bytes) + canary_bytes()).bytes();
+  HeapRun* run = nullptr;
+  {
+    Use use(*this);
+    use_set_aside(Pages(pages >> kPageShift));
+    for (int attempt = 0; attempt < 2 && run == nullptr; ++attempt) {
+      if (attempt == 1) {
+        if (pages > maximum_) break;
+        reclaim();
+      }
+      if (!has_room(pages, sizeof(HeapRun), false) || !charge(pages)) {
+        *why = LOAM_LIMIT_REACHED;
+        continue;
+      }
+      run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
+      if (run != nullptr) break;
+      *why = maximum_ != 0 && charged_ + sizeof(HeapRun) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+      uncharge(pages);
+    }
+    if (run == nullptr) return nullptr;
+    coming_bytes_ += pages;
+  }
+  // Not under the heap's lock: the system may take its time.
+  bool is_zero = zero;
+  const auto owner = reinterpret_cast<uintptr_t>(run);
+  void* block = grows ? huge_map.allocate(bytes, alignment, owner, &is_zero, canary_bytes(), true)
+                      : allocate_large_block(bytes, alignment, owner, &is_zero, canary_bytes());
+  if (block != nullptr && zero && !is_zero) memset(block, 0, pages);
+  if (block != nullptr && canary()) guard(block, bytes, pages);
+  Use use(*this);
+  coming_bytes_ -= pages;
+  if (block == nullptr) {
+    *why = LOAM_OUT_OF_MEMORY;
+    free_record(run, sizeof(HeapRun));
+    uncharge(pages);
+    return nullptr;
+  }
+  run->heap = this;
+  run->base = reinterpret_cast<uintptr_t>(block);
+  run->requested = bytes;
+  run->bytes = pages;
+  Span* span = span_at(run->base);
+  run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base ? span : nullptr;
+  run->use = run->span != nullptr ? RunUse::kLarge : RunUse::kHuge;
+  if (run->span != nullptr) set_run(span, run);
+  add_run(run);
+  ++large_taken_;
+  large_bytes_ += pages;
+  return block;
+}
+
+// ---- finding and freeing --------------------------------------------------------------------------
+
+PrivateHeap::Found PrivateHeap::locate(const void* block) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
+  Found found{LOAM_INVALID_BLOCK};
+  HeapRun* run = private_run_at(block);
+  if (run == nullptr) {
+    // A mapping of its own may lie anywhere.
+    const HugeMap::Entry entry = huge_map.find(address);
+    if (entry.address == 0 || entry.heap == 0) return found;
+    run = reinterpret_cast<HeapRun*>(entry.heap);
+    if (run->use != RunUse::kHuge) return found;
+  }
+  if (run->slots != 0) {
+    const size_t slot = run->slot_from(address - run->base);
+    if (slot >= run->slots || address - run->base != run->offset_of(slot)) return found;
+    found.state = run->state_of(slot);
+    const unsigned state = load_state(found.state, run->exact);
+    if (state < kSlotLive) return found;
+    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[class_within(run->bytes_at(slot))].bytes;
+    found.bytes = run->exact ? state - kSlotLive : found.usable;
+  } else {
+    if (run->use == RunUse::kSetAside || address != run->base) return found;
+    found.usable = run->bytes;
+    found.bytes = run->requested;
+  }
+  found.run = run;
+  found.status = LOAM_OK;
+  return found;
+}
+
+PrivateHeap::Found PrivateHeap::find(const void* block) const {
+  Found found = locate(block);
+  if (found.status == LOAM_OK) {
+    if (found.run->heap != this) {
+      found.status = LOAM_WRONG_HEAP;
+    } else if (canary() && first_overrun(found, block) != found.usable) {
+      found.status = LOAM_CORRUPT;
+    }
+  } else if (seems_live(block)) {
+    found.status = LOAM_WRONG_HEAP;
+  }
+  return found;
+}
+
+PrivateHeap* PrivateHeap::heap_of(const void* block) {
+  const Found found = locate(block);
+  return found.status == LOAM_OK ? found.run->heap : nullptr;
+}
+
+loam_status PrivateHeap::free(void* block) {
+  Found found = find(block);
+  if (found.status != LOAM_OK) return found.status;
+  if (found.run->slots == 0) return free_large(found, block);
+  if (zero_on_free() && !poisons()) memset(block, 0, end_of(found));
+  const unsigned size_class = found.run->size_class;
+  HeapCache* cache = size_class != 0 && is_cached(size_class) ? cache_for_thread() : nullptr;
+  Use use(*this);
+  if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
+  if (LOAM_UNLIKELY(found.run->list == kReplacedRun)) {
+    found = find(block);  // another thread cut the span anew
+    if (found.status != LOAM_OK || found.run->slots == 0) return LOAM_INVALID_BLOCK;
+  }
+  if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
+  if (found.run->use == RunUse::kMixed) {
+    // Not held back: memory of a full heap is wanted at once.
+    if (zero_on_free() && poisons()) memset(block, 0, end_of(found));
+    give_to_mixed(found.run, block);
+    return LOAM_OK;
+  }
+  const CacheSlot slot{block, found.state};
+  store_state(slot.state, found.run->exact, kSlotCached);
+  if (LOAM_UNLIKELY(poisons())) {
+    hold_back(slot, found.usable);
+    return LOAM_OK;
+  }
+  if (cache == nullptr) {
+    give(&slot, 1);
+    return LOAM_OK;
+  }
+  HeapMagazine& m = cache->magazines[size_class];
+  if (m.head == m.end && !grow(cache, size_class, Way::kGive)) {
+    if (m.base == nullptr) {
+      give(&slot, 1);
+      return LOAM_OK;
+    }
+    ++cache->flushes;
+    flush(m, magazine_policy::overflow_count(m.capacity()));
+  }
+  *m.head = slot;
+  ++m.head;
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::free_large(const Found& found, void* block) {
+  HeapRun* run = found.run;
+  if (zero_on_free() && run->use == RunUse::kLarge) memset(block, 0, end_of(found));
+  Use use(*this);
+  if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
+  ++large_given_;
+  large_bytes_ -= run->bytes;
+  forget_run(run);
+  release_run(run);
+  return LOAM_OK;
+}
+
+// ---- lock and behaviour ---------------------------------------------------------------------------
+
+loam_status PrivateHeap::lock() {
+  if (unsynchronized()) {
+    Lock lock(mutex_);
+    ++lock_depth_;
+    return LOAM_OK;
+  }
+  Use use(*this);
+  lock_inside();
+  return LOAM_OK;
+}
+
+void PrivateHeap::lock_inside() {
+  if (lock_depth_++ != 0) return;
+  lock_owner_ = this_thread();
+  __atomic_store_n(&stopped_word_, 1, __ATOMIC_RELAXED);
+  stop_caches();
+}
+
+loam_status PrivateHeap::try_lock() {
+  if (unsynchronized()) return lock();
+  Lock lock(mutex_);
+  if (lock_owner_ != 0 && lock_owner_ != this_thread()) return LOAM_BUSY;
+  lock_inside();
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::unlock() {
+  Lock lock(mutex_);
+  if (lock_depth_ == 0 || (!unsynchronized() && lock_owner_ != this_thread())) return LOAM_NOT_OWNER;
+  if (--lock_depth_ != 0 || unsynchronized()) return LOAM_OK;
+  lock_owner_ = 0;
+  resume_caches();
+  __atomic_store_n(&stopped_word_, 0, __ATOMIC_RELAXED);
+  os::wake_one(&stopped_word_);
+  return LOAM_OK;
+}
+
+loam_status PrivateHeap::set_mode(int mode) {
+  if (mode == LOAM_MODE_LOW_FRAGMENTATION) {
+    mode_.store(mode, std::memory_order_relaxed);
+    return LOAM_OK;
+  }
+  if (mode != LOAM_MODE_STANDARD && mode != LOAM_MODE_LOOKASIDE) return LOAM_INVALID_ARGUMENT;
+  if (this->mode() == LOAM_MODE_LOW_FRAGMENTATION) return LOAM_ONE_WAY;
+  return mode == LOAM_MODE_LOOKASIDE ? LOAM_NOT_SUPPORTED : LOAM_OK;
+}
+
+void PrivateHeap::set_small_threshold(size_t bytes) {
+  unsigned classes = 0;
+  while (classes + 1 < kSizeClassCount && kSizeClasses[classes + 1].bytes <= bytes) ++classes;
+  // What is looked at with every call goes through no cache.
+  if (canary() || poisons()) classes = 0;
+  Use use(*this);
+  stop_caches();
+  threshold_ = bytes;
+  cached_classes_.store(classes, std::memory_order_relaxed);
+  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
+      retire_magazine(cache, c);
+    }
+  }
+  resume_caches();
+}
+
+void PrivateHeap::reset_after_fork(uintptr_t survivor) {
+  mutex_.reset_after_fork();
+  inside_.store(0, std::memory_order_relaxed);
+  // Who was on a fast path may have had a slot in its hands: cached by its state, in no magazine.
+  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;
+    lost_slots_ += cache->owner->busy.load(std::memory_order_relaxed);
+  }
+  if (unsynchronized() || lock_owner_ == 0 || lock_owner_ == survivor) return;
+  lock_owner_ = 0;
+  lock_depth_ = 0;
+  stopped_word_ = 0;
+  resume_caches();
+}
+
+}  // namespace loam

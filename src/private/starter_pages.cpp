@@ -1,0 +1,37 @@
+// The first pages of a heap: blocks of all classes side by side, so that a heap of a few KiB takes a page
+// or two and not one a class: mixed runs (mixed_runs.cpp) of a page in pieces of 16 bytes. A heap that gets busy, or has
+// its share of them, goes on with spans of one class; blocks stay where they are.
+#include "private/private_heap.h"
+
+namespace loam {
+
+namespace {
+
+// Larger blocks would leave holes that nothing fits; a span of theirs is not much larger than they are.
+constexpr size_t kLargestStarterBlock = 512;
+// Mixed runs that a heap has when it makes no more of these pages. Chosen: with more classes in use than this spans of
+// their own cost no more than the first-fit search here, which looks at four words.
+constexpr uint32_t kMostStarters = 4;
+// Blocks of one class that a heap allocates before its front end comes on, as Windows counts them.
+constexpr uint64_t kBusyAfter = 18;
+
+}  // namespace
+
+void PrivateHeap::note_busy(const HeapBin* bin) {
+  if (LOAM_LIKELY(mode() != LOAM_MODE_STANDARD) || bin->taken < kBusyAfter) return;
+  mode_.store(LOAM_MODE_LOW_FRAGMENTATION, std::memory_order_relaxed);
+}
+
+bool PrivateHeap::take_from_starter(Request* request) {
+  const SizeClassInfo& info = kSizeClasses[request->size_class];
+  if (info.bytes > kLargestStarterBlock) return false;
+  HeapBin* bin = make_bin(request->size_class);
+  if (bin == nullptr || bin->spans != 0) return false;
+  if (starter_ != nullptr && take_from_run(starter_, request)) return true;
+  HeapRun* const run = mixed_runs_ >= kMostStarters ? nullptr : add_mixed(Pages(1), LOAM_ALIGNMENT);
+  if (run == nullptr) return false;
+  starter_ = run;
+  return take_from_run(run, request);
+}
+
+}  // namespace loam

@@ -1,0 +1,19 @@
+// Of a system where no program locks its memory: the calls of os.h that differ only where one does.
+// The pretend system has them, and the fuzzer's.
+#include "os/os.h"
+
+namespace loam::os {
+
+Committed commit_more(void* address, size_t bytes) {
+  return commit(address, bytes) ? Committed::kYes : Committed::kRefused;
+}
+void give_up(void* address, size_t bytes) { release(address, bytes); }
+void stop_reserving() {}
+bool is_reserving() { return true; }
+bool is_locked(const void*) { return false; }
+bool locks_new_memory() { return false; }
+void unlock_zeros(void*, size_t) {}
+bool commit_sparse(void* address, size_t bytes) { return commit(address, bytes); }
+bool lock_all_memory(int, Locked) { return true; }
+
+}  // namespace loam::os
