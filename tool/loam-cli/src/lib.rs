@@ -1,20 +1,11 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
-<<<<<<< HEAD
-//! `run` starts a program on the heap, `allocators` says which heaps this machine has, `lab`
-//! measures them (measure, results file and drawing are separate stages), `check` says whether the
-//! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `doctor`
-//! judges them, `generate` prints the
-//! documentation that is made from the help. `layout` knows where the heap, the workloads and the
-//! peers lie; `output` formats units and messages; `ending`
-//! listens for signals and for streams that go away.
-=======
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `check` says whether the replacement of malloc took, `stats`, `top` and
-//! `export` show what heaps do, `generate` prints the documentation that is made from the help.
+//! `export` show what heaps do, `doctor` judges them, `generate` prints the documentation that is
+//! made from the help.
 //! `output` prints messages; `ending` listens for signals and for streams that go away.
->>>>>>> h2
 
 #![forbid(unsafe_code)]
 

@@ -14,6 +14,9 @@ use super::stall;
 use crate::view::View;
 use crate::Snapshot;
 
+/// Private memory that no heap holds.
+pub const PRIVATE: &str = "private mappings that are not the heap's";
+
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
@@ -140,7 +143,7 @@ impl Evidence {
             ];
             let private = view.residence.resident_of(&places);
             outside.push((
-                "private mappings that are not the heap's",
+                PRIVATE,
                 private.saturating_sub(heap.resident + heap.records),
             ));
         }

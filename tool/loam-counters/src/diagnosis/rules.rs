@@ -3,7 +3,7 @@
 use loam_format::units::bytes;
 use loam_format::words;
 
-use super::evidence::{Evidence, HeapEvidence};
+use super::evidence::{Evidence, HeapEvidence, PRIVATE};
 use super::growth::{Growth, Rise};
 use super::{Finding, Kind, RuledOut};
 
@@ -107,6 +107,15 @@ fn little(kind: Kind, amount: u64, evidence: &Evidence) -> RuledOut {
 
 fn is_glibc(evidence: &Evidence) -> bool {
     evidence.allocator.starts_with("glibc")
+}
+
+impl Finding {
+    fn without_gain(self) -> Finding {
+        Finding {
+            gain_bytes: None,
+            ..self
+        }
+    }
 }
 
 fn finding(
@@ -219,10 +228,13 @@ fn fragmentation(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             format!("live blocks hold {}", show(heap.live - heap.live.min(heap.untouched))),
             "the free pieces hold no whole page, so neither malloc_trim() nor the system can take them".to_owned(),
         ],
-        "blocks that live long lie among blocks that do not. A heap that keeps sizes apart (`loam run --`) leaves fewer such \
-         holes; in the program, allocate what lives long at one time, or in a private heap"
-            .to_owned(),
-    ))
+        format!(
+            "blocks that live long lie among blocks that do not. In the program: allocate what lives long at one time, or in a \
+             private heap. Whether another allocator leaves fewer holes{} can be measured: `loam record`, then `loam replay`",
+            if is_glibc(evidence) { ", Loam for one," } else { "" }
+        ),
+    )
+    .without_gain())
 }
 
 fn pinned_top(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
@@ -276,11 +288,13 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         }
     }
     let remedy = if heap.purges {
-        "malloc_trim(0) gives them back at once; Loam does so by itself when they are not needed for some seconds".to_owned()
+        "malloc_trim(0) gives them back at once. Loam does so in its calls, a second or some after a peak: a program that is silent \
+         needs LOAM_BACKGROUND_PURGE=on"
+            .to_owned()
     } else {
         format!(
             "malloc_trim(0) would give them back and hold up the program's allocations for about {:.1} ms. glibc does not do so by \
-             itself: call it when a peak is over, or run on a heap that purges (`loam run --`)",
+             itself: call it when a peak is over, or run on a heap that does: `LOAM_BACKGROUND_PURGE=on loam run -- ...`",
             heap.trim.milliseconds
         )
     };
@@ -337,7 +351,7 @@ fn arenas(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
         format!("too many arenas strand free memory: {}", part(free, evidence)),
         figures,
         format!(
-            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={}, or on a heap whose threads share free memory (`loam run --`)",
+            "start it with GLIBC_TUNABLES=glibc.malloc.arena_max={}, or on a heap whose threads share free memory: `loam run -- ...`",
             cores.max(2)
         ),
     ))
@@ -510,7 +524,11 @@ fn outside_heap(evidence: &Evidence) -> Answer {
             .filter(|(_, bytes)| *bytes >= BYTES)
             .map(|(place, bytes)| format!("{place}: {}", show(*bytes)))
             .collect(),
-        "no allocator changes this; pages of files go by themselves when memory is short"
-            .to_owned(),
+        if place == PRIVATE {
+            "an interpreter's or a virtual machine's own heap, most likely: its settings decide, not malloc's"
+        } else {
+            "no allocator changes this; unchanged pages of files go by themselves when memory is short"
+        }
+        .to_owned(),
     ))
 }
