@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, check, export, generate, lab, run, stats, top};
+use crate::{allocators, check, doctor, export, generate, lab, run, stats, top};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -29,6 +29,7 @@ pub enum Verb {
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
     Stats(stats::args::StatsArgs),
+    Doctor(doctor::args::DoctorArgs),
     Top(top::args::TopArgs),
     Export(export::args::ExportArgs),
     #[command(hide = true)]

@@ -3,7 +3,8 @@
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `check` says whether the replacement of malloc took, `stats`, `top` and
-//! `export` show what heaps do, `generate` prints the documentation that is made from the help.
+//! `export` show what heaps do, `doctor` judges them, `generate` prints the documentation that is
+//! made from the help.
 //! `output` prints messages; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@
 pub mod allocators;
 pub mod check;
 pub mod cli;
+pub mod doctor;
 pub mod ending;
 pub mod exit;
 pub mod export;
@@ -34,7 +36,7 @@ use exit::Exit;
 pub fn dispatch(cli: Cli) -> Result<Exit> {
     // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
+        Verb::Run(_) | Verb::Top(_) | Verb::Doctor(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
@@ -47,6 +49,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
+        Verb::Doctor(args) => doctor::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
         Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),

@@ -16,6 +16,7 @@
 
 pub mod account;
 mod derive;
+pub mod diagnosis;
 pub mod image;
 pub mod locate;
 mod published;

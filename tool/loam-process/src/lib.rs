@@ -5,7 +5,8 @@
 //! a file      layout, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
 //! a process   choose (PID, NAME or PATTERN) -> process (who it is) -> mappings
 //!                 -> residence (where memory is), allocator (what it allocates with)
-//!                 -> remote (its bytes)
+//!                 -> remote (its bytes) -> glibc (its heap)
+//!                 -> container (what it may use)
 //! ```
 //!
 //! All looks at processes may be held up by the one who is looked at, so they are done `apart`, and
@@ -18,7 +19,9 @@ pub mod allocator;
 pub mod apart;
 pub mod budget;
 pub mod choose;
+pub mod container;
 pub mod elf;
+pub mod glibc;
 pub mod layout;
 pub mod mappings;
 pub mod preload;

@@ -21,6 +21,8 @@ pub struct Mapping {
     pub end: u64,
     /// Whether it may be read, which guards may not.
     pub readable: bool,
+    /// Whether it may be written to.
+    pub writable: bool,
     /// Whether instructions may be fetched from it.
     pub executable: bool,
     /// Whether writes reach others (`MAP_SHARED`).
@@ -159,6 +161,7 @@ fn head(line: &[u8]) -> Option<Mapping> {
         start,
         end,
         readable: permission(0, b'r'),
+        writable: permission(1, b'w'),
         executable: permission(2, b'x'),
         shared: permission(3, b's'),
         offset: u64::from_str_radix(word()?, 16).ok()?,

@@ -25,7 +25,11 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
         Some(target) => {
             let found = choose::find(target)?;
             if found.len() > 1 && !options.all {
-                return Err(failure(ambiguous(target, &found)));
+                return Err(failure(ambiguous(
+                    target,
+                    &found,
+                    "name one by its number, or show them with --all",
+                )));
             }
             found
         }
@@ -100,13 +104,14 @@ fn failure(message: String) -> anyhow::Error {
 /// Processes that are listed when a name means several.
 const LISTED: usize = 20;
 
-fn ambiguous(target: &Target, found: &[Identity]) -> String {
+/// Says that a name means several processes, and which; `remedy` says what to do.
+pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
     let name = match target {
         Target::Name(name) => name.as_str(),
         Target::Pid(_) => "the number",
     };
     let mut message = format!(
-        "`{name}` names {}; name one by its number, or show them with --all:",
+        "`{name}` names {}; {remedy}:",
         words::count_of(found.len(), "process", "processes")
     );
     for identity in found.iter().take(LISTED) {
