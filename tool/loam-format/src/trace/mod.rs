@@ -19,14 +19,24 @@ mod decode;
 mod encode;
 mod event;
 mod header;
+mod items;
+mod ordered;
 mod predict;
+mod reader;
 mod table;
 mod varint;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use chunk::{ChunkKind, FILE_HEAD, MAGIC, MAX_RAW, MAX_ROWS, VERSION};
 pub use columns::Column;
+pub use decode::DecodeError;
 pub use event::{AllocFamily, Event, FreeFamily, Record};
 pub use header::{Clock, End, Ended, Header, How, Module, Process};
+pub use items::{Batch, Item, Items, Wanted};
+pub use ordered::{Act, Action, Block, ByAddress, Ordered, Repairs};
+pub use reader::{Chunk, Damage, ReadError, Reader, Wrong};
 pub use table::{Sample, Touch};
 pub use writer::{ColumnBytes, Statistics, Stream, WriteError, Writer};

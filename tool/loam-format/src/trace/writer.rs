@@ -13,8 +13,10 @@ use super::table::{self, IndexRow, Row, Sample, Touch};
 
 /// Nanoseconds after which a chunk is closed, so that a crash loses little.
 const CHUNK_AGE: u64 = 1_000_000_000;
-/// Rows after which a table is written.
-const TABLE_ROWS: usize = 256;
+/// Samples after which they are written.
+const SAMPLES: usize = 256;
+/// Pages of live blocks after which they are written.
+const TOUCHES: usize = 4_096;
 /// Rows of the index in one chunk.
 const INDEX_ROWS: usize = MAX_ROWS as usize;
 
@@ -156,7 +158,7 @@ impl<W: Write> Writer<W> {
         sample.event = Some(self.events(stream));
         let samples = &mut self.streams[stream.0 as usize].samples;
         samples.push(sample);
-        if samples.len() >= TABLE_ROWS {
+        if samples.len() >= SAMPLES {
             self.flush_tables(stream.0)?;
         }
         Ok(())
@@ -166,7 +168,7 @@ impl<W: Write> Writer<W> {
     pub fn touch(&mut self, stream: Stream, touch: Touch) -> Result<(), WriteError> {
         let touches = &mut self.streams[stream.0 as usize].touches;
         touches.push(touch);
-        if touches.len() >= MAX_ROWS as usize {
+        if touches.len() >= TOUCHES {
             self.flush_tables(stream.0)?;
         }
         Ok(())
