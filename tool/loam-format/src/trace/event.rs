@@ -1,5 +1,7 @@
 //! What happens in a program, event by event.
 
+use serde::{Serialize, Serializer};
+
 /// Which function allocated. Numbers are the file's; they never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -108,8 +110,21 @@ impl FreeFamily {
     }
 }
 
+impl Serialize for AllocFamily {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Serialize for FreeFamily {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 /// One event. Addresses are the program's own. A failed allocation has address 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// A block was handed out. `alignment` is 0 for families without one.
     Allocate {
@@ -175,12 +190,13 @@ pub enum Event {
 }
 
 /// An event with its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Record {
     /// Nanoseconds since the recording began.
     pub time: u64,
     /// The thread, numbered within its stream from 0.
     pub thread: u32,
     /// What happened.
+    #[serde(flatten)]
     pub event: Event,
 }

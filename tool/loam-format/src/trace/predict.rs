@@ -37,6 +37,18 @@ const SECOND: u64 = 4;
 const ABSOLUTE: u64 = 7;
 const DELTA: u64 = 8;
 
+/// The codes by name, as the declared list has them.
+#[cfg(test)]
+pub const CODES: [(&str, u64); 7] = [
+    ("top", TOP),
+    ("step", STEP),
+    ("behind", BEHIND),
+    ("missed", MISSED),
+    ("second", SECOND),
+    ("absolute", ABSOLUTE),
+    ("delta", DELTA),
+];
+
 /// The last `DEPTH` addresses that were pushed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stack {

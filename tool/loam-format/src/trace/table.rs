@@ -71,7 +71,7 @@ pub fn decode<R: Row>(payload: &[u8], rows: u32) -> Result<Vec<R>, DecodeError> 
 macro_rules! row {
     ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $column:ident = $text:literal,)* }) => {
         $(#[$outer])*
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
         pub struct $name { $($(#[$inner])* pub $column: Option<u64>,)* }
 
         impl Row for $name {
