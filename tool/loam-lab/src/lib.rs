@@ -9,6 +9,8 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare
 //! ```
 //!
+//! `replay` makes an experiment of a trace: what the replayer runs, prepared in passes over the file.
+//!
 //! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and all of it starts from
 //! the file's types alone. Nothing here prints: a text is a value, and progress goes to whoever asked for it.
 
@@ -26,5 +28,6 @@ pub mod measure;
 pub mod options;
 pub mod outputs;
 pub mod plan;
+pub mod replay;
 pub mod resume;
 pub mod store;
