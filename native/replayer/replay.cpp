@@ -305,8 +305,8 @@ class Replayer {
     const uint64_t now_anonymous = anonymous();
     auto& line = recorder_.checkpoint({.series = "replay",
                                        .index = index,
-                                       .x = point.time_ns / 1'000'000,
-                                       .x_unit = "ms of the recording",
+                                       .x = point.time_ns / 1'000,
+                                       .x_unit = "us of the recording",
                                        .operations = operations - operations_before_,
                                        .live_bytes = sums.live});
     line.add("anonymous_bytes", now_anonymous > anonymous_baseline_

@@ -1,7 +1,7 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute, and prints. `run` starts a
-//! program on the heap, `allocators` says which heaps this machine has, `lab` measures them, `check` says whether the
+//! program on the heap, `allocators` says which heaps this machine has, `lab` measures them, `trace` says what is in a recording and `replay` measures it on each heap, `check` says whether the
 //! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `generate` prints the documentation that is
 //! made from the help. `output` prints messages; `ending` listens for signals and for streams that go away.
 
@@ -16,9 +16,11 @@ pub mod export;
 pub mod generate;
 pub mod lab;
 pub mod output;
+pub mod replay;
 pub mod run;
 pub mod stats;
 pub mod top;
+pub mod trace;
 
 use anyhow::Result;
 use clap::CommandFactory;
@@ -33,9 +35,13 @@ use exit::Exit;
 pub fn dispatch(cli: Cli) -> Result<Exit> {
     // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
+        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::Replay(_) | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
-        Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
+        Verb::Allocators(_)
+        | Verb::Check(_)
+        | Verb::Stats(_)
+        | Verb::Trace(_)
+        | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
     }
@@ -44,6 +50,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
+        Verb::Trace(args) => trace::run(&args.resolve()),
+        Verb::Replay(args) => replay::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),

@@ -8,6 +8,10 @@ use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Repairs, Want
 
 use super::survey::Survey;
 use super::ReplayError;
+use crate::measure::Stop;
+
+/// Events between two looks at whether the user wants to stop.
+const LOOK: u64 = 1 << 16;
 
 /// Streams in the order of their lives: each but the last one up to its fork of the next.
 pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
@@ -54,6 +58,7 @@ pub struct Walked {
 pub fn walk(
     path: &Path,
     streams: &[u32],
+    stop: &dyn Stop,
     mut visit: impl FnMut(Step) -> Result<(), ReplayError>,
 ) -> Result<Walked, ReplayError> {
     let mut ordered = Ordered::new();
@@ -76,6 +81,11 @@ pub fn walk(
             };
             for record in records {
                 walked.events += 1;
+                if walked.events % LOOK == 0 {
+                    if let Some(signal) = stop.signal() {
+                        return Err(ReplayError::Interrupted(signal));
+                    }
+                }
                 walked.last_time = walked.last_time.max(record.time);
                 ordered.push(record, &mut acts);
                 for act in acts.drain(..) {
@@ -110,9 +120,11 @@ pub fn open(path: &Path, wanted: Wanted) -> Result<Items<BufReader<File>>, Repla
         path: path.to_owned(),
         source,
     })?;
-    Items::new(BufReader::with_capacity(1 << 18, file), wanted).map_err(|source| ReplayError::Read {
-        path: path.to_owned(),
-        source,
+    Items::new(BufReader::with_capacity(1 << 18, file), wanted).map_err(|source| {
+        ReplayError::Read {
+            path: path.to_owned(),
+            source,
+        }
     })
 }
 

@@ -1,14 +1,17 @@
-//! From a trace to what the replayer runs. Four passes over the file, none of which keeps more than the live blocks:
+//! From a trace to what the replayer runs. Passes over the file, none of which keeps more than the live blocks:
 //!
 //! ```text
 //! survey    which processes there are, how large, the samples of the one that is chosen, pages of live blocks
 //! touched   how many pages of each large block were resident in its life; a side file, by number of the block
-//! program   operations, thread by thread, into the prepared file that native/replayer reads
+//! prepare   operations, thread by thread, into the prepared file that native/replayer reads
 //! ```
+//!
+//! `error` compares what a replay on the recorded allocator has resident with what the program had.
 //!
 //! A child of `fork` that goes on as the same program has its ancestors' blocks: its replay is theirs up to the fork,
 //! and then its own (`lineage`).
 
+mod error;
 pub mod lineage;
 pub mod prepare;
 mod program;
@@ -17,6 +20,7 @@ mod streams;
 pub mod survey;
 mod touched;
 
+pub use error::{of_run, verdict, RunError};
 pub use prepare::{prepare, Prepared, Wishes};
 pub use survey::{survey, ProcessSurvey, Survey};
 
@@ -61,6 +65,9 @@ pub enum ReplayError {
         /// What there is.
         known: String,
     },
+    /// The user asked to stop.
+    #[error("interrupted while the trace was prepared")]
+    Interrupted(u8),
     /// Touched pages are counted in pages.
     #[error(
         "{path} was recorded with pages of {recorded} bytes and this machine has pages of {here}: what its blocks \

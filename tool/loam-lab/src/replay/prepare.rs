@@ -14,6 +14,7 @@ use super::streams::Streams;
 use super::survey::Survey;
 use super::touched::{self, Outside, Shares};
 use super::ReplayError;
+use crate::measure::Stop;
 
 /// Points at which threads meet: at most so many. Each stops all threads, some milliseconds where much is resident.
 const MOST_POINTS: usize = 500;
@@ -30,10 +31,6 @@ const FREE_OF_GONE: u8 = 0;
 pub struct Wishes {
     /// Keep times, so that the program's pauses can be repeated.
     pub pauses: bool,
-    /// Leave out what is known of touched pages: every page is touched. A control: the check must fail.
-    pub without_touches: bool,
-    /// All threads are one. A control: the check must fail.
-    pub merge_threads: bool,
 }
 
 /// A prepared replay.
@@ -92,10 +89,11 @@ pub fn prepare(
     stream: u32,
     wishes: Wishes,
     folder: &Path,
+    stop: &dyn Stop,
 ) -> Result<Prepared, ReplayError> {
     let streams = lineage::of(survey, stream);
     let page_bytes = survey.header.page_size.max(4_096);
-    let learned = learn(survey, &streams, page_bytes, folder)?;
+    let learned = learn(survey, &streams, page_bytes, folder, stop)?;
     if learned.acts == 0 {
         return Err(ReplayError::NoEvents(survey.path.clone()));
     }
@@ -107,7 +105,7 @@ pub fn prepare(
     let file = File::create(&path).map_err(in_file)?;
     let mut builder = Builder {
         program: Program::new(file).map_err(in_file)?,
-        streams: Streams::new(wishes.pauses, wishes.merge_threads),
+        streams: Streams::new(wishes.pauses),
         slots: Slots::default(),
         blocks: HashMap::new(),
         points: points(survey, &streams),
@@ -123,7 +121,7 @@ pub fn prepare(
         page_bytes,
         learned,
     };
-    let walked = lineage::walk(&survey.path, &streams, |step| {
+    let walked = lineage::walk(&survey.path, &streams, stop, |step| {
         builder.step(step).map_err(|source| ReplayError::Io {
             path: path.clone(),
             source,
@@ -145,6 +143,7 @@ fn learn(
     streams: &[u32],
     page_bytes: u64,
     folder: &Path,
+    stop: &dyn Stop,
 ) -> Result<Learned, ReplayError> {
     let in_folder = |source| ReplayError::Io {
         path: folder.to_owned(),
@@ -200,7 +199,7 @@ fn learn(
         }
         Ok(())
     };
-    let walked = lineage::walk(&survey.path, streams, |step| match step {
+    let walked = lineage::walk(&survey.path, streams, stop, |step| match step {
         Step::Act(act) => learn(act).map_err(in_folder),
         Step::Forked { .. } => Ok(()),
     })?;
@@ -248,7 +247,8 @@ impl Large {
     fn begin(&mut self, block: &Block) {
         if touched::is_large(block.size, self.page_bytes) {
             self.count += 1;
-            self.stages.insert(block.id, (self.writer.begin(), block.size));
+            self.stages
+                .insert(block.id, (self.writer.begin(), block.size));
             self.at.insert(block.address, block.id);
         }
     }
@@ -293,7 +293,8 @@ fn points(survey: &Survey, streams: &[u32]) -> Vec<(u64, Option<u64>)> {
         .collect();
     all.sort_unstable();
     let most = MOST_POINTS - SPREAD_POINTS as usize;
-    let (mut compared, plain): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, heap)| heap.is_some());
+    let (mut compared, plain): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, heap)| heap.is_some());
     thin(&mut compared, MOST_COMPARED);
     let mut rest = plain;
     thin(&mut rest, most.saturating_sub(compared.len()));
@@ -377,9 +378,13 @@ impl Builder {
         };
         match act.action {
             Action::Begin { block, .. } => self.begin(act.thread, thread, time, &block)?,
-            Action::End { block, family, .. } => self.end(act.thread, time, &block, family as u8)?,
+            Action::End { block, family, .. } => {
+                self.end(act.thread, time, &block, family as u8)?
+            }
             Action::Gone { block } => self.end(act.thread, time, &block, FREE_OF_GONE)?,
-            Action::Resize { before, after, .. } => self.resize(act.thread, time, &before, &after)?,
+            Action::Resize { before, after, .. } => {
+                self.resize(act.thread, time, &before, &after)?
+            }
             Action::Failed { .. } => self.failed += 1,
             Action::ThreadBegins
             | Action::ThreadEnds
@@ -434,10 +439,17 @@ impl Builder {
             alignment_log: alignment_log(block),
             ..self.operation(Kind::Allocate, slot, block.size)?
         };
-        self.blocks.insert(block.id, Placed { slot, owner: number });
+        self.blocks.insert(
+            block.id,
+            Placed {
+                slot,
+                owner: number,
+            },
+        );
         self.live += counted(block.size);
         self.allocations += 1;
-        self.streams.push(&mut self.program, thread, time, operation)
+        self.streams
+            .push(&mut self.program, thread, time, operation)
     }
 
     fn end(&mut self, thread: u32, time: u64, block: &Block, family: u8) -> io::Result<()> {
@@ -452,7 +464,8 @@ impl Builder {
             generation: slot.generation,
             ..Operation::of(Kind::Free, slot.number, counted(block.size))
         };
-        self.streams.push(&mut self.program, thread, time, operation)
+        self.streams
+            .push(&mut self.program, thread, time, operation)
     }
 
     fn resize(&mut self, thread: u32, time: u64, before: &Block, after: &Block) -> io::Result<()> {
@@ -463,7 +476,8 @@ impl Builder {
         self.live -= counted(before.size);
         self.allocations += 1;
         let operation = self.operation(Kind::Resize, slot, after.size)?;
-        self.streams.push(&mut self.program, thread, time, operation)?;
+        self.streams
+            .push(&mut self.program, thread, time, operation)?;
         let old = Operation::of(Kind::Old, slot.number, counted(before.size));
         self.streams.push(&mut self.program, thread, time, old)
     }
@@ -474,7 +488,7 @@ impl Builder {
         if touched::is_large(size, self.page_bytes) {
             let seen = self.learned.touched.next()?;
             let pages = seen.unwrap_or_else(|| self.learned.shares.guess(size, self.page_bytes));
-            if !self.wishes.without_touches && pages < touched::pages(size, self.page_bytes) {
+            if pages < touched::pages(size, self.page_bytes) {
                 touched = pages.min(ALL_TOUCHED - 1);
             }
         }
@@ -486,7 +500,11 @@ impl Builder {
 
     fn finish(mut self) -> io::Result<Prepared> {
         // Samples behind the last event still see what is left.
-        let end = self.points.get(self.next_point..).unwrap_or_default().to_vec();
+        let end = self
+            .points
+            .get(self.next_point..)
+            .unwrap_or_default()
+            .to_vec();
         let last = self.last_time;
         if let Some((_, heap)) = end.first() {
             self.meet(last, *heap)?;
@@ -495,7 +513,10 @@ impl Builder {
         let most_threads = self.streams.most();
         self.streams.finish(&mut self.program)?;
         let (threads, points) = (self.program.threads(), self.program.samples());
-        let compared = points.iter().filter(|point| point.recorded_heap.is_some()).count();
+        let compared = points
+            .iter()
+            .filter(|point| point.recorded_heap.is_some())
+            .count();
         let prepared = Prepared {
             path: PathBuf::new(),
             bytes: 0,

@@ -165,11 +165,6 @@ impl Program {
         self.firsts.len() as u64
     }
 
-    /// Operations so far.
-    pub fn operations(&self) -> u64 {
-        self.operations
-    }
-
     /// The thread's next operation.
     pub fn push(&mut self, stream: &mut Stream, operation: Operation) -> io::Result<()> {
         stream.buffer.extend_from_slice(&operation.bytes());

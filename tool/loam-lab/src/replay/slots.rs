@@ -57,7 +57,8 @@ impl Slots {
 
     /// The thread has ended; its places are anyone's.
     pub fn end_thread(&mut self, thread: u32) {
-        self.left.extend(self.resting.remove(&thread).into_iter().flatten());
+        self.left
+            .extend(self.resting.remove(&thread).into_iter().flatten());
     }
 
     /// Places in all.

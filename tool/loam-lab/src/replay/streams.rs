@@ -27,20 +27,17 @@ pub struct Streams {
     /// Which thread of the trace acted last.
     last: Option<u32>,
     pauses: bool,
-    /// All threads of the trace are one.
-    merged: bool,
     most: u64,
 }
 
 impl Streams {
     /// No thread yet.
-    pub fn new(pauses: bool, merged: bool) -> Streams {
+    pub fn new(pauses: bool) -> Streams {
         Streams {
             live: BTreeMap::new(),
             main: None,
             last: None,
             pauses,
-            merged,
             most: 0,
         }
     }
@@ -55,19 +52,10 @@ impl Streams {
         self.live.len() as u64 + u64::from(self.main.is_some())
     }
 
-    fn id(&self, thread: u32) -> u32 {
-        if self.merged {
-            0
-        } else {
-            thread
-        }
-    }
-
     /// The thread, which begins now if it did not before. Whoever acted last starts it: a program makes a thread by a
     /// call that allocates.
     pub fn get(&mut self, program: &mut Program, thread: u32, time: u64) -> io::Result<u32> {
-        let id = self.id(thread);
-        if !self.live.contains_key(&id) {
+        if !self.live.contains_key(&thread) {
             let number = program.threads() as u32;
             let started = Thread {
                 number,
@@ -84,11 +72,11 @@ impl Streams {
                 let starter = starter.expect("the main thread lives or is kept");
                 program.push(&mut starter.stream, Operation::of(Kind::Start, number, 0))?;
             }
-            self.live.insert(id, started);
+            self.live.insert(thread, started);
             self.most = self.most.max(self.participants());
         }
-        self.last = Some(id);
-        Ok(self.live[&id].number)
+        self.last = Some(thread);
+        Ok(self.live[&thread].number)
     }
 
     /// The thread's next operation.
@@ -99,8 +87,7 @@ impl Streams {
         time: u64,
         operation: Operation,
     ) -> io::Result<()> {
-        let id = self.id(thread);
-        let thread = self.live.get_mut(&id).expect("`get` was called");
+        let thread = self.live.get_mut(&thread).expect("`get` was called");
         if self.pauses && time >= thread.last_time + WORTH_A_PAUSE {
             thread.last_time = time;
             program.push(&mut thread.stream, Operation::of(Kind::Time, 0, time))?;
@@ -110,9 +97,6 @@ impl Streams {
 
     /// The thread ends; its number in the replay, if it lived.
     pub fn end(&mut self, program: &mut Program, thread: u32) -> io::Result<Option<u32>> {
-        if self.merged {
-            return Ok(None);
-        }
         let Some(mut ended) = self.live.remove(&thread) else {
             return Ok(None);
         };
@@ -129,10 +113,12 @@ impl Streams {
     /// The process forked: `thread` goes on as thread 0, all others are gone. Returns the numbers of those.
     pub fn forked(&mut self, program: &mut Program, thread: u32) -> io::Result<Vec<u32>> {
         let mut gone = Vec::new();
-        if self.merged {
-            return Ok(gone);
-        }
-        let others: Vec<u32> = self.live.keys().copied().filter(|id| *id != thread).collect();
+        let others: Vec<u32> = self
+            .live
+            .keys()
+            .copied()
+            .filter(|id| *id != thread)
+            .collect();
         for other in others {
             gone.extend(self.end(program, other)?);
         }

@@ -71,9 +71,10 @@ impl Survey {
                 })
             }
             None => {
-                let largest = self.processes.iter().max_by_key(|(stream, process)| {
-                    (process.events, std::cmp::Reverse(**stream))
-                });
+                let largest = self
+                    .processes
+                    .iter()
+                    .max_by_key(|(stream, process)| (process.events, std::cmp::Reverse(**stream)));
                 largest
                     .filter(|(_, process)| process.events > 0)
                     .map(|(stream, _)| *stream)
@@ -146,8 +147,15 @@ fn add(process: &mut ProcessSurvey, sample: Sample) {
     }
     // Those in which somebody told the heap apart are rarer and stay longer; the largest stays always.
     let weight = |sample: &Sample| (sample.resident_heap, sample.resident_anonymous);
-    let peak = process.samples.iter().max_by_key(|sample| weight(sample)).cloned();
-    let told = process.samples.iter().filter(|sample| sample.resident_heap.is_some());
+    let peak = process
+        .samples
+        .iter()
+        .max_by_key(|sample| weight(sample))
+        .cloned();
+    let told = process
+        .samples
+        .iter()
+        .filter(|sample| sample.resident_heap.is_some());
     let keep_told = told.count() < MOST_SAMPLES / 2;
     let mut odd = false;
     process.samples.retain(|sample| {

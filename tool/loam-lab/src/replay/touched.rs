@@ -118,7 +118,11 @@ impl Writer {
         let Some(page) = self.cache.remove(&number) else {
             return Ok(());
         };
-        let bytes: Vec<u8> = page.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = page
+            .values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         self.file.write_all_at(&bytes, number * PAGE * 4)
     }
 
@@ -186,7 +190,8 @@ pub struct Outside {
 impl Outside {
     /// Writes a row.
     pub fn write(out: &mut impl Write, touch: &Touch) -> io::Result<()> {
-        let (Some(time), Some(address), Some(pages)) = (touch.time, touch.address, touch.pages) else {
+        let (Some(time), Some(address), Some(pages)) = (touch.time, touch.address, touch.pages)
+        else {
             return Ok(());
         };
         for word in [time, address, pages] {
@@ -247,13 +252,20 @@ mod tests {
             assert_eq!(writer.begin(), stage);
         }
         // Far apart, so that pages of the cache come and go.
-        for stage in (0..count).step_by(1_000).chain((0..count).rev().step_by(777)) {
+        for stage in (0..count)
+            .step_by(1_000)
+            .chain((0..count).rev().step_by(777))
+        {
             writer.saw(stage, 100 * 4_096, stage % 100).unwrap();
         }
         let (mut reader, shares) = writer.finish().unwrap();
         for stage in 0..count {
             let seen = stage % 1_000 == 0 || (count - 1 - stage) % 777 == 0;
-            assert_eq!(reader.next().unwrap(), seen.then_some(stage % 100), "{stage}");
+            assert_eq!(
+                reader.next().unwrap(),
+                seen.then_some(stage % 100),
+                "{stage}"
+            );
         }
         assert!((40..60).contains(&shares.guess(100 * 4_096, 4_096)));
     }
