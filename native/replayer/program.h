@@ -58,7 +58,7 @@ struct SamplePoint {
   uint64_t recorded_heap;  // kUnknown: nobody looked
   uint64_t participants;   // threads that meet here
   uint64_t classify;       // whether the heap's mappings are told from others
-  uint64_t reserved;
+  uint64_t ended;          // threads that ended before it
 };
 static_assert(sizeof(SamplePoint) == 64, "the tool writes this many bytes");
 inline constexpr uint64_t kUnknown = ~uint64_t{0};

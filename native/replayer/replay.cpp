@@ -162,7 +162,7 @@ class Replayer {
     auto& seat = *static_cast<Seat*>(context);
     owner_->follow(seat);
     owner_->push(owner_->ended_, seat);
-    // Pairs with the acquire in run().
+    // Pairs with the acquires in run() and measure().
     owner_->ended_threads_.fetch_add(1, std::memory_order_release);
     return nullptr;
   }
@@ -241,7 +241,8 @@ class Replayer {
       residence_.saw(block);
       replay::touch(op, block);
     }
-    slots_.put(op.slot(), op.generation(), block);
+    // The next generation: another thread's free must not take the block before it was resized.
+    slots_.put(op.slot(), (op.generation() + 1) & 0xffff, block);
   }
 
   void pause_until(uint64_t recorded_ns) {
@@ -292,6 +293,9 @@ class Replayer {
   }
 
   void measure(uint32_t index, const SamplePoint& point) {
+    // Threads that ended before this point do not come here, and may still have something to do. Pairs with the release
+    // in thread().
+    for (Patience p; ended_threads_.load(std::memory_order_acquire) < point.ended;) p.wait();
     recorder_.pause();
     const uint64_t begin = now_ns();
     const Sums sums = add();

@@ -63,7 +63,7 @@ fn server(trace: &Path, workers: u32, steps: u64) -> recorded::Ran {
     let mut blocks = Vec::new();
     for step in 0..steps {
         let thread = program.random(u64::from(workers) + 1) as u32;
-        if blocks.len() < 2_000 || program.random(2) == 0 {
+        if blocks.len() < 2_000 || (blocks.len() < 20_000 && program.random(2) == 0) {
             let size = match program.random(100) {
                 0..90 => 16 + program.random(600),
                 90..98 => 1_000 + program.random(7_000),
@@ -294,9 +294,9 @@ fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
 
 // ---- The check of the replay ----------------------------------------------------------------------------------
 
-/// Threads that each grow, and then leave a sparse heap behind, while large blocks are touched in part: memory that
-/// depends on both.
-fn sparse_threads(trace: &Path) {
+/// Threads that each grow and leave an arena behind that others can not use, while large blocks are touched in part:
+/// memory that depends on both.
+fn stranding_threads(trace: &Path) {
     let mut program = Program::record(trace);
     program.event(0, Event::ThreadBegins);
     let workers = 12;
@@ -304,28 +304,14 @@ fn sparse_threads(trace: &Path) {
         program.event(worker, Event::ThreadBegins);
     }
     let mut large = Vec::new();
-    for round in 0..6u64 {
-        let mut mine: Vec<Vec<_>> = vec![Vec::new(); workers as usize + 1];
-        for _ in 0..1_500 {
-            for worker in 1..=workers {
-                // Each thread has sizes of its own: what one leaves free, another one can not use.
-                let size = 40 + 48 * u64::from(worker) + 16 * round;
-                mine[worker as usize].push(program.allocate(worker, size));
-            }
-        }
-        for _ in 0..8 {
-            large.push(program.allocate(0, 1 << 20));
-        }
+    for worker in 1..=workers {
+        // Each grows in its turn and keeps its last block, so that its arena stays as it is.
+        let mut mine: Vec<_> = (0..8_000).map(|_| program.allocate(worker, 400)).collect();
+        large.extend((0..4).map(|_| program.allocate(0, 1 << 20)));
         program.sample(Some(1));
-        for worker in 1..=workers {
-            for (at, block) in std::mem::take(&mut mine[worker as usize])
-                .into_iter()
-                .enumerate()
-            {
-                if at % 50 != 0 {
-                    program.free(worker, block);
-                }
-            }
+        mine.pop();
+        for block in mine {
+            program.free(worker, block);
         }
         program.sample(Some(1));
     }
@@ -385,7 +371,7 @@ fn a_good_trace_passes_the_check_and_one_without_touches_or_threads_fails_it() {
     }
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
-    sparse_threads(&dir.join("bare.trace"));
+    stranding_threads(&dir.join("bare.trace"));
     with_curve(dir, "bare.trace", "good.trace");
     let run = |trace: &str| {
         let json = format!("{trace}.json");

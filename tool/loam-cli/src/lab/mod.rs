@@ -61,16 +61,17 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
 fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     let stop = Stop::when_asked()?;
     let plan = plan::make(options, layout)?;
-    carry_out(plan, options, layout, stop, |_| {})
+    carry_out(plan, options, layout, stop, |_| false)
 }
 
-/// Measures what is planned, and shows it. `judge` looks at the results before they are drawn.
+/// Measures what is planned, and shows it. `judge` looks at the results before they are drawn, and says whether it noted
+/// something in them.
 pub fn carry_out(
     plan: Plan,
     options: &MeasureOptions,
     layout: &Layout,
     stop: Stop,
-    judge: impl FnOnce(&mut Results),
+    judge: impl FnOnce(&mut Results) -> bool,
 ) -> Result<Exit> {
     let outputs = Outputs::claim(options.json.as_deref(), options.html.as_deref())?;
     outputs.json.lock()?;
@@ -90,7 +91,9 @@ pub fn carry_out(
     let mut bar = Bar::new(&steps);
     let ending = measure::measure(&mut results, &steps, &outputs.json, &bench, &mut bar);
     drop(bar);
-    judge(&mut results);
+    if judge(&mut results) && !matches!(ending, Ending::Unsaved { .. }) {
+        store::save(&results, &outputs.json)?;
+    }
 
     // Drawn even after an error: what was measured is worth seeing.
     let table = draw::table::render(&results, output::stdout_is_styled());

@@ -56,6 +56,7 @@ pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
     let mut reproduces = true;
     let exit = lab::carry_out(plan, &options.measure, layout, stop, |results| {
         reproduces = judge(results);
+        true
     })?;
     Ok(match exit {
         Exit::Done if !reproduces => Exit::Finding,

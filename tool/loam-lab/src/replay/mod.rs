@@ -12,7 +12,9 @@
 //! and then its own (`lineage`).
 
 mod error;
+mod learn;
 pub mod lineage;
+mod points;
 pub mod prepare;
 mod program;
 mod slots;

@@ -2,28 +2,23 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use loam_format::trace::{Act, Action, AllocFamily, Block, Item, Repairs};
+use loam_format::trace::{Act, Action, AllocFamily, Block, Repairs};
 
+use super::learn::{counted, learn, Learned};
 use super::lineage::{self, Step};
-use super::program::{Kind, Operation, Program, SamplePoint, Totals, ALL_TOUCHED, MOST_BYTES};
+use super::points::{self, SPREAD_POINTS};
+use super::program::{Kind, Operation, Program, SamplePoint, Totals, ALL_TOUCHED};
 use super::slots::{Slot, Slots};
 use super::streams::Streams;
 use super::survey::Survey;
-use super::touched::{self, Outside, Shares};
+use super::touched;
 use super::ReplayError;
 use crate::measure::Stop;
 
-/// Points at which threads meet: at most so many. Each stops all threads, some milliseconds where much is resident.
-const MOST_POINTS: usize = 500;
-/// Of those, points that the trace has no sample for: spread over the events, so that threads stay together and short
-/// programs have a curve.
-const SPREAD_POINTS: u64 = 100;
-/// Points at which the heap's mappings are told from others: each reads all mappings.
-const MOST_COMPARED: usize = 200;
-/// Numbers of the families, as the file has them.
+/// `free`, by its number: how a block goes whose end nobody saw.
 const FREE_OF_GONE: u8 = 0;
 
 /// What the caller of a replay decides.
@@ -70,19 +65,6 @@ pub struct Prepared {
     pub nanoseconds: u64,
 }
 
-/// What the first walk learns.
-struct Learned {
-    touched: touched::Reader,
-    shares: Shares,
-    events: u64,
-    peak_live: u64,
-    /// The act at which most bytes lived.
-    peak_act: u64,
-    acts: u64,
-    large: u64,
-    large_seen: u64,
-}
-
 /// Prepares a stream of a trace; files are made in `folder`.
 pub fn prepare(
     survey: &Survey,
@@ -108,7 +90,7 @@ pub fn prepare(
         streams: Streams::new(wishes.pauses),
         slots: Slots::default(),
         blocks: HashMap::new(),
-        points: points(survey, &streams),
+        points: points::of(survey, &streams),
         next_point: 0,
         spread: (learned.acts / SPREAD_POINTS).max(1),
         acts: 0,
@@ -135,185 +117,6 @@ pub fn prepare(
         missing: walked.missing,
         ..prepared
     })
-}
-
-/// The first walk.
-fn learn(
-    survey: &Survey,
-    streams: &[u32],
-    page_bytes: u64,
-    folder: &Path,
-    stop: &dyn Stop,
-) -> Result<Learned, ReplayError> {
-    let in_folder = |source| ReplayError::Io {
-        path: folder.to_owned(),
-        source,
-    };
-    let outside = tempfile::tempfile_in(folder).map_err(in_folder)?;
-    let mut rows = BufWriter::new(&outside);
-    lineage::items(&survey.path, |stream, item| match item {
-        Item::Touch(touch) if streams.contains(&stream) => {
-            Outside::write(&mut rows, &touch).map_err(in_folder)
-        }
-        _ => Ok(()),
-    })?;
-    rows.flush().map_err(in_folder)?;
-    drop(rows);
-    let mut outside = Outside::new(outside).map_err(in_folder)?;
-    let side = tempfile::tempfile_in(folder).map_err(in_folder)?;
-    let writer = touched::Writer::new(side, page_bytes);
-    let mut large = Large::new(writer, page_bytes);
-    let (mut live, mut peak_live, mut peak_act, mut acts) = (0u64, 0u64, 0u64, 0u64);
-    let mut learn = |act: &Act| -> io::Result<()> {
-        acts += 1;
-        while let Some((address, pages)) = outside.before(act.time)? {
-            large.saw_at(address, pages)?;
-        }
-        match act.action {
-            Action::Begin { block, .. } => {
-                live += counted(block.size);
-                large.begin(&block);
-            }
-            Action::Resize {
-                before,
-                after,
-                touched,
-            } => {
-                live += counted(after.size);
-                live -= counted(before.size);
-                large.end(&before, touched)?;
-                large.begin(&after);
-            }
-            Action::End { block, touched, .. } => {
-                live -= counted(block.size);
-                large.end(&block, touched)?;
-            }
-            Action::Gone { block } => {
-                live -= counted(block.size);
-                large.end(&block, None)?;
-            }
-            _ => {}
-        }
-        if live > peak_live {
-            (peak_live, peak_act) = (live, acts);
-        }
-        Ok(())
-    };
-    let walked = lineage::walk(&survey.path, streams, stop, |step| match step {
-        Step::Act(act) => learn(act).map_err(in_folder),
-        Step::Forked { .. } => Ok(()),
-    })?;
-    while let Some((address, pages)) = outside.before(u64::MAX).map_err(in_folder)? {
-        large.saw_at(address, pages).map_err(in_folder)?;
-    }
-    let (count, seen) = (large.count, large.seen);
-    let (touched, shares) = large.writer.finish().map_err(in_folder)?;
-    Ok(Learned {
-        touched,
-        shares,
-        events: walked.events,
-        peak_live,
-        peak_act,
-        acts,
-        large: count,
-        large_seen: seen,
-    })
-}
-
-/// The large blocks that live, in the first walk.
-struct Large {
-    writer: touched::Writer,
-    page_bytes: u64,
-    /// Stage and bytes, by number of the block.
-    stages: HashMap<u64, (u64, u64)>,
-    /// Number of the block, by address.
-    at: HashMap<u64, u64>,
-    count: u64,
-    seen: u64,
-}
-
-impl Large {
-    fn new(writer: touched::Writer, page_bytes: u64) -> Large {
-        Large {
-            writer,
-            page_bytes,
-            stages: HashMap::new(),
-            at: HashMap::new(),
-            count: 0,
-            seen: 0,
-        }
-    }
-
-    fn begin(&mut self, block: &Block) {
-        if touched::is_large(block.size, self.page_bytes) {
-            self.count += 1;
-            self.stages
-                .insert(block.id, (self.writer.begin(), block.size));
-            self.at.insert(block.address, block.id);
-        }
-    }
-
-    fn end(&mut self, block: &Block, touched: Option<u64>) -> io::Result<()> {
-        let Some((stage, size)) = self.stages.remove(&block.id) else {
-            return Ok(());
-        };
-        if self.at.get(&block.address) == Some(&block.id) {
-            self.at.remove(&block.address);
-        }
-        touched.map_or(Ok(()), |pages| self.saw(stage, size, pages))
-    }
-
-    fn saw_at(&mut self, address: u64, pages: u64) -> io::Result<()> {
-        let id = self.at.get(&address);
-        match id.and_then(|id| self.stages.get(id)).copied() {
-            Some((stage, size)) => self.saw(stage, size, pages),
-            None => Ok(()),
-        }
-    }
-
-    fn saw(&mut self, stage: u64, size: u64, pages: u64) -> io::Result<()> {
-        self.seen += u64::from(self.writer.saw(stage, size, pages)?);
-        Ok(())
-    }
-}
-
-/// Bytes that a block counts for: what the replayer can ask for.
-fn counted(size: u64) -> u64 {
-    size.min(MOST_BYTES)
-}
-
-/// When somebody looked at the process, and how large its heap was then; thinned, the largest kept.
-fn points(survey: &Survey, streams: &[u32]) -> Vec<(u64, Option<u64>)> {
-    let samples = streams
-        .iter()
-        .filter_map(|stream| survey.processes.get(stream))
-        .flat_map(|process| &process.samples);
-    let mut all: Vec<(u64, Option<u64>)> = samples
-        .filter_map(|sample| Some((sample.time?, sample.resident_heap)))
-        .collect();
-    all.sort_unstable();
-    let most = MOST_POINTS - SPREAD_POINTS as usize;
-    let (mut compared, plain): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|(_, heap)| heap.is_some());
-    thin(&mut compared, MOST_COMPARED);
-    let mut rest = plain;
-    thin(&mut rest, most.saturating_sub(compared.len()));
-    compared.extend(rest);
-    compared.sort_unstable();
-    compared
-}
-
-fn thin(points: &mut Vec<(u64, Option<u64>)>, most: usize) {
-    if points.len() <= most {
-        return;
-    }
-    let peak = points.iter().copied().max_by_key(|(_, heap)| *heap);
-    let stride = points.len().div_ceil(most.max(1));
-    let mut at = 0;
-    points.retain(|point| {
-        at += 1;
-        at % stride == 0 || Some(*point) == peak
-    });
 }
 
 /// A live block in the second walk.
@@ -423,6 +226,7 @@ impl Builder {
             live_blocks: self.blocks.len() as u64,
             recorded_heap: heap,
             participants: self.streams.participants(),
+            ended: self.streams.ended(),
         };
         if point.participants == 0 {
             return Ok(());
@@ -469,9 +273,11 @@ impl Builder {
     }
 
     fn resize(&mut self, thread: u32, time: u64, before: &Block, after: &Block) -> io::Result<()> {
-        let Some(slot) = self.blocks.get(&before.id).map(|placed| placed.slot) else {
+        let Some(placed) = self.blocks.get_mut(&before.id) else {
             return Ok(());
         };
+        let slot = placed.slot;
+        placed.slot = slot.next();
         self.live += counted(after.size);
         self.live -= counted(before.size);
         self.allocations += 1;

@@ -100,6 +100,8 @@ pub struct SamplePoint {
     pub recorded_heap: Option<u64>,
     /// Threads that meet.
     pub participants: u64,
+    /// Threads that ended before.
+    pub ended: u64,
 }
 
 /// A thread's operations that are not written yet, and where its last segment's link lies.
@@ -222,7 +224,7 @@ impl Program {
                 point.recorded_heap.unwrap_or(UNKNOWN),
                 point.participants,
                 u64::from(point.recorded_heap.is_some()),
-                0,
+                point.ended,
             ];
             for word in words {
                 self.out.write_all(&word.to_le_bytes())?;

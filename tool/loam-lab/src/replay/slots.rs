@@ -16,6 +16,16 @@ pub struct Slot {
     pub generation: u16,
 }
 
+impl Slot {
+    /// The same place, used once more.
+    pub fn next(self) -> Slot {
+        Slot {
+            generation: self.generation.wrapping_add(1),
+            ..self
+        }
+    }
+}
+
 /// Hands out places.
 #[derive(Debug, Default)]
 pub struct Slots {
@@ -45,10 +55,7 @@ impl Slots {
 
     /// The block of `thread` that was there has ended.
     pub fn give(&mut self, thread: u32, slot: Slot) {
-        let next = Slot {
-            generation: slot.generation.wrapping_add(1),
-            ..slot
-        };
+        let next = slot.next();
         match self.resting.get_mut(&thread) {
             Some(own) => own.push_back(next),
             None => self.left.push_back(next),

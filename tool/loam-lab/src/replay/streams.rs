@@ -28,6 +28,7 @@ pub struct Streams {
     last: Option<u32>,
     pauses: bool,
     most: u64,
+    ended: u64,
 }
 
 impl Streams {
@@ -39,12 +40,18 @@ impl Streams {
             last: None,
             pauses,
             most: 0,
+            ended: 0,
         }
     }
 
     /// The most that lived at once.
     pub fn most(&self) -> u64 {
         self.most
+    }
+
+    /// Threads that have ended; the first one never does.
+    pub fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// Threads that would meet now.
@@ -107,6 +114,7 @@ impl Streams {
         }
         program.push(&mut ended.stream, Operation::of(Kind::End, 0, 0))?;
         program.flush(&mut ended.stream)?;
+        self.ended += 1;
         Ok(Some(number))
     }
 
