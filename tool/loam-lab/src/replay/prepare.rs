@@ -205,7 +205,8 @@ impl Builder {
     /// Sample points whose time has come.
     fn meet_before(&mut self, time: u64) -> io::Result<()> {
         while let Some((at, heap)) = self.points.get(self.next_point).copied() {
-            if at > time {
+            // An event of the same moment comes first.
+            if at >= time {
                 break;
             }
             self.next_point += 1;
