@@ -139,7 +139,10 @@ fn check_names_each_thing_that_is_wrong() {
 
     // A free that the recorder did not see, and a block that it did not see begin.
     let lost = |record: Record| match record.event {
-        Event::Free { address, .. } if address == 0x7f00_0000_0000 => None,
+        Event::Free {
+            address: 0x7f00_0000_0000,
+            ..
+        } => None,
         Event::Allocate {
             address, size: 100, ..
         } if address == 0x7f00_0000_0000 + 112 => None,

@@ -1,4 +1,5 @@
 //! Traces of programs that never ran: a seeded simulation writes what a recorder would have written.
+#![allow(dead_code)] // each test program uses another part
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -132,7 +132,7 @@ impl<R: Read> Items<R> {
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         loop {
             if let Some((stream, item)) = self.tables.pop_front() {
-                return Ok(Some(Batch::Item(stream, item)));
+                return Ok(Some(Batch::Item(stream, Box::new(item))));
             }
             if self.next < self.events.len() {
                 let (from, stream) = (
@@ -214,7 +214,7 @@ pub enum Batch<'a> {
     /// Events of a stream in a row, and the number of the first.
     Events(u32, u64, &'a [Record]),
     /// Something else.
-    Item(u32, Item),
+    Item(u32, Box<Item>),
 }
 
 impl<R: Read> Iterator for Items<R> {

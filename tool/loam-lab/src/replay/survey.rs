@@ -115,7 +115,7 @@ pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
             }
             Batch::Item(stream, item) => {
                 let process = processes.entry(stream).or_default();
-                match item {
+                match *item {
                     Item::Process(known) => process.process = known,
                     Item::End(end) => process.end = Some(end),
                     Item::Sample(sample) => add(process, sample),

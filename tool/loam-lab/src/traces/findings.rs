@@ -68,7 +68,7 @@ pub fn of(path: &Path) -> Result<Findings, ReplayError> {
             }
             Batch::Item(stream, item) => {
                 let process = findings.processes.entry(stream).or_default();
-                match item {
+                match *item {
                     Item::Process(known) => {
                         forked.insert(stream, known.how == How::Fork);
                     }
