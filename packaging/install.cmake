@@ -39,5 +39,8 @@ install(FILES "${PROJECT_BINARY_DIR}/packaging/loam.pc"
 
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/build/cargo/release/loam"
   DESTINATION "${CMAKE_INSTALL_BINDIR}" OPTIONAL)
+if(TARGET replayer)
+  install(TARGETS replayer RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/loam")
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/build/share/"
   DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}" OPTIONAL)

@@ -3,12 +3,15 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, check, doctor, export, generate, lab, run, stats, top};
+use crate::{
+    allocators, check, doctor, export, generate, lab, replay, run, stats, top, trace,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    done, and something was found: a trial failed, the heap does not take or not safely
+  1    done, and something was found: a trial failed, the heap does not take or not safely, a
+       trace is damaged or its replay is not the program's
   2    error: bad usage, a refused program, results that can not be written
   126  run: the command was found and can not be executed
   127  run: the command was not found
@@ -28,6 +31,8 @@ pub enum Verb {
     Check(check::args::CheckArgs),
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
+    Trace(trace::args::TraceArgs),
+    Replay(replay::args::ReplayArgs),
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
     Top(top::args::TopArgs),

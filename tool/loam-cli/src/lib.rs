@@ -2,9 +2,10 @@
 //!
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
-//! `lab` measures them, `check` says whether the replacement of malloc took, `stats`, `top` and
-//! `export` show what heaps do, `doctor` judges them, `generate` prints the documentation that is
-//! made from the help.
+//! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
+//! in it and `replay` measures it on each heap, `check` says whether the replacement of malloc
+//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `generate` prints
+//! the documentation that is made from the help.
 //! `output` prints messages; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
@@ -19,9 +20,11 @@ pub mod export;
 pub mod generate;
 pub mod lab;
 pub mod output;
+pub mod replay;
 pub mod run;
 pub mod stats;
 pub mod top;
+pub mod trace;
 
 use anyhow::Result;
 use clap::CommandFactory;
@@ -36,9 +39,18 @@ use exit::Exit;
 pub fn dispatch(cli: Cli) -> Result<Exit> {
     // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Doctor(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
+        Verb::Run(_)
+        | Verb::Top(_)
+        | Verb::Doctor(_)
+        | Verb::Lab(_)
+        | Verb::Replay(_)
+        | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
-        Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
+        Verb::Allocators(_)
+        | Verb::Check(_)
+        | Verb::Stats(_)
+        | Verb::Trace(_)
+        | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
     }
@@ -47,6 +59,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Run(args) => run::run(args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
+        Verb::Trace(args) => trace::run(&args.resolve()),
+        Verb::Replay(args) => replay::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),

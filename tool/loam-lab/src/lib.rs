@@ -10,6 +10,9 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare
 //! ```
 //!
+//! `replay` makes an experiment of a trace: what the replayer runs, prepared in passes over the
+//! file. `traces` says what is in one.
+//!
 //! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and
 //! all of it starts from the file's types alone. Nothing here prints: a text is a value, and
 //! progress goes to whoever asked for it.
@@ -23,11 +26,14 @@ pub mod charts;
 pub mod compare;
 pub mod draw;
 pub mod experiments;
+pub mod folder;
 mod identity;
 pub mod machine;
 pub mod measure;
 pub mod options;
 pub mod outputs;
 pub mod plan;
+pub mod replay;
 pub mod resume;
 pub mod store;
+pub mod traces;

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 use thiserror::Error;
 
 use loam_format::results::{
-    AllocatorRecord, ExperimentRecord, Form, Options, Results, State, FORMAT, VERSION,
+    AllocatorRecord, Case, ExperimentRecord, Form, Options, Results, State, TraceRecord, FORMAT,
+    VERSION,
 };
 use loam_format::words;
 use loam_process::layout::Layout;
@@ -62,26 +63,7 @@ pub struct Plan {
 pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
     let dir = workloads_dir(options, layout)?;
     let chosen = choose(&options.names, options.form, &dir)?;
-    let available = discover::all(layout);
-    let picked = if options.allocators.is_empty() {
-        let found = available
-            .iter()
-            .filter(|allocator| allocator.status == Status::Found);
-        found.cloned().map(Picked::plain).collect()
-    } else {
-        spec::pick(&options.allocators, &available)?
-    };
-    let mut allocators = Vec::new();
-    for one in &picked {
-        allocators.push(record_of(one)?);
-    }
-    if options.allocators.is_empty() {
-        // The user asked for all: those that are not there belong into the report.
-        let absent = available
-            .iter()
-            .filter(|allocator| allocator.status != Status::Found);
-        allocators.extend(absent.map(record_of_absent));
-    }
+    let (allocators, picked) = pick(&options.allocators, layout)?;
     let labels: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
     let loam = picked.iter().find(|one| one.allocator.name == "loam");
     let context = CaseContext {
@@ -100,12 +82,94 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
             workload,
             sha256,
             cases: experiment.cases(&context),
+            trace: None,
         });
     }
     Ok(Plan {
         experiments,
         allocators,
     })
+}
+
+/// The allocators to measure, those that are not there included where all are wanted, and those that were picked.
+fn pick(wanted: &[String], layout: &Layout) -> Result<(Vec<AllocatorRecord>, Vec<Picked>)> {
+    let available = discover::all(layout);
+    let picked = if wanted.is_empty() {
+        let found = available
+            .iter()
+            .filter(|allocator| allocator.status == Status::Found);
+        found.cloned().map(Picked::plain).collect()
+    } else {
+        spec::pick(wanted, &available)?
+    };
+    let mut allocators = Vec::new();
+    for one in &picked {
+        allocators.push(record_of(one)?);
+    }
+    if wanted.is_empty() {
+        // The user asked for all: those that are not there belong into the report.
+        let absent = available
+            .iter()
+            .filter(|allocator| allocator.status != Status::Found);
+        allocators.extend(absent.map(record_of_absent));
+    }
+    Ok((allocators, picked))
+}
+
+/// A plan that replays a trace: one program, one case, the allocators of the options. The allocator that was recorded
+/// is measured too, where it is here: the error of the replay is told from it.
+pub fn replay(
+    options: &MeasureOptions,
+    layout: &Layout,
+    replayer: &Path,
+    arguments: Vec<String>,
+    trace: TraceRecord,
+) -> Result<Plan> {
+    let (mut allocators, picked) = pick(&options.allocators, layout)?;
+    let mut trace = trace;
+    let is_same = |record: &AllocatorRecord| {
+        record.measured
+            && (record.name == trace.recorded_allocator || record.label == trace.recorded_allocator)
+    };
+    let mut labels: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
+    let plain = allocators
+        .iter()
+        .find(|record| is_same(record) && record.environment.is_empty());
+    let same = plain.or_else(|| allocators.iter().find(|record| is_same(record)));
+    trace.same_allocator = same.map(|record| record.label.clone());
+    if trace.same_allocator.is_none() && !trace.recorded_allocator.is_empty() {
+        // One that can not be found is no error: then there is nothing to compare with.
+        if let Ok((more, _)) = pick(std::slice::from_ref(&trace.recorded_allocator), layout) {
+            for record in more.into_iter().filter(|record| record.measured) {
+                labels.insert(0, record.label.clone());
+                trace.same_allocator = Some(record.label.clone());
+                allocators.insert(0, record);
+            }
+        }
+    }
+    let sha256 = identity::sha256(replayer)
+        .with_context(|| format!("{} can not be read", replayer.display()))?;
+    let case = Case {
+        name: "malloc".to_owned(),
+        arguments,
+        allocators: labels,
+        rounds: options.rounds,
+    };
+    Ok(Plan {
+        experiments: vec![ExperimentRecord {
+            name: "replay".to_owned(),
+            workload: replayer.to_owned(),
+            sha256,
+            cases: vec![case],
+            trace: Some(trace),
+        }],
+        allocators,
+    })
+}
+
+/// Which file exactly.
+pub fn digest(path: &Path) -> Result<String> {
+    identity::sha256(path).with_context(|| format!("{} can not be read", path.display()))
 }
 
 impl Plan {

@@ -105,6 +105,21 @@ impl Layout {
         dirs
     }
 
+    /// Places where the replayer of traces may be, best first.
+    pub fn replayer_candidates(&self) -> Vec<PathBuf> {
+        let mut candidates: Vec<PathBuf> = self
+            .build_dirs()
+            .into_iter()
+            .map(|dir| dir.join("replayer/replay"))
+            .collect();
+        for dir in &self.executable_dirs {
+            if let Some(prefix) = dir.parent() {
+                push_new(&mut candidates, prefix.join("libexec/loam/replay"));
+            }
+        }
+        candidates
+    }
+
     /// Places where peers built from source may be, best first.
     pub fn peer_dirs(&self) -> Vec<PathBuf> {
         let mut dirs: Vec<PathBuf> = self

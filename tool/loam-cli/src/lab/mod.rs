@@ -13,7 +13,7 @@
 
 pub mod args;
 mod progress;
-mod stop;
+pub mod stop;
 
 use std::path::Path;
 
@@ -25,7 +25,8 @@ use loam_lab::measure::watchdog::Watchdog;
 use loam_lab::measure::{self, Bench, Ending};
 use loam_lab::options::{Earlier, MeasureOptions};
 use loam_lab::outputs::Outputs;
-use loam_lab::{compare, draw, plan, resume, store};
+use loam_lab::plan::{self, Plan};
+use loam_lab::{compare, draw, resume, store};
 use loam_process::layout::Layout;
 
 use crate::ending::Watch;
@@ -60,6 +61,18 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
 fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     let stop = Stop::when_asked()?;
     let plan = plan::make(options, layout)?;
+    carry_out(plan, options, layout, stop, |_| false)
+}
+
+/// Measures what is planned, and shows it. `judge` looks at the results before they are drawn, and says whether it noted
+/// something in them.
+pub fn carry_out(
+    plan: Plan,
+    options: &MeasureOptions,
+    layout: &Layout,
+    stop: Stop,
+    judge: impl FnOnce(&mut Results) -> bool,
+) -> Result<Exit> {
     let outputs = Outputs::claim(options.json.as_deref(), options.html.as_deref())?;
     outputs.json.lock()?;
     let mut results = plan.into_results(options, layout);
@@ -78,6 +91,9 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     let mut bar = Bar::new(&steps);
     let ending = measure::measure(&mut results, &steps, &outputs.json, &bench, &mut bar);
     drop(bar);
+    if judge(&mut results) && !matches!(ending, Ending::Unsaved { .. }) {
+        store::save(&results, &outputs.json)?;
+    }
 
     // Drawn even after an error: what was measured is worth seeing.
     let table = draw::table::render(&results, output::stdout_is_styled());

@@ -116,7 +116,7 @@ pub struct Options {
 }
 
 /// One experiment as it was planned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentRecord {
     /// Its name.
     pub name: String,
@@ -126,6 +126,60 @@ pub struct ExperimentRecord {
     pub sha256: String,
     /// The ways in which it was to be run.
     pub cases: Vec<Case>,
+    /// What is replayed, if it is a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceRecord>,
+}
+
+/// A trace that is replayed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceRecord {
+    /// The file.
+    pub path: PathBuf,
+    /// Which file exactly.
+    pub sha256: String,
+    /// The command that was recorded.
+    pub command: Vec<String>,
+    /// The process of it, by its number in the trace.
+    pub process: u32,
+    /// That process's program.
+    pub program: String,
+    /// The label of the allocator that it ran on.
+    pub recorded_allocator: String,
+    /// The measured allocator that is the same, with the same settings; none: it is not here.
+    pub same_allocator: Option<String>,
+    /// Events that were replayed.
+    pub events: u64,
+    /// Blocks handed out, and resizes.
+    pub allocations: u64,
+    /// Threads in all.
+    pub threads: u64,
+    /// Seconds of the recording.
+    pub seconds: f64,
+    /// Bytes that lived at most.
+    pub peak_live_bytes: u64,
+    /// Percent of the recording's time at which it is replayed; 0: without pauses.
+    pub speed_percent: u64,
+    /// What a reader must know before believing figures, in sentences.
+    pub remarks: Vec<String>,
+    /// How far the replay's memory is from the program's, once it was measured.
+    #[serde(default)]
+    pub error: Option<ReplayErrorRecord>,
+}
+
+/// How far a replay on the recorded allocator is from what was recorded: resident bytes of the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReplayErrorRecord {
+    /// Share of the recorded peak by which the replay's differs; negative: the replay has less.
+    pub at_peak: f64,
+    /// Mean distance of the curves, as a share of the recorded mean.
+    pub on_average: f64,
+    /// Points that were compared, in each trial.
+    pub points: usize,
+    /// Trials.
+    pub trials: usize,
+    /// Whether both are small enough to believe the replay.
+    pub reproduces: bool,
 }
 
 /// One way of running an experiment.

@@ -45,6 +45,11 @@ pub fn of(results: &Results) -> Vec<String> {
             .unwrap_or_default();
         lines.push(format!("Not measured: {}: {reason}{remedy}.", record.label));
     }
+    let traces = results
+        .experiments
+        .iter()
+        .filter_map(|record| record.trace.as_ref());
+    lines.extend(traces.flat_map(|trace| trace.remarks.iter().cloned()));
     lines.extend(noise(results));
     lines
 }

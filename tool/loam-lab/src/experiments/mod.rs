@@ -16,6 +16,7 @@ mod named;
 mod phase;
 pub mod phrases;
 mod queue;
+mod replay;
 mod sizes;
 mod sparse;
 mod tokens;
@@ -164,6 +165,7 @@ pub fn of_name(name: &str) -> Box<dyn Experiment> {
         "phase" => Box::new(phase::Phase),
         "sparse" => Box::new(sparse::Sparse),
         "handoff" => Box::new(handoff::Handoff),
+        "replay" => Box::new(replay::Replay),
         other => Box::new(named::Named::of(other)),
     }
 }

@@ -1,0 +1,146 @@
+//! `loam replay`: its arguments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use loam_format::results::Form;
+use loam_lab::options::{Earlier, MeasureOptions};
+
+/// Repeat a recorded program's requests on other allocators, and measure memory and time.
+///
+/// As many threads make the same calls in the same order and touch the same pages; a free waits for
+/// its block. Each trial is a fresh process with one allocator preloaded, in an order that changes from
+/// round to round, as in `loam lab`; table, results file and report are the lab's. The recorded
+/// allocator is among them, and the table says how far its replay is from what was recorded: above 5 %
+/// the trace does not reproduce the program, and no advice is drawn from it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReplayArgs {
+    /// A trace that `loam record` wrote
+    trace: PathBuf,
+
+    /// Which process of it, by the number that `loam trace info` shows (default: the busiest)
+    #[arg(long, value_name = "N")]
+    process: Option<u32>,
+
+    /// Allocators to measure: NAME, PATH or LABEL=NAME, each with :VARIABLE=VALUE settings
+    ///
+    /// As for `loam lab`. Without the option: every allocator found.
+    #[arg(long, value_name = "LIST")]
+    allocators: Vec<String>,
+
+    /// `max` leaves out the program's pauses; a number keeps them, scaled: 1 as recorded, 10 ten times as fast
+    ///
+    /// Allocators give memory back as time passes: what they do meanwhile shows only with pauses.
+    #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
+    speed: Speed,
+
+    /// Rounds: trials of each allocator
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    trials: u32,
+
+    /// Where the results go (default: loam-lab-DATE.json here)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Where the report goes (default: beside the results)
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Replace the results of an earlier run, which are refused otherwise
+    #[arg(long, requires = "json")]
+    overwrite: bool,
+
+    /// Seconds after which a trial is stopped
+    #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    timeout: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  loam record -- ./server --port 80     record (`loam record`)
+  loam replay loam-server-1234.trace    every allocator found
+  loam replay t.trace --allocators system,loam,jemalloc:MALLOC_CONF=dirty_decay_ms:0
+  loam replay t.trace --speed 10 --trials 1
+                                        with the program's pauses, a tenth as long
+
+Exit code 1: a trial failed, or the replay is not close enough to the program.";
+
+/// How fast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// Percent of the recording's speed; 0: without pauses.
+    pub percent: u64,
+}
+
+fn parse_speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed { percent: 0 });
+    }
+    let number: f64 = text
+        .parse()
+        .map_err(|_unreadable| "it is `max` or a number".to_owned())?;
+    if !(0.01..=10_000.0).contains(&number) {
+        return Err("it is `max`, or a number from 0.01 to 10000".to_owned());
+    }
+    Ok(Speed {
+        percent: (number * 100.0).round() as u64,
+    })
+}
+
+/// What `replay` is to do.
+#[derive(Debug)]
+pub struct ReplayOptions {
+    /// The trace.
+    pub trace: PathBuf,
+    /// The process of it.
+    pub process: Option<u32>,
+    /// How fast.
+    pub speed: Speed,
+    /// Where and how to measure.
+    pub measure: MeasureOptions,
+}
+
+impl ReplayArgs {
+    /// Plain options.
+    pub fn resolve(self) -> ReplayOptions {
+        ReplayOptions {
+            trace: self.trace,
+            process: self.process,
+            speed: self.speed,
+            measure: MeasureOptions {
+                names: Vec::new(),
+                form: Form::Quick,
+                allocators: self.allocators,
+                json: self.json,
+                html: self.html,
+                seed: 1,
+                rounds: self.trials,
+                earlier: if self.overwrite {
+                    Earlier::Overwrite
+                } else {
+                    Earlier::Keep
+                },
+                timeout: Duration::from_secs(self.timeout),
+                workloads_dir: None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_max_or_a_number() {
+        assert_eq!(parse_speed("max").unwrap().percent, 0);
+        assert_eq!(parse_speed("1").unwrap().percent, 100);
+        assert_eq!(parse_speed("0.5").unwrap().percent, 50);
+        for wrong in ["fast", "0", "-1", "nan", "1e9"] {
+            assert!(parse_speed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `loam replay`: a trace becomes an experiment of the lab.
+//!
+//! ```text
+//! survey the trace -> prepare it (once, in a temporary folder) -> the lab's trials of native/replayer
+//!   -> the error of the replay -> the lab's table and report
+//! ```
+
+pub mod args;
+
+use std::path::PathBuf;
+
+use anyhow::{bail, Context, Result};
+
+use loam_format::results::{Results, TraceRecord};
+use loam_format::words;
+use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
+use loam_lab::{folder, plan};
+use loam_process::layout::Layout;
+
+use crate::exit::Exit;
+use crate::lab::{self, stop::Stop};
+use crate::output;
+use args::ReplayOptions;
+
+/// Runs the verb.
+pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
+    let replayer = find_replayer(layout)?;
+    let survey = replay::survey(&options.trace)?;
+    let stream = survey.choose(options.process)?;
+    refuse_other_pages(&survey)?;
+    // From here on a signal is noted, so that the temporary folder goes.
+    let stop = Stop::when_asked()?;
+    let folder = folder::Temporary::new().context("no temporary folder for the prepared replay")?;
+    let wishes = Wishes {
+        pauses: options.speed.percent != 0,
+    };
+    let prepared = match replay::prepare(&survey, stream, wishes, folder.path(), &stop) {
+        Err(ReplayError::Interrupted(signal)) => return Ok(Exit::Signal(signal)),
+        other => other?,
+    };
+    let record = record(options, &survey, &prepared)?;
+    output::say(&format!(
+        "replaying {}: {} events of {}, {}",
+        output::path(&options.trace),
+        prepared.events,
+        record.program,
+        words::count(prepared.threads as usize, "thread"),
+    ));
+    let arguments = vec![
+        "--program".to_owned(),
+        prepared.path.display().to_string(),
+        "--speed-percent".to_owned(),
+        options.speed.percent.to_string(),
+    ];
+    let plan = plan::replay(&options.measure, layout, &replayer, arguments, record)?;
+    let mut reproduces = true;
+    let exit = lab::carry_out(plan, &options.measure, layout, stop, |results| {
+        reproduces = judge(results);
+        true
+    })?;
+    Ok(match exit {
+        Exit::Done if !reproduces => Exit::Finding,
+        other => other,
+    })
+}
+
+/// Notes the error of the replay; false if it is known and too large.
+fn judge(results: &mut Results) -> bool {
+    let error = replay::verdict(results);
+    for record in results
+        .experiments
+        .iter_mut()
+        .filter_map(|one| one.trace.as_mut())
+    {
+        record.error = error;
+    }
+    error.is_none_or(|error| error.reproduces)
+}
+
+fn find_replayer(layout: &Layout) -> Result<PathBuf> {
+    let candidates = layout.replayer_candidates();
+    let Some(found) = candidates.iter().find(|path| path.is_file()) else {
+        let looked: Vec<String> = candidates
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        bail!(
+            "the replayer is not built (looked for {}); `make build` builds it",
+            words::list(&looked)
+        );
+    };
+    Ok(std::path::absolute(found)?)
+}
+
+fn refuse_other_pages(survey: &Survey) -> Result<(), ReplayError> {
+    let here = rustix::param::page_size() as u64;
+    let recorded = survey.header.page_size;
+    if recorded != 0 && recorded != here {
+        return Err(ReplayError::PageSize {
+            path: survey.path.clone(),
+            recorded,
+            here,
+            architecture: survey.header.architecture.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn record(options: &ReplayOptions, survey: &Survey, prepared: &Prepared) -> Result<TraceRecord> {
+    let process = &survey.processes[&prepared.stream].process;
+    Ok(TraceRecord {
+        path: options.trace.clone(),
+        sha256: plan::digest(&options.trace)?,
+        command: survey.header.command.clone(),
+        process: prepared.stream,
+        program: match process.program.as_str() {
+            "" => format!("process {}", prepared.stream),
+            program => program.to_owned(),
+        },
+        recorded_allocator: process.allocator.clone(),
+        same_allocator: None,
+        events: prepared.events,
+        allocations: prepared.allocations,
+        threads: prepared.threads,
+        seconds: prepared.nanoseconds as f64 * 1e-9,
+        peak_live_bytes: prepared.peak_live,
+        speed_percent: options.speed.percent,
+        remarks: remarks(survey, prepared),
+        error: None,
+    })
+}
+
+/// What makes the trace say less than it should.
+fn remarks(survey: &Survey, prepared: &Prepared) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut add = |count: u64, text: &str| {
+        if count > 0 {
+            remarks.push(text.replace('#', &count.to_string()));
+        }
+    };
+    let repairs = &prepared.repairs;
+    add(
+        repairs.dropped,
+        "The recorder dropped # events: blocks of theirs are missing, or are never freed.",
+    );
+    add(
+        prepared.missing,
+        "# events lie in damaged chunks of the trace and are left out.",
+    );
+    add(
+        repairs.unknown_frees,
+        "# frees are of blocks that the trace does not have; they are left out.",
+    );
+    add(
+        repairs.allocations_over_live,
+        "# blocks end without a free: their memory was handed out again; they are freed there.",
+    );
+    add(
+        prepared.failed,
+        "# requests failed when they were recorded; they are left out.",
+    );
+    let here = std::env::consts::ARCH;
+    let recorded = survey.header.architecture.as_str();
+    if !recorded.is_empty() && recorded != here {
+        remarks.push(format!(
+            "The trace was recorded on {recorded}, this machine is {here}: sizes of the program's own types may differ \
+             there, and times do."
+        ));
+    }
+    if prepared.large > 0 && prepared.large_seen * 2 < prepared.large {
+        remarks.push(format!(
+            "Of {} blocks of two pages and more the recorder saw what {} touched; for the others it is guessed.",
+            prepared.large, prepared.large_seen
+        ));
+    }
+    remarks
+}

@@ -1,0 +1,281 @@
+//! What is in a trace, for people and as JSON.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::json;
+
+use loam_format::plain;
+use loam_format::trace::{Ended, How};
+use loam_format::units::{decimal, Unit};
+use loam_lab::replay::{self, ProcessSurvey, Survey};
+use loam_lab::traces::summary::{self, Summary};
+use loam_report::grid::Grid;
+use loam_report::style::bold;
+use loam_report::terminal;
+
+use crate::exit::Exit;
+use crate::output;
+
+/// Rows of a list that is shown; the JSON has all.
+const SHOWN: usize = 16;
+
+/// Prints it.
+pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
+    let survey = replay::survey(trace)?;
+    let summary = summary::of(&survey, survey.choose(process)?)?;
+    let text = if json {
+        serde_json::to_string_pretty(&as_json(&survey, &summary))? + "\n"
+    } else {
+        as_text(&survey, &summary)
+    };
+    output::write_stdout(&text)?;
+    for damage in &survey.damage {
+        output::print_warning(damage);
+    }
+    Ok(Exit::Done)
+}
+
+fn as_json(survey: &Survey, summary: &Summary) -> serde_json::Value {
+    let processes: Vec<_> = survey
+        .processes
+        .iter()
+        .map(|(stream, process)| {
+            json!({
+                "number": stream,
+                "process": process.process,
+                "end": process.end,
+                "events": process.events,
+                "dropped": process.dropped,
+                "threads": process.threads,
+                "first_time": process.first_time,
+                "last_time": process.last_time,
+                "samples": process.sample_count,
+            })
+        })
+        .collect();
+    json!({
+        "trace": survey.path,
+        "bytes": survey.bytes,
+        "header": survey.header,
+        "processes": processes,
+        "summary": summary,
+        "damage": survey.damage,
+        "missing_events": survey.missing,
+    })
+}
+
+fn as_text(survey: &Survey, summary: &Summary) -> String {
+    let bold = bold();
+    let header = &survey.header;
+    let events: u64 = survey
+        .processes
+        .values()
+        .map(|process| process.events)
+        .sum();
+    let each = survey.bytes as f64 / events.max(1) as f64;
+    let mut text = format!(
+        "{bold}{}{bold:#}\n  {}\n  {}, {}, {} cores, {}\n  {}: {} events, {each:.2} bytes each\n\n",
+        plain::line(&plain::command(&header.command)),
+        plain::line(&header.started),
+        plain::line(&header.cpu),
+        plain::line(&header.kernel),
+        header.cores,
+        Unit::Bytes.show(header.memory_bytes as f64),
+        Unit::Bytes.show(survey.bytes as f64),
+        decimal(events as f64),
+    );
+    text += &terminal::grid(&processes(survey));
+    text += "\n";
+    let process = &survey.processes[&summary.process];
+    let seconds = summary.nanoseconds as f64 * 1e-9;
+    let rate = |count: u64| Unit::PerSecond.show(count as f64 / seconds.max(1e-9));
+    let lines = [
+        format!(
+            "{bold}process {}{bold:#}: {}",
+            summary.process,
+            plain::line(&process.process.program)
+        ),
+        format!(
+            "  recorded       {} on {}",
+            Unit::Seconds.show(seconds),
+            plain::line(&process.process.allocator)
+        ),
+        format!(
+            "  allocations    {} ({}), {} in all",
+            decimal(summary.allocations as f64),
+            rate(summary.allocations),
+            Unit::Bytes.show(summary.allocated_bytes as f64)
+        ),
+        format!(
+            "  frees          {}, of which {} by another thread",
+            decimal(summary.frees as f64),
+            decimal(summary.frees_of_others as f64)
+        ),
+        format!(
+            "  resizes        {}, of which {} moved",
+            decimal(summary.resizes as f64),
+            decimal(summary.moved as f64)
+        ),
+        format!(
+            "  peak           {} in {} blocks, after {}",
+            Unit::Bytes.show(summary.peak_bytes as f64),
+            decimal(summary.peak_blocks as f64),
+            Unit::Seconds.show(summary.peak_time.saturating_sub(process.first_time) as f64 * 1e-9)
+        ),
+        format!(
+            "  at the end     {} in {} blocks",
+            Unit::Bytes.show(summary.end_bytes as f64),
+            decimal(summary.end_blocks as f64)
+        ),
+        resident(process),
+    ];
+    text += &(lines.join("\n") + "\n");
+    for grid in [sizes(summary), lifetimes(summary), threads(summary)] {
+        text += &(String::from("\n") + &terminal::grid(&grid));
+    }
+    text + &wrong(summary, survey)
+}
+
+fn resident(process: &ProcessSurvey) -> String {
+    let peak = process
+        .samples
+        .iter()
+        .filter_map(|sample| sample.resident_heap)
+        .max();
+    let heap = peak.map_or("not known".to_owned(), |bytes| {
+        Unit::Bytes.show(bytes as f64)
+    });
+    format!(
+        "  resident       {heap} of heap at most, in {} samples",
+        process.sample_count
+    )
+}
+
+fn processes(survey: &Survey) -> Grid {
+    let mut grid = Grid::new(
+        "Processes",
+        "Each start, fork and exec is one; `loam trace info --process N` shows another one.",
+        &[
+            "number", "pid", "began", "events", "threads", "ended", "program",
+        ],
+    );
+    let mut busiest: Vec<_> = survey.processes.iter().collect();
+    busiest.sort_by_key(|(_, process)| std::cmp::Reverse(process.events));
+    for (stream, process) in busiest.into_iter().take(SHOWN) {
+        let how = match process.process.how {
+            How::Start => "start".to_owned(),
+            How::Attach => "attach".to_owned(),
+            How::Fork => format!("fork of {}", parent(process)),
+            How::Exec => format!("exec of {}", parent(process)),
+        };
+        let ended = match process.end.as_ref().map(|end| end.ended) {
+            None => "cut off".to_owned(),
+            Some(Ended::Code(code)) => format!("code {code}"),
+            Some(Ended::Signal(signal)) => format!("signal {signal}"),
+            Some(Ended::Exec) => "exec".to_owned(),
+            Some(Ended::Running) => "runs on".to_owned(),
+            Some(Ended::Unknown) => "-".to_owned(),
+        };
+        grid.rows.push(vec![
+            stream.to_string(),
+            process.process.pid.to_string(),
+            how,
+            decimal(process.events as f64),
+            process.threads.to_string(),
+            ended,
+            plain::line(&process.process.program).into_owned(),
+        ]);
+    }
+    grid
+}
+
+fn parent(process: &ProcessSurvey) -> String {
+    process
+        .process
+        .parent
+        .map_or("-".to_owned(), |parent| parent.to_string())
+}
+
+fn sizes(summary: &Summary) -> Grid {
+    let mut grid = Grid::new(
+        "Sizes",
+        "Those that had most bytes at the peak.",
+        &[
+            "up to",
+            "allocations",
+            "bytes in all",
+            "blocks at the peak",
+            "bytes at the peak",
+        ],
+    );
+    let mut classes = summary.sizes.clone();
+    classes.sort_by_key(|class| std::cmp::Reverse((class.peak_bytes, class.allocated_bytes)));
+    classes.truncate(SHOWN);
+    for class in classes {
+        grid.rows.push(vec![
+            Unit::Bytes.show(class.up_to as f64),
+            decimal(class.allocations as f64),
+            Unit::Bytes.show(class.allocated_bytes as f64),
+            decimal(class.peak_blocks as f64),
+            Unit::Bytes.show(class.peak_bytes as f64),
+        ]);
+    }
+    grid
+}
+
+fn lifetimes(summary: &Summary) -> Grid {
+    let mut grid = Grid::new(
+        "Lifetimes",
+        "From the allocation to the free.",
+        &["up to", "blocks", "bytes"],
+    );
+    for life in &summary.lifetimes {
+        grid.rows.push(vec![
+            life.up_to_ns.map_or("to the end".to_owned(), |ns| {
+                Unit::Nanoseconds.show(ns as f64)
+            }),
+            decimal(life.blocks as f64),
+            Unit::Bytes.show(life.bytes as f64),
+        ]);
+    }
+    grid
+}
+
+fn threads(summary: &Summary) -> Grid {
+    let shown = summary.threads.len().min(SHOWN);
+    let reading = format!("{shown} of {}, the busiest.", summary.thread_count);
+    let mut grid = Grid::new(
+        "Threads",
+        &reading,
+        &[
+            "thread",
+            "allocations",
+            "bytes",
+            "frees",
+            "of other threads' blocks",
+        ],
+    );
+    for thread in &summary.threads[..shown] {
+        grid.rows.push(vec![
+            thread.thread.to_string(),
+            decimal(thread.allocations as f64),
+            Unit::Bytes.show(thread.bytes as f64),
+            decimal(thread.frees as f64),
+            decimal(thread.frees_of_others as f64),
+        ]);
+    }
+    grid
+}
+
+fn wrong(summary: &Summary, survey: &Survey) -> String {
+    let repairs = &summary.repairs;
+    let doubtful =
+        repairs.unknown_frees + repairs.allocations_over_live + repairs.dropped + survey.missing;
+    match doubtful {
+        0 => String::new(),
+        count => {
+            format!("\n{count} events do not fit or are missing: `loam trace check` says which.\n")
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `loam trace`: what is in a trace (`info`), its first events (`head`), what is wrong with it (`check`), tables for
+//! other programs (`export`).
+
+pub mod args;
+mod export;
+mod head;
+mod info;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use loam_lab::traces::findings;
+
+use crate::exit::Exit;
+use crate::output;
+use args::TraceAction;
+
+/// Runs the verb.
+pub fn run(action: &TraceAction) -> Result<Exit> {
+    match action {
+        TraceAction::Info {
+            trace,
+            process,
+            json,
+        } => info::run(trace, *process, *json),
+        TraceAction::Head {
+            trace,
+            number,
+            process,
+        } => head::run(trace, *number, *process),
+        TraceAction::Check { trace, json } => check(trace, *json),
+        TraceAction::Export(options) => export::run(options),
+    }
+}
+
+fn check(trace: &Path, json: bool) -> Result<Exit> {
+    let findings = findings::of(trace)?;
+    if json {
+        output::write_stdout(&(serde_json::to_string_pretty(&findings)? + "\n"))?;
+    } else if findings.wrong.is_empty() {
+        output::write_stdout(&format!(
+            "{}: nothing is wrong: {} events of {} processes\n",
+            trace.display(),
+            findings.events,
+            findings.processes.len()
+        ))?;
+    } else {
+        let lines: Vec<String> = findings
+            .wrong
+            .iter()
+            .map(|line| format!("  {line}\n"))
+            .collect();
+        output::write_stdout(&format!("{}:\n{}", trace.display(), lines.concat()))?;
+    }
+    Ok(match findings.wrong.is_empty() {
+        true => Exit::Done,
+        false => Exit::Finding,
+    })
+}

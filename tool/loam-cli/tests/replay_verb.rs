@@ -1,0 +1,475 @@
+//! `loam replay`, with traces of simulated programs: what the replayer does is what the trace says, in bounded memory,
+//! and a trace that does not reproduce its program is refused as a source of advice.
+
+mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::Ran;
+use loam_format::trace::{AllocFamily, Event, Record, Sample};
+use loam_lab::replay::{self, Prepared, Wishes};
+use loam_lab::traces::Never;
+use recorded::{Program, PAGE};
+use serde_json::Value;
+
+/// The replayer, which the build of the library brings; without it these tests say that they were skipped.
+fn replayer() -> Option<PathBuf> {
+    let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
+    let layout = loam_process::layout::Layout::of_executables([loam]);
+    let found = layout
+        .replayer_candidates()
+        .into_iter()
+        .find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: the replayer is not built (`make library`)");
+    }
+    found
+}
+
+fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {
+    let survey = replay::survey(trace).unwrap();
+    let stream = survey.choose(None).unwrap();
+    replay::prepare(&survey, stream, Wishes { pauses }, folder, &Never).unwrap()
+}
+
+/// Runs the replayer alone; its lines.
+fn replayed(program: &Path, arguments: &[&str]) -> Vec<Value> {
+    let replayer = replayer().expect("looked for before");
+    let output = Command::new(replayer)
+        .arg("--program")
+        .arg(program)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// A server: a main thread and workers that hand each other blocks, of every family, some resized, some large and
+/// touched in part. All is random but seeded.
+fn server(trace: &Path, workers: u32, steps: u64) -> recorded::Ran {
+    let mut program = Program::record(trace);
+    program.event(0, Event::ThreadBegins);
+    for worker in 1..=workers {
+        program.event(worker, Event::ThreadBegins);
+    }
+    let mut blocks = Vec::new();
+    for step in 0..steps {
+        let thread = program.random(u64::from(workers) + 1) as u32;
+        if blocks.len() < 2_000 || (blocks.len() < 20_000 && program.random(2) == 0) {
+            let size = match program.random(100) {
+                0..90 => 16 + program.random(600),
+                90..98 => 1_000 + program.random(7_000),
+                _ => 8_192 + program.random(400_000),
+            };
+            let family = AllocFamily::ALL[program.random(8) as usize];
+            let alignment = if family.is_aligned() {
+                16 << program.random(9)
+            } else {
+                0
+            };
+            blocks.push(program.allocate_by(thread, size, family, alignment));
+        } else {
+            let at = program.random(blocks.len() as u64) as usize;
+            let block = blocks.swap_remove(at);
+            if program.random(10) == 0 {
+                let size = 1 + program.random(3 * block.size + 100);
+                blocks.push(program.resize(thread, block, size));
+            } else {
+                let touched = (block.size >= 2 * PAGE).then_some(block.size / PAGE / 3);
+                program.free_touched(thread, block, touched);
+            }
+        }
+        if step % 5_000 == 0 {
+            program.sample(Some(program.live));
+        }
+    }
+    for worker in 1..=workers {
+        program.event(worker, Event::ThreadEnds);
+    }
+    program.end()
+}
+
+#[test]
+fn the_replayer_does_what_the_trace_says() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("server.trace");
+    let ran = server(&trace, 7, 60_000);
+    let prepared = prepared(&trace, dir.path(), false);
+    assert_eq!(
+        (prepared.events, prepared.allocations),
+        (ran.events, ran.allocations)
+    );
+    assert_eq!((prepared.threads, prepared.most_threads), (8, 8));
+    assert_eq!(prepared.peak_live, ran.peak);
+    let lines = replayed(&prepared.path, &[]);
+    let end = lines.last().unwrap();
+    assert_eq!(end["allocations"], ran.allocations, "{end}");
+    assert_eq!(end["frees"], ran.frees);
+    assert_eq!(end["live_bytes"], ran.live);
+    assert_eq!(end["failed_allocations"], 0);
+    let points: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["type"] == "checkpoint")
+        .collect();
+    assert_eq!(points.len(), prepared.points);
+    let most = points
+        .iter()
+        .map(|point| point["live_bytes"].as_u64().unwrap())
+        .max();
+    assert_eq!(most, Some(ran.peak), "the peak has a point of its own");
+    // The samples carry what lived, which is what the replayer itself counted.
+    let compared: Vec<_> = points
+        .iter()
+        .filter(|point| !point["recorded_heap_bytes"].is_null())
+        .collect();
+    assert_eq!(compared.len(), prepared.compared);
+    assert!(compared.len() >= 11, "{}", compared.len());
+    for point in &compared {
+        assert_eq!(point["recorded_heap_bytes"], point["live_bytes"], "{point}");
+        assert!(point["heap_bytes"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_free_waits_for_the_block_that_another_thread_allocates() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("handoff.trace");
+    let mut program = Program::record(&trace);
+    program.event(0, Event::ThreadBegins);
+    for thread in 1..=64 {
+        program.event(thread, Event::ThreadBegins);
+    }
+    // Each block is freed by the next thread, and its place is used again at once.
+    for turn in 0..100_000u32 {
+        let block = program.allocate(turn % 65, 64);
+        program.free((turn + 1) % 65, block);
+    }
+    let ran = program.end();
+    let prepared = prepared(&trace, dir.path(), false);
+    let lines = replayed(&prepared.path, &[]);
+    let end = lines.last().unwrap();
+    assert_eq!(
+        (&end["allocations"], &end["frees"]),
+        (&ran.allocations.into(), &ran.frees.into())
+    );
+    assert_eq!(end["live_bytes"], 0);
+}
+
+#[test]
+fn ten_thousand_threads_one_after_the_other_take_a_few_seats() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("waves.trace");
+    let mut program = Program::record(&trace);
+    program.event(0, Event::ThreadBegins);
+    let mut kept = Vec::new();
+    for thread in 1..=10_000 {
+        program.event(thread, Event::ThreadBegins);
+        let blocks = [24, 100, 3_000].map(|size| program.allocate(thread, size));
+        program.free(thread, blocks[0]);
+        kept.push(blocks[1]);
+        program.free(0, blocks[2]);
+        program.event(thread, Event::ThreadEnds);
+    }
+    for block in kept {
+        program.free(0, block);
+    }
+    let ran = program.end();
+    let prepared = prepared(&trace, dir.path(), false);
+    assert_eq!((prepared.threads, prepared.most_threads), (10_001, 2));
+    let lines = replayed(&prepared.path, &[]);
+    let end = lines.last().unwrap();
+    assert_eq!(
+        (&end["threads"], &end["allocations"]),
+        (&10_001.into(), &ran.allocations.into())
+    );
+    let baseline = lines[0]["baseline_resident_bytes"].as_u64().unwrap();
+    assert!(
+        baseline < 32 << 20,
+        "the replayer itself takes {baseline} bytes"
+    );
+}
+
+#[test]
+fn pauses_are_kept_when_they_are_asked_for() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("pauses.trace");
+    let mut program = Program::record(&trace);
+    program.step = 10_000_000;
+    for _ in 0..50 {
+        let block = program.allocate(0, 100);
+        program.free(0, block);
+    }
+    program.end();
+    let prepared = prepared(&trace, dir.path(), true);
+    let seconds = |speed: &str| {
+        let lines = replayed(&prepared.path, &["--speed-percent", speed]);
+        let points = lines.iter().filter(|line| line["type"] == "checkpoint");
+        points
+            .map(|point| point["seconds"].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    // The recording took 0.99 s. No upper limits: the machine may be busy.
+    assert!(seconds("100") >= 0.95);
+    assert!((0.22..0.9).contains(&seconds("400")));
+    assert!(seconds("0") < 0.5);
+}
+
+/// Resident bytes of this process, at most.
+fn high_water() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    let kb: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kb << 10
+}
+
+/// Alone in its process: the high-water mark is the process's.
+#[test]
+fn ten_million_events_are_prepared_and_replayed_in_bounded_memory() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("long.trace");
+    if std::env::var_os("LOAM_TEST_ALONE").is_none() {
+        // Again, with this test alone.
+        let name = "ten_million_events_are_prepared_and_replayed_in_bounded_memory";
+        let me = std::env::current_exe().unwrap();
+        let output = Command::new(me)
+            .args([name, "--exact", "--nocapture"])
+            .env("LOAM_TEST_ALONE", "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+        println!("{said}");
+        return;
+    }
+    let ran = server(&trace, 3, 10_000_000);
+    let before = high_water();
+    let prepared = prepared(&trace, dir.path(), false);
+    let grown = high_water() - before;
+    println!(
+        "{} events, {} bytes of trace, {} bytes prepared, memory grew by {grown}",
+        ran.events,
+        std::fs::metadata(&trace).unwrap().len(),
+        prepared.bytes
+    );
+    assert!(grown < 64 << 20, "preparing took {grown} bytes more");
+    let lines = replayed(&prepared.path, &[]);
+    let end = lines.last().unwrap();
+    assert_eq!(end["allocations"], ran.allocations);
+    let baseline = lines[0]["baseline_resident_bytes"].as_u64().unwrap();
+    assert!(
+        baseline < 32 << 20,
+        "the replayer itself takes {baseline} bytes"
+    );
+}
+
+// ---- The check of the replay ----------------------------------------------------------------------------------
+
+/// Threads that each grow and leave an arena behind that others can not use, while large blocks are touched in part:
+/// memory that depends on both.
+fn stranding_threads(trace: &Path) {
+    let mut program = Program::record(trace);
+    program.event(0, Event::ThreadBegins);
+    let workers = 12;
+    for worker in 1..=workers {
+        program.event(worker, Event::ThreadBegins);
+    }
+    let mut large = Vec::new();
+    for worker in 1..=workers {
+        // Each grows in its turn and keeps its last block, so that its arena stays as it is.
+        let mut mine: Vec<_> = (0..8_000).map(|_| program.allocate(worker, 400)).collect();
+        large.extend((0..4).map(|_| program.allocate(0, 1 << 20)));
+        program.sample(Some(1));
+        mine.pop();
+        for block in mine {
+            program.free(worker, block);
+        }
+        program.sample(Some(1));
+    }
+    for block in large {
+        program.free_touched(0, block, Some(26));
+    }
+    program.sample(Some(1));
+    program.end();
+}
+
+/// `loam replay` in a folder.
+fn replay_verb(dir: &Path, arguments: &[&str]) -> Ran {
+    let mut command = common::loam();
+    Ran::of(
+        command
+            .current_dir(dir)
+            .arg("replay")
+            .args(arguments)
+            .output()
+            .unwrap(),
+    )
+}
+
+fn error_of(dir: &Path, results: &str) -> Value {
+    let text = std::fs::read_to_string(dir.join(results)).unwrap();
+    let results: Value = serde_json::from_str(&text).unwrap();
+    results["experiments"][0]["trace"]["error"].clone()
+}
+
+/// The same trace with a recorded curve: that of its own replay on the system's malloc. So the first replay is the
+/// program, and the check must find the second one equal to it.
+fn with_curve(dir: &Path, from: &str, to: &str) {
+    let prepared = prepared(&dir.join(from), dir, false);
+    let lines = replayed(&prepared.path, &[]);
+    let curve: Vec<u64> = lines
+        .iter()
+        .filter(|line| !line["recorded_heap_bytes"].is_null())
+        .map(|line| line["heap_bytes"].as_u64().unwrap())
+        .collect();
+    let at = std::cell::Cell::new(0);
+    let sample = |sample: Sample| {
+        let resident_heap = curve.get(at.get()).copied();
+        at.set(at.get() + 1);
+        Some(Sample {
+            resident_heap,
+            ..sample
+        })
+    };
+    recorded::copy(&dir.join(from), &dir.join(to), Some, sample);
+    assert_eq!(at.get(), curve.len());
+}
+
+#[test]
+fn a_good_trace_passes_the_check_and_one_without_touches_or_threads_fails_it() {
+    if replayer().is_none() {
+        return;
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    stranding_threads(&dir.join("bare.trace"));
+    with_curve(dir, "bare.trace", "good.trace");
+    let run = |trace: &str| {
+        let json = format!("{trace}.json");
+        let arguments = [
+            trace,
+            "--allocators",
+            "system",
+            "--trials",
+            "1",
+            "--json",
+            &json,
+        ];
+        (replay_verb(dir, &arguments), error_of(dir, &json))
+    };
+
+    let (ran, error) = run("good.trace");
+    println!("good: {error}");
+    assert_eq!(error["reproduces"], true, "{error} {ran:?}");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("replay error"), "{}", ran.out);
+    let page = std::fs::read_to_string(dir.join("good.trace.html")).unwrap();
+    assert!(page.contains("replay error") && page.contains("reproduces the program"));
+
+    // Nobody looked at pages: large blocks seem to be touched whole.
+    let untouched = |record: Record| {
+        let event = match record.event {
+            Event::Free {
+                family,
+                address,
+                size,
+                ..
+            } => Event::Free {
+                family,
+                address,
+                size,
+                touched: None,
+            },
+            other => other,
+        };
+        Some(Record { event, ..record })
+    };
+    recorded::copy(
+        &dir.join("good.trace"),
+        &dir.join("untouched.trace"),
+        untouched,
+        Some,
+    );
+    let (ran, error) = run("untouched.trace");
+    println!("untouched: {error}");
+    assert_eq!(error["reproduces"], false, "{error}");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("does NOT reproduce"), "{}", ran.out);
+    assert!(!ran.out.contains("Least memory"), "{}", ran.out);
+    let page = std::fs::read_to_string(dir.join("untouched.trace.html")).unwrap();
+    assert!(page.contains("does NOT reproduce") && !page.contains("Least memory"));
+
+    // All threads are one: the heap has one arena, and what a thread left free serves the others.
+    let merged = |record: Record| match record.event {
+        Event::ThreadBegins | Event::ThreadEnds => None,
+        _ => Some(Record {
+            thread: 0,
+            ..record
+        }),
+    };
+    recorded::copy(
+        &dir.join("good.trace"),
+        &dir.join("merged.trace"),
+        merged,
+        Some,
+    );
+    let (ran, error) = run("merged.trace");
+    println!("merged: {error}");
+    assert_eq!(error["reproduces"], false, "{error}");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}
+
+#[test]
+fn a_trace_that_can_not_be_replayed_says_why() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    if replayer().is_none() {
+        return;
+    }
+    let said = |trace: &str, more: &[&str]| {
+        let ran = replay_verb(dir, &[&[trace], more].concat());
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        ran.err
+    };
+    assert!(said("absent.trace", &[]).contains("absent.trace"));
+    std::fs::write(dir.join("text.trace"), "hello").unwrap();
+    assert!(said("text.trace", &[]).contains("no trace of `loam record`"));
+    Program::record(&dir.join("nothing.trace")).end();
+    assert!(said("nothing.trace", &[]).contains("has no events"));
+    let mut program = Program::record(&dir.join("one.trace"));
+    program.allocate(0, 1);
+    program.end();
+    let err = said("one.trace", &["--process", "3"]);
+    assert!(err.contains("no process 3"), "{err}");
+    let err = said("one.trace", &["--speed", "fast"]);
+    assert!(err.contains("`max` or a number"), "{err}");
+}

@@ -1,0 +1,256 @@
+//! `loam trace`: figures that the simulated program knows itself, damage that is named, tables that other programs read.
+
+mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
+
+use std::path::Path;
+
+use common::Ran;
+use loam_format::trace::{Event, Record};
+use recorded::Program;
+use serde_json::Value;
+
+fn trace(dir: &Path, arguments: &[&str]) -> Ran {
+    let mut command = common::loam();
+    Ran::of(
+        command
+            .current_dir(dir)
+            .arg("trace")
+            .args(arguments)
+            .output()
+            .unwrap(),
+    )
+}
+
+/// Two threads; 300 blocks of 100 bytes, 100 of 5,000 that thread 1 frees, and a peak in between.
+fn two_threads(path: &Path) -> recorded::Ran {
+    let mut program = Program::record(path);
+    program.event(0, Event::ThreadBegins);
+    program.event(1, Event::ThreadBegins);
+    let small: Vec<_> = (0..300).map(|_| program.allocate(0, 100)).collect();
+    let large: Vec<_> = (0..100).map(|_| program.allocate(0, 5_000)).collect();
+    program.sample(Some(700_000));
+    for block in large {
+        program.free(1, block);
+    }
+    for block in &small[..200] {
+        program.free(0, *block);
+    }
+    let grown = program.resize(0, small[200], 1_000);
+    program.resize(0, grown, 2_000);
+    program.end()
+}
+
+#[test]
+fn info_says_what_the_program_did() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let ran = two_threads(&dir.join("t.trace"));
+    let out = trace(dir, &["info", "t.trace", "--json"]);
+    assert_eq!(out.code, Some(0), "{out:?}");
+    let all: Value = serde_json::from_str(&out.out).unwrap();
+    let summary = &all["summary"];
+    assert_eq!(summary["events"], ran.events);
+    assert_eq!(summary["allocations"], 400);
+    assert_eq!(
+        (&summary["resizes"], &summary["frees"]),
+        (&2.into(), &300.into())
+    );
+    assert_eq!(summary["frees_of_others"], 100);
+    assert_eq!(
+        (&summary["peak_bytes"], &summary["peak_blocks"]),
+        (&530_000.into(), &400.into())
+    );
+    assert_eq!(
+        (&summary["end_bytes"], &summary["end_blocks"]),
+        (&(99 * 100 + 2_000).into(), &100.into())
+    );
+    let at_peak = |up_to: u64| {
+        let sizes = summary["sizes"].as_array().unwrap();
+        let class = sizes
+            .iter()
+            .find(|class| class["up_to"].as_u64() >= Some(up_to));
+        class.map(|class| (class["peak_blocks"].clone(), class["peak_bytes"].clone()))
+    };
+    assert_eq!(at_peak(100), Some((300.into(), 30_000.into())));
+    assert_eq!(at_peak(5_000), Some((100.into(), 500_000.into())));
+    assert_eq!(summary["thread_count"], 2);
+    assert_eq!(all["processes"][0]["end"]["ended"]["code"], 0);
+    let text = trace(dir, &["info", "t.trace"]).out;
+    for part in [
+        "simulated --server",
+        "of which 100 by another thread",
+        "518 KiB in 400 blocks",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn head_prints_so_many_events() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    two_threads(&dir.join("t.trace"));
+    let out = trace(dir, &["head", "-n", "3", "t.trace"]).out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 4, "{out}");
+    assert!(
+        lines[1].contains("thread begins") && lines[3].contains("malloc 100 -> 0x7f0000000000"),
+        "{out}"
+    );
+}
+
+#[test]
+fn check_names_each_thing_that_is_wrong() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let good = dir.join("t.trace");
+    two_threads(&good);
+    let out = trace(dir, &["check", "t.trace"]);
+    assert_eq!(
+        (out.code, out.out.contains("nothing is wrong")),
+        (Some(0), true),
+        "{out:?}"
+    );
+
+    let wrong = |name: &str, parts: &[&str]| {
+        let out = trace(dir, &["check", name]);
+        assert_eq!(out.code, Some(1), "{out:?}");
+        parts
+            .iter()
+            .for_each(|part| assert!(out.out.contains(part), "{part}: {}", out.out));
+        let json = trace(dir, &["check", name, "--json"]);
+        assert_eq!(json.code, Some(1));
+        let findings: Value = serde_json::from_str(&json.out).unwrap();
+        assert!(!findings["wrong"].as_array().unwrap().is_empty());
+    };
+    let bytes = std::fs::read(&good).unwrap();
+    std::fs::write(dir.join("cut.trace"), &bytes[..bytes.len() * 2 / 3]).unwrap();
+    wrong(
+        "cut.trace",
+        &["the file ends within a chunk", "it has no end"],
+    );
+    let mut flipped = bytes.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 4;
+    std::fs::write(dir.join("flipped.trace"), &flipped).unwrap();
+    wrong("flipped.trace", &["at byte"]);
+
+    // A free that the recorder did not see, and a block that it did not see begin.
+    let lost = |record: Record| match record.event {
+        Event::Free {
+            address: 0x7f00_0000_0000,
+            ..
+        } => None,
+        Event::Allocate {
+            address, size: 100, ..
+        } if address == 0x7f00_0000_0000 + 112 => None,
+        _ => Some(record),
+    };
+    recorded::copy(&good, &dir.join("lost.trace"), lost, Some);
+    wrong(
+        "lost.trace",
+        &["1 frees are of blocks that nobody saw begin"],
+    );
+    let mut program = Program::record(&dir.join("dropped.trace"));
+    program.allocate(0, 5);
+    program.event(0, Event::Dropped { count: 12 });
+    program.end();
+    wrong("dropped.trace", &["12 events were not recorded"]);
+    Program::record(&dir.join("empty.trace")).end();
+    wrong("empty.trace", &["it has no events"]);
+}
+
+#[test]
+fn what_is_no_trace_is_an_error_that_says_so() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    two_threads(&dir.join("t.trace"));
+    let mut newer = std::fs::read(dir.join("t.trace")).unwrap();
+    newer[8] = 9;
+    std::fs::write(dir.join("newer.trace"), &newer).unwrap();
+    std::fs::write(dir.join("none.trace"), "PK\x03\x04").unwrap();
+    std::fs::write(dir.join("zero.trace"), "").unwrap();
+    for verb in ["info", "head", "check", "export"] {
+        for (name, part) in [
+            ("newer.trace", "format version 9"),
+            ("none.trace", "no trace of `loam record`"),
+            ("zero.trace", "the file is empty"),
+            ("absent.trace", "No such file"),
+        ] {
+            let out = trace(dir, &[verb, name]);
+            assert_eq!(out.code, Some(2), "{verb} {out:?}");
+            assert!(
+                out.err.contains(part) && out.err.contains(name),
+                "{verb}: {}",
+                out.err
+            );
+        }
+    }
+}
+
+#[test]
+fn exported_tables_have_every_event_and_every_block() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let ran = two_threads(&dir.join("t.trace"));
+    let events = trace(dir, &["export", "t.trace"]).out;
+    let mut reader = csv::Reader::from_reader(events.as_bytes());
+    assert_eq!(reader.headers().unwrap().get(4), Some("event"));
+    assert_eq!(
+        reader.records().map(Result::unwrap).count() as u64,
+        ran.events
+    );
+
+    let blocks = trace(
+        dir,
+        &[
+            "export", "t.trace", "--table", "blocks", "--format", "jsonl",
+        ],
+    )
+    .out;
+    let rows: Vec<Value> = blocks
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // Each block once, and one that was resized twice three times.
+    assert_eq!(rows.len(), 402);
+    let live: u64 = rows
+        .iter()
+        .filter(|row| row["end"].is_null())
+        .map(|row| row["size"].as_u64().unwrap())
+        .sum();
+    assert_eq!(live, ran.live);
+    assert_eq!(
+        rows.iter().filter(|row| row["end_thread"] == 1).count(),
+        100
+    );
+    let resized: Vec<_> = rows
+        .iter()
+        .filter(|row| row["block"] == 200)
+        .map(|row| row["size"].clone())
+        .collect();
+    assert_eq!(resized, [100, 1_000, 2_000]);
+
+    let out = trace(
+        dir,
+        &[
+            "export",
+            "t.trace",
+            "--table",
+            "samples",
+            "--output",
+            "samples.csv",
+        ],
+    );
+    assert_eq!((out.code, out.out.as_str()), (Some(0), ""), "{out:?}");
+    let samples = std::fs::read_to_string(dir.join("samples.csv")).unwrap();
+    assert!(
+        samples.lines().nth(1).unwrap().contains(",700000,"),
+        "{samples}"
+    );
+    let out = trace(dir, &["export", "t.trace", "--output", "no/such/folder"]);
+    assert_eq!(out.code, Some(2));
+    assert!(out.err.contains("no/such/folder"), "{}", out.err);
+}

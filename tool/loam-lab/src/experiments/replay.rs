@@ -1,0 +1,281 @@
+//! `replay`: a recorded program's requests, on each allocator.
+
+use loam_format::results::{ReplayErrorRecord, Results, TraceRecord};
+use loam_format::units::Unit;
+use loam_report::chart::{Axis, Chart, Curve};
+use loam_report::grid::Grid;
+
+use super::{generic, phrases, Experiment};
+use crate::analyse::figures::{largest, Better, Figure, FigureTable};
+use crate::analyse::runs::{Run, View};
+use crate::charts;
+
+/// A replayed trace.
+pub struct Replay;
+
+const SERIES: &str = "replay";
+const MEMORY: &str = "anonymous_bytes";
+
+/// The trace that a results file is about.
+fn trace(results: &Results) -> Option<&TraceRecord> {
+    results
+        .experiments
+        .iter()
+        .find_map(|record| record.trace.as_ref())
+}
+
+fn seconds(run: &Run) -> Option<f64> {
+    let seconds: Vec<f64> = run.points().filter_map(|point| point.seconds).collect();
+    (!seconds.is_empty()).then(|| seconds.iter().sum())
+}
+
+/// The mean over the recording's time, or over the points where that stands still.
+fn average(run: &Run) -> Option<f64> {
+    let points: Vec<(f64, f64)> = run
+        .points()
+        .filter_map(|point| Some((point.x?, point.number(MEMORY)?)))
+        .collect();
+    let (first, last) = (points.first()?, points.last()?);
+    let length = last.0 - first.0;
+    if length <= 0.0 {
+        return Some(points.iter().map(|point| point.1).sum::<f64>() / points.len() as f64);
+    }
+    let pairs = points.windows(2);
+    let area: f64 = pairs
+        .map(|two| (two[1].0 - two[0].0) * (two[0].1 + two[1].1) / 2.0)
+        .sum();
+    Some(area / length)
+}
+
+fn peak(run: &Run) -> Option<f64> {
+    run.end.get("heap_peak_bytes")?.as_f64()
+}
+
+fn at_end(run: &Run) -> Option<f64> {
+    run.points().filter_map(|point| point.number(MEMORY)).last()
+}
+
+/// What the check of the replay says, in a sentence.
+fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
+    let Some(error) = error else {
+        let why = match &trace.same_allocator {
+            None => format!(
+                "{} is not here",
+                match trace.recorded_allocator.as_str() {
+                    "" => "the recorded allocator is not known and",
+                    label => label,
+                }
+            ),
+            Some(_) => "the trace has too few samples of the heap's memory".to_owned(),
+        };
+        return format!(
+            "The error of this replay is not known: {why}. Nothing below says how close it is to the program."
+        );
+    };
+    let figures = format!(
+        "replay error {:.1} % at the peak, {:.1} % on average ({} points, {} on {})",
+        100.0 * error.at_peak.abs(),
+        100.0 * error.on_average,
+        error.points,
+        loam_format::words::count(error.trials, "trial"),
+        trace
+            .same_allocator
+            .as_deref()
+            .unwrap_or("the recorded allocator"),
+    );
+    if error.reproduces {
+        format!("The trace reproduces the program: {figures}.")
+    } else {
+        format!(
+            "The trace does NOT reproduce the program: {figures}; 5 % is the most that is believed. No advice is \
+             drawn from it."
+        )
+    }
+}
+
+impl Experiment for Replay {
+    fn name(&self) -> &str {
+        SERIES
+    }
+
+    fn title(&self) -> String {
+        "A recorded program".to_owned()
+    }
+
+    fn question(&self) -> String {
+        "The requests of a program that was recorded, by as many threads, in the same order, touching the same \
+         pages: how much memory would it have had, and how much time, on each allocator?"
+            .to_owned()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let bytes = |id, title, meaning, of| Figure {
+            id,
+            title,
+            meaning,
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            of,
+        };
+        vec![
+            bytes(
+                "peak",
+                "peak",
+                "largest resident memory, less that of the replayer before the first request",
+                peak,
+            ),
+            bytes(
+                "average",
+                "average",
+                "resident anonymous memory, less the replayer's, over the recording's time",
+                average,
+            ),
+            bytes("end", "at the end", "the same after the last event", at_end),
+            Figure {
+                unit: Unit::Seconds,
+                ..bytes(
+                    "time",
+                    "time",
+                    "seconds of all operations; measuring is not in it",
+                    seconds,
+                )
+            },
+            Figure {
+                better: Better::Neither,
+                ..bytes(
+                    "live",
+                    "most live",
+                    "requested and not yet freed, at the points",
+                    |run| largest(run, "live_bytes"),
+                )
+            },
+            generic::faults(),
+        ]
+    }
+
+    fn sentence(&self, table: &FigureTable, row: usize) -> String {
+        if let Some(trace) = trace(table.view.results) {
+            if !trace.error.is_some_and(|error| error.reproduces) {
+                return "figures of a replay that is not known to reproduce the program."
+                    .to_owned();
+            }
+        }
+        let value = |id: &str| table.cell(row, id).map(|cell| cell.value.median);
+        if table.view.base == Some(row) {
+            let part =
+                |id: &str, name: &str| Some(format!("{} {name}", Unit::Bytes.show(value(id)?)));
+            let parts = [part("average", "on average"), part("peak", "at the peak")];
+            return phrases::reference(&parts.into_iter().flatten().collect::<Vec<_>>());
+        }
+        let base = phrases::call_base(table.view, row);
+        let ratio = |id: &str, what: &str| {
+            let summary = table.cell(row, id)?.ratio?;
+            Some(format!(
+                "{:.2} times the {what}{}",
+                summary.median,
+                phrases::interval(&summary)
+            ))
+        };
+        let parts: Vec<String> = [
+            ratio("average", "average memory"),
+            ratio("peak", "peak"),
+            ratio("time", "time"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        match parts.is_empty() {
+            true => format!("ran, but shares no figure with {base}."),
+            false => format!("{} of {base}.", parts.join(", ")),
+        }
+    }
+
+    fn findings(&self, table: &FigureTable) -> Vec<String> {
+        let Some(trace) = trace(table.view.results) else {
+            return Vec::new();
+        };
+        let mut found = vec![judged(trace.error.as_ref(), trace)];
+        if trace.error.is_some_and(|error| error.reproduces) {
+            let leaders = [
+                phrases::leader(table, "average", "Least memory on average"),
+                phrases::leader(table, "peak", "Smallest at its peak"),
+                phrases::leader(table, "time", "Fastest"),
+            ];
+            found.extend(leaders.into_iter().flatten());
+        }
+        found
+    }
+
+    fn grids(&self, view: &View) -> Vec<Grid> {
+        let Some(trace) = trace(view.results) else {
+            return Vec::new();
+        };
+        let mut grid = Grid::new(
+            "The trace and the error of its replay",
+            &judged(trace.error.as_ref(), trace),
+            &["", ""],
+        );
+        let pauses = match trace.speed_percent {
+            0 => "left out (time-driven purging does not happen)".to_owned(),
+            percent => format!(
+                "kept, at {} times the recording's speed",
+                percent as f64 / 100.0
+            ),
+        };
+        let share = |value: f64| format!("{:+.1} %", 100.0 * value);
+        let error = trace.error.as_ref();
+        let rows = [
+            ("trace", trace.path.display().to_string()),
+            ("command", trace.command.join(" ")),
+            ("process", format!("{} ({})", trace.process, trace.program)),
+            ("recorded on", trace.recorded_allocator.clone()),
+            ("events", trace.events.to_string()),
+            ("threads", trace.threads.to_string()),
+            ("recorded", Unit::Seconds.show(trace.seconds)),
+            ("pauses", pauses),
+            (
+                "error at the peak",
+                error.map_or("not known".into(), |e| share(e.at_peak)),
+            ),
+            (
+                "error on average",
+                error.map_or("not known".into(), |e| {
+                    format!("{:.1} %", 100.0 * e.on_average)
+                }),
+            ),
+        ];
+        grid.rows = rows
+            .into_iter()
+            .map(|(name, text)| vec![name.to_owned(), text])
+            .collect();
+        vec![grid]
+    }
+
+    fn charts(&self, view: &View) -> Vec<Chart> {
+        let seconds = |mut curve: Curve| {
+            curve.points.iter_mut().for_each(|point| point.x /= 1e6);
+            curve
+        };
+        let mut curves = charts::curves(view, |_| true, SERIES, |point| point.number(MEMORY));
+        if let Some(row) = view.base_row() {
+            curves.push(charts::design(row, "live", SERIES, |point| {
+                point.live_bytes
+            }));
+            let recorded = |point: &loam_format::results::lines::Checkpoint| {
+                point.number("recorded_heap_bytes")
+            };
+            curves.push(charts::design(row, "recorded", SERIES, recorded));
+        }
+        let chart = charts::lines(
+            view,
+            "memory",
+            "Memory over the recording's time",
+            "Resident anonymous memory of each allocator; `live` is what the program asked for and had not freed, \
+             `recorded` what its heap had resident when it was recorded.",
+            Axis::of("Time of the recording", Unit::Seconds),
+            Axis::of("Resident memory", Unit::Bytes),
+            curves.into_iter().map(seconds).collect(),
+        );
+        chart.into_iter().collect()
+    }
+}

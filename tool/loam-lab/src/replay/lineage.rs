@@ -1,0 +1,148 @@
+//! The events of a process, its ancestors' before their forks included, as blocks begin and end.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Repairs, Wanted};
+
+use super::survey::Survey;
+use super::ReplayError;
+use crate::measure::Stop;
+
+/// Events between two looks at whether the user wants to stop.
+const LOOK: u64 = 1 << 16;
+
+/// Streams in the order of their lives: each but the last one up to its fork of the next.
+pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
+    let mut streams = vec![stream];
+    let mut at = stream;
+    while let Some(parent) = survey.forked_from(at) {
+        // A trace that names a process its own ancestor has none.
+        if streams.contains(&parent) {
+            break;
+        }
+        streams.push(parent);
+        at = parent;
+    }
+    streams.reverse();
+    streams
+}
+
+/// What a walk tells its visitor.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// What an event meant.
+    Act(&'a Act),
+    /// The process forked: `thread` of the parent goes on as the child's thread 0, alone.
+    Forked {
+        /// The thread that called `fork`.
+        thread: u32,
+    },
+}
+
+/// What a walk found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Walked {
+    /// Events.
+    pub events: u64,
+    /// What did not fit.
+    pub repairs: Repairs,
+    /// Events in chunks that can not be read.
+    pub missing: u64,
+    /// Nanoseconds of the last event.
+    pub last_time: u64,
+}
+
+/// Follows the streams and hands each act to `visit`, in an order that is possible.
+pub fn walk(
+    path: &Path,
+    streams: &[u32],
+    stop: &dyn Stop,
+    mut visit: impl FnMut(Step) -> Result<(), ReplayError>,
+) -> Result<Walked, ReplayError> {
+    let mut ordered = Ordered::new();
+    let mut acts: Vec<Act> = Vec::new();
+    let mut walked = Walked::default();
+    for (at, stream) in streams.iter().enumerate() {
+        let child = streams.get(at + 1).copied();
+        let wanted = Wanted {
+            events: true,
+            tables: false,
+        };
+        let mut items = open(path, wanted)?.only(*stream);
+        let mut forked = None;
+        'stream: while let Some(batch) = items.next_batch().map_err(|source| ReplayError::Read {
+            path: path.to_owned(),
+            source,
+        })? {
+            let Batch::Events(_, _, records) = batch else {
+                continue;
+            };
+            for record in records {
+                walked.events += 1;
+                if walked.events % LOOK == 0 {
+                    if let Some(signal) = stop.signal() {
+                        return Err(ReplayError::Interrupted(signal));
+                    }
+                }
+                walked.last_time = walked.last_time.max(record.time);
+                ordered.push(record, &mut acts);
+                for act in acts.drain(..) {
+                    if let Action::Fork { child: to } = act.action {
+                        if child == Some(to) {
+                            forked = Some(act.thread);
+                        }
+                    }
+                    visit(Step::Act(&act))?;
+                }
+                if forked.is_some() {
+                    break 'stream;
+                }
+            }
+        }
+        walked.missing += items.missing();
+        if let Some(thread) = forked {
+            visit(Step::Forked { thread })?;
+        }
+    }
+    ordered.finish(&mut acts);
+    for act in &acts {
+        visit(Step::Act(act))?;
+    }
+    walked.repairs = ordered.repairs();
+    Ok(walked)
+}
+
+/// Opens a trace for reading.
+pub fn open(path: &Path, wanted: Wanted) -> Result<Items<BufReader<File>>, ReplayError> {
+    let file = File::open(path).map_err(|source| ReplayError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    Items::new(BufReader::with_capacity(1 << 18, file), wanted).map_err(|source| {
+        ReplayError::Read {
+            path: path.to_owned(),
+            source,
+        }
+    })
+}
+
+/// The processes, samples and the like of a trace, without its events.
+pub fn items(
+    path: &Path,
+    mut visit: impl FnMut(u32, Item) -> Result<(), ReplayError>,
+) -> Result<(), ReplayError> {
+    let wanted = Wanted {
+        events: false,
+        tables: true,
+    };
+    for item in open(path, wanted)? {
+        let (stream, item) = item.map_err(|source| ReplayError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        visit(stream, item)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The first look at a trace: its processes, how many events each has, what is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use loam_format::trace::{Batch, End, Event, Header, How, Item, Process, Sample, Wanted};
+use loam_format::words;
+
+use super::{lineage, ReplayError};
+
+/// Samples that are kept of a process; of more every second one goes, and the largest stays.
+const MOST_SAMPLES: usize = 2_000;
+
+/// A process of a trace.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessSurvey {
+    /// What it is.
+    pub process: Process,
+    /// How it ended, if the trace says.
+    pub end: Option<End>,
+    /// Its events.
+    pub events: u64,
+    /// Events that were not recorded.
+    pub dropped: u64,
+    /// Threads that had events.
+    pub threads: u64,
+    /// Times of its first and last event, in nanoseconds.
+    pub first_time: u64,
+    /// The last.
+    pub last_time: u64,
+    /// How it looked meanwhile, thinned.
+    pub samples: Vec<Sample>,
+    /// How many samples it has.
+    pub sample_count: u64,
+}
+
+/// What a first pass finds.
+#[derive(Debug)]
+pub struct Survey {
+    /// The trace.
+    pub path: PathBuf,
+    /// What was recorded.
+    pub header: Header,
+    /// Its processes, by stream.
+    pub processes: BTreeMap<u32, ProcessSurvey>,
+    /// What could not be read, in words.
+    pub damage: Vec<String>,
+    /// Events in chunks that could not be read.
+    pub missing: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+impl Survey {
+    /// The stream that this one was forked from and still is the same program.
+    pub fn forked_from(&self, stream: u32) -> Option<u32> {
+        let process = &self.processes.get(&stream)?.process;
+        (process.how == How::Fork).then_some(process.parent)?
+    }
+
+    /// The stream to look at: the one that was asked for by stream number, else the one with most events.
+    pub fn choose(&self, wanted: Option<u32>) -> Result<u32, ReplayError> {
+        match wanted {
+            Some(wanted) if self.processes.contains_key(&wanted) => Ok(wanted),
+            Some(wanted) => {
+                let known: Vec<String> = self.processes.keys().map(u32::to_string).collect();
+                Err(ReplayError::NoProcess {
+                    path: self.path.clone(),
+                    wanted,
+                    known: words::list(&known),
+                })
+            }
+            None => {
+                let largest = self
+                    .processes
+                    .iter()
+                    .max_by_key(|(stream, process)| (process.events, std::cmp::Reverse(**stream)));
+                largest
+                    .filter(|(_, process)| process.events > 0)
+                    .map(|(stream, _)| *stream)
+                    .ok_or_else(|| ReplayError::NoEvents(self.path.clone()))
+            }
+        }
+    }
+}
+
+/// Reads a trace once.
+pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
+    let mut items = lineage::open(path, Wanted::ALL)?;
+    let mut processes: BTreeMap<u32, ProcessSurvey> = BTreeMap::new();
+    let mut threads: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    while let Some(batch) = items.next_batch().map_err(|source| ReplayError::Read {
+        path: path.to_owned(),
+        source,
+    })? {
+        match batch {
+            Batch::Events(stream, _, records) => {
+                let process = processes.entry(stream).or_default();
+                let seen = threads.entry(stream).or_default();
+                if let (0, Some(first)) = (process.events, records.first()) {
+                    process.first_time = first.time;
+                }
+                let mut last = None;
+                for record in records {
+                    process.last_time = process.last_time.max(record.time);
+                    if let Event::Dropped { count } = record.event {
+                        process.dropped += count;
+                    }
+                    if last != Some(record.thread) {
+                        seen.insert(record.thread);
+                        last = Some(record.thread);
+                    }
+                }
+                process.events += records.len() as u64;
+            }
+            Batch::Item(stream, item) => {
+                let process = processes.entry(stream).or_default();
+                match *item {
+                    Item::Process(known) => process.process = known,
+                    Item::End(end) => process.end = Some(end),
+                    Item::Sample(sample) => add(process, sample),
+                    Item::Touch(_) | Item::Event(..) => {}
+                }
+            }
+        }
+    }
+    for (stream, seen) in threads {
+        if let Some(process) = processes.get_mut(&stream) {
+            process.threads = seen.len() as u64;
+        }
+    }
+    Ok(Survey {
+        path: path.to_owned(),
+        header: items.header().clone(),
+        processes,
+        damage: items.damage().iter().map(ToString::to_string).collect(),
+        missing: items.missing(),
+        bytes: items.offset(),
+    })
+}
+
+fn add(process: &mut ProcessSurvey, sample: Sample) {
+    process.sample_count += 1;
+    process.samples.push(sample);
+    if process.samples.len() <= MOST_SAMPLES {
+        return;
+    }
+    // Those in which somebody told the heap apart are rarer and stay longer; the largest stays always.
+    let weight = |sample: &Sample| (sample.resident_heap, sample.resident_anonymous);
+    let peak = process
+        .samples
+        .iter()
+        .max_by_key(|sample| weight(sample))
+        .cloned();
+    let told = process
+        .samples
+        .iter()
+        .filter(|sample| sample.resident_heap.is_some());
+    let keep_told = told.count() < MOST_SAMPLES / 2;
+    let mut odd = false;
+    process.samples.retain(|sample| {
+        odd = !odd;
+        odd || (keep_told && sample.resident_heap.is_some()) || Some(sample) == peak.as_ref()
+    });
+}

@@ -1,0 +1,106 @@
+//! The blocks of a process as rows: each with its beginning and its end.
+
+use loam_format::trace::{Action, Block, FreeFamily};
+use serde::Serialize;
+
+use super::Never;
+use crate::replay::lineage::{self, Step};
+use crate::replay::{ReplayError, Survey};
+
+/// A block's life. A resize ends a row and begins another one of the same number.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Life {
+    /// Its number.
+    pub block: u64,
+    /// Where it was.
+    pub address: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// As asked for; 0: none.
+    pub alignment: u64,
+    /// By which function.
+    pub family: &'static str,
+    /// By which thread.
+    pub thread: u32,
+    /// When it was handed out, in nanoseconds.
+    pub begin: u64,
+    /// When it ended; none: it lived to the end.
+    pub end: Option<u64>,
+    /// By which function; `resize`, or `lost` where nobody saw it.
+    pub ended_by: Option<&'static str>,
+    /// By which thread.
+    pub end_thread: Option<u32>,
+    /// Its resident pages, where somebody looked.
+    pub touched_pages: Option<u64>,
+}
+
+impl Life {
+    fn of(block: &Block) -> Life {
+        Life {
+            block: block.id,
+            address: block.address,
+            size: block.size,
+            alignment: block.alignment,
+            family: block.family.name(),
+            thread: block.thread,
+            begin: block.born,
+            end: None,
+            ended_by: None,
+            end_thread: None,
+            touched_pages: None,
+        }
+    }
+}
+
+/// Hands out each life when it ends, and at last those of the blocks that live.
+pub fn each(
+    survey: &Survey,
+    stream: u32,
+    mut visit: impl FnMut(&Life) -> Result<(), ReplayError>,
+) -> Result<(), ReplayError> {
+    let streams = lineage::of(survey, stream);
+    let mut live = std::collections::BTreeMap::new();
+    lineage::walk(&survey.path, &streams, &Never, |step| {
+        let Step::Act(act) = step else {
+            return Ok(());
+        };
+        let (block, by, touched) = match &act.action {
+            Action::Begin { block, .. } => {
+                live.insert(block.id, *block);
+                return Ok(());
+            }
+            Action::End {
+                block,
+                family,
+                touched,
+                ..
+            } => (block, FreeFamily::name(*family), *touched),
+            Action::Gone { block } => (block, "lost", None),
+            Action::Resize {
+                before, touched, ..
+            } => (before, "resize", *touched),
+            _ => return Ok(()),
+        };
+        // A resize's second life began when it was resized, which the block itself does not say.
+        let began = live
+            .remove(&block.id)
+            .map_or(block.born, |known| known.born);
+        visit(&Life {
+            begin: began,
+            end: Some(act.time),
+            ended_by: Some(by),
+            end_thread: Some(act.thread),
+            touched_pages: touched,
+            ..Life::of(block)
+        })?;
+        if let Action::Resize { after, .. } = &act.action {
+            let again = Block {
+                born: act.time,
+                ..*after
+            };
+            live.insert(after.id, again);
+        }
+        Ok(())
+    })?;
+    live.values().try_for_each(|block| visit(&Life::of(block)))
+}

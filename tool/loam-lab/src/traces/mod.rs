@@ -1,0 +1,18 @@
+//! What is in a trace: figures of a process (`summary`), what is wrong with the file (`findings`), its blocks as rows
+//! (`blocks`). Each is one walk; memory is that of the live blocks.
+
+pub mod blocks;
+pub mod findings;
+pub mod summary;
+
+use crate::measure::Stop;
+
+/// Nobody asks to stop: signals end the process at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Never;
+
+impl Stop for Never {
+    fn signal(&self) -> Option<u8> {
+        None
+    }
+}
