@@ -7,6 +7,14 @@
 #include "program.h"
 
 int main(void) {
+  // Half of its pages are touched.
+  const size_t large = 64 * 4096;
+  expect_size(large, 1, 1);
+  char* pages = aligned_alloc(4096, large);
+  memset(pages, 1, large / 2);
+  free(pages);
+  if (getenv("LOAM_EXACT_TOUCHES") != NULL) printf("expect touched %zu 32\n", large);
+
   free(NULL);
   expect_size(101, 3, 3);
   free(malloc(101));
@@ -56,14 +64,6 @@ int main(void) {
   const unsigned long given = block != NULL;
   free(block);
   printf("expect size %zu allocated 1 freed %lu\n", huge, given);
-
-  // Half of its pages are touched.
-  const size_t large = 64 * 4096;
-  expect_size(large, 1, 1);
-  char* pages = aligned_alloc(4096, large);
-  memset(pages, 1, large / 2);
-  free(pages);
-  if (getenv("LOAM_EXACT_TOUCHES") != NULL) printf("expect touched %zu 32\n", large);
 
   block = malloc(109);
   CHECK(malloc_usable_size(block) >= 109 && malloc_usable_size(NULL) == 0);
