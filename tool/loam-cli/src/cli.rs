@@ -34,6 +34,6 @@ pub enum Verb {
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
     /// End a lab's trial when the lab has ended; started by `lab`
-    #[command(hide = true, name = lab::measure::watchdog::VERB)]
+    #[command(hide = true, name = loam_lab::measure::watchdog::VERB)]
     LabWatchdog,
 }

@@ -13,10 +13,11 @@
 
 use serde::Serialize;
 
-use super::examined::Examined;
-use super::family::Function;
-use super::linked::{Linked, Origin};
-use crate::run::elf::OwnMalloc;
+use loam_process::elf::OwnMalloc;
+
+use crate::check::examined::Examined;
+use crate::check::family::Function;
+use crate::check::linked::{Linked, Origin};
 
 /// How bad it is. Notes are no findings for the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

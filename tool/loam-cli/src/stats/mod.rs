@@ -7,16 +7,16 @@ pub mod args;
 mod json;
 mod table;
 mod text;
-pub mod verdict;
+pub use anyhow::Result;
 
-use anyhow::Result;
+use loam_counters::snapshot::HeapFigures;
+use loam_counters::view::View;
+use loam_format::words;
+use loam_process::choose::{self, ChoiceError, Target};
+use loam_process::process::Identity;
 
-use crate::counters::snapshot::HeapFigures;
 use crate::exit::{Coded, Exit};
-use crate::observe::choose::{self, ChoiceError, Target};
-use crate::observe::process::Identity;
-use crate::observe::view::View;
-use crate::output::{self, words};
+use crate::output;
 use args::StatsOptions;
 
 /// Runs the verb.

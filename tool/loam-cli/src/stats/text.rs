@@ -2,15 +2,16 @@
 
 use comfy_table::{presets, Cell, CellAlignment, Table};
 
-use super::verdict;
-use crate::counters::snapshot::{ClassFigures, HeapFigures, Values};
-use crate::counters::Snapshot;
-use crate::observe::process::Identity;
-use crate::observe::residence::Kind;
-use crate::observe::view::View;
-use crate::output::units::{bytes, decimal, seconds};
-use crate::output::{bold, columns, dim, plain, words};
-use crate::watch::rates;
+use loam_counters::snapshot::{ClassFigures, HeapFigures, Values};
+use loam_counters::view::View;
+use loam_counters::watch::rates;
+use loam_counters::{verdict, Snapshot};
+use loam_format::units::{bytes, decimal, seconds};
+use loam_format::{plain, words};
+use loam_process::process::Identity;
+use loam_process::residence::Kind;
+use loam_report::columns;
+use loam_report::style::{bold, dim};
 
 /// Size classes that are listed unless one heap was asked for.
 const CLASSES_SHOWN: usize = 6;

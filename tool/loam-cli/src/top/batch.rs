@@ -7,12 +7,13 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::Form;
-use super::rows;
-use super::state::State;
-use crate::output::{plain, words};
-use crate::watch::rates;
-use crate::watch::sampler::Sample;
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::Sample;
+use loam_format::{plain, words};
+
+use crate::top::args::Form;
+use crate::top::rows;
+use crate::top::state::State;
 
 /// One look, as it is printed. The first has no rates, for there is nothing to compare with.
 pub fn page(form: Form, state: &State, now: SystemTime, is_first: bool) -> Result<String> {

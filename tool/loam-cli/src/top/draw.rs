@@ -7,13 +7,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use ratatui::Frame;
 
-use super::rows::{self, signed_bytes, Sheets};
-use super::state::{History, Place, Sheet, State};
-use crate::observe::process::ProcessKey;
-use crate::output::units::{bytes, decimal, duration};
-use crate::output::{columns, plain, words};
-use crate::stats::verdict;
-use crate::watch::sampler::Sample;
+use loam_counters::verdict;
+use loam_counters::watch::sampler::Sample;
+use loam_format::units::{bytes, decimal, duration};
+use loam_format::{plain, words};
+use loam_process::process::ProcessKey;
+use loam_report::columns;
+
+use crate::top::rows::{self, signed_bytes, Sheets};
+use crate::top::state::{History, Place, Sheet, State};
 
 /// How the terminal is to be used.
 #[derive(Debug, Clone, Copy)]

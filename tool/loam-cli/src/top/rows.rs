@@ -1,12 +1,14 @@
 //! The tables, as text: the same on the screen and in a batch.
 
-use super::state::{Meaning, Place, Sheet, State};
-use crate::counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
-use crate::counters::Snapshot;
-use crate::output::units::{bytes, decimal};
-use crate::output::{columns, plain};
-use crate::watch::rates;
-use crate::watch::sampler::Sample;
+use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::Sample;
+use loam_counters::Snapshot;
+use loam_format::plain;
+use loam_format::units::{bytes, decimal};
+use loam_report::columns;
+
+use crate::top::state::{Meaning, Place, Sheet, State};
 
 /// A column: its heading, its width, and whether it is text (and so on the left).
 #[derive(Debug, Clone, Copy)]

@@ -4,12 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::args::SortKey;
-use super::filter::Filter;
-use crate::observe::process::ProcessKey;
-use crate::observe::view::View;
-use crate::watch::rates;
-use crate::watch::sampler::{Sample, Tick};
+use loam_counters::view::View;
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::{Sample, Tick};
+use loam_process::process::ProcessKey;
+
+use crate::top::args::SortKey;
+use crate::top::filter::Filter;
 
 /// Looks that are remembered for sparklines.
 const REMEMBERED: usize = 240;
