@@ -3,6 +3,7 @@
 //! ```text
 //! counters   what the heap shows in memory and in images       formats/counters.md
 //! results    the lab's file and the lines that workloads print
+//! trace      what a program asked of its heap               formats/trace.md
 //! memory     where bytes come from, as far as a format cares
 //! plain, units, words   texts that may meet a terminal, figures, small pieces of English
 //! ```
@@ -18,5 +19,6 @@ pub mod counters;
 pub mod memory;
 pub mod plain;
 pub mod results;
+pub mod trace;
 pub mod units;
 pub mod words;

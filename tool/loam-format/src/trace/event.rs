@@ -1,0 +1,202 @@
+//! What happens in a program, event by event.
+
+use serde::{Serialize, Serializer};
+
+/// Which function allocated. Numbers are the file's; they never change their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum AllocFamily {
+    /// `malloc`, and `realloc` of a null pointer.
+    Malloc = 0,
+    /// `calloc`: zeroed.
+    Calloc = 1,
+    /// `memalign`, `aligned_alloc`, `posix_memalign`.
+    Aligned = 2,
+    /// `valloc`, `pvalloc`.
+    Valloc = 3,
+    /// `operator new`.
+    New = 4,
+    /// `operator new[]`.
+    NewArray = 5,
+    /// `operator new(std::align_val_t)`.
+    AlignedNew = 6,
+    /// `operator new[](std::align_val_t)`.
+    AlignedNewArray = 7,
+}
+
+impl AllocFamily {
+    /// All of them, by number.
+    pub const ALL: [AllocFamily; 8] = [
+        AllocFamily::Malloc,
+        AllocFamily::Calloc,
+        AllocFamily::Aligned,
+        AllocFamily::Valloc,
+        AllocFamily::New,
+        AllocFamily::NewArray,
+        AllocFamily::AlignedNew,
+        AllocFamily::AlignedNewArray,
+    ];
+
+    /// As the declared list writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AllocFamily::Malloc => "malloc",
+            AllocFamily::Calloc => "calloc",
+            AllocFamily::Aligned => "aligned",
+            AllocFamily::Valloc => "valloc",
+            AllocFamily::New => "new",
+            AllocFamily::NewArray => "new[]",
+            AllocFamily::AlignedNew => "aligned-new",
+            AllocFamily::AlignedNewArray => "aligned-new[]",
+        }
+    }
+
+    /// Whether its events carry an alignment.
+    pub fn is_aligned(self) -> bool {
+        matches!(
+            self,
+            AllocFamily::Aligned
+                | AllocFamily::Valloc
+                | AllocFamily::AlignedNew
+                | AllocFamily::AlignedNewArray
+        )
+    }
+}
+
+/// Which function freed. Numbers are the file's; they never change their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FreeFamily {
+    /// `free`, `cfree`.
+    Free = 0,
+    /// `free_sized`, `free_aligned_sized`.
+    FreeSized = 1,
+    /// `operator delete` without a size.
+    Delete = 2,
+    /// `operator delete` with a size.
+    DeleteSized = 3,
+    /// `operator delete[]` without a size.
+    DeleteArray = 4,
+    /// `operator delete[]` with a size.
+    DeleteArraySized = 5,
+}
+
+impl FreeFamily {
+    /// All of them, by number.
+    pub const ALL: [FreeFamily; 6] = [
+        FreeFamily::Free,
+        FreeFamily::FreeSized,
+        FreeFamily::Delete,
+        FreeFamily::DeleteSized,
+        FreeFamily::DeleteArray,
+        FreeFamily::DeleteArraySized,
+    ];
+
+    /// As the declared list writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FreeFamily::Free => "free",
+            FreeFamily::FreeSized => "free-sized",
+            FreeFamily::Delete => "delete",
+            FreeFamily::DeleteSized => "delete-sized",
+            FreeFamily::DeleteArray => "delete[]",
+            FreeFamily::DeleteArraySized => "delete[]-sized",
+        }
+    }
+
+    /// Whether its events carry the size that the caller named.
+    pub fn is_sized(self) -> bool {
+        self as u8 & 1 == 1
+    }
+}
+
+impl Serialize for AllocFamily {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Serialize for FreeFamily {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// One event. Addresses are the program's own. A failed allocation has address 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A block was handed out. `alignment` is 0 for families without one.
+    Allocate {
+        /// By which function.
+        family: AllocFamily,
+        /// Where; 0: the request failed.
+        address: u64,
+        /// Bytes asked for.
+        size: u64,
+        /// As asked for; 0 unless the family is an aligned one.
+        alignment: u64,
+    },
+    /// A block is about to be freed.
+    Free {
+        /// By which function.
+        family: FreeFamily,
+        /// The block.
+        address: u64,
+        /// What the caller named, for sized families; 0 otherwise.
+        size: u64,
+        /// Pages of it that were resident, where somebody looked.
+        touched: Option<u64>,
+    },
+    /// A block is about to be resized: it is nobody's until the same thread's `ResizeTo`.
+    ///
+    /// A resize is two events, since another thread may be given the old place before `realloc` returns.
+    ResizeFrom {
+        /// The block.
+        address: u64,
+        /// Pages of it that were resident, where somebody looked.
+        touched: Option<u64>,
+    },
+    /// The same thread's resize is done.
+    ResizeTo {
+        /// Where the block is now; 0: the request failed and the block stays where and what it was.
+        address: u64,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// A block that was live before recording began.
+    Existing {
+        /// Where.
+        address: u64,
+        /// Its bytes.
+        size: u64,
+    },
+    /// The thread's first event.
+    ThreadBegins,
+    /// The thread's last event.
+    ThreadEnds,
+    /// The process forked; the child's events are a stream of their own.
+    Fork {
+        /// That stream, or `u32::MAX` where it is not known.
+        child: u32,
+    },
+    /// The process is about to become another program.
+    Exec,
+    /// Events of this thread that were not recorded.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// An event with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Record {
+    /// Nanoseconds since the recording began.
+    pub time: u64,
+    /// The thread, numbered within its stream from 0.
+    pub thread: u32,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}

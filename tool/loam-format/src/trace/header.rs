@@ -1,0 +1,151 @@
+//! The parts of a trace that are JSON: the header, the processes, their ends.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What was recorded, where, with what. The first chunk of a trace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// Version of the tool that wrote the trace.
+    pub tool: String,
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Where it was started.
+    pub directory: String,
+    /// When, RFC 3339.
+    pub started: String,
+    /// The machine's name for its processor architecture (`x86_64`, `aarch64`).
+    pub architecture: String,
+    /// The processor.
+    pub cpu: String,
+    /// Processors that the program may use.
+    pub cores: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The system and its version.
+    pub kernel: String,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Settings of transparent huge pages, by file name.
+    pub huge_pages: BTreeMap<String, String>,
+    /// Limits of the control group, by file name.
+    pub cgroup: BTreeMap<String, String>,
+    /// Environment variables that allocators read.
+    pub environment: BTreeMap<String, String>,
+    /// The unit of times.
+    pub clock: Clock,
+}
+
+/// How times are stored and where they come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clock {
+    /// Nanoseconds of a unit of time in the file.
+    pub unit_ns: u64,
+    /// What stamped the events (`tsc`, `cntvct_el0`, `CLOCK_MONOTONIC`).
+    pub source: String,
+    /// Its ticks a second, 0 where it does not tick.
+    pub ticks_per_second: u64,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock {
+            unit_ns: 1_024,
+            source: "CLOCK_MONOTONIC".into(),
+            ticks_per_second: 0,
+        }
+    }
+}
+
+/// How a stream began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// The command was started.
+    #[default]
+    Start,
+    /// Its parent forked. Its blocks are those that the parent had.
+    Fork,
+    /// A process became another program.
+    Exec,
+    /// Recording began while it ran.
+    Attach,
+}
+
+/// A stream: one process image. Written again when more is known; the last one counts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// As the system numbered it.
+    pub pid: u32,
+    /// The stream that forked or was replaced.
+    pub parent: Option<u32>,
+    /// How it began.
+    pub how: How,
+    /// Nanoseconds since the recording began.
+    pub at: u64,
+    /// The program's path.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The allocator as `loam allocators` labels it, or its file.
+    pub allocator: String,
+    /// Its version, where it is known.
+    pub allocator_version: Option<String>,
+    /// The settings that it was given.
+    pub allocator_settings: BTreeMap<String, String>,
+    /// Files that are mapped as code.
+    pub modules: Vec<Module>,
+}
+
+/// A mapped file of code.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Module {
+    /// Its path.
+    pub path: String,
+    /// The linker's identity of it, in hexadecimal.
+    pub build_id: Option<String>,
+    /// Where it begins.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Offset in the file of what is at `start`.
+    pub offset: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// It exited with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It became another program.
+    Exec,
+    /// Recording stopped before it did.
+    Running,
+    /// Nobody saw it.
+    #[default]
+    Unknown,
+}
+
+/// The end of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// How the process ended.
+    pub ended: Ended,
+    /// Nanoseconds since the recording began.
+    pub at: u64,
+    /// Events written.
+    pub events: u64,
+    /// Events that were not recorded.
+    pub dropped: u64,
+    /// Why, or why recording stopped early, in words.
+    pub reason: Option<String>,
+}

@@ -1,0 +1,263 @@
+//! A trace's content, item by item, in the file's order.
+
+use std::collections::VecDeque;
+use std::io::Read;
+
+use super::chunk::ChunkKind;
+use super::decode::{DecodeError, Decoder};
+use super::event::Record;
+use super::header::{End, Header, Process};
+use super::reader::{Chunk, Damage, ReadError, Reader, Wrong};
+use super::table::{self, Row, Sample, Touch};
+
+/// Something that a trace says of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// What its process is; said again when more is known.
+    Process(Process),
+    /// An event and how many of the stream's come before it.
+    Event(u64, Record),
+    /// How the process looked.
+    Sample(Sample),
+    /// Pages of a live block.
+    Touch(Touch),
+    /// The process ended.
+    End(End),
+}
+
+/// Which items are read. What is not wanted is not decompressed into rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Events.
+    pub events: bool,
+    /// Samples and pages of live blocks.
+    pub tables: bool,
+}
+
+impl Wanted {
+    /// Everything.
+    pub const ALL: Wanted = Wanted {
+        events: true,
+        tables: true,
+    };
+}
+
+/// Iterates over a trace's items: `(stream, item)`.
+#[derive(Debug)]
+pub struct Items<R> {
+    reader: Reader<R>,
+    header: Header,
+    wanted: Wanted,
+    only: Option<u32>,
+    decoder: Decoder,
+    /// The events of the chunk that is being handed out, its stream, its first number and the next one's place.
+    events: Vec<Record>,
+    stream: u32,
+    first: u64,
+    next: usize,
+    tables: VecDeque<(u32, Item)>,
+    /// Events of each stream that were handed out or passed over.
+    seen: Vec<u64>,
+    missing: u64,
+}
+
+impl<R: Read> Items<R> {
+    /// Begins to read: the header is there at once.
+    pub fn new(input: R, wanted: Wanted) -> Result<Items<R>, ReadError> {
+        let mut reader = Reader::new(input)?;
+        let header = match reader.next_chunk()? {
+            Some((chunk, payload)) if chunk.kind == ChunkKind::Header => {
+                serde_json::from_slice(payload)
+                    .map_err(|error| ReadError::NoHeader(error.to_string()))?
+            }
+            Some((chunk, _)) => {
+                let found = format!("the first chunk is of kind {}", chunk.kind.name());
+                return Err(ReadError::NoHeader(found));
+            }
+            None => {
+                let why = reader.damage().first().map(ToString::to_string);
+                let why = why.unwrap_or_else(|| "the file ends before it".into());
+                return Err(ReadError::NoHeader(why));
+            }
+        };
+        Ok(Items {
+            reader,
+            header,
+            wanted,
+            only: None,
+            decoder: Decoder::default(),
+            events: Vec::new(),
+            stream: 0,
+            first: 0,
+            next: 0,
+            tables: VecDeque::new(),
+            seen: Vec::new(),
+            missing: 0,
+        })
+    }
+
+    /// Hands out the items of one stream alone.
+    pub fn only(mut self, stream: u32) -> Items<R> {
+        self.only = Some(stream);
+        self
+    }
+
+    /// What was recorded.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What could not be read so far; at most a thousand are kept.
+    pub fn damage(&self) -> &[Damage] {
+        self.reader.damage()
+    }
+
+    /// How many chunks could not be read so far.
+    pub fn damaged(&self) -> u64 {
+        self.reader.damaged()
+    }
+
+    /// Events that lay in chunks which could not be read, as far as later events tell.
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> u64 {
+        self.reader.offset()
+    }
+
+    /// Events that are handed out next, without a copy of each: `(stream, number of the first, events)`. An item
+    /// that is no event comes alone.
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
+        loop {
+            if let Some((stream, item)) = self.tables.pop_front() {
+                return Ok(Some(Batch::Item(stream, item)));
+            }
+            if self.next < self.events.len() {
+                let (from, stream) = (
+                    std::mem::replace(&mut self.next, self.events.len()),
+                    self.stream,
+                );
+                let first = self.first + from as u64;
+                return Ok(Some(Batch::Events(stream, first, &self.events[from..])));
+            }
+            if !self.refill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads one chunk; false at the end.
+    fn refill(&mut self) -> Result<bool, ReadError> {
+        let Some((chunk, payload)) = self.reader.next_chunk()? else {
+            return Ok(false);
+        };
+        if self.only.is_some_and(|only| only != chunk.stream) {
+            return Ok(true);
+        }
+        let tables = &mut self.tables;
+        let wrong = match chunk.kind {
+            ChunkKind::Process => json(payload, &chunk, Item::Process, tables),
+            ChunkKind::End => json(payload, &chunk, Item::End, tables),
+            ChunkKind::Samples if self.wanted.tables => rows(payload, &chunk, Item::Sample, tables),
+            ChunkKind::Touches if self.wanted.tables => rows(payload, &chunk, Item::Touch, tables),
+            ChunkKind::Events if self.wanted.events => {
+                self.events.clear();
+                self.next = 0;
+                self.stream = chunk.stream;
+                let unit = self.header.clock.unit_ns.max(1);
+                let decoded = self
+                    .decoder
+                    .decode(payload, chunk.rows, unit, &mut self.events);
+                // The checksum was right, so a writer erred: nothing of the chunk is trusted.
+                match decoded {
+                    Ok(first) => {
+                        self.first = first;
+                        Ok(())
+                    }
+                    Err(error) => {
+                        self.events.clear();
+                        Err(Wrong::Payload(error))
+                    }
+                }
+            }
+            _ => Ok(()),
+        };
+        match wrong {
+            Ok(()) if chunk.kind == ChunkKind::Events && self.wanted.events => self.count(&chunk),
+            Ok(()) => {}
+            Err(wrong) => self.reader.reject(&chunk, wrong),
+        }
+        Ok(true)
+    }
+
+    /// A gap before a chunk's first event is that of a lost chunk.
+    fn count(&mut self, chunk: &Chunk) {
+        let at = chunk.stream as usize;
+        // Streams are numbered from 0 without gaps; a number beyond reason is a writer's error and not counted.
+        if at >= self.seen.len() {
+            if at > self.seen.len() + (1 << 20) {
+                return;
+            }
+            self.seen.resize(at + 1, 0);
+        }
+        let seen = &mut self.seen[at];
+        self.missing += self.first.saturating_sub(*seen);
+        *seen = self.first.saturating_add(u64::from(chunk.rows));
+    }
+}
+
+/// What `next_batch` hands out.
+#[derive(Debug)]
+pub enum Batch<'a> {
+    /// Events of a stream in a row, and the number of the first.
+    Events(u32, u64, &'a [Record]),
+    /// Something else.
+    Item(u32, Item),
+}
+
+impl<R: Read> Iterator for Items<R> {
+    type Item = Result<(u32, Item), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.tables.pop_front() {
+                return Some(Ok(item));
+            }
+            if let Some(record) = self.events.get(self.next) {
+                let number = self.first + self.next as u64;
+                self.next += 1;
+                return Some(Ok((self.stream, Item::Event(number, *record))));
+            }
+            match self.refill() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+fn json<T: serde::de::DeserializeOwned>(
+    payload: &[u8],
+    chunk: &Chunk,
+    item: fn(T) -> Item,
+    out: &mut VecDeque<(u32, Item)>,
+) -> Result<(), Wrong> {
+    let value = serde_json::from_slice(payload).map_err(|error| Wrong::Json(error.to_string()))?;
+    out.push_back((chunk.stream, item(value)));
+    Ok(())
+}
+
+fn rows<T: Row>(
+    payload: &[u8],
+    chunk: &Chunk,
+    item: fn(T) -> Item,
+    out: &mut VecDeque<(u32, Item)>,
+) -> Result<(), Wrong> {
+    let rows: Result<Vec<T>, DecodeError> = table::decode(payload, chunk.rows);
+    let rows = rows.map_err(Wrong::Payload)?;
+    out.extend(rows.into_iter().map(|row| (chunk.stream, item(row))));
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! The trace of a program's allocations: one file, written while the program runs, read in one pass.
+//! `formats/trace.md` explains it, `formats/trace.toml` declares it, and tests hold both equal to this.
+//!
+//! ```text
+//! Event -> encode (columns) -> chunk (zstd, checksum) -> Writer -> impl Write
+//! impl Read -> Reader (chunks) -> decode -> Items (events, samples, processes) -> Ordered (live blocks)
+//! ```
+//!
+//! A *stream* is one process image: a program after its start, its `exec` or its `fork`. Events of a
+//! stream are in one order, that of the process. A *chunk* depends on no other: a lost chunk loses
+//! itself alone. Times are nanoseconds since the recording began, stored in units of `unit_ns`.
+//!
+//! Limits: the reader's memory is bounded by the largest chunk (`MAX_RAW`, `MAX_ROWS`), never by a
+//! length that a file claims.
+
+mod chunk;
+mod columns;
+mod decode;
+mod encode;
+mod event;
+mod header;
+mod items;
+mod ordered;
+mod predict;
+mod reader;
+mod table;
+mod varint;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use chunk::{ChunkKind, FILE_HEAD, MAGIC, MAX_RAW, MAX_ROWS, VERSION};
+pub use columns::Column;
+pub use decode::DecodeError;
+pub use event::{AllocFamily, Event, FreeFamily, Record};
+pub use header::{Clock, End, Ended, Header, How, Module, Process};
+pub use items::{Batch, Item, Items, Wanted};
+pub use ordered::{Act, Action, Block, ByAddress, Ordered, Repairs};
+pub use reader::{Chunk, Damage, ReadError, Reader, Wrong};
+pub use table::{Sample, Touch};
+pub use writer::{ColumnBytes, Statistics, Stream, WriteError, Writer};

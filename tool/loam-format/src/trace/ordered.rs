@@ -1,0 +1,485 @@
+//! From events to blocks: which event begins, resizes and ends which block, in an order that is possible.
+//!
+//! ```text
+//!            allocate X                free X
+//!   (none) ------------> live at X ------------> (none)
+//!     |  free X            |  allocate X
+//!     v                    v
+//!   the free waits       the allocation waits
+//!     |  allocate X        |  free X
+//!     v                    v
+//!   begun and ended      the old block ends, the new one is live at X
+//! ```
+//!
+//! A recorder stamps a free before it takes effect and an allocation after it returned, so the order of stamps is
+//! possible but for what the processor reorders: some tens of nanoseconds. An event that contradicts what is live
+//! therefore waits for the event that explains it, `WINDOW_EVENTS` events and `WINDOW_TIME` long. What nothing
+//! explains is counted: a free of a block that nobody saw begin, and a block whose end nobody saw (its memory was
+//! handed out again). Memory is that of the live blocks.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::event::{AllocFamily, Event, FreeFamily, Record};
+
+/// Events that a contradiction waits for at least. Chosen: a hundred cores, each with dozens of events in flight.
+const WINDOW_EVENTS: u64 = 4_096;
+/// Nanoseconds that it waits for at least. Chosen: many times what a processor reorders.
+const WINDOW_TIME: u64 = 1_000_000;
+
+/// Addresses are spread well enough by one multiplication; a trace that aims at collisions makes its own reading slow.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+/// A map by address.
+pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
+
+/// A block that lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Numbered from 0 in the order of their beginning. A resize keeps the number.
+    pub id: u64,
+    /// Where it is.
+    pub address: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// As asked for; 0: none.
+    pub alignment: u64,
+    /// By which function it was handed out.
+    pub family: AllocFamily,
+    /// By which thread.
+    pub thread: u32,
+    /// When, in nanoseconds.
+    pub born: u64,
+}
+
+/// What an event means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// A block begins. `existing`: it lived before recording began.
+    Begin {
+        /// The block.
+        block: Block,
+        /// Whether it lived before.
+        existing: bool,
+    },
+    /// A request failed.
+    Failed {
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// A block ends.
+    End {
+        /// The block as it was.
+        block: Block,
+        /// By which function.
+        family: FreeFamily,
+        /// The size that the caller named.
+        named: Option<u64>,
+        /// Its resident pages, where somebody looked.
+        touched: Option<u64>,
+    },
+    /// A block has another size and perhaps another place.
+    Resize {
+        /// The block as it was.
+        before: Block,
+        /// The block as it is.
+        after: Block,
+        /// Resident pages of what it was, where somebody looked.
+        touched: Option<u64>,
+    },
+    /// A block ended and nobody saw it: its memory was handed out again.
+    Gone {
+        /// The block as it was.
+        block: Block,
+    },
+    /// The thread's first event.
+    ThreadBegins,
+    /// The thread's last event.
+    ThreadEnds,
+    /// The process forked.
+    Fork {
+        /// The child's stream.
+        child: u32,
+    },
+    /// The process became another program.
+    Exec,
+    /// Events of the thread that were not recorded.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// An action with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Act {
+    /// Nanoseconds since the recording began.
+    pub time: u64,
+    /// The thread.
+    pub thread: u32,
+    /// What happened.
+    pub action: Action,
+}
+
+/// What did not fit, and what became of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Repairs {
+    /// Frees that came before their allocation and waited for it.
+    pub late_allocations: u64,
+    /// Allocations of a live address that waited for its free.
+    pub late_frees: u64,
+    /// Frees and resizes of blocks that nobody saw begin.
+    pub unknown_frees: u64,
+    /// Blocks whose memory was handed out again without a free.
+    pub allocations_over_live: u64,
+    /// Events that were not recorded.
+    pub dropped: u64,
+}
+
+/// An event that waits for the one that explains it.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    ticket: u64,
+    time: u64,
+    thread: u32,
+    what: Held,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Begin(Block, bool),
+    End(FreeFamily, Option<u64>, Option<u64>),
+}
+
+/// Follows a stream's events.
+#[derive(Debug, Default)]
+pub struct Ordered {
+    live: ByAddress<Block>,
+    waiting: ByAddress<Waiting>,
+    /// Tickets in order: address, ticket, number of the event, time.
+    queue: VecDeque<(u64, u64, u64, u64)>,
+    /// Blocks within a resize, by thread; none: nobody saw the block begin.
+    resizing: HashMap<u32, (Option<Block>, Option<u64>)>,
+    blocks: u64,
+    tickets: u64,
+    events: u64,
+    now: u64,
+    repairs: Repairs,
+}
+
+impl Ordered {
+    /// Nothing lives yet.
+    pub fn new() -> Ordered {
+        Ordered::default()
+    }
+
+    /// The blocks that live.
+    pub fn live(&self) -> impl Iterator<Item = &Block> {
+        self.live.values()
+    }
+
+    /// What did not fit so far.
+    pub fn repairs(&self) -> Repairs {
+        self.repairs
+    }
+
+    /// The stream's next event. What it means, and what it explains, is appended to `out`.
+    pub fn push(&mut self, record: &Record, out: &mut Vec<Act>) {
+        self.events += 1;
+        self.now = self.now.max(record.time);
+        let Record {
+            time,
+            thread,
+            event,
+        } = *record;
+        while let Some(&(address, ticket, number, since)) = self.queue.front() {
+            if number + WINDOW_EVENTS > self.events || since.saturating_add(WINDOW_TIME) > time {
+                break;
+            }
+            self.queue.pop_front();
+            self.expire(address, ticket, out);
+        }
+        let mut act = |action| {
+            out.push(Act {
+                time,
+                thread,
+                action,
+            });
+        };
+        match event {
+            Event::Allocate {
+                address: 0, size, ..
+            } => act(Action::Failed { size }),
+            Event::Allocate {
+                family,
+                address,
+                size,
+                alignment,
+            } => {
+                let block = self.block(record, family, address, size, alignment);
+                self.begin(time, thread, block, false, out);
+            }
+            Event::Existing { address, size } => {
+                let block = self.block(record, AllocFamily::Malloc, address, size, 0);
+                self.begin(time, thread, block, true, out);
+            }
+            Event::Free {
+                family,
+                address,
+                size,
+                touched,
+            } => {
+                let named = family.is_sized().then_some(size);
+                self.end(
+                    time,
+                    thread,
+                    address,
+                    Held::End(family, named, touched),
+                    out,
+                );
+            }
+            Event::ResizeFrom { address, touched } => {
+                if let Some(&Waiting { ticket, .. }) = self.waiting.get(&address) {
+                    self.expire(address, ticket, out);
+                }
+                self.abandon(time, thread, out);
+                let block = self.live.remove(&address);
+                if block.is_none() {
+                    self.repairs.unknown_frees += 1;
+                }
+                self.resizing.insert(thread, (block, touched));
+            }
+            Event::ResizeTo { address, size } => self.resize(record, address, size, out),
+            Event::ThreadBegins => act(Action::ThreadBegins),
+            Event::ThreadEnds => act(Action::ThreadEnds),
+            Event::Fork { child } => act(Action::Fork { child }),
+            Event::Exec => act(Action::Exec),
+            Event::Dropped { count } => {
+                self.repairs.dropped = self.repairs.dropped.saturating_add(count);
+                act(Action::Dropped { count });
+            }
+        }
+    }
+
+    /// The stream ends: nothing waits any longer, and blocks within a resize live.
+    pub fn finish(&mut self, out: &mut Vec<Act>) {
+        while let Some((address, ticket, ..)) = self.queue.pop_front() {
+            self.expire(address, ticket, out);
+        }
+        let resizing: Vec<u32> = self.resizing.keys().copied().collect();
+        for thread in resizing {
+            self.abandon(self.now, thread, out);
+        }
+    }
+
+    /// A resize that will not be done: its block lives where it was.
+    fn abandon(&mut self, time: u64, thread: u32, out: &mut Vec<Act>) {
+        if let Some((Some(block), _)) = self.resizing.remove(&thread) {
+            self.place(time, thread, block, out);
+        }
+    }
+
+    /// A block lives where another one may: that one's end was not seen.
+    fn place(&mut self, time: u64, thread: u32, block: Block, out: &mut Vec<Act>) {
+        if let Some(block) = self.live.insert(block.address, block) {
+            self.repairs.allocations_over_live += 1;
+            out.push(Act {
+                time,
+                thread,
+                action: Action::Gone { block },
+            });
+        }
+    }
+
+    fn block(
+        &mut self,
+        record: &Record,
+        family: AllocFamily,
+        address: u64,
+        size: u64,
+        alignment: u64,
+    ) -> Block {
+        self.blocks += 1;
+        Block {
+            id: self.blocks - 1,
+            address,
+            size,
+            alignment,
+            family,
+            thread: record.thread,
+            born: record.time,
+        }
+    }
+
+    fn begin(&mut self, time: u64, thread: u32, block: Block, existing: bool, out: &mut Vec<Act>) {
+        let address = block.address;
+        match self.waiting.get(&address).copied() {
+            // The free that came too early.
+            Some(Waiting {
+                what: Held::End(family, named, touched),
+                thread: freer,
+                ..
+            }) => {
+                self.waiting.remove(&address);
+                self.repairs.late_allocations += 1;
+                let begin = Action::Begin { block, existing };
+                let end = Action::End {
+                    block,
+                    family,
+                    named,
+                    touched,
+                };
+                out.extend([(thread, begin), (freer, end)].map(|(thread, action)| Act {
+                    time,
+                    thread,
+                    action,
+                }));
+                return;
+            }
+            // Two allocations wait for one place: the first one's free will not come any more.
+            Some(Waiting { ticket, .. }) => self.expire(address, ticket, out),
+            None => {}
+        }
+        if self.live.contains_key(&address) {
+            self.wait(time, thread, address, Held::Begin(block, existing));
+            return;
+        }
+        self.live.insert(address, block);
+        out.push(Act {
+            time,
+            thread,
+            action: Action::Begin { block, existing },
+        });
+    }
+
+    fn end(&mut self, time: u64, thread: u32, address: u64, held: Held, out: &mut Vec<Act>) {
+        let Held::End(family, named, touched) = held else {
+            return;
+        };
+        if let Some(block) = self.live.remove(&address) {
+            out.push(Act {
+                time,
+                thread,
+                action: Action::End {
+                    block,
+                    family,
+                    named,
+                    touched,
+                },
+            });
+            if let Some(next) = self.waiting.remove(&address) {
+                if let Held::Begin(block, existing) = next.what {
+                    self.repairs.late_frees += 1;
+                    self.live.insert(address, block);
+                    out.push(Act {
+                        time,
+                        thread: next.thread,
+                        action: Action::Begin { block, existing },
+                    });
+                }
+            }
+            return;
+        }
+        if let Some(&Waiting { ticket, .. }) = self.waiting.get(&address) {
+            self.expire(address, ticket, out);
+        }
+        self.wait(time, thread, address, held);
+    }
+
+    fn resize(&mut self, record: &Record, address: u64, size: u64, out: &mut Vec<Act>) {
+        let (time, thread) = (record.time, record.thread);
+        let (block, touched) = self.resizing.remove(&thread).unwrap_or_default();
+        let mut act = |action| {
+            out.push(Act {
+                time,
+                thread,
+                action,
+            });
+        };
+        match (block, address) {
+            // realloc(p, 0) that frees.
+            (Some(block), 0) if size == 0 => act(Action::End {
+                block,
+                family: FreeFamily::Free,
+                named: None,
+                touched,
+            }),
+            (Some(block), 0) => {
+                act(Action::Failed { size });
+                self.place(time, thread, block, out);
+            }
+            (Some(before), _) => {
+                let after = Block {
+                    address,
+                    size,
+                    ..before
+                };
+                act(Action::Resize {
+                    before,
+                    after,
+                    touched,
+                });
+                // A free of what was there is late; its place is taken at once, since the block itself is known.
+                self.place(time, thread, after, out);
+            }
+            (None, 0) => {}
+            (None, _) => {
+                let block = self.block(record, AllocFamily::Malloc, address, size, 0);
+                self.begin(time, thread, block, false, out);
+            }
+        }
+    }
+
+    fn wait(&mut self, time: u64, thread: u32, address: u64, what: Held) {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let waiting = Waiting {
+            ticket,
+            time,
+            thread,
+            what,
+        };
+        self.waiting.insert(address, waiting);
+        self.queue.push_back((address, ticket, self.events, time));
+    }
+
+    /// Nothing explains what waits at `address` under this ticket.
+    fn expire(&mut self, address: u64, ticket: u64, out: &mut Vec<Act>) {
+        match self.waiting.get(&address) {
+            Some(waiting) if waiting.ticket == ticket => {}
+            _ => return,
+        }
+        let Some(Waiting {
+            time, thread, what, ..
+        }) = self.waiting.remove(&address)
+        else {
+            return;
+        };
+        let Held::Begin(block, existing) = what else {
+            self.repairs.unknown_frees += 1;
+            return;
+        };
+        self.place(time, thread, block, out);
+        out.push(Act {
+            time,
+            thread,
+            action: Action::Begin { block, existing },
+        });
+    }
+}

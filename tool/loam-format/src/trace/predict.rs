@@ -1,0 +1,294 @@
+//! Guesses where the next block will lie, and numbers the blocks of a chunk. The encoder and the decoder
+//! run the same guesses over the same events, so that a right guess costs one small number.
+//!
+//! Allocators hand out what the same thread freed last of that size (the *lane's* stack), else the next slot of
+//! a span (the lane's last address and step), else what lies behind the last block (glibc's top). A lane is a
+//! thread and a rounded size, hashed; two that share a place only guess worse.
+//!
+//! An address is stored as a code and, for `ABSOLUTE`, a second number:
+//!
+//! ```text
+//!   0      the top of the lane's stack of freed blocks
+//!   1      the lane's last address, one step on
+//!   2      behind the thread's last block: that address + its bytes + 8, rounded up to 16, at least 32
+//!   3      the top of the thread's stack of freed blocks whose size is not known
+//!   4..6   the second, third, fourth of the lane's stack
+//!   7      absolute: the address follows
+//!   8..    8 + zigzag((address - the lane's last address) / 8)
+//! ```
+
+use super::decode::DecodeError;
+use super::varint::{unzigzag, zigzag};
+
+/// Lanes; a power of two. More cost cache, fewer collide.
+const LANES: usize = 1 << 12;
+/// Places for threads; a power of two.
+const THREADS: usize = 1 << 8;
+/// Depth of a stack of freed blocks.
+const DEPTH: usize = 16;
+/// Freed blocks of the stack that have a code: the first, and codes 4 to 6.
+const CODED: usize = 4;
+
+const TOP: u64 = 0;
+const STEP: u64 = 1;
+const BEHIND: u64 = 2;
+const MISSED: u64 = 3;
+const SECOND: u64 = 4;
+const ABSOLUTE: u64 = 7;
+const DELTA: u64 = 8;
+
+/// The codes by name, as the declared list has them.
+#[cfg(test)]
+pub const CODES: [(&str, u64); 7] = [
+    ("top", TOP),
+    ("step", STEP),
+    ("behind", BEHIND),
+    ("missed", MISSED),
+    ("second", SECOND),
+    ("absolute", ABSOLUTE),
+    ("delta", DELTA),
+];
+
+/// The last `DEPTH` addresses that were pushed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stack {
+    addresses: [u64; DEPTH],
+    next: u8,
+    length: u8,
+}
+
+impl Stack {
+    fn push(&mut self, address: u64) {
+        self.addresses[usize::from(self.next) % DEPTH] = address;
+        self.next = (self.next + 1) % DEPTH as u8;
+        self.length = (self.length + 1).min(DEPTH as u8);
+    }
+
+    #[inline]
+    fn place(&self, depth: usize) -> usize {
+        (usize::from(self.next) + 2 * DEPTH - 1 - depth) % DEPTH
+    }
+
+    #[inline]
+    fn get(&self, depth: usize) -> Option<u64> {
+        (depth < usize::from(self.length)).then(|| self.addresses[self.place(depth)])
+    }
+
+    /// Takes one out; those above it move down.
+    fn remove(&mut self, depth: usize) {
+        for above in (0..depth).rev() {
+            self.addresses[self.place(above + 1)] = self.addresses[self.place(above)];
+        }
+        self.next = (self.next + DEPTH as u8 - 1) % DEPTH as u8;
+        self.length -= 1;
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Lane {
+    chunk: u32,
+    freed: Stack,
+    last: u64,
+    step: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    chunk: u32,
+    missed: Stack,
+    behind: u64,
+}
+
+/// An address as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Coded {
+    /// The code.
+    pub code: u64,
+    /// The address, where the code is absolute.
+    pub absolute: Option<u64>,
+}
+
+/// The guesses of one chunk.
+#[derive(Debug)]
+pub struct Predictor {
+    lanes: Vec<Lane>,
+    places: Vec<Place>,
+    chunk: u32,
+}
+
+impl Default for Predictor {
+    fn default() -> Predictor {
+        Predictor {
+            lanes: vec![Lane::default(); LANES],
+            places: vec![Place::default(); THREADS],
+            chunk: 1,
+        }
+    }
+}
+
+/// Sizes that allocators serve alike: steps of 16 bytes up to 1 KiB, then eight steps a doubling.
+fn rounded(size: u64) -> u64 {
+    if size <= 1_024 {
+        return size.saturating_sub(1) / 16;
+    }
+    let doublings = u64::from(63 - (size - 1).leading_zeros());
+    (doublings << 3) + (((size - 1) >> (doublings - 3)) & 7)
+}
+
+impl Predictor {
+    /// Forgets everything: the next chunk begins.
+    pub fn begin_chunk(&mut self) {
+        self.chunk = self.chunk.wrapping_add(1);
+        if self.chunk == 0 {
+            *self = Predictor::default();
+        }
+    }
+
+    #[inline]
+    fn lane(&mut self, thread: u32, size: u64) -> &mut Lane {
+        let key = (u64::from(thread) << 32 | rounded(size)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let behind = self.place(thread).behind;
+        let lane = &mut self.lanes[(key >> 52) as usize];
+        if lane.chunk != self.chunk {
+            *lane = Lane {
+                chunk: self.chunk,
+                last: behind, // a new lane's first block is likely near the thread's last one
+                ..Lane::default()
+            };
+        }
+        lane
+    }
+
+    #[inline]
+    fn place(&mut self, thread: u32) -> &mut Place {
+        let place = &mut self.places[thread as usize % THREADS];
+        if place.chunk != self.chunk {
+            *place = Place {
+                chunk: self.chunk,
+                ..Place::default()
+            };
+        }
+        place
+    }
+
+    /// How `address` is stored.
+    pub fn encode(&mut self, thread: u32, size: u64, address: u64) -> Coded {
+        let (behind, missed) = {
+            let place = self.place(thread);
+            (place.behind, place.missed.get(0))
+        };
+        let lane = self.lane(thread, size);
+        let plain = |code| Coded {
+            code,
+            absolute: None,
+        };
+        let delta = address.wrapping_sub(lane.last);
+        let coded = if lane.freed.get(0) == Some(address) {
+            plain(TOP)
+        } else if lane.last.wrapping_add(lane.step) == address {
+            plain(STEP)
+        } else if behind == address {
+            plain(BEHIND)
+        } else if missed == Some(address) {
+            plain(MISSED)
+        } else if let Some(depth) = (1..CODED).find(|depth| lane.freed.get(*depth) == Some(address))
+        {
+            plain(SECOND + depth as u64 - 1)
+        } else if delta % 8 == 0 && lane.last != 0 {
+            plain(DELTA + zigzag(delta as i64 / 8))
+        } else {
+            Coded {
+                code: ABSOLUTE,
+                absolute: Some(address),
+            }
+        };
+        self.allocated(thread, size, address, coded.code);
+        coded
+    }
+
+    /// The address that `code` stands for; `absolute` reads the number that follows it.
+    pub fn decode(
+        &mut self,
+        thread: u32,
+        size: u64,
+        code: u64,
+        absolute: impl FnOnce() -> Result<u64, DecodeError>,
+    ) -> Result<u64, DecodeError> {
+        let lane = *self.lane(thread, size);
+        let freed = |depth| lane.freed.get(depth).ok_or(DecodeError::NoSuchBlock);
+        let address = match code {
+            TOP => freed(0)?,
+            STEP => lane.last.wrapping_add(lane.step),
+            BEHIND => self.place(thread).behind,
+            MISSED => self
+                .place(thread)
+                .missed
+                .get(0)
+                .ok_or(DecodeError::NoSuchBlock)?,
+            SECOND..ABSOLUTE => freed((code - SECOND) as usize + 1)?,
+            ABSOLUTE => absolute()?,
+            _ => lane
+                .last
+                .wrapping_add((unzigzag(code - DELTA) as u64).wrapping_mul(8)),
+        };
+        self.allocated(thread, size, address, code);
+        Ok(address)
+    }
+
+    fn allocated(&mut self, thread: u32, size: u64, address: u64, code: u64) {
+        let place = self.place(thread);
+        if code == MISSED {
+            place.missed.remove(0);
+        }
+        place.behind = address.wrapping_add((size.wrapping_add(8 + 15) & !15).max(32));
+        let lane = self.lane(thread, size);
+        match code {
+            TOP => lane.freed.remove(0),
+            SECOND..ABSOLUTE => lane.freed.remove((code - SECOND) as usize + 1),
+            // Blocks that come back from a stack say nothing about the next slot of a span.
+            MISSED => {}
+            _ => {
+                lane.step = address.wrapping_sub(lane.last);
+                lane.last = address;
+            }
+        }
+    }
+
+    /// A block of known size was freed.
+    pub fn freed(&mut self, thread: u32, size: u64, address: u64) {
+        self.lane(thread, size).freed.push(address);
+    }
+
+    /// A block from before this chunk was freed.
+    pub fn freed_unknown(&mut self, thread: u32, address: u64) {
+        self.place(thread).missed.push(address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_gives_back_what_it_was_given_last() {
+        let mut stack = Stack::default();
+        (1..=20).for_each(|address| stack.push(address));
+        assert_eq!(stack.get(0), Some(20));
+        assert_eq!(stack.get(15), Some(5));
+        assert_eq!(stack.get(16), None);
+        stack.remove(1);
+        assert_eq!((stack.get(0), stack.get(1)), (Some(20), Some(18)));
+        stack.remove(0);
+        assert_eq!((stack.get(0), stack.get(13)), (Some(18), Some(5)));
+        assert_eq!(stack.get(14), None);
+    }
+
+    #[test]
+    fn sizes_above_a_kibibyte_have_eight_steps_a_doubling() {
+        assert_eq!(rounded(0), rounded(16));
+        assert_ne!(rounded(16), rounded(17));
+        assert_eq!(rounded(1_025), rounded(1_152));
+        assert_ne!(rounded(1_152), rounded(1_153));
+        assert_ne!(rounded(1_024), rounded(1_025));
+    }
+}

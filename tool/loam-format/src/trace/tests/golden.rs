@@ -1,0 +1,283 @@
+//! The golden file and the declared list say what the code does.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::*;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../formats")
+}
+
+/// What the golden file was made from.
+fn golden() -> Vec<u8> {
+    let header = Header {
+        tool: "0.1.0".into(),
+        command: vec!["program".into(), "argument".into()],
+        directory: "/tmp".into(),
+        started: "2026-11-27T00:00:00Z".into(),
+        architecture: "x86_64".into(),
+        cpu: "a processor".into(),
+        cores: 2,
+        memory_bytes: 1 << 34,
+        kernel: "Linux 6.1".into(),
+        page_size: 4_096,
+        environment: [("MALLOC_ARENA_MAX".into(), "2".into())].into(),
+        clock: Clock {
+            source: "tsc".into(),
+            ticks_per_second: 2_400_000_000,
+            ..Clock::default()
+        },
+        ..Header::default()
+    };
+    let module = Module {
+        path: "/usr/bin/program".into(),
+        build_id: Some("00ff".into()),
+        start: 0x5555_0000_0000,
+        end: 0x5555_0001_0000,
+        offset: 0,
+    };
+    let process = Process {
+        pid: 7,
+        at: 10,
+        program: "/usr/bin/program".into(),
+        arguments: vec!["program".into(), "argument".into()],
+        allocator: "system".into(),
+        allocator_version: Some("glibc 2.36".into()),
+        modules: vec![module],
+        ..Process::default()
+    };
+    let child = Process {
+        pid: 8,
+        parent: Some(0),
+        how: How::Fork,
+        ..process.clone()
+    };
+    written(&header, |writer| {
+        let stream = writer.process(&process).unwrap();
+        for record in every_event() {
+            writer.push(stream, &record).unwrap();
+        }
+        let child = writer.process(&child).unwrap();
+        for record in &every_event()[..12] {
+            writer.push(child, record).unwrap();
+        }
+        for at in 0..3 {
+            let sample = Sample {
+                time: Some(at * 100_000_000),
+                resident_anonymous: Some(4_096 * (10 + at)),
+                resident_heap: (at != 1).then_some(4_096 * at),
+                threads: Some(1),
+                ..Sample::default()
+            };
+            writer.sample(stream, sample).unwrap();
+        }
+        let touch = Touch {
+            time: Some(5),
+            address: Some(0x7f00_0000_1000),
+            pages: Some(1),
+        };
+        writer.touch(stream, touch).unwrap();
+        let end = End {
+            ended: Ended::Code(3),
+            at: 900_000_000,
+            ..End::default()
+        };
+        writer.end(stream, end.clone()).unwrap();
+        let ended = Ended::Signal(9);
+        writer.end(child, End { ended, ..end }).unwrap();
+    })
+}
+
+/// What a trace says.
+fn said(bytes: &[u8]) -> serde_json::Value {
+    let mut read = Items::new(bytes, Wanted::ALL).unwrap();
+    let header = serde_json::to_value(read.header()).unwrap();
+    let items: Vec<_> = read
+        .by_ref()
+        .map(|item| {
+            let (stream, item) = item.unwrap();
+            let item = match item {
+                Item::Process(process) => json!({ "process": process }),
+                Item::Event(number, record) => json!({ "number": number, "event": record }),
+                Item::Sample(sample) => json!({ "sample": sample }),
+                Item::Touch(touch) => json!({ "touch": touch }),
+                Item::End(end) => json!({ "end": end }),
+            };
+            json!({ "stream": stream, "item": item })
+        })
+        .collect();
+    json!({ "header": header, "items": items, "damaged": read.damaged(), "missing": read.missing() })
+}
+
+/// `cargo test -p loam-format -- --ignored golden` writes the files of a new version anew.
+#[test]
+#[ignore = "writes the golden files"]
+fn the_golden_files_are_written() {
+    let bytes = golden();
+    let text = serde_json::to_string_pretty(&said(&bytes)).unwrap() + "\n";
+    std::fs::write(folder().join("golden/trace-1.trace"), bytes).unwrap();
+    std::fs::write(folder().join("golden/trace-1.json"), text).unwrap();
+}
+
+#[test]
+fn the_golden_trace_says_what_it_always_said_and_the_writer_still_writes_that() {
+    let bytes = std::fs::read(folder().join("golden/trace-1.trace")).unwrap();
+    let text = std::fs::read_to_string(folder().join("golden/trace-1.json")).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(said(&bytes), expected);
+    // Compressed bytes are zstd's own affair; what they say is not.
+    assert_eq!(said(&golden()), expected);
+    let mut chunks = Vec::new();
+    for bytes in [&bytes, &golden()] {
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut payloads = Vec::new();
+        while let Some((chunk, payload)) = reader.next_chunk().unwrap() {
+            if chunk.kind != ChunkKind::Index {
+                payloads.push((chunk.kind, payload.to_vec()));
+            }
+        }
+        chunks.push(payloads);
+    }
+    assert_eq!(chunks[0], chunks[1]);
+}
+
+fn names(list: &toml::Value, table: &str) -> Vec<(String, i64)> {
+    let rows = list[table].as_array().unwrap();
+    let number = |row: &toml::Value| {
+        let found = row.get("number").or(row.get("kind"));
+        found.and_then(toml::Value::as_integer).unwrap_or(-1)
+    };
+    rows.iter()
+        .map(|row| (row["name"].as_str().unwrap().to_owned(), number(row)))
+        .collect()
+}
+
+#[test]
+fn the_declared_list_is_what_the_code_does() {
+    let text = std::fs::read_to_string(folder().join("trace.toml")).unwrap();
+    let list: toml::Value = toml::from_str(&text).unwrap();
+    assert_eq!(list["version"].as_integer(), Some(VERSION.into()));
+    assert_eq!(list["magic"].as_str().unwrap().as_bytes(), MAGIC);
+    assert_eq!(
+        list["limits"]["raw_bytes"].as_integer(),
+        Some(MAX_RAW as i64)
+    );
+    assert_eq!(list["limits"]["rows"].as_integer(), Some(MAX_ROWS.into()));
+    let chunks = ChunkKind::ALL.map(|kind| (kind.name().to_owned(), kind as i64));
+    assert_eq!(names(&list, "chunk"), chunks);
+    let columns = Column::ALL.map(|column| (column.name().to_owned(), -1));
+    assert_eq!(names(&list, "column"), columns);
+    let kinds = [
+        ("allocate", columns::ALLOCATE),
+        ("free", columns::FREE),
+        ("resize-from", columns::FROM),
+        ("resize-to", columns::TO),
+        ("existing", columns::EXISTING),
+        ("thread-begins", columns::BEGINS),
+        ("thread-ends", columns::ENDS),
+        ("other", columns::OTHER),
+    ];
+    let kinds = kinds.map(|(name, bits)| (name.to_owned(), i64::from(bits >> 4)));
+    assert_eq!(names(&list, "operation"), kinds);
+    let details = |name: &str| {
+        let rows = list["operation"].as_array().unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["name"].as_str() == Some(name))
+            .unwrap();
+        let details = row["details"].as_array().unwrap();
+        details
+            .iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        details("resize-to")[usize::from(columns::IN_PLACE)],
+        "in-place"
+    );
+    assert_eq!(details("other")[usize::from(columns::FORK)], "fork");
+    assert_eq!(details("other")[usize::from(columns::EXEC)], "exec");
+    assert_eq!(details("other")[usize::from(columns::DROPPED)], "dropped");
+    let family = |name: &str| {
+        let names = list["families"][name].as_array().unwrap();
+        names
+            .iter()
+            .map(|text| text.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let all = AllocFamily::ALL;
+    assert_eq!(family("allocate"), all.map(AllocFamily::name));
+    let aligned = all.into_iter().filter(|family| family.is_aligned());
+    assert_eq!(
+        family("aligned"),
+        aligned.map(AllocFamily::name).collect::<Vec<_>>()
+    );
+    assert_eq!(family("free"), FreeFamily::ALL.map(FreeFamily::name));
+    let sized = FreeFamily::ALL
+        .into_iter()
+        .filter(|family| family.is_sized());
+    assert_eq!(
+        family("sized"),
+        sized.map(FreeFamily::name).collect::<Vec<_>>()
+    );
+    let codes = predict::CODES.map(|(name, number)| (name.to_owned(), number as i64));
+    assert_eq!(names(&list, "address_code"), codes);
+    let table = |name: &str| {
+        let rows = list["table"].as_array().unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["name"].as_str() == Some(name))
+            .unwrap();
+        let columns = row["columns"].as_array().unwrap();
+        columns
+            .iter()
+            .map(|row| row["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(table("samples"), <Sample as table::Row>::COLUMNS);
+    assert_eq!(table("touches"), <Touch as table::Row>::COLUMNS);
+    assert_eq!(table("index"), <table::IndexRow as table::Row>::COLUMNS);
+}
+
+/// The bytes that `formats/trace.md` shows.
+#[test]
+fn the_example_of_the_documentation_is_right() {
+    let event = |time, event| Record {
+        time,
+        thread: 0,
+        event,
+    };
+    let allocate = |address| Event::Allocate {
+        family: AllocFamily::Malloc,
+        address,
+        size: 24,
+        alignment: 0,
+    };
+    let mut encoder = encode::Encoder::new(1_024);
+    encoder.push(&event(0, allocate(0x1000)));
+    encoder.push(&event(1_024, allocate(0x1020)));
+    let free = Event::Free {
+        family: FreeFamily::Free,
+        address: 0x1000,
+        size: 0,
+        touched: None,
+    };
+    encoder.push(&event(1_024, free));
+    let mut bytes = Vec::new();
+    encoder.finish(0, &mut bytes);
+    let expected: [&[u8]; 10] = [
+        &[0, 0],
+        &[3, 0x00, 0x00, 0x10],
+        &[2, 0x00, 0x03],
+        &[3, 0x00, 0x01, 0x00],
+        &[2, 0x18, 0x18],
+        &[0],
+        &[0],
+        &[0],
+        &[4, 0x07, 0x80, 0x20, 0x02],
+        &[1, 0x02],
+    ];
+    assert_eq!(bytes, expected.concat());
+}

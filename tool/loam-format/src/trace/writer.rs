@@ -1,0 +1,300 @@
+//! Writes a trace, chunk by chunk. What was flushed is readable, whatever happens to the writer.
+
+use std::io::{self, Write};
+
+use thiserror::Error;
+
+use super::chunk::{file_head, ChunkKind, Sealer, FILE_HEAD, MAX_RAW, MAX_ROWS};
+use super::columns::Column;
+use super::encode::Encoder;
+use super::event::Record;
+use super::header::{End, Header, Process};
+use super::table::{self, IndexRow, Row, Sample, Touch};
+
+/// Nanoseconds after which a chunk is closed, so that a crash loses little.
+const CHUNK_AGE: u64 = 1_000_000_000;
+/// Samples after which they are written.
+const SAMPLES: usize = 256;
+/// Pages of live blocks after which they are written.
+const TOUCHES: usize = 4_096;
+/// Rows of the index in one chunk.
+const INDEX_ROWS: usize = MAX_ROWS as usize;
+
+/// Why a trace can not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The output refuses.
+    #[error("the trace can not be written: {0}")]
+    Io(#[from] io::Error),
+    /// A header or a process is larger than a chunk may be.
+    #[error("the {kind} takes {bytes} bytes, and a chunk of a trace holds {MAX_RAW}")]
+    TooLarge {
+        /// What.
+        kind: &'static str,
+        /// How large.
+        bytes: usize,
+    },
+}
+
+/// A stream of a writer: one process image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream(pub u32);
+
+/// Bytes of a column before compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnBytes {
+    /// Which column.
+    pub column: Column,
+    /// Its bytes in all chunks so far.
+    pub bytes: u64,
+}
+
+/// What was written so far.
+#[derive(Debug, Clone, Default)]
+pub struct Statistics {
+    /// Events in written chunks.
+    pub events: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of chunks of events, as the file has them.
+    pub event_bytes: u64,
+    /// Bytes of each column before compression.
+    pub columns: [u64; Column::ALL.len()],
+}
+
+impl Statistics {
+    /// The columns by name.
+    pub fn by_column(&self) -> impl Iterator<Item = ColumnBytes> + '_ {
+        Column::ALL.into_iter().map(|column| ColumnBytes {
+            column,
+            bytes: self.columns[column as usize],
+        })
+    }
+}
+
+/// A stream's chunks that are not written yet.
+#[derive(Debug, Default)]
+struct Pending {
+    encoder: Option<Box<Encoder>>,
+    /// Events in written chunks.
+    written: u64,
+    samples: Vec<Sample>,
+    touches: Vec<Touch>,
+}
+
+/// Writes a trace.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    sealer: Sealer,
+    unit: u64,
+    streams: Vec<Pending>,
+    index: Vec<IndexRow>,
+    statistics: Statistics,
+    raw: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a trace: the file's head and the header.
+    pub fn new(mut out: W, header: &Header) -> Result<Writer<W>, WriteError> {
+        out.write_all(&file_head())?;
+        let mut writer = Writer {
+            out,
+            sealer: Sealer::new()?,
+            unit: header.clock.unit_ns.max(1),
+            streams: Vec::new(),
+            index: Vec::new(),
+            statistics: Statistics {
+                file_bytes: FILE_HEAD as u64,
+                ..Statistics::default()
+            },
+            raw: Vec::new(),
+        };
+        writer.json(ChunkKind::Header, 0, header)?;
+        Ok(writer)
+    }
+
+    /// A new stream.
+    pub fn process(&mut self, process: &Process) -> Result<Stream, WriteError> {
+        let stream = Stream(self.streams.len() as u32);
+        self.streams.push(Pending::default());
+        self.json(ChunkKind::Process, stream.0, process)?;
+        Ok(stream)
+    }
+
+    /// What is known of a stream's process by now.
+    pub fn update(&mut self, stream: Stream, process: &Process) -> Result<(), WriteError> {
+        self.json(ChunkKind::Process, stream.0, process)
+    }
+
+    /// The next event of a stream. Events of a stream come in its process's order.
+    pub fn push(&mut self, stream: Stream, record: &Record) -> Result<(), WriteError> {
+        let unit = self.unit;
+        let pending = &mut self.streams[stream.0 as usize];
+        let encoder = pending
+            .encoder
+            .get_or_insert_with(|| Box::new(Encoder::new(unit)));
+        encoder.push(record);
+        let age = record.time.saturating_sub(encoder.first_time());
+        if encoder.rows() == MAX_ROWS || age >= CHUNK_AGE {
+            self.flush_events(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// How many events of a stream were pushed.
+    pub fn events(&self, stream: Stream) -> u64 {
+        let pending = &self.streams[stream.0 as usize];
+        pending.written
+            + pending
+                .encoder
+                .as_ref()
+                .map_or(0, |encoder| encoder.rows().into())
+    }
+
+    /// The process as it looked at `sample.time`. Samples of a stream come in order of time; the event's number is
+    /// set here.
+    pub fn sample(&mut self, stream: Stream, mut sample: Sample) -> Result<(), WriteError> {
+        sample.event = Some(self.events(stream));
+        let samples = &mut self.streams[stream.0 as usize].samples;
+        samples.push(sample);
+        if samples.len() >= SAMPLES {
+            self.flush_tables(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// Pages of a live block.
+    pub fn touch(&mut self, stream: Stream, touch: Touch) -> Result<(), WriteError> {
+        let touches = &mut self.streams[stream.0 as usize].touches;
+        touches.push(touch);
+        if touches.len() >= TOUCHES {
+            self.flush_tables(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// A stream's end. Its memory is given back; the count of events is set here.
+    pub fn end(&mut self, stream: Stream, mut end: End) -> Result<(), WriteError> {
+        self.flush_events(stream.0)?;
+        self.flush_tables(stream.0)?;
+        let pending = &mut self.streams[stream.0 as usize];
+        pending.encoder = None;
+        end.events = pending.written;
+        self.json(ChunkKind::End, stream.0, &end)
+    }
+
+    /// Writes everything that was pushed. The prefix of the file that then exists is readable.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        for stream in 0..self.streams.len() as u32 {
+            self.flush_events(stream)?;
+            self.flush_tables(stream)?;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// What was written so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Ends the trace with an index.
+    pub fn finish(mut self) -> Result<(W, Statistics), WriteError> {
+        self.flush()?;
+        let index = std::mem::take(&mut self.index);
+        for rows in index.chunks(INDEX_ROWS) {
+            self.table(ChunkKind::Index, 0, rows)?;
+        }
+        self.out.flush()?;
+        Ok((self.out, self.statistics))
+    }
+
+    fn flush_events(&mut self, stream: u32) -> Result<(), WriteError> {
+        let pending = &mut self.streams[stream as usize];
+        let Some(encoder) = pending
+            .encoder
+            .as_mut()
+            .filter(|encoder| encoder.rows() > 0)
+        else {
+            return Ok(());
+        };
+        let rows = encoder.rows();
+        let row = IndexRow {
+            first_event: Some(pending.written),
+            first_time: Some(encoder.first_time()),
+            last_time: Some(encoder.last_time()),
+            ..IndexRow::default()
+        };
+        self.raw.clear();
+        let bytes = encoder.finish(pending.written, &mut self.raw);
+        pending.written += u64::from(rows);
+        for (sum, bytes) in self.statistics.columns.iter_mut().zip(bytes) {
+            *sum += bytes;
+        }
+        self.statistics.events += u64::from(rows);
+        let before = self.statistics.file_bytes;
+        self.write(ChunkKind::Events, stream, rows, row)?;
+        self.statistics.event_bytes += self.statistics.file_bytes - before;
+        Ok(())
+    }
+
+    fn flush_tables(&mut self, stream: u32) -> Result<(), WriteError> {
+        let pending = &mut self.streams[stream as usize];
+        let samples = std::mem::take(&mut pending.samples);
+        let touches = std::mem::take(&mut pending.touches);
+        self.table(ChunkKind::Samples, stream, &samples)?;
+        self.table(ChunkKind::Touches, stream, &touches)
+    }
+
+    fn table<R: Row>(
+        &mut self,
+        kind: ChunkKind,
+        stream: u32,
+        rows: &[R],
+    ) -> Result<(), WriteError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.raw.clear();
+        table::encode(rows, &mut self.raw);
+        self.write(kind, stream, rows.len() as u32, IndexRow::default())
+    }
+
+    fn json<T: serde::Serialize>(
+        &mut self,
+        kind: ChunkKind,
+        stream: u32,
+        value: &T,
+    ) -> Result<(), WriteError> {
+        self.raw.clear();
+        serde_json::to_writer(&mut self.raw, value).map_err(io::Error::from)?;
+        if self.raw.len() > MAX_RAW {
+            return Err(WriteError::TooLarge {
+                kind: kind.name(),
+                bytes: self.raw.len(),
+            });
+        }
+        self.write(kind, stream, 1, IndexRow::default())
+    }
+
+    /// Writes the chunk whose payload is in `raw`.
+    fn write(
+        &mut self,
+        kind: ChunkKind,
+        stream: u32,
+        rows: u32,
+        row: IndexRow,
+    ) -> Result<(), WriteError> {
+        let sealed = self.sealer.seal(kind, stream, rows, &self.raw)?;
+        self.out.write_all(sealed)?;
+        self.index.push(IndexRow {
+            offset: Some(self.statistics.file_bytes),
+            kind: Some(kind as u64),
+            stream: Some(stream.into()),
+            rows: Some(rows.into()),
+            ..row
+        });
+        self.statistics.file_bytes += sealed.len() as u64;
+        Ok(())
+    }
+}
