@@ -23,6 +23,12 @@ static uint64_t room(const Ring* ring) {
   return used + kSlack < bytes ? bytes - used - kSlack : 0;
 }
 
+static bool is_over(void) {
+  if (LOAM_LIKELY(atomic_load_explicit(&session->is_over, memory_order_relaxed) == 0)) return false;
+  session_off_over();
+  return true;
+}
+
 // Waits for the drainer. False: there is none any more, and this process does not record.
 static bool wait_for_room(const Ring* ring) {
   const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
@@ -34,6 +40,7 @@ static bool wait_for_room(const Ring* ring) {
     if (room(ring) > 0) return true;
     // Switched off, or a child that goes on here because a handler forked.
     if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation) return false;
+    if (is_over()) return false;
     if (session_is_abandoned()) {
       session_off_abandoned();
       return false;
@@ -79,7 +86,9 @@ static void put_all(Thread* thread, Ring* ring, const Units* units) {
 }
 
 static bool find_room(Thread* thread, Ring* ring, bool is_own) {
-  if (ring->position < ring->limit || room(ring) > 0) return true;
+  if (ring->position < ring->limit) return true;
+  if (is_over()) return false;
+  if (room(ring) > 0) return true;
   if (is_own && move_to_large(thread)) return true;
   if (!session->drops_when_full) return wait_for_room(ring);
   ++thread->dropped;

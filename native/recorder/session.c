@@ -65,6 +65,12 @@ void session_off(const char* what, int error) {
   say_off(what, error);
 }
 
+void session_off_over(void) {
+  if (atomic_exchange(&state, kOff) == kOff) return;
+  atomic_store(recording, 0);
+  atomic_store(&control->state, kSwitchedOff);
+}
+
 void session_off_abandoned(void) {
   if (atomic_exchange(&state, kOff) == kOff) return;
   atomic_store(recording, 0);

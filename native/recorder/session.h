@@ -22,6 +22,8 @@ extern Slot* slots;
 bool session_begin(void);
 // No more events of this process, for good. The first caller's reason is said on standard error.
 void session_off(const char* what, int error);
+// The recording has ended while the program goes on: nothing to be said.
+void session_off_over(void);
 // Nobody drains any more: the process goes on by itself, and the folder is taken away.
 void session_off_abandoned(void);
 // Whether the drainer is gone; asks the system, so only after a while without its heartbeat.
