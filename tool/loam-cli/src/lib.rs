@@ -1,7 +1,7 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute, and prints. `run` starts a
-//! program on the heap, `allocators` says which heaps this machine has, `lab` measures them, `check` says whether the
+//! program on the heap, `record` writes down what one asks of its allocator, `allocators` says which heaps this machine has, `lab` measures them, `check` says whether the
 //! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `generate` prints the documentation that is
 //! made from the help. `output` prints messages; `ending` listens for signals and for streams that go away.
 
@@ -16,6 +16,7 @@ pub mod export;
 pub mod generate;
 pub mod lab;
 pub mod output;
+pub mod record;
 pub mod run;
 pub mod stats;
 pub mod top;
@@ -31,9 +32,9 @@ use exit::Exit;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
-    // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
+    // `run` becomes another program, `record` starts one; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
+        Verb::Run(_) | Verb::Record(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
@@ -42,6 +43,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     let layout = Layout::discover();
     match cli.verb {
         Verb::Run(args) => run::run(args.resolve(), &layout),
+        Verb::Record(args) => record::run(&args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),

@@ -20,7 +20,7 @@ pub mod charts;
 pub mod compare;
 pub mod draw;
 pub mod experiments;
-mod identity;
+pub mod identity;
 pub mod machine;
 pub mod measure;
 pub mod options;

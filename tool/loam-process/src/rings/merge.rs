@@ -50,9 +50,9 @@ pub fn merge<'a>(
             break;
         }
         // A run of one ring, up to the next ring's turn.
-        let limit = order.peek().map_or(until, |Reverse((next, _))| {
-            (*next).min(until)
-        });
+        let limit = order
+            .peek()
+            .map_or(until, |Reverse((next, _))| (*next).min(until));
         let queue = &mut *queues[index];
         // The first one always: its turn has come, even where a ring's stamps go back.
         loop {

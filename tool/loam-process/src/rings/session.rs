@@ -111,7 +111,9 @@ impl Session {
             .map(|entry| entry.path());
         folders.any(|folder| {
             let environment = fs::read(folder.join("environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|one| one == wanted)
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted)
                 && fs::read(folder.join("maps")).is_ok_and(|maps| contains(&maps, recorder))
         })
     }
@@ -143,7 +145,10 @@ mod tests {
             let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
             paths.iter().map(name).collect()
         };
-        assert_eq!(names(session.new_files().unwrap()), ["7.0", "12.9", "12.10"]);
+        assert_eq!(
+            names(session.new_files().unwrap()),
+            ["7.0", "12.9", "12.10"]
+        );
         assert!(session.new_files().unwrap().is_empty());
         session.look_again(&folder.path().join("12.9"));
         assert_eq!(names(session.new_files().unwrap()), ["12.9"]);

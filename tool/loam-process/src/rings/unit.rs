@@ -90,17 +90,15 @@ impl Decoder {
                 self.touched = Some(value);
                 return;
             }
-            ALLOCATE => AllocFamily::ALL
-                .get(family)
-                .map(|family| Event::Allocate {
-                    family: *family,
-                    address: value,
-                    size,
-                    alignment: match family.is_aligned() {
-                        true => 1 << (word0 >> 57 & 63),
-                        false => 0,
-                    },
-                }),
+            ALLOCATE => AllocFamily::ALL.get(family).map(|family| Event::Allocate {
+                family: *family,
+                address: value,
+                size,
+                alignment: match family.is_aligned() {
+                    true => 1 << (word0 >> 57 & 63),
+                    false => 0,
+                },
+            }),
             FREE => FreeFamily::ALL.get(family).map(|family| Event::Free {
                 family: *family,
                 address: value,
