@@ -67,7 +67,8 @@ test: setup-test build ## Run every test; the last line sums them up
 	@tools/run_tests
 
 check: ## Check layers and documents (no build needed)
-	@tools/check_layers.py $(if $(wildcard build/libloam.so),--library build/libloam.so)
+	@tools/check_layers.py $(if $(wildcard build/libloam.so),--library build/libloam.so) \
+	  $(if $(wildcard build/libloam-record.so),--recorder build/libloam-record.so)
 	@tools/check_docs.py
 
 sanitize: setup-test ## Run the unit tests under AddressSanitizer, ThreadSanitizer and UBSan
@@ -124,4 +125,4 @@ format: ## Lay out C++ and Rust sources
 	@tools/cargo fmt --manifest-path tool/Cargo.toml
 
 clean: ## Remove what the build made (the peers stay)
-	@rm -rf build/cmake build/cargo build/workloads build/log build/loam build/libloam.*
+	@rm -rf build/cmake build/cargo build/workloads build/log build/loam build/libloam.* build/libloam-record.so

@@ -2,7 +2,7 @@
 """Checks the rules of src/ that a compiler does not: which layer may include and name which, where the
 system and the processor may show, what libloam.so may need, how long a file may be.
 
-    tools/check_layers.py [--root DIR] [--library build/libloam.so]
+    tools/check_layers.py [--root DIR] [--library build/libloam.so] [--recorder build/libloam-record.so]
     tools/check_layers.py --self-test
 
 Exit status: 0 nothing found, 1 something found, 2 bad usage.
@@ -81,6 +81,22 @@ ALLOWED_IMPORTS = {
     **dict.fromkeys(["memcpy", "memmove", "memset", "memcmp", "strlen"],
                     "with locks held, too: the compiler makes calls of these, and one that allocates would need itself"),
 }
+
+# What libloam-record.so may ask of other libraries: it runs inside malloc, at any moment of any program, so nothing that
+# allocates in its ordinary way, and nothing that is a point of cancellation.
+RECORDER_IMPORTS = {
+    *["environ", "__environ", "__errno_location", "getenv", "getppid", "syscall", "abort"],
+    *["memcpy", "memset", "strchr", "strrchr", "strlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
+    *["mmap", "mmap64", "munmap", "madvise", "mincore"],
+    # At a process's start and a thread's, outside of the writing of events.
+    *["dlsym", "dlopen", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
+      "pthread_setspecific"],
+    # The compiler's, weak.
+    *["__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__stack_chk_fail"],
+}
+RECORDER_EXPORTS = re.compile(
+    r"^(malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
+    r"valloc|pvalloc|malloc_usable_size|_Zn[wa]\w+|_Zd[la]\w+)$")
 
 
 class Findings:
@@ -261,7 +277,27 @@ def check_library(library: Path, findings: Findings) -> None:
             findings.error(name, f"exports {symbol}, which is no part of the interface")
 
 
-def check(root: Path, library: Path | None) -> Findings:
+def check_recorder(library: Path, findings: Findings) -> None:
+    def output(*command: str) -> list[str]:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    name = library.name
+    for line in output("readelf", "-dW", str(library)):
+        if match := re.search(r"\(NEEDED\).*\[(.+)\]", line):
+            if match.group(1) not in ALLOWED_LIBRARIES:
+                findings.error(name, f"needs {match.group(1)} at run time")
+    for line in output("nm", "-D", "--undefined-only", str(library)):
+        symbol = line.split()[-1].partition("@")[0]
+        if symbol not in RECORDER_IMPORTS:
+            findings.error(name, f"calls {symbol} of another library: ask the kernel (native/recorder/kernel.h), or add it "
+                                 "to RECORDER_IMPORTS if it neither allocates nor is a point of cancellation")
+    for line in output("nm", "-D", "--defined-only", str(library)):
+        symbol = line.split()[-1].partition("@")[0]
+        if not RECORDER_EXPORTS.match(symbol):
+            findings.error(name, f"exports {symbol}, which is no hook")
+
+
+def check(root: Path, library: Path | None, recorder: Path | None = None) -> Findings:
     findings = Findings()
     source_root = root / "src"
     sources = sorted(path for path in source_root.rglob("*") if path.suffix in {".h", ".cpp"})
@@ -278,6 +314,8 @@ def check(root: Path, library: Path | None) -> Findings:
         check_length(path, root, findings)
     if library is not None:
         check_library(library, findings)
+    if recorder is not None:
+        check_recorder(recorder, findings)
     return findings
 
 
@@ -345,6 +383,8 @@ def self_test_library(folder: Path) -> list[str]:
     check_library(library, findings)
     wanted = ["needs libstdc++", "C++ run-time library", "static TLS", "no part of the interface",
               "calls munmap of another library"]
+    check_recorder(library, findings)
+    wanted += ["calls __cxa_throw of another library: ask", "which is no hook"]
     return [f"a bad library: nothing said '{words}'" for words in wanted
             if not any(words in error for error in findings.errors)]
 
@@ -388,14 +428,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--library", type=Path, help="the shared library to inspect as well")
+    parser.add_argument("--recorder", type=Path, help="the recorder to inspect as well")
     parser.add_argument("--self-test", action="store_true", help="prove that each rule can fail")
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test()
-    if arguments.library is not None and not arguments.library.is_file():
-        print(f"{arguments.library} does not exist; run 'make build' first", file=sys.stderr)
-        return 2
-    findings = check(arguments.root, arguments.library)
+    for library in filter(None, (arguments.library, arguments.recorder)):
+        if not library.is_file():
+            print(f"{library} does not exist; run 'make build' first", file=sys.stderr)
+            return 2
+    findings = check(arguments.root, arguments.library, arguments.recorder)
     for note in findings.notes:
         print(f"note: {note}")
     for error in findings.errors:

@@ -4,7 +4,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    allocators, check, doctor, export, generate, lab, replay, run, stats, top, trace,
+    allocators, check, doctor, export, generate, lab, record, replay, run, stats, top, trace,
 };
 
 const EXIT_CODES: &str = "\
@@ -13,9 +13,10 @@ Exit codes:
   1    done, and something was found: a trial failed, the heap does not take or not safely, a
        trace is damaged or its replay is not the program's
   2    error: bad usage, a refused program, results that can not be written
-  126  run: the command was found and can not be executed
-  127  run: the command was not found
-  130  interrupted by Ctrl-C (143: by SIGTERM); finished trials are kept";
+  126  run, record: the command was found and can not be executed
+  127  run, record: the command was not found
+  130  interrupted by Ctrl-C (143: by SIGTERM); finished trials are kept
+  any  record: the program's own exit code, if it is not 0";
 
 /// A low-fragmentation heap for any program, and the instruments that prove it.
 #[derive(Debug, Parser)]
@@ -28,6 +29,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Run(run::args::RunArgs),
+    Record(record::args::RecordArgs),
     Check(check::args::CheckArgs),
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),

@@ -33,6 +33,9 @@ const ASKING: [Signal; 5] = [
     Signal::SIGTERM,
 ];
 
+/// The signal that ends even a verb which is told of each.
+const IMPATIENT: usize = 4;
+
 /// How long the last act before the process ends may take, should the terminal be stopped.
 const LAST_ACT: Duration = Duration::from_millis(200);
 
@@ -102,6 +105,8 @@ enum Manner {
     AtOnce,
     /// The verb ends in good order; a second signal ends it at once.
     InGoodOrder,
+    /// Each signal is told to the verb; the fourth one ends the process.
+    Each,
     /// The same, but not later than this, and the last act is done in any case.
     Within(Duration, fn()),
 }
@@ -131,6 +136,14 @@ impl Watch {
         Watch {
             manner: Manner::InGoodOrder,
             ..Watch::at_once(streams)
+        }
+    }
+
+    /// For a verb that passes signals on, and takes a second one as meant for itself.
+    pub fn each_signal() -> Watch {
+        Watch {
+            manner: Manner::Each,
+            ..Watch::at_once(&[])
         }
     }
 
@@ -210,6 +223,9 @@ fn ignored() -> SigSet {
 #[derive(Debug, Default)]
 struct Notes {
     reason: Option<Reason>,
+    /// Not taken yet, and how many there were.
+    signals: Vec<Signal>,
+    count: usize,
     is_to_pause: bool,
     went_on: bool,
 }
@@ -234,6 +250,11 @@ impl Ending {
             .1
             .wait_timeout_while(self.notes(), limit, goes_on);
         waited.unwrap_or_else(PoisonError::into_inner).0.reason
+    }
+
+    /// The signals that came since the last call.
+    pub fn take_signals(&self) -> Vec<Signal> {
+        std::mem::take(&mut self.notes().signals)
     }
 
     /// Whether the process is to stop until it is continued; told once.
@@ -294,7 +315,12 @@ impl Watcher {
                 match Signal::try_from(info.ssi_signo as i32) {
                     Ok(Signal::SIGTSTP) => self.ending.notes().is_to_pause = true,
                     Ok(Signal::SIGCONT) => self.ending.notes().went_on = true,
-                    Ok(signal) => news = Some(Reason::Signal(signal)),
+                    Ok(signal) => {
+                        let mut notes = self.ending.notes();
+                        notes.signals.push(signal);
+                        notes.count += 1;
+                        news = Some(Reason::Signal(signal));
+                    }
                     Err(_) => {}
                 }
             }
@@ -306,8 +332,9 @@ impl Watcher {
             }
             match self.manner {
                 Manner::AtOnce => self.end(),
+                Manner::Each if self.ending.notes().count < IMPATIENT => {}
                 _ if is_second => self.end(),
-                Manner::InGoodOrder => {}
+                Manner::InGoodOrder | Manner::Each => {}
                 Manner::Within(grace, _) => deadline = Some(Instant::now() + grace),
             }
         }

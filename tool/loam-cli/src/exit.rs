@@ -15,6 +15,8 @@ pub enum Exit {
     NotExecutable,
     /// `run`: not found (the shell's convention).
     NotFound,
+    /// `record`: the program's own code, which is not 0.
+    Program(u8),
     /// Ended by a signal, by number: 128 + n, as a shell reports it.
     Signal(u8),
 }
@@ -28,6 +30,7 @@ impl Exit {
             Exit::Error => 2,
             Exit::NotExecutable => 126,
             Exit::NotFound => 127,
+            Exit::Program(code) => code,
             Exit::Signal(number) => 128 + (number & 0x7f),
         }
     }

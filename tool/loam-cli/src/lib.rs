@@ -20,6 +20,7 @@ pub mod export;
 pub mod generate;
 pub mod lab;
 pub mod output;
+pub mod record;
 pub mod replay;
 pub mod run;
 pub mod stats;
@@ -37,9 +38,10 @@ use exit::Exit;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
-    // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
+    // `run` becomes another program, `record` starts one; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
         Verb::Run(_)
+        | Verb::Record(_)
         | Verb::Top(_)
         | Verb::Doctor(_)
         | Verb::Lab(_)
@@ -57,6 +59,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     let layout = Layout::discover();
     match cli.verb {
         Verb::Run(args) => run::run(args.resolve(), &layout),
+        Verb::Record(args) => record::run(&args.resolve(), &layout),
         Verb::Allocators(args) => allocators::run(&args.resolve(), &layout),
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Trace(args) => trace::run(&args.resolve()),

@@ -27,7 +27,7 @@ pub mod compare;
 pub mod draw;
 pub mod experiments;
 pub mod folder;
-mod identity;
+pub mod identity;
 pub mod machine;
 pub mod measure;
 pub mod options;

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The file name of the heap.
 pub const LIBRARY_NAME: &str = "libloam.so";
+/// The file name of the recorder, which lies beside the heap.
+pub const RECORDER_NAME: &str = "libloam-record.so";
 
 /// The folders that belong to this executable, nearest first.
 #[derive(Debug, Clone)]
@@ -74,18 +76,27 @@ impl Layout {
 
     /// Places where the heap's shared object may be, best first.
     pub fn library_candidates(&self) -> Vec<PathBuf> {
+        self.candidates(LIBRARY_NAME)
+    }
+
+    /// Places where the recorder may be, best first.
+    pub fn recorder_candidates(&self) -> Vec<PathBuf> {
+        self.candidates(RECORDER_NAME)
+    }
+
+    fn candidates(&self, name: &str) -> Vec<PathBuf> {
         let mut candidates = Vec::new();
         for dir in &self.executable_dirs {
-            push_new(&mut candidates, dir.join(LIBRARY_NAME));
+            push_new(&mut candidates, dir.join(name));
             if let Some(prefix) = dir.parent() {
-                push_new(&mut candidates, prefix.join("lib").join(LIBRARY_NAME));
-                push_new(&mut candidates, prefix.join("lib/loam").join(LIBRARY_NAME));
+                push_new(&mut candidates, prefix.join("lib").join(name));
+                push_new(&mut candidates, prefix.join("lib/loam").join(name));
                 let triplet = format!("lib/{}-linux-gnu", env::consts::ARCH);
-                push_new(&mut candidates, prefix.join(triplet).join(LIBRARY_NAME));
+                push_new(&mut candidates, prefix.join(triplet).join(name));
             }
         }
         for dir in self.build_dirs() {
-            push_new(&mut candidates, dir.join(LIBRARY_NAME));
+            push_new(&mut candidates, dir.join(name));
         }
         candidates
     }

@@ -29,4 +29,5 @@ pub mod privilege;
 pub mod process;
 pub mod remote;
 pub mod residence;
+pub mod rings;
 pub mod script;

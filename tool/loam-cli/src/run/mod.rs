@@ -13,7 +13,7 @@
 pub mod args;
 mod obstacles;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,31 +31,59 @@ use obstacles::{Obstacle, Severity};
 /// Runs the verb. Returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
     let library = preload::find_library(options.library.as_deref(), layout)?;
-    let heap = elf::Image::read(&library.path)
-        .with_context(|| format!("the heap {} can not be preloaded", library.path.display()))?;
     let program = resolve_command(&options.program)?;
-    let obstacles = obstacles::examine(&program, &options.arguments, &heap)?;
-
-    let refused = obstacles
-        .iter()
-        .any(|obstacle| obstacle.severity == Severity::Refuse);
     if options.check {
-        return check(&program, &library.path, &obstacles, refused);
+        let heap = image_of(&library.path)?;
+        let obstacles = obstacles::examine(&program, &options.arguments, &heap)?;
+        return check(&program, &library.path, &obstacles);
     }
-    if refused && !options.force {
+    require_preloadable(
+        &program,
+        &options.arguments,
+        &library.path,
+        options.force,
+        "run on the heap",
+        "loam run",
+    )?;
+    Err(exec(&program, &options, &library.path))
+}
+
+fn image_of(library: &Path) -> Result<elf::Image> {
+    elf::Image::read(library).with_context(|| format!("{} can not be preloaded", library.display()))
+}
+
+/// Whether the preload of a library can take in a program. Refused unless `force` is set; `deed` is what the program can not do
+/// then, and `verb` what was asked for. Warns of what may take in part.
+pub fn require_preloadable(
+    program: &Path,
+    arguments: &[OsString],
+    library: &Path,
+    force: bool,
+    deed: &str,
+    verb: &str,
+) -> Result<()> {
+    let obstacles = obstacles::examine(program, arguments, &image_of(library)?)?;
+    if is_refused(&obstacles) && !force {
         return Err(Coded {
             exit: Exit::Error,
-            message: refusal(&program, &obstacles),
+            message: refusal(program, &obstacles, deed, verb),
         }
         .into());
     }
     for obstacle in &obstacles {
         output::print_warning(&obstacle.sentence());
     }
-    Err(exec(&program, &options, &library.path))
+    Ok(())
 }
 
-fn check(program: &Path, library: &Path, obstacles: &[Obstacle], refused: bool) -> Result<Exit> {
+fn is_refused(obstacles: &[Obstacle]) -> bool {
+    obstacles
+        .iter()
+        .any(|obstacle| obstacle.severity == Severity::Refuse)
+}
+
+fn check(program: &Path, library: &Path, obstacles: &[Obstacle]) -> Result<Exit> {
+    let refused = is_refused(obstacles);
     let (shown, heap) = (output::path(program), output::path(library));
     let mut text = String::new();
     if obstacles.is_empty() {
@@ -72,9 +100,9 @@ fn check(program: &Path, library: &Path, obstacles: &[Obstacle], refused: bool) 
     Ok(if refused { Exit::Finding } else { Exit::Done })
 }
 
-fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
+fn refusal(program: &Path, obstacles: &[Obstacle], deed: &str, verb: &str) -> String {
     let mut message = format!(
-        "{} was not started: it can not run on the heap.",
+        "{} was not started: it can not {deed}.",
         output::path(program)
     );
     for obstacle in obstacles
@@ -83,7 +111,8 @@ fn refusal(program: &Path, obstacles: &[Obstacle]) -> String {
     {
         message += &format!("\n  {}", obstacle.sentence());
     }
-    message += "\n  (`loam run --force` starts it all the same, on the allocator that it has.)";
+    message +=
+        &format!("\n  (`{verb} --force` starts it all the same, on the allocator that it has.)");
     message
 }
 
@@ -131,6 +160,11 @@ fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
             preload::with_ours_first(library, std::env::var_os("LD_PRELOAD")),
         )
         .exec();
+    not_started(program, &error)
+}
+
+/// Why the system did not start a program that is there.
+pub fn not_started(program: &Path, error: &std::io::Error) -> anyhow::Error {
     let exit = if error.kind() == std::io::ErrorKind::NotFound {
         // The file is there, so what is missing is its interpreter or loader.
         Exit::NotFound

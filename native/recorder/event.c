@@ -1,0 +1,138 @@
+#define _GNU_SOURCE
+#include "event.h"
+
+#include <errno.h>
+#include <signal.h>
+
+// No event takes more units: time (2), size, pages, the event, and one for events that were dropped before it.
+enum { kMostUnits = 6, kSlack = 2 * kMostUnits * kUnitBytes };
+
+typedef struct Units {
+  Unit units[4];
+  uint32_t count;
+} Units;
+
+static void add(Units* units, uint64_t word0, uint64_t low) {
+  units->units[units->count].word0 = word0;
+  units->units[units->count++].word1 = low & UINT32_MAX;
+}
+
+static uint64_t room(const Ring* ring) {
+  const uint64_t used = ring->position - atomic_load_explicit(&ring->slot->tail, memory_order_acquire);
+  const uint64_t bytes = ring->mask + 1;
+  return used + kSlack < bytes ? bytes - used - kSlack : 0;
+}
+
+static bool is_over(void) {
+  if (LOAM_LIKELY(atomic_load_explicit(&session->is_over, memory_order_relaxed) == 0)) return false;
+  session_off_over();
+  return true;
+}
+
+// Waits for the drainer. False: there is none any more, and this process does not record.
+static bool wait_for_room(const Ring* ring) {
+  const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
+  for (int i = 0; i < 2000; ++i) {
+    if (room(ring) > 0) return true;
+    stamp_pause();
+  }
+  for (uint64_t pause = 50000;; pause = pause < 500000 ? pause * 2 : 1000000) {
+    if (room(ring) > 0) return true;
+    // Switched off, or a child that goes on here because a handler forked.
+    if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation) return false;
+    if (is_over()) return false;
+    if (session_is_abandoned()) {
+      session_off_abandoned();
+      return false;
+    }
+    kernel_sleep(pause);
+  }
+}
+
+// The thread's small ring is full: a large one, if there is one, holds what comes while the drainer sleeps.
+static bool move_to_large(Thread* thread) {
+  if (thread->ring.slot->is_large || !slots_may_have_large()) return false;
+  Ring large;
+  int error = 0;
+  if (!slots_claim(true, &large, &error)) return false;
+  slots_release(&thread->ring);
+  thread->ring = large;
+  return true;
+}
+
+static void publish(Ring* ring) { atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release); }
+
+static void put(Ring* ring, Unit unit, uint64_t stamp) {
+  Unit* to = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
+  to->word0 = unit.word0;
+  to->word1 = stamp << 32 | unit.word1;
+  ring->position += kUnitBytes;
+}
+
+// With room for all of it.
+static void put_all(Thread* thread, Ring* ring, const Units* units) {
+  uint64_t stamp = stamp_now();
+  if (ring->position >= ring->limit || (uint32_t)(stamp >> 32) != ring->high) {
+    thread_write_time(thread, ring, stamp);
+    const uint64_t bytes = room(ring);
+    ring->limit = ring->position + (bytes < kTimeEvery ? bytes : kTimeEvery);
+  }
+  if (thread->dropped > 0) {
+    put(ring, (Unit){event_word(kDropped, 0, thread->dropped), 0}, stamp);
+    thread->dropped = 0;
+  }
+  for (uint32_t i = 0; i < units->count; ++i) put(ring, units->units[i], stamp);
+  publish(ring);
+}
+
+static bool find_room(Thread* thread, Ring* ring, bool is_own) {
+  if (ring->position < ring->limit) return true;
+  if (is_over()) return false;
+  if (room(ring) > 0) return true;
+  if (is_own && move_to_large(thread)) return true;
+  if (!session->drops_when_full) return wait_for_room(ring);
+  ++thread->dropped;
+  atomic_fetch_add(&control->lost, 1);
+  return false;
+}
+
+// A handler that interrupts the writing of an event, or a thread behind its end.
+static void write_through_borrowed(Thread* thread, const Units* units) {
+  Ring ring;
+  if (!thread_borrow(thread, &ring)) return;
+  if (find_room(thread, &ring, false)) put_all(thread, &ring, units);
+  if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0) slots_release(&ring);
+}
+
+// Whether `writing` was left behind: its frame has gone, because a handler left it with longjmp.
+static bool is_stale(uintptr_t writing) {
+  if ((uintptr_t)__builtin_frame_address(0) <= writing) return false;
+  // A handler's own stack may lie above.
+  stack_t stack;
+  return sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) == 0;
+}
+
+void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {
+  Thread* thread = &self;
+  const int saved = errno;
+  if (thread->writing != 0 && is_stale(thread->writing)) thread->writing = 0;
+  const bool interrupts = thread->writing != 0;
+  if (!interrupts && !thread_begin(thread)) {
+    errno = saved;
+    return;
+  }
+  Units units = {.count = 0};
+  if (touched != 0) add(&units, event_word(kTouched, 0, touched - 1), 0);
+  if (size >> 32 != 0) add(&units, event_word(kSizeHigh, 0, size >> 32), 0);
+  add(&units, word0, size);
+  if (interrupts || thread->has_ended || thread->ring.slot == NULL) {
+    write_through_borrowed(thread, &units);
+  } else {
+    thread->writing = (uintptr_t)__builtin_frame_address(0);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (find_room(thread, &thread->ring, true)) put_all(thread, &thread->ring, &units);
+    atomic_signal_fence(memory_order_seq_cst);
+    thread->writing = 0;
+  }
+  errno = saved;
+}

@@ -1,0 +1,244 @@
+// The C family: each hook calls the real function and writes the event, a free's before and an allocation's after.
+//
+//   the program's call -> hook -> real function -> (hooks that it calls itself: parts of the outer one, unless the
+//                                                  outer one is an operator new, which leaves its event to them)
+#define _GNU_SOURCE
+#include "hooks.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "event.h"
+#include "real.h"
+#include "thread.h"
+#include "touched.h"
+
+static inline uint32_t family_or(uint32_t family) {
+  Thread* thread = &self;
+  if (LOAM_LIKELY(thread->family == 0)) return family;
+  const uint32_t operators = thread->family - 1u;
+  thread->family = 0;
+  return operators;
+}
+
+static uint64_t alignment_word(size_t alignment) {
+  if (alignment == 0) return 0;
+  return (uint64_t)(63 - __builtin_clzll(alignment)) << kAlignmentShift;
+}
+
+void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment) {
+  const int saved = errno;
+  event_write(event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment), size);
+  errno = saved;
+}
+
+void hook_frees(void* block, size_t size, uint32_t family) {
+  const uint64_t word = event_word(kFree, family, (uintptr_t)block);
+  if (LOAM_LIKELY(real.malloc_usable_size != NULL)) {
+    const size_t usable = real.malloc_usable_size(block);
+    if (LOAM_UNLIKELY(usable >= kTouchedFrom)) {
+      const uint64_t touched = touched_pages(block, usable);
+      if (touched != 0) {
+        event_write_slow(word, size, touched);
+        return;
+      }
+    }
+  }
+  event_write(word, size);
+}
+
+static void resize_begins(void* block) {
+  const uint64_t word = event_word(kResizeFrom, 0, (uintptr_t)block);
+  uint64_t touched = 0;
+  if (real.malloc_usable_size != NULL) {
+    const size_t usable = real.malloc_usable_size(block);
+    if (usable >= kTouchedFrom) touched = touched_pages(block, usable);
+  }
+  if (touched != 0)
+    event_write_slow(word, 0, touched);
+  else
+    event_write(word, 0);
+}
+
+LOAM_EXPORT void* malloc(size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (LOAM_UNLIKELY(!is_outer)) return real.malloc(size);
+  void* block = real.malloc(size);
+  hook_leave(outer);
+  hook_allocated_fast(block, size, kByMalloc);
+  return block;
+}
+
+LOAM_EXPORT void free(void* block) {
+  if (block == NULL || LOAM_UNLIKELY(early_has(block)) || LOAM_UNLIKELY(!real_is_ready())) return;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (LOAM_LIKELY(is_outer)) hook_frees(block, 0, kByFree);
+  real.free(block);
+  if (LOAM_LIKELY(is_outer)) hook_leave(outer);
+}
+
+LOAM_EXPORT void* calloc(size_t count, size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) {
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
+    return early_allocate(0, bytes);
+  }
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (LOAM_UNLIKELY(!is_outer)) return real.calloc(count, size);
+  void* block = real.calloc(count, size);
+  hook_leave(outer);
+  size_t bytes;
+  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) bytes = SIZE_MAX;
+  hook_allocated_fast(block, bytes, kByCalloc);
+  return block;
+}
+
+// Out of the early area, which nothing is resized in.
+static void* realloc_early(void* block, size_t size) {
+  void* moved = malloc(size);
+  const size_t old = early_size(block);
+  if (moved != NULL) memcpy(moved, block, old < size ? old : size);
+  return moved;
+}
+
+LOAM_EXPORT void* realloc(void* block, size_t size) {
+  if (LOAM_UNLIKELY(early_has(block))) return realloc_early(block, size);
+  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(0, size);
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (LOAM_UNLIKELY(!is_outer)) return real.realloc(block, size);
+  // What a size of 0 means is the allocator's to say: all of them free the block, and some give another.
+  if (block != NULL && size != 0)
+    resize_begins(block);
+  else if (block != NULL)
+    hook_frees(block, 0, kByFree);
+  void* moved = real.realloc(block, size);
+  hook_leave(outer);
+  if (block != NULL && size != 0)
+    event_write(event_word(kResizeTo, 0, (uintptr_t)moved), size);
+  else if (block == NULL || moved != NULL)
+    hook_allocated(moved, size, kByMalloc, 0);
+  return moved;
+}
+
+LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    // The real one fails too, without a look at the block.
+    bytes = SIZE_MAX;
+    errno = ENOMEM;
+    if (block == NULL) hook_allocated(NULL, bytes, kByMalloc, 0);
+    return NULL;
+  }
+  return realloc(block, bytes);
+}
+
+LOAM_EXPORT int posix_memalign(void** block, size_t alignment, size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) return (*block = early_allocate(alignment, size)) != NULL ? 0 : ENOMEM;
+  if (real.posix_memalign == NULL) return ENOMEM;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  const int error = real.posix_memalign(block, alignment, size);
+  if (!is_outer) return error;
+  hook_leave(outer);
+  hook_allocated(error == 0 ? *block : NULL, size, kByAligned, alignment);
+  return error;
+}
+
+typedef void* (*Aligned)(size_t, size_t);
+
+static inline void* allocate_aligned(Aligned function, size_t alignment, size_t size) {
+  if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(alignment, size);
+  if (function == NULL) {
+    void* block = NULL;
+    const int error = posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, size);
+    if (error != 0) errno = error;
+    return error == 0 ? block : NULL;
+  }
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  void* block = function(alignment, size);
+  if (!is_outer) return block;
+  hook_leave(outer);
+  hook_allocated(block, size, kByAligned, alignment);
+  return block;
+}
+
+LOAM_EXPORT void* memalign(size_t alignment, size_t size) {
+  (void)real_is_ready();
+  return allocate_aligned(real.memalign, alignment, size);
+}
+
+LOAM_EXPORT void* aligned_alloc(size_t alignment, size_t size) {
+  (void)real_is_ready();
+  return allocate_aligned(real.aligned_alloc, alignment, size);
+}
+
+static inline void* allocate_pages(void* (*function)(size_t), size_t size, size_t rounded) {
+  if (function == NULL) return memalign(kPageOfValloc, rounded);
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  void* block = function(size);
+  if (!is_outer) return block;
+  hook_leave(outer);
+  hook_allocated(block, size, kByValloc, kPageOfValloc);
+  return block;
+}
+
+LOAM_EXPORT void* valloc(size_t size) {
+  if (!real_is_ready()) return early_allocate(kPageOfValloc, size);
+  return allocate_pages(real.valloc, size, size);
+}
+
+LOAM_EXPORT void* pvalloc(size_t size) {
+  if (!real_is_ready()) return early_allocate(kPageOfValloc, size);
+  if (size > SIZE_MAX - kPageOfValloc) return errno = ENOMEM, NULL;
+  return allocate_pages(real.pvalloc, size, (size + kPageOfValloc - 1) / kPageOfValloc * kPageOfValloc);
+}
+
+LOAM_EXPORT void free_sized(void* block, size_t size) {
+  if (block == NULL || early_has(block) || !real_is_ready()) return;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (is_outer) hook_frees(block, size, kByFreeSized);
+  if (real.free_sized != NULL)
+    real.free_sized(block, size);
+  else
+    real.free(block);
+  if (is_outer) hook_leave(outer);
+}
+
+LOAM_EXPORT void free_aligned_sized(void* block, size_t alignment, size_t size) {
+  if (block == NULL || early_has(block) || !real_is_ready()) return;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (is_outer) hook_frees(block, size, kByFreeSized);
+  if (real.free_aligned_sized != NULL)
+    real.free_aligned_sized(block, alignment, size);
+  else
+    real.free(block);
+  if (is_outer) hook_leave(outer);
+}
+
+LOAM_EXPORT void cfree(void* block) {
+  if (block == NULL || early_has(block) || !real_is_ready()) return;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (is_outer) hook_frees(block, 0, kByFree);
+  if (real.cfree != NULL)
+    real.cfree(block);
+  else
+    real.free(block);
+  if (is_outer) hook_leave(outer);
+}
+
+LOAM_EXPORT size_t malloc_usable_size(void* block) {
+  if (block == NULL) return 0;
+  if (early_has(block)) return early_size(block);
+  return real_is_ready() && real.malloc_usable_size != NULL ? real.malloc_usable_size(block) : 0;
+}

@@ -1,0 +1,40 @@
+// What all hooks share: which call is the outermost one, and its event.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "event.h"
+#include "real.h"
+#include "thread.h"
+
+enum { kPageOfValloc = 4096 };
+
+// False: the real function of another hook made this call, which is a part of that one. Such calls come from the
+// allocator's own file: a call from elsewhere is a signal handler's that interrupted the real function, and is an event
+// of its own. `*outer` is for hook_leave().
+static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
+  Thread* thread = &self;
+  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  *outer = 0;
+  // A mark of a frame that is not above this one was left behind by longjmp.
+  if (LOAM_UNLIKELY(thread->inside > frame)) {
+    if (real_contains((uintptr_t)__builtin_return_address(0))) return false;
+    *outer = thread->inside;
+  }
+  thread->inside = frame;
+  return true;
+}
+
+static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) { self.inside = outer; }
+
+void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment);
+void hook_frees(void* block, size_t size, uint32_t family);
+
+static inline void hook_allocated_fast(const void* block, size_t size, uint32_t family) {
+  if (LOAM_UNLIKELY(block == NULL || self.family != 0)) {
+    hook_allocated(block, size, family, 0);
+    return;
+  }
+  event_write(event_word(kAllocate, family, (uintptr_t)block), size);
+}

@@ -1,0 +1,137 @@
+#define _GNU_SOURCE
+#include "kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+int kernel_open(const char* path, int flags) {
+  const long file = syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600);
+  return file < 0 ? -errno : (int)file;
+}
+
+void kernel_close(int file) { syscall(SYS_close, file); }
+void kernel_unlink(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+void kernel_rmdir(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR); }
+
+// File systems without fallocate get their pages by writing. Nobody else writes into a part that is new.
+static int write_zeros(int file, uint64_t offset, uint64_t bytes) {
+  static const char zeros[4096];
+  for (uint64_t at = 0; at < bytes; at += sizeof zeros) {
+    const long written = syscall(SYS_pwrite64, file, zeros, sizeof zeros, (long)(offset + at));
+    if (written != (long)sizeof zeros) return written < 0 ? errno : ENOSPC;
+  }
+  return 0;
+}
+
+// A file that grows beyond this limit costs the process a signal, which would end it.
+static bool is_within_limit(uint64_t end) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || end <= limit.rlim_cur;
+}
+
+int kernel_reserve(int file, uint64_t offset, uint64_t bytes) {
+  if (!is_within_limit(offset + bytes)) return EFBIG;
+  long result;
+  do {
+    result = syscall(SYS_fallocate, file, 0, (long)offset, (long)bytes);
+  } while (result < 0 && errno == EINTR);
+  if (result == 0) return 0;
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return write_zeros(file, offset, bytes);
+  return errno;
+}
+
+ssize_t kernel_read(int file, void* bytes, size_t size) { return syscall(SYS_read, file, bytes, size); }
+
+void kernel_say(const char* const* words, size_t count) {
+  struct iovec pieces[16];
+  size_t used = 0;
+  for (size_t i = 0; i < count && used < 15; ++i) {
+    pieces[used].iov_base = (void*)(uintptr_t)words[i];
+    pieces[used++].iov_len = strlen(words[i]);
+  }
+  pieces[used].iov_base = (void*)(uintptr_t)"\n";
+  pieces[used++].iov_len = 1;
+  syscall(SYS_writev, STDERR_FILENO, pieces, used);
+}
+
+void kernel_sleep(uint64_t nanoseconds) {
+  struct timespec time = {.tv_sec = 0, .tv_nsec = (long)nanoseconds};
+  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+static uint64_t read_clock(clockid_t clock) {
+  struct timespec time = {0, 0};
+  clock_gettime(clock, &time);
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+uint64_t kernel_monotonic(void) { return read_clock(CLOCK_MONOTONIC); }
+uint64_t kernel_realtime(void) { return read_clock(CLOCK_REALTIME); }
+uint32_t kernel_process(void) { return (uint32_t)syscall(SYS_getpid); }
+uint32_t kernel_thread(void) { return (uint32_t)syscall(SYS_gettid); }
+
+bool kernel_has_process(uint32_t process) { return syscall(SYS_kill, (long)process, 0) == 0 || errno != ESRCH; }
+bool kernel_has_file(const char* path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0; }
+
+uint64_t kernel_start_of(uint32_t process) {
+  char path[48] = "/proc/";
+  char* end = text_number(path + 6, process);
+  text_copy(end, path + sizeof path, "/stat");
+  const int file = kernel_open(path, O_RDONLY);
+  if (file < 0) return 0;
+  char text[1024];
+  const ssize_t size = kernel_read(file, text, sizeof text - 1);
+  kernel_close(file);
+  if (size <= 0) return 0;
+  text[size] = 0;
+  // The name may hold anything, blanks and parentheses too; behind its end the start is the 20th word.
+  const char* at = strrchr(text, ')');
+  for (int words = 0; at != NULL && words < 20; ++words) at = strchr(at + 1, ' ');
+  if (at == NULL) return 0;
+  uint64_t ticks = 0;
+  for (++at; *at >= '0' && *at <= '9'; ++at) ticks = ticks * 10 + (uint64_t)(*at - '0');
+  return ticks;
+}
+
+char* text_number(char* out, uint64_t value) {
+  char digits[20];
+  size_t count = 0;
+  do {
+    digits[count++] = (char)('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  while (count > 0) *out++ = digits[--count];
+  *out = 0;
+  return out;
+}
+
+char* text_copy(char* out, const char* end, const char* text) {
+  while (out + 1 < end && *text != 0) *out++ = *text++;
+  *out = 0;
+  return out;
+}
+
+const char* error_text(int error) {
+  switch (error) {
+    case 0: return "";
+    case EACCES: return "permission denied";
+    case EAGAIN: return "too many threads at once";
+    case EDQUOT: return "quota exceeded";
+    case EFBIG: return "file too large";
+    case EINVAL: return "invalid argument";
+    case EMFILE: return "too many open files";
+    case ENFILE: return "too many open files in the system";
+    case ENOENT: return "no such file or folder";
+    case ENOMEM: return "out of memory";
+    case ENOSPC: return "no space left on the device";
+    case EPERM: return "not permitted";
+    case EROFS: return "read-only file system";
+    default: return "the system refused";
+  }
+}

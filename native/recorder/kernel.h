@@ -1,0 +1,40 @@
+// What the recorder asks of the system. By system call, because the C library's functions are points of
+// cancellation: a thread that is being cancelled would end inside malloc.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LOAM_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define LOAM_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define LOAM_EXPORT __attribute__((visibility("default")))
+#define LOAM_COLD __attribute__((cold, noinline))
+
+// Negative: minus the error's number. errno may have changed.
+int kernel_open(const char* path, int flags);
+void kernel_close(int file);
+void kernel_unlink(const char* path);
+void kernel_rmdir(const char* path);
+// Gives a part of the file pages of its own, zeroed where they are new; 0 or an error's number.
+int kernel_reserve(int file, uint64_t offset, uint64_t bytes);
+ssize_t kernel_read(int file, void* bytes, size_t size);
+// One line on standard error.
+void kernel_say(const char* const* words, size_t count);
+void kernel_sleep(uint64_t nanoseconds);
+uint64_t kernel_monotonic(void);
+uint64_t kernel_realtime(void);
+uint32_t kernel_process(void);
+uint32_t kernel_thread(void);
+bool kernel_has_process(uint32_t process);
+// When a process began, in ticks since the machine's start; 0: not known.
+uint64_t kernel_start_of(uint32_t process);
+bool kernel_has_file(const char* path);
+
+// Decimal digits of `value`, ended by 0; returns their end.
+char* text_number(char* out, uint64_t value);
+// Copies `text` as far as `end` allows, ends it by 0, and returns its end.
+char* text_copy(char* out, const char* end, const char* text);
+// Without the C library's, which may allocate.
+const char* error_text(int error);

@@ -1,0 +1,47 @@
+// The functions that the program would call without the recorder: the next definitions behind it.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernel.h"
+
+typedef struct Real {
+  void* (*malloc)(size_t);
+  void (*free)(void*);
+  void* (*calloc)(size_t, size_t);
+  void* (*realloc)(void*, size_t);
+  void* (*reallocarray)(void*, size_t, size_t);
+  void* (*memalign)(size_t, size_t);
+  void* (*aligned_alloc)(size_t, size_t);
+  int (*posix_memalign)(void**, size_t, size_t);
+  void* (*valloc)(size_t);
+  void* (*pvalloc)(size_t);
+  void (*free_sized)(void*, size_t);
+  void (*free_aligned_sized)(void*, size_t, size_t);
+  void (*cfree)(void*);
+  size_t (*malloc_usable_size)(void*);
+} Real;
+
+extern Real real;
+
+// Looks all of them up, once. What dlsym allocates meanwhile comes from the early area.
+LOAM_COLD void real_find(void);
+// Whether they are known. If not, this is a call of dlsym's.
+static inline bool real_is_ready(void) {
+  if (LOAM_LIKELY(real.malloc != NULL)) return true;
+  real_find();
+  return real.malloc != NULL;
+}
+// The next definition of a function; null: there is none.
+void* real_next(const char* name);
+
+// A small static area for what is allocated while the functions are looked up.
+void* early_allocate(size_t alignment, size_t bytes);
+bool early_has(const void* block);
+size_t early_size(const void* block);
+
+// Whether an address lies in a file that has real functions, or in this one.
+bool real_contains(uintptr_t address);
+void real_add_file(const void* address);

@@ -1,0 +1,217 @@
+#define _GNU_SOURCE
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "slots.h"
+#include "start.h"
+#include "stamp.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+// New -> Beginning -> Open -> Off, or from Beginning straight to Off. A child starts with its parent's state.
+enum { kNew, kBeginning, kOpen, kOff };
+
+static _Atomic uint32_t never;
+_Atomic uint32_t* recording = &never;
+const Session* session;
+Control* control;
+Slot* slots;
+
+static _Atomic int state = kNew;
+static uint32_t generation;
+static _Atomic uint32_t forks;
+static uint32_t announced;
+static char folder[512];
+static char own_file[576];
+static char parent_file[32];
+static uint32_t own_process;
+
+// How long the drainer may be silent before the system is asked for it.
+static const uint64_t kSilence = 2000000000u;
+
+enum { kTableBytes = kControlBytes + kSlots * kSlotBytes };
+
+static void off_silently(void) { atomic_store(&state, kOff); }
+
+static void say_off(const char* what, int error) {
+  char number[24];
+  text_number(number, kernel_process());
+  const char* words[] = {"loam record: process ", number, " goes on unrecorded: ", what,
+                         error != 0 ? ": " : "", error_text(error)};
+  kernel_say(words, sizeof words / sizeof *words);
+}
+
+void session_off(const char* what, int error) {
+  const int before = atomic_exchange(&state, kOff);
+  atomic_store(recording, 0);
+  if (before == kOff) return;
+  if (before == kOpen && control != NULL) {
+    char* end = text_copy(control->why, control->why + sizeof control->why, what);
+    if (error != 0) {
+      end = text_copy(end, control->why + sizeof control->why, ": ");
+      text_copy(end, control->why + sizeof control->why, error_text(error));
+    }
+    atomic_store(&control->state, kSwitchedOff);
+  }
+  say_off(what, error);
+}
+
+void session_off_over(void) {
+  if (atomic_exchange(&state, kOff) == kOff) return;
+  atomic_store(recording, 0);
+  atomic_store(&control->state, kSwitchedOff);
+}
+
+void session_off_abandoned(void) {
+  if (atomic_exchange(&state, kOff) == kOff) return;
+  atomic_store(recording, 0);
+  char path[sizeof folder + 16];
+  text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
+  kernel_unlink(own_file);
+  kernel_unlink(path);
+  kernel_rmdir(folder);  // by the last process
+  say_off("`loam record` has gone away", 0);
+}
+
+bool session_is_abandoned(void) {
+  if (kernel_monotonic() - atomic_load_explicit(&session->heartbeat, memory_order_relaxed) < kSilence) return false;
+  if (!kernel_has_file(own_file)) return true;
+  return !kernel_has_process(session->drainer) || kernel_start_of(session->drainer) != session->drainer_start;
+}
+
+int session_open_file(void) { return kernel_open(own_file, O_RDWR); }
+
+uint32_t session_next_fork(void) { return atomic_fetch_add(&forks, 1) + 1; }
+
+void session_forked(uint32_t number) {
+  announced = number;
+  // The kernel did it already, unless it is older than MADV_WIPEONFORK.
+  atomic_store(recording, 0);
+}
+
+// The drainer's page, once for a process and its children; false: this process is part of no recording.
+static bool find_session(void) {
+  if (session != NULL) return true;
+  const char* named = getenv("LOAM_RECORD");
+  if (named == NULL || *named == 0) return false;
+  if (strlen(named) >= sizeof folder) return session_off("the path in LOAM_RECORD is too long", 0), false;
+  text_copy(folder, folder + sizeof folder, named);
+  char path[sizeof folder + 16];
+  text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
+  const int file = kernel_open(path, O_RDONLY);
+  // The recording is over, and this program was started later by one that was part of it.
+  if (file == -ENOENT || file == -ENOTDIR) return false;
+  if (file < 0) return session_off(path, -file), false;
+  void* page = mmap(NULL, kControlBytes, PROT_READ, MAP_SHARED, file, 0);
+  kernel_close(file);
+  if (page == MAP_FAILED) return session_off(path, errno), false;
+  const Session* found = page;
+  if (found->magic != LOAM_RING_MAGIC || found->version != kRingVersion)
+    return session_off("`loam record` and libloam-record.so are of different versions", 0), false;
+  session = found;
+  return true;
+}
+
+static int create_file(void) {
+  for (uint32_t number = 0; number < 100000; ++number) {
+    char* end = text_copy(own_file, own_file + sizeof own_file, folder);
+    *end++ = '/';
+    end = text_number(end, own_process);
+    *end++ = '.';
+    text_number(end, number);
+    const int file = kernel_open(own_file, O_RDWR | O_CREAT | O_EXCL);
+    if (file != -EEXIST) return file;
+  }
+  return -EEXIST;
+}
+
+static void fill_control(bool is_fork) {
+  control->version = kRingVersion;
+  control->pid = own_process;
+  control->start = kernel_start_of(own_process);
+  control->ticks_per_second = stamp_rate();
+  control->monotonic = kernel_monotonic();
+  control->stamp = stamp_now();
+  control->realtime = kernel_realtime();
+  control->how = is_fork ? kBeganByFork : kBeganByExec;
+  control->fork_number = is_fork ? announced : 0;
+  control->parent = (uint32_t)getppid();
+  text_copy(control->parent_file, control->parent_file + sizeof control->parent_file, parent_file);
+  atomic_store(&control->file_end, kTableBytes);
+}
+
+// The file with its first pages, and the word that a fork zeroes. What fails is said; false then.
+static bool open_rings(bool is_fork) {
+  const int file = create_file();
+  if (file < 0) return session_off(own_file, -file), false;
+  const int error = kernel_reserve(file, 0, kControlBytes + kControlBytes);
+  void* table = MAP_FAILED;
+  if (error == 0) table = mmap(NULL, kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int map_error = errno;
+  kernel_close(file);
+  if (table == MAP_FAILED) {
+    kernel_unlink(own_file);
+    return session_off(own_file, error != 0 ? error : map_error), false;
+  }
+  madvise(table, kTableBytes, MADV_DONTFORK);
+  if (recording == &never) {
+    void* word = mmap(NULL, kControlBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (word == MAP_FAILED) return session_off("no page for a word", errno), false;
+    madvise(word, kControlBytes, MADV_WIPEONFORK);
+    recording = word;
+  }
+  control = table;
+  slots = (Slot*)((char*)table + kControlBytes);
+  slots_forget();
+  fill_control(is_fork);
+  // The drainer looks at the magic first.
+  __atomic_store_n(&control->magic, LOAM_RING_MAGIC, __ATOMIC_RELEASE);
+  return true;
+}
+
+static bool begin(bool is_fork) {
+  if (!find_session()) return false;
+  if (atomic_load(&session->is_over) != 0) return false;
+  if (!kernel_has_process(session->drainer)) return false;
+  own_process = kernel_process();
+  if (is_fork) {
+    const char* name = strrchr(own_file, '/');
+    text_copy(parent_file, parent_file + sizeof parent_file, name != NULL ? name + 1 : "");
+  }
+  if (!open_rings(is_fork)) return false;
+  text_copy(parent_file, parent_file + sizeof parent_file, "");
+  announced = 0;
+  return true;
+}
+
+bool session_begin(void) {
+  int before = atomic_load(&state);
+  // Open with a word that is zero: the word was wiped, so this is a child with memory of its own.
+  if (before != kNew && before != kOpen) return false;
+  // Before the C library has begun there is no environment, and so no answer yet.
+  if (before == kNew && environ == NULL) return false;
+  if (before == kOpen && atomic_load(recording) != 0) return true;
+  if (!atomic_compare_exchange_strong(&state, &before, kBeginning)) return false;
+  const int saved = errno;
+  const bool begins = begin(before == kOpen);
+  if (begins) {
+    ++generation;
+    int expected = kBeginning;
+    if (atomic_compare_exchange_strong(&state, &expected, kOpen)) atomic_store(recording, generation);
+    // What these allocate is logged already.
+    if (before == kNew) start_once();
+  } else if (atomic_load(&state) != kOff) {
+    off_silently();
+  }
+  errno = saved;
+  return begins;
+}

@@ -1,0 +1,5 @@
+// What happens once in a process: the handlers of fork, the key of threads, the word at the end.
+#pragma once
+
+// The first process of a recording; children inherit it.
+void start_once(void);

@@ -1,0 +1,39 @@
+// A thread's part: its ring, and what it is doing.
+//
+// `writing` is the frame of the function that writes an event. A signal handler that interrupts it finds it set, and
+// writes through a ring that it claims for the one event. `inside` is the frame of the outermost hook while the real
+// function runs: hooks that this one calls (realloc -> malloc) are parts of it and are not logged.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "slots.h"
+
+typedef struct Thread {
+  Ring ring;
+  uint32_t generation;  // of the ring; *recording differs: the ring is not this process's
+  uint32_t ordinal;     // of the thread in this process, from 1
+  uint32_t named;       // the generation that the ordinal belongs to
+  uint32_t thread;      // as the system numbers it
+  uint32_t rounds;      // of the key's destructor
+  uintptr_t writing;
+  uintptr_t inside;
+  uint64_t dropped;     // since the last event that found room
+  uint32_t fork;        // number of the fork that this thread is in
+  uint32_t medium;      // blocks of medium size seen, for the sample of touched pages
+  uint8_t family;       // of the operator new that called the next hook, + 1; 0: none did
+  bool has_key;
+  bool has_ended;
+} Thread;
+
+extern _Thread_local Thread self __attribute__((tls_model("initial-exec")));
+
+// Once a process, before the first event: the key whose destructor ends a thread.
+void thread_prepare(void);
+// The thread's ring, after checking that this process records. False: it does not.
+bool thread_begin(Thread* thread);
+// A time record: which thread writes, and when it is.
+void thread_write_time(const Thread* thread, Ring* ring, uint64_t stamp);
+// A ring for one event of a thread whose own ring is not to be used; false: there is none.
+bool thread_borrow(Thread* thread, Ring* ring);

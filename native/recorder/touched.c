@@ -1,0 +1,54 @@
+#define _GNU_SOURCE
+#include "touched.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernel.h"
+#include "session.h"
+#include "stamp.h"
+#include "thread.h"
+
+enum { kAlwaysFrom = 64 * 1024, kOneOf = 8, kAtOnce = 4096, kShare = 32 };
+
+static _Atomic uint64_t spent;  // ticks
+static size_t page_bytes;
+
+static bool is_chosen(size_t bytes) {
+  if (bytes >= kAlwaysFrom) return true;
+  // Multiplied, so that a program's own period of eight does not choose always the same of its blocks.
+  return (++self.medium * UINT32_C(2654435761)) >> 29 == 0;
+}
+
+static bool is_affordable(uint64_t stamp) {
+  // A tenth of a second for the beginning, at a rate that is roughly right for both processors.
+  const uint64_t beginning = stamp_rate() != 0 ? stamp_rate() / 10 : UINT64_C(300000000);
+  return atomic_load_explicit(&spent, memory_order_relaxed) * kShare <= stamp - control->stamp + beginning;
+}
+
+static uint64_t count(uintptr_t begin, uintptr_t end) {
+  unsigned char states[kAtOnce];
+  uint64_t pages = 0;
+  for (uintptr_t at = begin; at < end; at += kAtOnce * page_bytes) {
+    const size_t bytes = end - at < kAtOnce * page_bytes ? end - at : kAtOnce * page_bytes;
+    if (mincore((void*)at, bytes, states) != 0) return 0;
+    for (size_t i = 0; i < bytes / page_bytes; ++i) pages += states[i] & 1;
+  }
+  return pages + 1;
+}
+
+uint64_t touched_pages(const void* block, size_t bytes) {
+  if (atomic_load_explicit(recording, memory_order_relaxed) == 0 || !is_chosen(bytes)) return 0;
+  const uint64_t before = stamp_now();
+  if (!is_affordable(before)) return 0;
+  const int saved = errno;
+  if (page_bytes == 0) page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = (uintptr_t)block & ~(page_bytes - 1);
+  const uintptr_t end = ((uintptr_t)block + bytes + page_bytes - 1) & ~(page_bytes - 1);
+  const uint64_t pages = count(begin, end);
+  atomic_fetch_add_explicit(&spent, stamp_now() - before, memory_order_relaxed);
+  errno = saved;
+  return pages;
+}

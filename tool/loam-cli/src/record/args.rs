@@ -1,0 +1,132 @@
+//! `loam record`: its arguments, resolved into `RecordOptions`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Record what a program asks of its allocator.
+///
+/// Every allocation, free and resize of the program and of the programs that it starts is written to one file, in the order
+/// in which they happened, with the thread and the time of each, and with the process's memory ten times a
+/// second. The program keeps the allocator that it has, unless another one is named. Programs that can not take a preload are refused
+/// with the reason, as `loam run` refuses them. Input, output, signals and the exit code are the program's
+/// own. Recording ends with the last recorded process, or with the second Ctrl-C, which leaves the processes
+/// alone. `loam replay FILE` runs the recorded program's allocations on any allocator.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The allocator to record the program on, as `loam lab` takes it; without it the program's own
+    #[arg(long, value_name = "NAME")]
+    allocator: Option<String>,
+
+    /// The file to write; without it `loam-PROGRAM-PID.trace` in the current folder
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    overwrite: bool,
+
+    /// What a thread does when events come faster than they can be written
+    #[arg(long, value_name = "WHAT", default_value = "block")]
+    when_full: WhenFull,
+
+    /// End the recording when the file has this size (500M, 2G); the program goes on
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_size: Option<u64>,
+
+    /// Start the program even where the preload can not take
+    #[arg(long)]
+    force: bool,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WhenFull {
+    /// It waits: no event is lost
+    Block,
+    /// It goes on: events are lost, and the trace says how many
+    Drop,
+}
+
+/// What `record` is to do.
+#[derive(Debug)]
+pub struct RecordOptions {
+    /// The allocator to preload.
+    pub allocator: Option<String>,
+    /// The file that the caller named.
+    pub output: Option<PathBuf>,
+    /// Replace it.
+    pub overwrite: bool,
+    /// Lose events rather than wait.
+    pub drops_when_full: bool,
+    /// Bytes of the file at which the recording ends.
+    pub max_size: Option<u64>,
+    /// Start even what can not take the preload.
+    pub force: bool,
+    /// The program as the caller wrote it.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl RecordArgs {
+    /// Separates the program from its arguments.
+    pub fn resolve(self) -> RecordOptions {
+        let mut command = self.command.into_iter();
+        RecordOptions {
+            allocator: self.allocator,
+            output: self.output,
+            overwrite: self.overwrite,
+            drops_when_full: self.when_full == WhenFull::Drop,
+            max_size: self.max_size,
+            force: self.force,
+            program: command.next().expect("clap requires a command"),
+            arguments: command.collect(),
+        }
+    }
+}
+
+/// Bytes, with a unit of 1,024 or its powers if wanted.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        unit => return Err(format!("`{unit}` is no unit; write K, M, G or T")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("`{text}` is no size; write a number and a unit, as in 500M"))?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("`{text}` is no size of a file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("2k"), Ok(2048));
+        assert_eq!(size("500M"), Ok(500 << 20));
+        assert_eq!(size("3GiB"), Ok(3 << 30));
+        for wrong in ["", "M", "0", "5X", "1.5G", "99999999999T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

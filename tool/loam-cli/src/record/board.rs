@@ -1,0 +1,126 @@
+//! What the threads of a recording tell each other.
+//!
+//! ```text
+//! main: signals, progress, the command's end ----+
+//! drain: rings -> events, ends ------------------+--> write: the trace
+//! sample: /proc -> samples, touched pages -------+
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use loam_format::trace::{End, Process, Record, Sample, Touch};
+
+/// A message to the writer. Streams are numbered in the order of their `Process` messages.
+#[derive(Debug)]
+pub enum Note {
+    /// The next stream begins.
+    Process(Box<Process>),
+    /// More is known of a stream.
+    Update(u32, Box<Process>),
+    /// The stream's next events.
+    Events(u32, Vec<Record>),
+    /// How the process looked.
+    Sample(u32, Sample),
+    /// How much of a block was resident.
+    Touches(u32, Vec<Touch>),
+    /// The stream's end.
+    End(u32, End),
+}
+
+/// A recorded process that runs, as far as the sampler needs it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Its stream.
+    pub stream: u32,
+    /// Its number.
+    pub pid: i32,
+    /// What is known of it.
+    pub process: Process,
+    /// Since when it is known.
+    pub since: Instant,
+}
+
+/// Where a process's blocks lie.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// Pieces of 64 KiB of address space in which a block began.
+    pub granules: BTreeSet<u64>,
+    /// Large blocks that are live, with their sizes.
+    pub large: BTreeMap<u64, u64>,
+}
+
+/// Shared by all threads.
+#[derive(Debug, Default)]
+pub struct Board {
+    /// Events that the drainer gave out.
+    pub events: AtomicU64,
+    /// Events that were lost.
+    pub dropped: AtomicU64,
+    /// Bytes of the file.
+    pub bytes: AtomicU64,
+    /// Recording is to end, whatever the processes do.
+    pub stop: AtomicBool,
+    /// All is drained.
+    pub is_drained: AtomicBool,
+    reason: Mutex<Option<String>>,
+    ended: Mutex<Option<(u32, ExitStatus)>>,
+    live: Mutex<Vec<Live>>,
+    blocks: Mutex<BTreeMap<u32, Blocks>>,
+    notes: Mutex<Vec<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    /// Ends the recording; the first reason is kept.
+    pub fn end_recording(&self, reason: String) {
+        lock(&self.reason).get_or_insert(reason);
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the recording is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Why the recording ended before its processes did.
+    pub fn reason(&self) -> Option<String> {
+        lock(&self.reason).clone()
+    }
+
+    /// The command itself has ended.
+    pub fn command_ended(&self, pid: u32, status: ExitStatus) {
+        *lock(&self.ended) = Some((pid, status));
+    }
+
+    /// How the command ended, if it has.
+    pub fn command(&self) -> Option<(u32, ExitStatus)> {
+        *lock(&self.ended)
+    }
+
+    /// The processes that run.
+    pub fn live(&self) -> MutexGuard<'_, Vec<Live>> {
+        lock(&self.live)
+    }
+
+    /// Where blocks lie, by stream.
+    pub fn blocks(&self) -> MutexGuard<'_, BTreeMap<u32, Blocks>> {
+        lock(&self.blocks)
+    }
+
+    /// Something that the user is to know.
+    pub fn note(&self, text: String) {
+        lock(&self.notes).push(text);
+    }
+
+    /// What there is to know.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.notes))
+    }
+}

@@ -1,0 +1,232 @@
+//! Who a recorded process is, and on what it runs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use loam_format::results::machine::Machine;
+use loam_format::trace::{Clock, Header, Module, Process};
+use loam_lab::allocators::{Allocator, Status};
+use loam_process::allocator::of_process;
+use loam_process::mappings::{self, Mapping};
+
+/// Beginnings of the names of variables that allocators read.
+const VARIABLES: [&str; 8] = [
+    "LOAM_",
+    "MALLOC_",
+    "MIMALLOC_",
+    "TCMALLOC_",
+    "JE_",
+    "SNMALLOC_",
+    "RP",
+    "GLIBC_TUNABLES",
+];
+/// Ours, which say nothing of the allocator.
+const NOT_THOSE: [&str; 2] = ["LOAM_RECORD", "LOAM_LIBRARY"];
+
+/// Describes processes.
+#[derive(Debug)]
+pub struct Describer {
+    recorder: String,
+    available: Vec<Allocator>,
+    command: std::sync::Arc<std::sync::OnceLock<u32>>,
+}
+
+impl Describer {
+    /// With the allocators of this machine, and the recorder that every process has loaded.
+    pub fn new(
+        recorder: &Path,
+        available: Vec<Allocator>,
+        command: std::sync::Arc<std::sync::OnceLock<u32>>,
+    ) -> Describer {
+        Describer {
+            recorder: file_name(recorder),
+            available,
+            command,
+        }
+    }
+
+    /// The command's process, once it has started.
+    pub fn command(&self) -> Option<u32> {
+        self.command.get().copied()
+    }
+
+    /// What /proc says of a process now.
+    pub fn process(&self, pid: i32) -> Process {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let mut process = Process {
+            program: fs::read_link(folder.join("exe"))
+                .map(|path| path.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            arguments: words(&fs::read(folder.join("cmdline")).unwrap_or_default()),
+            allocator_settings: settings(&fs::read(folder.join("environ")).unwrap_or_default()),
+            ..Process::default()
+        };
+        let mappings = mappings::read_names(pid).unwrap_or_default();
+        self.allocator(pid, &mappings, &mut process);
+        process
+    }
+
+    fn allocator(&self, pid: i32, mappings: &[Mapping], process: &mut Process) {
+        let others: Vec<Mapping> = mappings
+            .iter()
+            .filter(|mapping| mapping.file_name() != Some(&self.recorder))
+            .cloned()
+            .collect();
+        let Some(found) = of_process(pid, &others, false) else {
+            return;
+        };
+        let is_c_library = found.file.starts_with("libc") || found.file.starts_with("ld-musl");
+        let known = self.available.iter().find(|one| match &one.path {
+            Some(path) => {
+                one.status == Status::Found && real_name(path) == real_file(&others, &found.file)
+            }
+            None => is_c_library && one.name == "system",
+        });
+        process.allocator = known.map_or(found.file, |one| one.name.clone());
+        process.allocator_version = known.and_then(|one| one.version.clone());
+    }
+}
+
+/// Files that are mapped as code. Their build ids are read once for each file.
+#[derive(Debug, Default)]
+pub struct Modules {
+    build_ids: HashMap<String, Option<String>>,
+}
+
+impl Modules {
+    /// Those of a process.
+    pub fn of(&mut self, pid: i32) -> Vec<Module> {
+        let mappings = mappings::read_names(pid).unwrap_or_default();
+        let code = mappings
+            .iter()
+            .filter(|mapping| mapping.executable && mapping.name.starts_with('/'));
+        code.map(|mapping| Module {
+            path: mapping.name.clone(),
+            build_id: self.build_id(&mapping.name),
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+        })
+        .collect()
+    }
+
+    fn build_id(&mut self, path: &str) -> Option<String> {
+        if let Some(known) = self.build_ids.get(path) {
+            return known.clone();
+        }
+        let found = loam_lab::identity::build_id(Path::new(path));
+        self.build_ids.insert(path.to_owned(), found.clone());
+        found
+    }
+}
+
+/// What stands before everything.
+pub fn header(machine: &Machine, command: &[String], started: String) -> Header {
+    let setting = |path: &str| fs::read_to_string(path).ok();
+    let huge_pages = ["enabled", "defrag", "shmem_enabled"]
+        .iter()
+        .filter_map(|name| {
+            let text = setting(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
+            Some(((*name).to_owned(), text.trim().to_owned()))
+        });
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.to_string_lossy().into_owned();
+        is_allocators(&name).then(|| (name, value.to_string_lossy().into_owned()))
+    });
+    Header {
+        tool: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command.to_vec(),
+        directory: std::env::current_dir()
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        started,
+        architecture: machine.architecture.clone(),
+        cpu: machine.cpu.clone(),
+        cores: machine.cores as u32,
+        memory_bytes: machine.memory_bytes,
+        kernel: machine.kernel.clone(),
+        page_size: machine.page_bytes,
+        huge_pages: huge_pages.collect(),
+        cgroup: cgroup(),
+        environment: variables.collect(),
+        clock: Clock {
+            source: match machine.architecture.as_str() {
+                "x86_64" => "tsc",
+                _ => "cntvct_el0",
+            }
+            .to_owned(),
+            ..Clock::default()
+        },
+    }
+}
+
+/// The limits of this process's control group, of version 2 of those.
+fn cgroup() -> BTreeMap<String, String> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"));
+    let Some(path) = path else {
+        return BTreeMap::new();
+    };
+    let folder = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    let limits = ["memory.max", "memory.high", "memory.swap.max", "cpu.max"].iter();
+    limits
+        .filter_map(|name| {
+            let text = fs::read_to_string(folder.join(name)).ok()?;
+            Some(((*name).to_owned(), text.trim().to_owned()))
+        })
+        .collect()
+}
+
+fn is_allocators(name: &str) -> bool {
+    VARIABLES.iter().any(|begin| name.starts_with(begin)) && !NOT_THOSE.contains(&name)
+}
+
+fn words(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    let word = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    match bytes.is_empty() {
+        true => Vec::new(),
+        false => bytes.split(|byte| *byte == 0).map(word).collect(),
+    }
+}
+
+fn settings(environment: &[u8]) -> BTreeMap<String, String> {
+    let pairs = words(environment).into_iter().filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        is_allocators(name).then(|| (name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+fn real_name(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
+fn real_file(mappings: &[Mapping], name: &str) -> Option<PathBuf> {
+    let found = mappings
+        .iter()
+        .find(|mapping| mapping.file_name() == Some(name));
+    found.and_then(|mapping| Path::new(&mapping.name).canonicalize().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_allocators_read_is_kept_of_an_environment() {
+        let kept =
+            settings(b"PATH=/bin\0MALLOC_ARENA_MAX=1\0LOAM_RECORD=/x\0LOAM_PURGE=on\0broken\0");
+        let names: Vec<&str> = kept.keys().map(String::as_str).collect();
+        assert_eq!(names, ["LOAM_PURGE", "MALLOC_ARENA_MAX"]);
+        assert_eq!(words(b"a\0\0b\0"), ["a", "", "b"]);
+        assert!(words(b"").is_empty());
+    }
+}

@@ -1,0 +1,351 @@
+//! The thread that drains: finds new process images, passes over all of them, sees which have ended.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use loam_format::trace::{End, Ended, How, Process, Record};
+use loam_process::process::Stat;
+use loam_process::rings::{Began, Clock, Image, Session};
+
+use super::blocks::Tracker;
+use super::board::{Board, Live, Note};
+use super::describe::Describer;
+use super::now;
+
+/// How long the drainer sleeps while events come, and the longest while none do.
+const BUSY: Duration = Duration::from_micros(500);
+const IDLE: Duration = Duration::from_millis(10);
+/// How often new files are looked for, and whether processes have ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often the system's whole list of processes is looked at, once everything that is known has ended.
+const LOOK_FOR_OTHERS: Duration = Duration::from_millis(100);
+
+/// Drains a recording.
+pub struct Drainer {
+    session: Session,
+    clock: Clock,
+    began: u64,
+    recorder: PathBuf,
+    describer: Describer,
+    board: Arc<Board>,
+    notes: SyncSender<Note>,
+    images: Vec<Running>,
+    /// Streams by the name of their file, and the latest one of each process.
+    by_name: BTreeMap<String, u32>,
+    by_pid: BTreeMap<u32, u32>,
+    streams: u32,
+}
+
+struct Running {
+    image: Image,
+    path: PathBuf,
+    stream: u32,
+    tracker: Tracker,
+    lost: u64,
+    is_replaced: bool,
+}
+
+impl Drainer {
+    /// For a session that has begun at that `CLOCK_MONOTONIC`, with the recorder that its processes preload.
+    pub fn new(
+        session: Session,
+        began: u64,
+        recorder: PathBuf,
+        describer: Describer,
+        board: Arc<Board>,
+        notes: SyncSender<Note>,
+    ) -> Drainer {
+        Drainer {
+            session,
+            clock: Clock::new(began, guessed_rate()),
+            began,
+            recorder,
+            describer,
+            board,
+            notes,
+            images: Vec::new(),
+            by_name: BTreeMap::new(),
+            by_pid: BTreeMap::new(),
+            streams: 0,
+        }
+    }
+
+    /// Drains until every recorded process has ended, or the recording is to end. Returns how many streams there were.
+    pub fn run(mut self) -> u32 {
+        let mut pause = BUSY;
+        let mut looked = Instant::now() - LOOK;
+        let mut looked_for_others = Instant::now();
+        loop {
+            let is_look = looked.elapsed() >= LOOK;
+            if is_look {
+                looked = Instant::now();
+                self.beat();
+                self.find_new();
+            }
+            let read = self.pass_all();
+            if self.board.is_stopped() {
+                self.stop();
+                break;
+            }
+            if is_look {
+                self.end_those_gone();
+                let is_over = self.images.is_empty() && self.board.command().is_some();
+                if is_over && looked_for_others.elapsed() >= LOOK_FOR_OTHERS {
+                    looked_for_others = Instant::now();
+                    self.find_new();
+                    if self.images.is_empty() && !self.session.has_others(&self.recorder) {
+                        self.find_new();
+                        if self.images.is_empty() {
+                            break;
+                        }
+                    }
+                }
+            }
+            pause = match read {
+                0 => (pause * 2).min(IDLE),
+                _ => BUSY,
+            };
+            thread::sleep(pause);
+        }
+        self.board.is_drained.store(true, Ordering::SeqCst);
+        self.streams
+    }
+
+    fn beat(&self) {
+        if let Err(error) = self.session.beat() {
+            self.board
+                .end_recording(format!("the rings' folder can not be written: {error}"));
+        }
+    }
+
+    fn send(&self, note: Note) {
+        // A writer that has failed takes no more, and has said why.
+        let _ = self.notes.send(note);
+    }
+
+    fn find_new(&mut self) {
+        let files = match self.session.new_files() {
+            Ok(files) => files,
+            Err(error) => {
+                return self
+                    .board
+                    .end_recording(format!("the rings' folder can not be read: {error}"))
+            }
+        };
+        for path in files {
+            match Image::open(&path) {
+                Ok(Some(image)) => self.begin(image, path),
+                Ok(None) => self.session.look_again(&path),
+                Err(error) => self
+                    .board
+                    .note(format!("a process is not recorded: {error}")),
+            }
+        }
+    }
+
+    fn begin(&mut self, image: Image, path: PathBuf) {
+        self.clock.says(image.ticks_per_second());
+        let (stamp, monotonic) = image.moment();
+        self.clock.pair(stamp, monotonic);
+        let (parent, how, at) = self.origin(&image, monotonic.saturating_sub(self.began));
+        let process = Process {
+            pid: image.pid(),
+            parent,
+            how,
+            at,
+            ..self.describer.process(image.pid() as i32)
+        };
+        let stream = self.streams;
+        self.streams += 1;
+        for other in &mut self.images {
+            // It became another program, whose file this is.
+            other.is_replaced |=
+                other.image.pid() == image.pid() && other.image.start() == image.start();
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.by_name.insert(name.into_owned(), stream);
+        self.by_pid.insert(image.pid(), stream);
+        self.send(Note::Process(Box::new(process.clone())));
+        self.board.live().push(Live {
+            stream,
+            pid: image.pid() as i32,
+            process,
+            since: Instant::now(),
+        });
+        let tracker = match parent.filter(|_| how == How::Fork) {
+            Some(parent) => Tracker::of_child(&self.board, parent, stream),
+            None => Tracker::default(),
+        };
+        self.images.push(Running {
+            image,
+            path,
+            stream,
+            tracker,
+            lost: 0,
+            is_replaced: false,
+        });
+    }
+
+    /// The stream that a new one comes from, how, and when.
+    fn origin(&mut self, image: &Image, made: u64) -> (Option<u32>, How, u64) {
+        if image.began() == Began::Exec {
+            let parent = self.by_pid.get(&image.pid());
+            let parent = parent.or_else(|| self.by_pid.get(&image.parent())).copied();
+            let how = match self.streams {
+                0 => How::Start,
+                _ => How::Exec,
+            };
+            return (parent, how, made);
+        }
+        let (file, number) = image.fork();
+        let parent = self.by_name.get(file).copied();
+        // The fork was published before the child made its file, so a pass gives it out.
+        let index = self
+            .images
+            .iter()
+            .position(|one| Some(one.stream) == parent);
+        let Some(index) = index else {
+            return (parent, How::Fork, made);
+        };
+        self.pass(index, false);
+        let at = self.images[index].image.time_of_fork(number);
+        (parent, How::Fork, at.unwrap_or(made))
+    }
+
+    fn pass_all(&mut self) -> u64 {
+        (0..self.images.len())
+            .map(|index| self.pass(index, false).0)
+            .sum()
+    }
+
+    /// Bytes that were read, and whether there is more.
+    fn pass(&mut self, index: usize, is_last: bool) -> (u64, bool) {
+        let running = &mut self.images[index];
+        let mut records: Vec<Record> = Vec::new();
+        let pass = running.image.pass(&mut self.clock, is_last, &mut records);
+        let lost = running.image.lost();
+        let news = lost.saturating_sub(running.lost);
+        self.board.dropped.fetch_add(news, Ordering::Relaxed);
+        running.lost = running.lost.max(lost);
+        if !records.is_empty() {
+            let count = records.len() as u64;
+            self.board.events.fetch_add(count, Ordering::Relaxed);
+            running
+                .tracker
+                .follow(&records, &self.board, running.stream);
+            let note = Note::Events(running.stream, records);
+            self.send(note);
+        }
+        match pass {
+            Ok(pass) => (pass.read, pass.has_more),
+            Err(error) => {
+                self.board.note(format!("a recording ends early: {error}"));
+                self.end(index, Ended::Unknown, Some(error.to_string()));
+                (0, false)
+            }
+        }
+    }
+
+    fn end_those_gone(&mut self) {
+        let mut index = 0;
+        while index < self.images.len() {
+            match self.how_it_ended(index) {
+                Some(ended) => self.finish(index, ended),
+                None => index += 1,
+            }
+        }
+    }
+
+    fn how_it_ended(&self, index: usize) -> Option<Ended> {
+        let running = &self.images[index];
+        if running.is_replaced {
+            return Some(Ended::Exec);
+        }
+        let image = &running.image;
+        let stat = Stat::read(image.pid() as i32);
+        let is_there = stat.is_ok_and(|stat| stat.started == image.start() && !stat.is_dead());
+        if is_there {
+            return None;
+        }
+        match self.board.command() {
+            Some((pid, status)) if pid == image.pid() => Some(ended_by(status)),
+            // The command's own end is about to be known.
+            None if self.describer.command() == Some(image.pid()) => None,
+            _ => Some(Ended::Unknown),
+        }
+    }
+
+    /// Gives out all that is left of an image.
+    fn finish(&mut self, index: usize, ended: Ended) {
+        let (stream, before) = (self.images[index].stream, self.images.len());
+        while self.pass(index, true).1 {}
+        // A pass that failed has ended it already.
+        if self.images.len() == before && self.images[index].stream == stream {
+            let why = self.images[index].image.why_off().map(str::to_owned);
+            self.end(index, ended, why);
+        }
+    }
+
+    fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
+        let running = self.images.swap_remove(index);
+        let unknown = running.image.unknown_units();
+        if unknown > 0 {
+            self.board.note(format!(
+                "process {}: {unknown} events were not understood",
+                running.image.pid()
+            ));
+        }
+        self.session.remove(&running.path);
+        self.board
+            .live()
+            .retain(|live| live.stream != running.stream);
+        self.board.blocks().remove(&running.stream);
+        let end = End {
+            ended,
+            at: now().saturating_sub(self.began),
+            events: 0,
+            dropped: running.lost,
+            reason,
+        };
+        self.send(Note::End(running.stream, end));
+    }
+
+    /// Ends the recording while processes run.
+    fn stop(&mut self) {
+        if let Err(error) = self.session.end() {
+            self.board
+                .note(format!("the processes could not be told: {error}"));
+        }
+        let reason = self.board.reason();
+        while !self.images.is_empty() {
+            let (stream, before) = (self.images[0].stream, self.images.len());
+            while self.pass(0, true).1 {}
+            if self.images.len() == before && self.images[0].stream == stream {
+                let ended = self.how_it_ended(0).unwrap_or(Ended::Running);
+                self.end(0, ended, reason.clone());
+            }
+        }
+    }
+}
+
+fn ended_by(status: std::process::ExitStatus) -> Ended {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, Some(signal)) => Ended::Signal(signal),
+        (None, None) => Ended::Unknown,
+    }
+}
+
+/// What the processor's counter may tick at, for the first microseconds.
+fn guessed_rate() -> f64 {
+    use procfs::Current;
+    let cpu = procfs::CpuInfo::current().ok();
+    let speed = cpu.and_then(|cpu| cpu.get_field(0, "cpu MHz")?.parse::<f64>().ok());
+    speed.map_or(2e9, |megahertz| megahertz * 1e6)
+}

@@ -1,0 +1,144 @@
+//! Starting the program: the recorder, the folder for the rings, the environment; and signals for it.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{bail, Context, Result};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use loam_lab::allocators::spec::Picked;
+use loam_process::layout::Layout;
+use loam_process::preload;
+use loam_process::rings::SESSION_VARIABLE;
+
+use super::args::RecordOptions;
+use crate::output;
+use crate::run;
+
+/// Where memory that is a file lies.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// So much room must be there for rings: 64 large ones.
+const ROOM: u64 = 64 << 20;
+
+/// The recorder that belongs to this tool.
+pub fn find_recorder(layout: &Layout) -> Result<PathBuf> {
+    let candidates = layout.recorder_candidates();
+    let found = candidates.iter().find(|path| path.is_file());
+    let Some(path) = found else {
+        let folders = candidates.iter().filter_map(|path| path.parent());
+        let folders: Vec<String> = folders.map(|dir| dir.display().to_string()).collect();
+        bail!(
+            "no {} in {}; build it with `make build`",
+            loam_process::layout::RECORDER_NAME,
+            loam_format::words::list(&folders)
+        );
+    };
+    if preload::is_unquotable(path) {
+        bail!(
+            "the recorder's path {} contains a blank, a colon or a $, which the dynamic linker does not take in LD_PRELOAD; \
+             install it in another folder",
+            output::path(path)
+        );
+    }
+    Ok(path.clone())
+}
+
+/// A folder of this recording's own for the rings: in memory if there is room, else beside the output.
+pub fn rings_folder(beside: &Path) -> Result<TempDir> {
+    let shared = Path::new(SHARED_MEMORY);
+    let room = rustix::fs::statvfs(shared).map_or(0, |all| all.f_bavail * all.f_frsize);
+    let make = |folder: &Path| {
+        tempfile::Builder::new()
+            .prefix("loam-record-")
+            .tempdir_in(folder)
+    };
+    if room >= ROOM {
+        if let Ok(made) = make(shared) {
+            return Ok(made);
+        }
+    }
+    let beside = std::path::absolute(match beside.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => beside,
+    })?;
+    make(&beside).with_context(|| {
+        format!(
+            "the rings need a folder: neither {SHARED_MEMORY} ({} free) nor {} takes one",
+            loam_format::units::bytes(room as f64),
+            output::path(&beside)
+        )
+    })
+}
+
+/// The command as words.
+pub fn words(options: &RecordOptions) -> Vec<String> {
+    let all = std::iter::once(&options.program).chain(&options.arguments);
+    all.map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// All that a start needs.
+pub struct Start<'a> {
+    /// What the caller wants.
+    pub options: &'a RecordOptions,
+    /// The program's file.
+    pub program: &'a Path,
+    /// What is preloaded first.
+    pub recorder: &'a Path,
+    /// What is preloaded behind it.
+    pub allocator: Option<&'a Picked>,
+    /// The rings' folder.
+    pub rings: &'a Path,
+}
+
+impl Start<'_> {
+    /// Starts the program in this process's group, with this process's streams.
+    pub fn spawn(&self) -> Result<Child> {
+        let mut command = Command::new(self.program);
+        command
+            .arg0(&self.options.program)
+            .args(&self.options.arguments)
+            .env("LD_PRELOAD", self.preload())
+            .env(SESSION_VARIABLE, self.rings);
+        if let Some(allocator) = self.allocator {
+            command.envs(&allocator.environment);
+        }
+        command
+            .spawn()
+            .map_err(|error| run::not_started(self.program, &error))
+    }
+
+    fn preload(&self) -> OsString {
+        let mut value = std::env::var_os("LD_PRELOAD");
+        let path = self.allocator.and_then(|one| one.allocator.path.as_deref());
+        if let Some(path) = path {
+            value = Some(preload::with_ours_first(path, value));
+        }
+        preload::with_ours_first(self.recorder, value)
+    }
+}
+
+/// Passes a signal on that came to this process. One that the terminal sent has reached the program already.
+pub fn pass_on(child: &Child, signal: Signal) {
+    let is_of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGHUP);
+    if is_of_terminal && is_in_foreground() {
+        return;
+    }
+    if signal != Signal::SIGPIPE {
+        // It may have ended already.
+        let _ = signal::kill(Pid::from_raw(child.id() as i32), signal);
+    }
+}
+
+/// Whether this process's group has the terminal.
+fn is_in_foreground() -> bool {
+    let group = rustix::process::getpgrp();
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
+        return false;
+    };
+    rustix::termios::tcgetpgrp(&terminal).is_ok_and(|owner| owner == group)
+}

@@ -1,0 +1,80 @@
+//! The file that is written. It is never replaced unasked, and it is there before the program starts: what can not be
+//! written is an error then, and not after an hour.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use tempfile::NamedTempFile;
+
+use super::args::RecordOptions;
+use crate::output;
+
+/// An open file, whose name may not be known before the program has a number.
+#[derive(Debug)]
+pub enum Target {
+    /// As the caller named it.
+    Named(File, PathBuf),
+    /// In this folder, to be named after the program.
+    Unnamed(NamedTempFile, PathBuf),
+}
+
+impl Target {
+    /// Opens it.
+    pub fn open(options: &RecordOptions) -> Result<Target> {
+        match &options.output {
+            Some(path) => named(path, options.overwrite),
+            None => {
+                let folder = std::env::current_dir().context("the current folder is not known")?;
+                let file = tempfile::Builder::new()
+                    .prefix(".loam-record-")
+                    .tempfile_in(&folder);
+                let shown = output::path(&folder);
+                let file = file.with_context(|| {
+                    format!("no trace can be written into {shown}; name a file with --output")
+                })?;
+                Ok(Target::Unnamed(file, folder))
+            }
+        }
+    }
+
+    /// The folder that it lies in.
+    pub fn folder(&self) -> PathBuf {
+        match self {
+            Target::Named(_, path) => path.parent().unwrap_or(Path::new("")).to_path_buf(),
+            Target::Unnamed(_, folder) => folder.clone(),
+        }
+    }
+
+    /// The file under its name, which `program` and `pid` give it if the caller did not.
+    pub fn settle(self, program: &str, pid: u32) -> Result<(File, PathBuf)> {
+        let (temporary, folder) = match self {
+            Target::Named(file, path) => return Ok((file, path)),
+            Target::Unnamed(temporary, folder) => (temporary, folder),
+        };
+        let path = folder.join(format!("loam-{program}-{pid}.trace"));
+        let file = temporary.persist_noclobber(&path).map_err(|error| {
+            let shown = output::path(&path);
+            anyhow::Error::from(error.error).context(format!("{shown} can not be written"))
+        })?;
+        Ok((file, path.file_name().map(PathBuf::from).unwrap_or(path)))
+    }
+}
+
+fn named(path: &Path, overwrite: bool) -> Result<Target> {
+    let mut open = OpenOptions::new();
+    open.write(true);
+    match overwrite {
+        true => open.create(true).truncate(true),
+        false => open.create_new(true),
+    };
+    let shown = output::path(path);
+    match open.open(path) {
+        Ok(file) => Ok(Target::Named(file, path.to_path_buf())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
+        }
+        Err(error) => Err(error).with_context(|| format!("{shown} can not be written")),
+    }
+}

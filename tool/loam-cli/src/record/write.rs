@@ -1,0 +1,81 @@
+//! The thread that writes the trace.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use loam_format::trace::{Header, Statistics, Stream, WriteError, Writer};
+
+use super::board::{Board, Note};
+
+/// How old what is not written yet may get.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Writes what comes until nobody sends any more. After an error it takes what comes and drops it.
+pub fn write(
+    file: File,
+    header: &Header,
+    max_size: Option<u64>,
+    notes: &Receiver<Note>,
+    board: &Board,
+) -> Result<Statistics, WriteError> {
+    let written = write_all(file, header, max_size, notes, board);
+    if let Err(error) = &written {
+        board.end_recording(error.to_string());
+        while notes.recv().is_ok() {}
+    }
+    written
+}
+
+fn write_all(
+    file: File,
+    header: &Header,
+    max_size: Option<u64>,
+    notes: &Receiver<Note>,
+    board: &Board,
+) -> Result<Statistics, WriteError> {
+    let mut writer = Writer::new(file, header)?;
+    let mut flushed = Instant::now();
+    loop {
+        match notes.recv_timeout(FLUSH) {
+            Ok(note) => take(&mut writer, note)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if flushed.elapsed() >= FLUSH {
+            writer.flush()?;
+            flushed = Instant::now();
+        }
+        let bytes = writer.statistics().file_bytes;
+        board.bytes.store(bytes, Ordering::Relaxed);
+        if max_size.is_some_and(|most| bytes >= most) && !board.is_stopped() {
+            board.end_recording("the file has reached its --max-size".to_owned());
+        }
+    }
+    let (_, statistics) = writer.finish()?;
+    board.bytes.store(statistics.file_bytes, Ordering::Relaxed);
+    Ok(statistics)
+}
+
+fn take(writer: &mut Writer<File>, note: Note) -> Result<(), WriteError> {
+    match note {
+        Note::Process(process) => {
+            writer.process(&process)?;
+        }
+        Note::Update(stream, process) => writer.update(Stream(stream), &process)?,
+        Note::Events(stream, records) => {
+            for record in &records {
+                writer.push(Stream(stream), record)?;
+            }
+        }
+        Note::Sample(stream, sample) => writer.sample(Stream(stream), sample)?,
+        Note::Touches(stream, touches) => {
+            for touch in touches {
+                writer.touch(Stream(stream), touch)?;
+            }
+        }
+        Note::End(stream, end) => writer.end(Stream(stream), end)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,454 @@
+//! `loam record`: programs with one hazard each (tests/recorder), over the system's malloc and over Loam; and whatever can go
+//! wrong with the file or with the one who records.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{compile, root, skip, Ran};
+use loam_format::trace::{Ended, Event, How, Item, Items, Process, Sample, Wanted};
+
+/// The recorder, if it has been built.
+fn recorder() -> Option<PathBuf> {
+    let path = root().join("build/libloam-record.so");
+    let path = path.canonicalize().ok().filter(|path| path.is_file());
+    if path.is_none() {
+        skip("build/libloam-record.so has not been built");
+    }
+    path
+}
+
+/// A folder with a program of tests/recorder in it.
+struct Place {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(program: &str) -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let source = root().join(format!("tests/recorder/{program}.c"));
+        let product = dir.path().join(program);
+        compile(
+            &["-O1", "-fno-builtin", "-w", "-pthread"],
+            &source,
+            &product,
+        );
+        Place {
+            dir,
+            program: product,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
+        let mut command = common::loam();
+        command.current_dir(self.dir.path()).arg("record");
+        command.args(options).arg("--").arg(&self.program);
+        command.args(arguments);
+        command
+    }
+
+    fn record(&self, options: &[&str], arguments: &[&str]) -> Ran {
+        let options = [&["--output", "t.trace"], options].concat();
+        Ran::of(self.command(&options, arguments).output().unwrap())
+    }
+}
+
+/// What a trace says.
+#[derive(Debug, Default)]
+struct Told {
+    processes: Vec<Process>,
+    ends: Vec<(u32, Ended, u64)>,
+    samples: Vec<Sample>,
+    touches: usize,
+    /// By size: allocated, freed.
+    sizes: HashMap<u64, (u64, u64)>,
+    events: u64,
+    /// Events that contradict what is live.
+    odd: u64,
+}
+
+fn read(path: &Path) -> Told {
+    let mut told = Told::default();
+    let file = BufReader::new(File::open(path).unwrap());
+    let mut live: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut resizing: HashMap<(u32, u32), (u64, Option<u64>)> = HashMap::new();
+    let mut items = Items::new(file, Wanted::ALL).unwrap();
+    for item in items.by_ref() {
+        let (stream, item) = item.unwrap();
+        let record = match item {
+            Item::Process(process) => {
+                let at = stream as usize;
+                if told.processes.len() <= at {
+                    told.processes.push(process);
+                } else {
+                    told.processes[at] = process;
+                }
+                continue;
+            }
+            Item::Sample(sample) => {
+                told.samples.push(sample);
+                continue;
+            }
+            Item::Touch(_) => {
+                told.touches += 1;
+                continue;
+            }
+            Item::End(end) => {
+                told.ends.push((stream, end.ended, end.events));
+                continue;
+            }
+            Item::Event(_, record) => record,
+        };
+        told.events += 1;
+        let is_child = told.processes[stream as usize].how == How::Fork;
+        match record.event {
+            Event::Allocate { address, size, .. } => {
+                told.sizes.entry(size).or_default().0 += 1;
+                if address != 0 {
+                    told.odd += u64::from(live.insert((stream, address), size).is_some());
+                }
+            }
+            Event::Free { address, .. } => match live.remove(&(stream, address)) {
+                Some(size) => told.sizes.entry(size).or_default().1 += 1,
+                None => told.odd += u64::from(!is_child),
+            },
+            Event::ResizeFrom { address, .. } => {
+                let size = live.remove(&(stream, address));
+                told.odd += u64::from(size.is_none() && !is_child);
+                resizing.insert((stream, record.thread), (address, size));
+            }
+            Event::ResizeTo { address, size } => {
+                let (old, old_size) = resizing.remove(&(stream, record.thread)).unwrap();
+                if address == 0 {
+                    old_size.map(|size| live.insert((stream, old), size));
+                } else {
+                    live.insert((stream, address), size);
+                    told.sizes.entry(size).or_default().0 += 1;
+                    if let Some(size) = old_size {
+                        told.sizes.entry(size).or_default().1 += 1;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(items.damaged(), 0, "{:?}", items.damage());
+    told
+}
+
+/// What the program printed must be what the trace says.
+fn hold(ran: &Ran, told: &Told) {
+    for line in ran.out.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        match words.as_slice() {
+            ["expect", "size", ..] => {
+                let found = told.sizes.get(&number(2)).copied().unwrap_or_default();
+                assert_eq!(found, (number(4), number(6)), "{line}: {ran:?}");
+            }
+            ["expect", "processes", _] => {
+                assert_eq!(told.processes.len() as u64, number(2), "{line}")
+            }
+            _ => {}
+        }
+    }
+}
+
+fn leftovers() -> usize {
+    let all = fs::read_dir("/dev/shm").unwrap();
+    let ours = |name: &str| name.starts_with("loam-record-");
+    all.flatten()
+        .filter(|one| ours(&one.file_name().to_string_lossy()))
+        .count()
+}
+
+#[test]
+fn every_hazard_is_recorded_as_the_program_tells_it() {
+    let Some(_) = recorder() else { return };
+    let loam = common::library().is_some();
+    for (name, arguments) in [
+        ("edges", &[][..]),
+        ("forks", &[]),
+        ("storm", &[]),
+        ("executes", &[]),
+        ("daemon", &[]),
+        ("endings", &["_exit"]),
+        ("endings", &["thread"]),
+    ] {
+        let place = Place::new(name);
+        let over: &[&[&str]] = match loam {
+            true => &[&[], &["--allocator", "loam"]],
+            false => &[&[]],
+        };
+        for options in over {
+            let _ = fs::remove_file(place.path("t.trace"));
+            let ran = place.record(options, arguments);
+            assert_eq!(ran.code, Some(0), "{name} {options:?}: {ran:?}");
+            let told = read(&place.path("t.trace"));
+            hold(&ran, &told);
+            assert!(ran.err.contains("loam replay t.trace"), "{ran:?}");
+            let allocator = options.last().copied().unwrap_or("system");
+            assert_eq!(told.processes[0].allocator, allocator, "{name}");
+            assert_eq!(told.processes[0].how, How::Start);
+            if name != "storm" {
+                assert_eq!(told.odd, 0, "{name} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_signal_ends_is_there_to_the_last_event_and_the_exit_code_is_the_shells() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("endings");
+    for (how, signal) in [("kill", 9), ("abort", 6), ("segv", 11)] {
+        let _ = fs::remove_file(place.path("t.trace"));
+        let ran = place.record(&[], &[how]);
+        assert_eq!(ran.code, Some(128 + signal), "{ran:?}");
+        let told = read(&place.path("t.trace"));
+        hold(&ran, &told);
+        assert_eq!(told.ends, [(0, Ended::Signal(signal), told.events)]);
+    }
+}
+
+#[test]
+fn a_process_that_becomes_another_program_ends_one_stream_and_begins_the_next() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("executes");
+    let ran = place.record(&[], &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = read(&place.path("t.trace"));
+    let parents: Vec<_> = told.processes.iter().map(|one| one.parent).collect();
+    assert_eq!(parents, [None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
+    assert!(told.processes[1..].iter().all(|one| one.how == How::Exec));
+    let ends: Vec<_> = told.ends.iter().map(|(_, ended, _)| *ended).collect();
+    assert_eq!(ends[..5], [Ended::Exec; 5]);
+    assert_eq!(ends[5], Ended::Code(0));
+}
+
+#[test]
+fn the_process_is_sampled_and_its_exit_code_is_its_own() {
+    let Some(_) = recorder() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("sleepy.c");
+    let code = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        int main(void) {
+            char *block = malloc(64 << 20);
+            memset(block, 1, 32 << 20);
+            for (int i = 0; i < 30; ++i) { free(malloc(100)); usleep(100000); }
+            return 7;
+        }"#;
+    fs::write(&source, code).unwrap();
+    compile(
+        &["-O1", "-fno-builtin"],
+        &source,
+        &dir.path().join("sleepy"),
+    );
+    let mut command = common::loam();
+    command
+        .current_dir(dir.path())
+        .args(["record", "--", "./sleepy"]);
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let traces: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
+    let named = |name: &str| name.starts_with("loam-sleepy-") && name.ends_with(".trace");
+    let trace = traces
+        .iter()
+        .find(|one| named(&one.file_name().to_string_lossy()));
+    let told = read(&trace.unwrap().path());
+    assert!(told.samples.len() >= 15, "{} samples", told.samples.len());
+    let half = 32 << 20;
+    let resident = told
+        .samples
+        .iter()
+        .filter_map(|one| one.resident_anonymous)
+        .max()
+        .unwrap();
+    let heap = told
+        .samples
+        .iter()
+        .filter_map(|one| one.resident_heap)
+        .max()
+        .unwrap();
+    assert!(
+        resident >= half && heap >= half && heap <= resident,
+        "{heap} of {resident}"
+    );
+    assert!(heap < half + (4 << 20), "{heap} bytes of heap");
+    assert!(told.touches > 0);
+    assert_eq!(told.ends[0].1, Ended::Code(7));
+    assert!(told.processes[0]
+        .modules
+        .iter()
+        .any(|one| one.build_id.is_some()));
+    let times: Vec<_> = told.samples.iter().map(|one| one.time.unwrap()).collect();
+    assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
+fn a_file_is_never_replaced_unasked_and_one_that_can_not_be_written_is_told_before_the_start() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("endings");
+    fs::write(place.path("t.trace"), "precious").unwrap();
+    let ran = place.record(&[], &["_exit"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+    assert!(ran.err.contains("--overwrite"), "{ran:?}");
+    assert_eq!(fs::read(place.path("t.trace")).unwrap(), b"precious");
+    let ran = place.record(&["--overwrite"], &["_exit"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(read(&place.path("t.trace")).events > 0);
+    let ran = Ran::of(
+        place
+            .command(&["--output", "no/such/folder.trace"], &["_exit"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");
+    assert!(ran.err.contains("no/such/folder.trace"), "{ran:?}");
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("handover");
+    let options = ["--output", "/dev/full", "--overwrite"];
+    let ran = Ran::of(place.command(&options, &["2", "20000"]).output().unwrap());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.out.contains("expect size 701"),
+        "the program ended: {ran:?}"
+    );
+    assert!(
+        ran.err.contains("/dev/full") && ran.err.contains("No space left"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_file_that_may_not_grow_ends_the_recording_and_what_was_written_can_be_read() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("handover");
+    let ran = place.record(&["--max-size", "100K"], &["4", "300000"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.out.contains("expect size 701"),
+        "the program ended: {ran:?}"
+    );
+    assert!(ran.err.contains("--max-size"), "{ran:?}");
+    let told = read(&place.path("t.trace"));
+    assert!(told.events > 0 && told.events < 2 * 4 * 300_000);
+    assert_eq!(told.ends[0].1, Ended::Running);
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_program_that_ends_normally_and_a_trace_that_can_be_read() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("handover");
+    let before = leftovers();
+    let mut command = place.command(&["--output", "t.trace"], &["4", "3000000"]);
+    // Without the shell's `env` in between, so that the signal reaches the tool.
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while fs::metadata(place.path("t.trace")).map_or(0, |meta| meta.len()) < 10_000 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "nothing is written"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    // The program holds the other end of the pipe until it ends.
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert!(ran.out.contains("expect size 701"), "{ran:?}");
+    assert!(ran.err.contains("has gone away"), "{ran:?}");
+    assert!(read(&place.path("t.trace")).events > 0);
+    assert!(leftovers() <= before, "the rings' folder is there still");
+}
+
+#[test]
+fn the_second_signal_ends_the_recording_and_leaves_the_program_alone() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("endings");
+    let script = place.path("patient.sh");
+    let text = "#!/bin/bash\ntrap 'echo got it' TERM\necho ready\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.25; done\necho done\n";
+    common::executable(&script, text);
+    let mut command = common::loam();
+    command.current_dir(place.dir.path());
+    command
+        .args(["record", "--output", "t.trace", "--"])
+        .arg(&script);
+    command.process_group(0);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    for _ in 0..2 {
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    // The first one was the program's, and it went on to its end.
+    assert!(
+        ran.out.contains("got it") && ran.out.contains("done"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("interrupted"), "{ran:?}");
+    let told = read(&place.path("t.trace"));
+    assert!(told
+        .ends
+        .iter()
+        .any(|(_, ended, _)| *ended == Ended::Running));
+}
+
+#[test]
+fn what_can_not_take_a_preload_is_refused() {
+    let Some(_) = recorder() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("fixed.c"), "int main(void) { return 0; }").unwrap();
+    let product = dir.path().join("fixed");
+    compile(&["-static"], &dir.path().join("fixed.c"), &product);
+    let mut command = common::loam();
+    command
+        .current_dir(dir.path())
+        .args(["record", "--"])
+        .arg(&product);
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("static executable") && ran.err.contains("loam record --force"),
+        "{ran:?}"
+    );
+    let mut command = common::loam();
+    command.current_dir(dir.path());
+    command
+        .args(["record", "--force", "--output", "t.trace", "--"])
+        .arg(&product);
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("no process loaded the recorder"),
+        "{ran:?}"
+    );
+}

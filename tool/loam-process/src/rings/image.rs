@@ -1,0 +1,327 @@
+//! One process image's file, drained pass by pass.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{fence, Ordering};
+
+use thiserror::Error;
+
+use loam_format::trace::{Event, Record};
+
+use super::clock::Clock;
+use super::layout::{
+    Control, Slot, CONTROL_BYTES, CONTROL_READ, SLOT_BYTES, TAIL_OFFSET, UNIT_BYTES, VERSION,
+};
+use super::merge::{merge, Queue};
+use super::unit::Decoder;
+
+/// How much of a ring is read at once: 256 large rings that are full must not fill the memory.
+const AT_ONCE: u64 = 256 * 1024;
+
+/// Why a file can not be drained.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// The system refuses.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What it says.
+        error: io::Error,
+    },
+    /// It was written by another version.
+    #[error(
+        "{path} is of version {found} of the rings, and this loam drains version {VERSION}: use the libloam-record.so \
+         that belongs to it"
+    )]
+    Version {
+        /// The file.
+        path: String,
+        /// Its version.
+        found: u32,
+    },
+    /// It says what can not be.
+    #[error("{path}: ring {ring} says that {unread} bytes are unread, and it holds {bytes}")]
+    Broken {
+        /// The file.
+        path: String,
+        /// Which ring.
+        ring: usize,
+        /// What it says.
+        unread: u64,
+        /// What can be.
+        bytes: u64,
+    },
+}
+
+/// How a process image began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Began {
+    /// By its start or by exec.
+    Exec,
+    /// By fork.
+    Fork,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Bytes that were read.
+    pub read: u64,
+    /// Whether events wait for the next pass, or are unread.
+    pub has_more: bool,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    tail: u64,
+    decoder: Decoder,
+    queue: Queue,
+    has_unread: bool,
+}
+
+/// One process image.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    file: File,
+    control: Control,
+    rings: Vec<Ring>,
+    forks: BTreeMap<u32, u64>,
+    slots: Vec<u8>,
+    scratch: Vec<u8>,
+    pairs: Vec<(u64, u64)>,
+}
+
+impl Image {
+    /// Opens a file; `None` while its process still prepares it.
+    pub fn open(path: &Path) -> Result<Option<Image>, ImageError> {
+        let of_io = |error| ImageError::Io {
+            path: path.display().to_string(),
+            error,
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(of_io)?;
+        let Some(control) = read_control(&file).map_err(of_io)? else {
+            return Ok(None);
+        };
+        if control.version != VERSION {
+            return Err(ImageError::Version {
+                path: path.display().to_string(),
+                found: control.version,
+            });
+        }
+        Ok(Some(Image {
+            path: path.to_path_buf(),
+            file,
+            control,
+            rings: Vec::new(),
+            forks: BTreeMap::new(),
+            slots: Vec::new(),
+            scratch: Vec::new(),
+            pairs: Vec::new(),
+        }))
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.control.pid
+    }
+
+    /// When the process began, in ticks since the machine's start.
+    pub fn start(&self) -> u64 {
+        self.control.start
+    }
+
+    /// How it began.
+    pub fn began(&self) -> Began {
+        match self.control.how {
+            2 => Began::Fork,
+            _ => Began::Exec,
+        }
+    }
+
+    /// The process that started it.
+    pub fn parent(&self) -> u32 {
+        self.control.parent
+    }
+
+    /// The file of the process that forked it, and the number of that fork there.
+    pub fn fork(&self) -> (&str, u32) {
+        (&self.control.parent_file, self.control.fork_number)
+    }
+
+    /// When it forked for the `number`th time, in nanoseconds since the recording began.
+    pub fn time_of_fork(&self, number: u32) -> Option<u64> {
+        self.forks.get(&number).copied()
+    }
+
+    /// One moment by the stamp and by `CLOCK_MONOTONIC`: when its file was made.
+    pub fn moment(&self) -> (u64, u64) {
+        (self.control.stamp, self.control.monotonic)
+    }
+
+    /// The rate of stamps, where the processor says it; 0 otherwise.
+    pub fn ticks_per_second(&self) -> u64 {
+        self.control.ticks_per_second
+    }
+
+    /// Whether its program ended by itself, as far as it could say so.
+    pub fn ended_normally(&self) -> bool {
+        self.control.state == 1
+    }
+
+    /// Why it stopped to record, if it did.
+    pub fn why_off(&self) -> Option<&str> {
+        (self.control.state == 2 && !self.control.why.is_empty()).then_some(&self.control.why)
+    }
+
+    /// Events that found no room.
+    pub fn lost(&self) -> u64 {
+        self.control.lost
+    }
+
+    /// Units that mean nothing.
+    pub fn unknown_units(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.decoder.unknown).sum()
+    }
+
+    /// One pass. When the process is gone, `is_last` gives out everything, in as many passes as it takes.
+    pub fn pass(
+        &mut self,
+        clock: &mut Clock,
+        is_last: bool,
+        out: &mut Vec<Record>,
+    ) -> Result<Pass, ImageError> {
+        let mut pass = Pass::default();
+        self.read_heads(&mut pass)?;
+        let newest = self.rings.iter().map(|ring| ring.decoder.last).max();
+        let mut until = newest.unwrap_or(0);
+        // Heads of before are read before events and heads of after.
+        fence(Ordering::SeqCst);
+        self.read_heads(&mut pass)?;
+        if is_last {
+            until = u64::MAX;
+        }
+        // Of a ring that was not read to its end, later events may come.
+        for ring in self.rings.iter().filter(|ring| ring.has_unread) {
+            until = until.min(ring.decoder.last);
+        }
+        for (stamp, monotonic) in self.pairs.drain(..) {
+            clock.pair(stamp, monotonic);
+        }
+        let forks = &mut self.forks;
+        let queues = self.rings.iter_mut().map(|ring| &mut ring.queue);
+        merge(queues, until, |stamped| {
+            let time = clock.time(stamped.stamp);
+            if let Event::Fork { .. } = stamped.event {
+                forks.insert(stamped.fork, time);
+            }
+            out.push(Record {
+                time,
+                thread: stamped.thread,
+                event: stamped.event,
+            });
+        });
+        pass.has_more = self
+            .rings
+            .iter()
+            .any(|ring| ring.has_unread || ring.queue.len() > 0);
+        Ok(pass)
+    }
+
+    fn of_io(&self, error: io::Error) -> ImageError {
+        ImageError::Io {
+            path: self.path.display().to_string(),
+            error,
+        }
+    }
+
+    fn read_heads(&mut self, pass: &mut Pass) -> Result<(), ImageError> {
+        if let Some(control) = read_control(&self.file).map_err(|error| self.of_io(error))? {
+            self.control = control;
+        }
+        let count = self.control.slots_made as usize;
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.resize(count * SLOT_BYTES as usize, 0);
+        let size = read_some(&self.file, &mut slots, CONTROL_BYTES);
+        let size = size.map_err(|error| self.of_io(error))?;
+        fence(Ordering::SeqCst);
+        if self.rings.len() < count {
+            self.rings.resize_with(count, Ring::default);
+        }
+        for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
+            if let Some(slot) = Slot::parse(raw) {
+                pass.read += self.read_ring(index, slot)?;
+            }
+        }
+        self.slots = slots;
+        Ok(())
+    }
+
+    fn read_ring(&mut self, index: usize, slot: Slot) -> Result<u64, ImageError> {
+        let ring = &mut self.rings[index];
+        // Less than was read: a child that went on where its parent's signal handler forked.
+        let unread = slot.head.saturating_sub(ring.tail);
+        if unread > slot.bytes {
+            return Err(ImageError::Broken {
+                path: self.path.display().to_string(),
+                ring: index,
+                unread,
+                bytes: slot.bytes,
+            });
+        }
+        let room = (AT_ONCE / UNIT_BYTES).saturating_sub(ring.queue.len() as u64) * UNIT_BYTES;
+        let bytes = unread.min(room);
+        ring.has_unread = bytes < unread;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.scratch.resize(bytes as usize, 0);
+        let begin = ring.tail % slot.bytes;
+        let (first, second) = self
+            .scratch
+            .split_at_mut(bytes.min(slot.bytes - begin) as usize);
+        let read = self
+            .file
+            .read_exact_at(first, slot.offset + begin)
+            .and_then(|()| self.file.read_exact_at(second, slot.offset));
+        ring.tail += bytes;
+        let at = CONTROL_BYTES + index as u64 * SLOT_BYTES + TAIL_OFFSET;
+        let tail = ring.tail.to_le_bytes();
+        read.and_then(|()| self.file.write_all_at(&tail, at))
+            .map_err(|error| ImageError::Io {
+                path: self.path.display().to_string(),
+                error,
+            })?;
+        ring.decoder
+            .read(&self.scratch, &mut ring.queue.events, &mut self.pairs);
+        Ok(bytes)
+    }
+}
+
+fn read_control(file: &File) -> io::Result<Option<Control>> {
+    let mut page = [0; CONTROL_READ];
+    let size = read_some(file, &mut page, 0)?;
+    Ok(Control::parse(&page[..size]))
+}
+
+/// Reads as much as there is.
+fn read_some(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut size = 0;
+    while size < bytes.len() {
+        match file.read_at(&mut bytes[size..], offset + size as u64) {
+            Ok(0) => break,
+            Ok(more) => size += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(size)
+}

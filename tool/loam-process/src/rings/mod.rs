@@ -1,0 +1,22 @@
+//! The rings of recorded processes, drained from outside.
+//!
+//! ```text
+//! Session (a folder, its page) -> Image (one file, one process image)
+//!     pass: heads S1 -> units -> heads S2 -> units -> merge by stamp up to T -> Record
+//! ```
+//!
+//! The interface is `native/recorder/ring.h`, which also proves the order: what a pass gives out lacks no event that it
+//! depends on. Files are read with `pread`, so a process that writes nonsense costs its own trace and nothing here; a
+//! ring's unread part is the only memory that its writer can fill.
+
+mod clock;
+mod image;
+mod layout;
+mod merge;
+mod session;
+mod unit;
+
+pub use clock::Clock;
+pub use image::{Began, Image, ImageError, Pass};
+pub use layout::VERSION;
+pub use session::{Session, SESSION_VARIABLE};

@@ -1,0 +1,157 @@
+//! A recording's folder: the drainer's page, and the files of the processes that find it in their environment.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::process::{Pid, Stat};
+
+use super::layout::{session as page, CONTROL_BYTES, MAGIC, VERSION};
+
+/// Names the folder in the environment of recorded processes.
+pub const SESSION_VARIABLE: &str = "LOAM_RECORD";
+
+const FILE_NAME: &str = "session";
+
+/// A recording's folder.
+#[derive(Debug)]
+pub struct Session {
+    folder: PathBuf,
+    file: File,
+    known: BTreeSet<String>,
+}
+
+impl Session {
+    /// Begins a recording in an empty folder, drained by this process.
+    pub fn begin(folder: &Path, drops_when_full: bool) -> io::Result<Session> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(folder.join(FILE_NAME))?;
+        let own = Pid::try_from(std::process::id()).map_err(io::Error::other)?;
+        let start = Stat::read(own).map_err(io::Error::other)?.started;
+        let mut bytes = vec![0; CONTROL_BYTES as usize];
+        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&std::process::id().to_le_bytes());
+        bytes[16..24].copy_from_slice(&start.to_le_bytes());
+        bytes[36..40].copy_from_slice(&u32::from(drops_when_full).to_le_bytes());
+        file.write_all_at(&bytes, 0)?;
+        let session = Session {
+            folder: folder.to_path_buf(),
+            file,
+            known: BTreeSet::new(),
+        };
+        session.beat()?;
+        Ok(session)
+    }
+
+    /// Tells the recorded processes that somebody drains.
+    pub fn beat(&self) -> io::Result<()> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        self.file.write_all_at(&now.to_le_bytes(), page::HEARTBEAT)
+    }
+
+    /// Tells them that recording has ended: they go on without it.
+    pub fn end(&self) -> io::Result<()> {
+        self.file.write_all_at(&1_u32.to_le_bytes(), page::IS_OVER)
+    }
+
+    /// Files of process images that were not known yet, in the order of their names: PID, then number.
+    pub fn new_files(&mut self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if let Some(key) = key_of(name).filter(|_| !self.known.contains(name)) {
+                found.push((key, name.to_owned()));
+            }
+        }
+        found.sort();
+        let path = |(_, name): (_, String)| {
+            let path = self.folder.join(&name);
+            self.known.insert(name);
+            path
+        };
+        Ok(found.into_iter().map(path).collect())
+    }
+
+    /// A file that was not ready is new again.
+    pub fn look_again(&mut self, path: &Path) {
+        if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
+            self.known.remove(name);
+        }
+    }
+
+    /// A file that was drained goes.
+    pub fn remove(&mut self, path: &Path) {
+        // It stays known: no process makes a file of that name again. It may be gone already.
+        let _ = fs::remove_file(path);
+    }
+
+    /// Whether a process belongs to the recording that has no file yet: its environment names the folder, and it has
+    /// the recorder loaded.
+    pub fn has_others(&self, recorder: &Path) -> bool {
+        let mut wanted = SESSION_VARIABLE.as_bytes().to_vec();
+        wanted.push(b'=');
+        wanted.extend_from_slice(self.folder.as_os_str().as_bytes());
+        let Ok(entries) = fs::read_dir("/proc") else {
+            return false;
+        };
+        let own = std::process::id().to_string();
+        let mut folders = entries
+            .flatten()
+            .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit))
+            .filter(|entry| entry.file_name() != own.as_str())
+            .map(|entry| entry.path());
+        folders.any(|folder| {
+            let environment = fs::read(folder.join("environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted)
+                && fs::read(folder.join("maps")).is_ok_and(|maps| contains(&maps, recorder))
+        })
+    }
+}
+
+fn contains(maps: &[u8], file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().as_bytes();
+    !name.is_empty() && maps.windows(name.len()).any(|part| part == name)
+}
+
+/// PID and number of a file's name.
+fn key_of(name: &str) -> Option<(u32, u32)> {
+    let (pid, number) = name.split_once('.')?;
+    Some((pid.parse().ok()?, number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_once_and_in_order_and_others_are_not_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut session = Session::begin(folder.path(), false).unwrap();
+        for name in ["12.10", "12.9", "7.0", "12.x", "notes"] {
+            fs::write(folder.path().join(name), b"").unwrap();
+        }
+        let names = |paths: Vec<PathBuf>| -> Vec<String> {
+            let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+            paths.iter().map(name).collect()
+        };
+        assert_eq!(
+            names(session.new_files().unwrap()),
+            ["7.0", "12.9", "12.10"]
+        );
+        assert!(session.new_files().unwrap().is_empty());
+        session.look_again(&folder.path().join("12.9"));
+        assert_eq!(names(session.new_files().unwrap()), ["12.9"]);
+        assert!(!session.has_others(Path::new("/x/libloam-record.so")));
+    }
+}
