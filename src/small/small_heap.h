@@ -96,7 +96,7 @@ class alignas(kPageBytes) SmallHeap {
   /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
-  /// Chosen: as mixed spans have, whose homes these are.
+  /// As many as mixed spans have, whose homes these are.
   static constexpr unsigned kShards = MixedHeap::kShards;
   [[nodiscard]] unsigned bins_in_use(unsigned size_class) const {
     // acquire pairs with the release in use_more_bins(): the bin knows its number
