@@ -6,7 +6,7 @@
 
 namespace loam {
 
-constinit uintptr_t directory[kDirectoryEntries] = {};
+constinit DirectoryEntry directory[kDirectoryEntries];
 constinit const Span no_span = {};
 
 namespace {
@@ -34,7 +34,7 @@ bool commit_spans(Region* region, uint32_t count) {
 
 Region* add_region(uintptr_t base) {
   LOAM_ASSERT((base & (kRegionBytes - 1)) == 0);
-  LOAM_ASSERT(directory[base >> kRegionShift] == 0);
+  LOAM_ASSERT(directory[base >> kRegionShift].read() == 0);
   char* reserved = static_cast<char*>(os::reserve_metadata(kHeaderBytes, kHeaderAlignment));
   if (reserved == nullptr) return nullptr;
   Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
@@ -51,8 +51,7 @@ Region* add_region(uintptr_t base) {
   const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
   // A header whose address is the number of its region's first page: by every layout of an address space it lies elsewhere.
   LOAM_CHECK(classes != 0, "page map: a region's entry would say that there is none");
-  // release publishes the header; pairs with the acquire in region_at()
-  __atomic_store_n(&directory[base >> kRegionShift], classes, __ATOMIC_RELEASE);
+  directory[base >> kRegionShift].publish(classes);
   return region;
 }
 

@@ -18,6 +18,7 @@
 
 #include <atomic>
 
+#include "map/directory_entry.h"
 #include "map/free_records.h"
 #include "map/records.h"
 
@@ -92,7 +93,7 @@ static_assert(kHeaderBytes <= kHeaderAlignment, "a record's address names its re
 
 inline constexpr unsigned kDirectoryEntries = 1u << (kAddressBits - kRegionShift);
 
-extern uintptr_t directory[kDirectoryEntries];
+extern DirectoryEntry directory[kDirectoryEntries];
 
 /// Set in Region::page_span where a parked run begins or ends.
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
@@ -116,8 +117,7 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u <
 [[nodiscard]] LOAM_INLINE Region* region_at(uintptr_t address) {
   const uintptr_t entry = address >> kRegionShift;
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return nullptr;
-  // acquire pairs with the release in add_region(); on x86-64 a plain load
-  const uintptr_t classes = __atomic_load_n(&directory[entry], __ATOMIC_ACQUIRE);
+  const uintptr_t classes = directory[entry].read();
   if (LOAM_UNLIKELY(classes == 0)) return nullptr;
   Region* region = reinterpret_cast<Region*>(classes + (entry << (kRegionShift - kPageShift)));
   if (region == nullptr) __builtin_unreachable();  // saves callers their test
@@ -133,8 +133,7 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift && kPageShards < 1u <
   const uint64_t rotated = rotate_right(reinterpret_cast<uintptr_t>(pointer), 4);
   const uint64_t entry = rotated >> (kRegionShift - 4);
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return 0;
-  // relaxed: a live block's region was published before the block was, by whatever handed us the pointer
-  const uintptr_t classes = __atomic_load_n(&directory[entry], __ATOMIC_RELAXED);
+  const uintptr_t classes = directory[entry].read_of_live();
   if (LOAM_UNLIKELY(classes == 0)) return 0;
   return __atomic_load_n(reinterpret_cast<const uint8_t*>(classes + (rotated >> (kPageShift - 4))), __ATOMIC_RELAXED);
 }

@@ -185,14 +185,7 @@ void PrivateHeap::stop_caches() {
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    // acquire: pairs with the release in ThreadHeaps::leave()
-    for (unsigned looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
-      if (looks < kLooks) {
-        cpu_pause();
-      } else {
-        os::yield();
-      }
-    }
+    cache->owner->wait_until_left([](unsigned looks) { looks < kLooks ? cpu_pause() : os::yield(); });
   }
 }
 

@@ -150,6 +150,13 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     // release: pairs with the acquire of who waits for us
     busy.store(0, std::memory_order_release);
   }
+  /// Until the owner is inside no more, `pause(looks)` each time that it is. pre: closed, and all
+  /// threads passed a barrier since
+  template <class Pause>
+  void wait_until_left(Pause pause) const {
+    // acquire: pairs with the release in leave()
+    for (unsigned looks = 0; busy.load(std::memory_order_acquire) != 0; ++looks) pause(looks);
+  }
 };
 
 /// The calling thread's, or null while it has none.

@@ -141,7 +141,7 @@ TEST_F(PageMap, TheHighestRegionOfTheAddressSpaceWorks) {
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(region_at(top + kRegionBytes - 1), region);
   EXPECT_EQ(region_at(top + kRegionBytes), nullptr);
-  __atomic_store_n(&directory[top >> kRegionShift], uintptr_t{0}, __ATOMIC_RELEASE);
+  directory[top >> kRegionShift].publish(0);
 }
 
 TEST_F(PageMap, RegionsDoNotMix) {
