@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "os/os.h"
 #include "os/random.h"
+#include "small/bin_lists.h"
 #include "small/partial_span.h"
 #include "small/pointer_run.h"
 
@@ -12,37 +13,13 @@ namespace loam {
 
 namespace {
 
-// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used slot, which so always
-// differs from where the span stands.
-constexpr uint8_t kNoList = 0xfe;
-constexpr uint8_t kLeaving = 0xfd;  // in none either: empty, and about to go back
-constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
-
-// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
-// taken off again, so that this is exact; and that a span without a used slot gets 0xff.
-constexpr unsigned kListShift = 24;
-constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
-constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {
-  return used == 0 ? 0 : scaled_list(used, info.list_scale) >> kListShift;
-}
-
-// pre: not all of its slots are free
-unsigned list_of_partial(const Span* span) {
-  const unsigned own = static_cast<unsigned>(span->partial.own_slots);
-  return (own - span->free_slots) * Bin::kLists / own;
-}
-
-constexpr bool lists_are_exact() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const unsigned slots = kSizeClasses[c].slots;
-    if (scaled_list(0, kSizeClasses[c].list_scale) >> kListShift != 0xff) return false;
-    for (unsigned used = 0; used < slots; ++used) {
-      if (list_of(used, kSizeClasses[c]) != used * Bin::kLists / slots) return false;
-    }
-  }
-  return true;
-}
-static_assert(lists_are_exact(), "a list is an eighth of the slots");
+using bin_lists::kEmptyList;
+using bin_lists::kLeaving;
+using bin_lists::kListShift;
+using bin_lists::kNoList;
+using bin_lists::list_of;
+using bin_lists::list_of_partial;
+using bin_lists::scaled_list;
 
 // Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for double
 // frees): relaxed, for a live block's bit is clear before and after.
