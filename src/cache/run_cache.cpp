@@ -7,10 +7,9 @@ namespace {
 // Runs that a thread frees before its cache has room: who frees a few large blocks in its life
 // keeps none.
 constexpr uint32_t kRefusedFirst = 4;
-// What a cache may hold at first, and at most; it doubles when it is full and was of use.
+// What a cache may hold at first; it doubles when it is full and was of use.
 constexpr uint64_t kFirstRoom = 64;
-constexpr uint64_t kMostRoom = 512;
-static_assert(RunCache::kLongest.count <= kMostRoom);
+static_assert(RunCache::kLongest.count <= RunCache::kMostRoom);
 // A cache that was full and had served fewer than this part of what it was given is passed by for so many frees. Chosen:
 // serving one block from here saves the shard's two locks, which is worth about one run that is kept in vain; looking
 // again costs some 30 runs kept in vain.
@@ -19,7 +18,7 @@ constexpr uint32_t kBypassed = 1024;
 // Runs of a batch that waits in a shard as it stands: this many or more, though it be all that is kept. Chosen: a batch costs
 // about what parking one run does, and its lock twice for two runs what the cut and the join of one did.
 constexpr unsigned kLeastBatch = 2;
-static_assert(kMostRoom / kLeastBatch <= RunCache::kLongest.count, "longer ones come in no batch");
+static_assert(RunCache::kMostRoom / kLeastBatch <= RunCache::kLongest.count, "longer ones come in no batch");
 
 }  // namespace
 

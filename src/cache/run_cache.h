@@ -97,6 +97,8 @@ class RunCache {
   [[nodiscard]] bool is_valid() const;
 
   static constexpr unsigned kMostRuns = 32;
+  /// Pages that it holds at most.
+  static constexpr uint64_t kMostRoom = 512;
   /// While it is passed by, so many frees in a row of the length that was asked for last end that: such runs might go in
   /// batches. Chosen: as many as it holds at most. Fewer look again for nothing where lengths come by turns, more are late for
   /// a program with few blocks (decision 33).

@@ -13,16 +13,11 @@ namespace {
 
 // Blocks from this size on count from the first slot; there are many such classes, and each block is large.
 constexpr size_t kDueBytes = 1024;
-// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
-// two first slots of every class make 1.5 MiB, so a thread that uses them all pays no lock a block.
-constexpr size_t kThreadBytes = size_t{2} << 20;
-// In a larger heap this part of it, up to what all threads may hold; while another thread is refused room, and for so many
+// Of a larger heap this part instead of kThreadBytes, up to what all threads may hold; while another thread is refused room, and for so many
 // collections afterwards, kThreadBytes again (decision 39).
 constexpr size_t kThreadShare = 2;
 constexpr uint8_t kModestCollections = 250;
-// What they may grow to in any case, or this part of the heap. Beyond it they grow only while misses are frequent. Measured:
-// with 512 KiB, programs that do nothing else but call are a tenth slower (decision 51).
-constexpr size_t kUnearnedBytes = size_t{1} << 20;
+// Of a larger heap this part instead of kUnearnedBytes.
 constexpr size_t kUnearnedShare = 32;
 // A magazine grows to this part of the heap, or magazine_policy::kOneWayBytes, while its thread only takes, or only gives (decision
 // 62).
@@ -55,12 +50,8 @@ constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
 // Classes that are looked at each time: a miss costs some 800 instructions, a look six.
 constexpr unsigned kLooksForIdle = 8;
-// How often a thread looks after the page heap while that wants it, and how many slow calls in one such
-// period mean "busy": then armed magazines would cost more than they bring.
-constexpr uint64_t kTickMs = 8;
+// How many slow calls in kTickMs mean "busy": then armed magazines would cost more than they bring.
 constexpr uint32_t kBusy = 64;
-// How many frees of large blocks pass between two looks whether the page heap wants to be looked after.
-constexpr uint32_t kRunsPerLook = 32;
 
 constinit bool full_checks = false;
 constinit bool sampled = false;

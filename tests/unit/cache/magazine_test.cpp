@@ -162,7 +162,7 @@ TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
     size_t initial = 0;
     for (unsigned c = 1; c < kSizeClassCount; ++c) {
       const size_t bytes = kSizeClasses[c].bytes;
-      initial += std::max<size_t>(std::min<size_t>(8, kClassBytes / bytes), 2) * bytes;
+      initial += std::max<size_t>(std::min<size_t>(magazine_policy::kInitialSlots, kClassBytes / bytes), 2) * bytes;
     }
     for (int round = 0; round < 6; ++round) {
       for (unsigned c = 1; c < kSizeClassCount; ++c) {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;  // what the fixture brings
 
-constexpr size_t kUnearnedBytes = size_t{1} << 20;  // what the cache may hold in any case, in a small heap
+constexpr size_t kUnearnedBytes = ThreadCache::kUnearnedBytes;
 
 TEST(MissRate, IsLowWhereManyFreesPassBetweenSlowOperations) {
   MissRate rate;

@@ -18,14 +18,13 @@ namespace loam::test {
 
 namespace fake = os::fake;
 
-// What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
-// thread.
-inline constexpr size_t kClassBytes = size_t{128} << 10;
-inline constexpr size_t kSmallClassBytes = size_t{512} << 10;  // of blocks below 2 KiB
-inline constexpr size_t class_bytes(size_t block_bytes) { return block_bytes < 2048 ? kSmallClassBytes : kClassBytes; }
-inline constexpr size_t kThreadBytes = size_t{2} << 20;
-// Of blocks so large that kClassBytes would be fewer.
-inline constexpr size_t kFewSlots = 16;
+// At most so many bytes of blocks a class and a thread.
+using magazine_policy::kClassBytes;
+using magazine_policy::kFewSlots;
+inline constexpr size_t class_bytes(size_t block_bytes) {
+  return block_bytes < magazine_policy::kSmallBlock ? magazine_policy::kSmallClassBytes : kClassBytes;
+}
+inline constexpr size_t kThreadBytes = ThreadCache::kThreadBytes;
 
 inline void* allocate(unsigned c) {
   void* block = current_cache->pop(c);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cache/thread_cache.h"
 #include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
@@ -16,7 +17,7 @@ using test::Random;
 
 constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
 constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
-constexpr uint64_t kTickMs = 8;
+constexpr uint64_t kTickMs = ThreadCache::kTickMs;
 
 class PurgeTest : public testing::Test {
  protected:
