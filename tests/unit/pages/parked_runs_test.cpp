@@ -386,8 +386,9 @@ class ShardsTest : public ParkedRunsTest {
   Span* most_of_block[kPageShards];
   Span* part_of_block[kPageShards];
 };
+using ShardsImplementation = ShardsTest;  // counts locks
 
-TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnderItsLockAlone) {
+TEST_F(ShardsImplementation, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnderItsLockAlone) {
   EXPECT_EQ(busy_shard(5), part_of_block[5]);
   uint64_t before[kPageShards];
   for (unsigned s = 0; s < kPageShards; ++s) before[s] = heap().shard_mutex(s).acquisitions();
@@ -439,7 +440,7 @@ TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
   EXPECT_TRUE(heap().is_valid());
 }
 
-TEST_F(ShardsTest, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
+TEST_F(ShardsImplementation, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
   constexpr unsigned kBefore = 5, kAfter = 4, kTakes = 16;
   heap().give_run(part_of_block[kBefore]);
   for (unsigned take = 1; take <= kTakes; ++take) {
@@ -486,6 +487,7 @@ class BatchesTest : public ShardsTest {
   Span* runs[4];
   uint64_t fresh = 0;
 };
+using BatchesImplementation = BatchesTest;  // counts locks
 
 TEST_F(BatchesTest, RunsOfABlockThatHasMovedMeanwhileGoHomeOneByOne) {
   heap().give_run(runs[3]);
@@ -520,7 +522,7 @@ TEST_F(BatchesTest, ABatchThatWaitsInAShardWhoseBlockMovesIsJoinedFirst) {
   EXPECT_EQ(stats().parked, Pages(5 * kPart - 16 * 2));
 }
 
-TEST_F(BatchesTest, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
+TEST_F(BatchesImplementation, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
   give(0);
   for (const Span* run : runs) EXPECT_EQ(span_at(span_base(run)), run) << "its page names it";
   const uint64_t before = heap().shard_mutex(kOwn).acquisitions();

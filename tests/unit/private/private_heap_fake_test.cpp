@@ -11,6 +11,7 @@
 #include "fake_system/fake.h"
 #include "heap/heap.h"
 #include "map/metadata.h"
+#include "must_run.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
 
@@ -136,10 +137,12 @@ TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlo
 
 TEST_F(PretendPrivateHeap, EveryRefusalIsAStatusAndLosesNothing) {
   // The n-th call that the system may refuse is refused, for every n of a short life.
+  test::MustRun refused{"a heap is refused"};
   for (uint64_t nth = 1; nth < 40; ++nth) {
     fake::fail_any(nth, 3);
     PrivateHeap* heap = make(nth % 2 != 0 ? LOAM_HEAP_EAGER : 0, 0, nth % 3 == 0 ? 3 << 20 : 0);
     if (heap == nullptr) {
+      refused.ran();
       EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
       fake::clear_failures();
       continue;
