@@ -74,7 +74,7 @@ class Repository:
             path = Path(name)
             if path.suffix in NAME_SUFFIXES and "vendor" not in path.parts:
                 self.words |= set(re.findall(r"[A-Za-z_]\w*", self.text(name) or ""))
-            if name in self.cxx_sources():
+            if path.suffix in CXX_SUFFIXES and "vendor" not in path.parts:
                 self.declarations.add(self.text(name) or "")
             if path.name == "CMakeLists.txt" or path.suffix == ".cmake":
                 self.build_targets |= set(MEMBER.findall(self.text(name) or ""))
