@@ -8,6 +8,7 @@
 #include "small/bin_lists.h"
 #include "small/partial_span.h"
 #include "small/pointer_run.h"
+#include "small/slot_bits.h"
 
 namespace loam {
 
@@ -20,25 +21,6 @@ using bin_lists::kNoList;
 using bin_lists::list_of;
 using bin_lists::list_of_partial;
 using bin_lists::scaled_list;
-
-// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for double
-// frees): relaxed, for a live block's bit is clear before and after.
-void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
-
-void mark_all_free(Span* span, unsigned slots) {
-  for (unsigned slot = 0; slot < slots; slot += 64) {
-    store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
-  }
-}
-
-unsigned count_free(const Span* span) {
-  unsigned bits = 0;
-  const unsigned words = is_partial(span) ? kMaxPartialSlots / 64 : kMaxSlots / 64;
-  for (unsigned i = 0; i < words; ++i) bits += count_bits(span->free_bits[i]);
-  return bits;
-}
-
-bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
 
 // Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
 constexpr size_t kDonorBytes = size_t{128} << 10;
@@ -75,16 +57,6 @@ LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
     store_word(&span->free_bits[slot / 64], span->free_bits[slot / 64] & ~(uint64_t{1} << (slot % 64)));
     *--*next = reinterpret_cast<void*>(base + slot * bytes);
   }
-}
-
-// Neighbouring free slots in the longest run, at most `enough`.
-unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
-  unsigned run = 0, longest = 0;
-  for (unsigned slot = 0; slot < slots && longest < enough; ++slot) {
-    run = slot_is_free(span, slot) ? run + 1 : 0;
-    if (run > longest) longest = run;
-  }
-  return longest;
 }
 
 }  // namespace
