@@ -95,7 +95,8 @@ BOOL terminate_on_corruption(const void* buffer, SIZE_T length) {
   return answer(loam_set_corruption_policy(LOAM_CORRUPTION_TERMINATE), nullptr);
 }
 
-// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the reason then.
+// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the
+// reason then.
 loam_status why_refused() {
   const loam_status why = loam_last_status();
   return why == LOAM_OK ? LOAM_OUT_OF_MEMORY : why;

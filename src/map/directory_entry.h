@@ -1,6 +1,6 @@
-// An entry of the directory of regions (page_map.h): zero, or where a region's class bytes are. It is
-// written once, by add_region(); every thread reads it, without a lock. tests/interleaving runs these
-// functions in every order of their steps.
+// An entry of the directory of regions (page_map.h): zero, or where a region's class bytes are. It
+// is written once, by add_region(); every thread reads it, without a lock. tests/interleaving runs
+// these functions in every order of their steps.
 #pragma once
 
 #include <atomic>

@@ -5,14 +5,15 @@
 
 namespace loam::bin_lists {
 
-// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used slot, which so always
-// differs from where the span stands.
+// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used
+// slot, which so always differs from where the span stands.
 inline constexpr uint8_t kNoList = 0xfe;
-inline constexpr uint8_t kLeaving = 0xfd;  // in none either: empty, and about to go back
+inline constexpr uint8_t kLeaving = 0xfd;    // in none either: empty, and about to go back
 inline constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
 
-// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
-// taken off again, so that this is exact; and that a span without a used slot gets 0xff.
+// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale
+// is rounded up, and one taken off again, so that this is exact; and that a span without a used
+// slot gets 0xff.
 inline constexpr unsigned kListShift = 24;
 constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
 constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {

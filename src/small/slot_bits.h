@@ -5,9 +5,11 @@
 
 namespace loam {
 
-// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for double
-// frees): relaxed, for a live block's bit is clear before and after.
-inline void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
+// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for
+// double frees): relaxed, for a live block's bit is clear before and after.
+inline void store_word(uint64_t* word, uint64_t bits) {
+  __atomic_store_n(word, bits, __ATOMIC_RELAXED);
+}
 
 inline void mark_all_free(Span* span, unsigned slots) {
   for (unsigned slot = 0; slot < slots; slot += 64) {
@@ -22,7 +24,9 @@ inline unsigned count_free(const Span* span) {
   return bits;
 }
 
-inline bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
+inline bool slot_is_free(const Span* span, unsigned slot) {
+  return (span->free_bits[slot >> 6] >> (slot & 63)) & 1;
+}
 
 // Neighbouring free slots in the longest run, at most `enough`.
 inline unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {

@@ -185,8 +185,9 @@ TEST(Interleaving, RemoteQueueLosesAndDoublesNoBatchAndShowsItWhole) {
 // ---- stopping caches
 // --------------------------------------------------------------------------------
 
-// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it is open;
-// PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until nobody is busy.
+// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it
+// is open; PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until
+// nobody is busy.
 TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   const auto make = [](std::function<void()>*) {
     struct Shared {
@@ -195,7 +196,8 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
       Plain<int> magazine{"a magazine"};
     };
     auto shared = std::make_shared<Shared>();
-    const auto heap = reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
+    const auto heap =
+        reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
     // Open before anybody comes: made so, since a store would be a step.
     std::construct_at(&shared->thread.door_of(heap).heap, heap);
     const auto use = [=] {
@@ -210,7 +212,7 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
       shared->thread.close(heap);
       Checker::current().barrier_all();
       shared->thread.wait_until_left([](unsigned) { Checker::current().pause(); });
-      shared->magazine.write(0);   // flush
+      shared->magazine.write(0);                  // flush
       shared->thread.open(heap, &shared->cache);  // resume_caches()
     };
     return Bodies{[=] {

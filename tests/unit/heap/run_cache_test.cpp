@@ -39,14 +39,16 @@ void in_thread(const std::function<void()>& body) {
   }).join();
 }
 
-// Afterwards no freed run waits for its next user, whom it may serve although it is a sixteenth longer.
+// Afterwards no freed run waits for its next user, whom it may serve although it is a sixteenth
+// longer.
 void have_no_run_wait() { static_cast<void>(heap::compact()); }
 
 // Frees a few large blocks, so that the cache gets room.
 void warm_up(size_t bytes) {
   for (int i = 0; i < 8; ++i) heap::free(heap::allocate(bytes));
-  ASSERT_GT(cache().held_runs(), 0u) << "all threads have room for " << RunCache::process_room.held() << " bytes, this one "
-                                     << cache().room().bytes();
+  ASSERT_GT(cache().held_runs(), 0u)
+      << "all threads have room for " << RunCache::process_room.held() << " bytes, this one "
+      << cache().room().bytes();
 }
 
 // By a thread that goes at once, so that nothing of it stays.
@@ -89,14 +91,16 @@ TEST(RunCacheImplementation, ALoopOfAlignedBlocksTakesNoLockOnceItRepeats) {
         for (int i = 0; i < 8; ++i) round();
         const uint64_t before = page_heap.mutex().acquisitions();
         for (int i = 0; i < 1000; ++i) round();
-        EXPECT_LE(page_heap.mutex().acquisitions(), before + looks(1000)) << alignment << " " << bytes;
+        EXPECT_LE(page_heap.mutex().acquisitions(), before + looks(1000))
+            << alignment << " " << bytes;
         heap::free(unaligned);
       });
     }
   }
 }
 
-// What a thread keeps is no memory to grow beside: lengths that it does not want again become parts of longer ones.
+// What a thread keeps is no memory to grow beside: lengths that it does not want again become parts
+// of longer ones.
 TEST(RunCacheTest, WhatTheHeapGrowsByGoesHomeFromTheCache) {
   in_thread([] {
     have_no_run_wait();
@@ -131,7 +135,8 @@ TEST(RunCacheTest, WhatTheHeapGrowsByForSmallBlocksGoesHomeTooAndServesThem) {
     EXPECT_EQ(cache().held(), Pages(0));
     const size_t fresh = value(stats::kFreshBytes) - before;
     EXPECT_GT(fresh, 0u);
-    EXPECT_LT(fresh, enough.bytes() - kept.bytes() / 2) << "half of what was kept at least is among the blocks' pages";
+    EXPECT_LT(fresh, enough.bytes() - kept.bytes() / 2)
+        << "half of what was kept at least is among the blocks' pages";
     for (void* block : blocks) heap::free(block);
   });
 }
@@ -158,7 +163,8 @@ TEST(RunCacheImplementation, ManyBlocksOfOneLengthTakeALockForSeveral) {
   const struct {
     size_t bytes;
     unsigned batch;
-  } cases[] = {{40 * kKiB, 16}, {64 * kKiB, 16}, {256 * kKiB, 4}, {512 * kKiB, 2}, {1024 * kKiB, 2}};
+  } cases[] = {
+      {40 * kKiB, 16}, {64 * kKiB, 16}, {256 * kKiB, 4}, {512 * kKiB, 2}, {1024 * kKiB, 2}};
   for (const auto& its : cases) {
     // No structured binding: clang 14 captures none.
     const size_t bytes = its.bytes;
@@ -166,12 +172,14 @@ TEST(RunCacheImplementation, ManyBlocksOfOneLengthTakeALockForSeveral) {
     in_thread([=] {
       have_no_run_wait();
       Rounds many(200, bytes);
-      many.run(3);  // a thread that was passed by is so for 1,024 frees, or 32 in a row of the length that was asked for
+      many.run(3);  // a thread that was passed by is so for 1,024 frees, or 32 in a row of the
+                    // length that was asked for
       const unsigned shard = current_cache->page_shard();
       const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
       many.run(1);
       // Twice a batch, and what a look at what waits takes.
-      EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 2 * 200 / batch + 200 / 8) << bytes;
+      EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 2 * 200 / batch + 200 / 8)
+          << bytes;
       EXPECT_LE(cache().held(), kMostRoom);
     });
     EXPECT_TRUE(page_heap.is_valid());
@@ -212,7 +220,8 @@ TEST(RunCacheTest, ACacheThatWasPassedByIsTriedAgainSoonByBlocksOfOneLengthAlone
       if (HasFatalFailure()) return;
       int frees = 0;
       std::vector<void*> blocks;
-      for (size_t i = 0; i < 200; ++i) blocks.push_back(heap::allocate((one_length ? 1024 : 40 + 4 * (i * 7 % 50)) * kKiB));
+      for (size_t i = 0; i < 200; ++i)
+        blocks.push_back(heap::allocate((one_length ? 1024 : 40 + 4 * (i * 7 % 50)) * kKiB));
       for (void* block : blocks) {
         frees += cache().is_bypassed();
         heap::free(block);
@@ -295,8 +304,8 @@ TEST(RunCacheTest, ABlockGrowsBesideOneThatAnotherThreadKeepsAndTakes) {
   EXPECT_TRUE(page_heap.is_valid());
 }
 
-// A run grows into what waits in a batch behind it; no more than some batches are joined to find out that a thread keeps
-// what is behind.
+// A run grows into what waits in a batch behind it; no more than some batches are joined to find
+// out that a thread keeps what is behind.
 TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheyStand) {
   in_thread([] {
     have_no_run_wait();
@@ -323,7 +332,8 @@ TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheySta
     // What is still in batches comes without a cut.
     const unsigned shard = current_cache->page_shard();
     const uint64_t before = page_heap.shard_mutex(shard).acquisitions();
-    for (char*& block : blocks) block = block == left ? left : static_cast<char*>(heap::allocate(kBytes));
+    for (char*& block : blocks)
+      block = block == left ? left : static_cast<char*>(heap::allocate(kBytes));
     EXPECT_LE(page_heap.shard_mutex(shard).acquisitions(), before + 600 / 4);
     for (char* block : blocks) heap::free(block);
   });
@@ -331,7 +341,8 @@ TEST(RunCacheImplementation, ABlockBesideOneThatIsKeptLeavesMostBatchesAsTheySta
 }
 
 TEST(RunCacheImplementation, ALoopIsGivenNoRunThatItCanNotKeep) {
-  // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what threads keep.
+  // A run waits that is a sixteenth longer than the blocks of the loop, and longer than what
+  // threads keep.
   for (const size_t pages : {255, 256}) {
     in_thread([pages] {
       have_no_run_wait();
@@ -399,7 +410,8 @@ TEST(RunCacheTest, ItHoldsABoundedNumberOfPages) {
 }
 
 TEST(RunCacheTest, ThreadsShareTheirRoomAndGiveItBack) {
-  // Each wants 2 MiB, all together have 4 MiB in a heap as small as this (run_cache.cpp: kProcessRoom).
+  // Each wants 2 MiB, all together have 4 MiB in a heap as small as this (run_cache.cpp:
+  // kProcessRoom).
   constexpr size_t kAll = size_t{4} << 20;
   constexpr int kThreads = 6;
   const size_t before = RunCache::process_room.held();
@@ -409,7 +421,8 @@ TEST(RunCacheTest, ThreadsShareTheirRoomAndGiveItBack) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       auto random = test::seeded(static_cast<unsigned>(t));
-      for (int i = 0; i < 20'000; ++i) heap::free(heap::allocate(33 * kKiB + random.below(1000 * kKiB)));
+      for (int i = 0; i < 20'000; ++i)
+        heap::free(heap::allocate(33 * kKiB + random.below(1000 * kKiB)));
       room += cache().room().bytes();
       ++ready;
       while (ready < kThreads) std::this_thread::yield();
@@ -643,7 +656,8 @@ TEST(RunCacheImplementation, AThreadThatGetsNoRoomFreesUnderItsShardsLockAlone) 
     churn.run(kOperations);
     EXPECT_EQ(cache().room(), Pages(0));
 #if defined(__SANITIZE_THREAD__)
-    constexpr int kMost = kOperations / 3;  // ticks by the clock come to it where each operation takes long
+    constexpr int kMost =
+        kOperations / 3;  // ticks by the clock come to it where each operation takes long
 #else
     constexpr int kMost = kOperations / 4;
 #endif

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "fake_system/fake.h"
-#include "os/os.h"
 #include "must_run.h"
+#include "os/os.h"
 #include "random.h"
 
 namespace loam {
