@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
-table in src/counters/counter_list.h, and the tables of docs/counters.md.
+table in src/counters/counter_list.h, the tool's names in tool/loam-format/src/counters/ids.rs, and the tables of
+docs/counters.md. Formulas are read too: one that is none, or names nothing, is an error.
 
-    tools/gen_counters.py           writes the three
+    tools/gen_counters.py           writes the four
     tools/gen_counters.py --check   exits with 1 if one is stale
 """
 import re
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
+import counter_formulas
+
 ROOT = Path(__file__).resolve().parent.parent
-KEYS = {"id", "unit", "kind", "scope", "source", "meaning", "derive", "perfmon", "openmetrics", "in_process"}
+KEYS = {"id", "unit", "kind", "scope", "source", "meaning", "derive", "of_process", "found", "perfmon", "openmetrics", "in_process"}
 KINDS, SCOPES = ["gauge", "counter", "ratio"], ["process", "heap", "class", "lock"]
 SOURCES = ["live", "sampling", "system"]
 PERFMON = 24  # the counters of Perfmon's Heap object
@@ -32,6 +36,16 @@ def load():
         if (counter["kind"] not in KINDS + ["histogram"] or counter["scope"] not in SCOPES
                 or counter["source"] not in SOURCES):
             errors.append(f"{name}: kind, scope or source is none of the declared ones")
+        if ("derive" in counter) == ("found" in counter):
+            errors.append(f"{name}: it has either a formula (`derive`) or words (`found`)")
+        if "of_process" in counter and counter["scope"] != "heap":
+            errors.append(f"{name}: `of_process` is for counters of heaps")
+    try:
+        counter_formulas.of_process(declared)
+        for scope in SCOPES:
+            counter_formulas.of_scope(declared, scope)
+    except counter_formulas.FormulaError as error:
+        errors.append(str(error))
     perfmon = [counter["perfmon"] for counter in declared["counter"] if "perfmon" in counter]
     if len(perfmon) != PERFMON or len(set(perfmon)) != PERFMON:
         errors.append(f"{len(set(perfmon))} of Perfmon's {PERFMON} counters are there")
@@ -107,6 +121,18 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 """
 
 
+def rust_ids(declared):
+    lines = []
+    for counter in declared["counter"] + declared["histogram"]:
+        lines += textwrap.wrap(f"{counter['unit']}: {counter['meaning']}", 96, initial_indent="/// ",
+                               subsequent_indent="/// ", break_long_words=False)
+        lines.append(f'pub const {counter["id"].upper()}: &str = "{counter["id"]}";')
+    return """// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+//! The ids of the counters and distributions: a slip of the pen does not compile.
+
+""" + "\n".join(lines) + "\n"
+
+
 def cell(text):
     return text.replace("|", "\\|")
 
@@ -150,6 +176,7 @@ def render():
     fields = "\n" + struct_fields(members(declared, ["class"]), "class_") + "\n  "
     header = header[:start] + fields + header[stop:]
     return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
+            "tool/loam-format/src/counters/ids.rs": rust_ids(declared),
             "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}
 

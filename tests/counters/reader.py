@@ -1,8 +1,21 @@
 """Reads Loam's counters as formats/counters.md says, from a process or from an image: a second opinion beside
-the library's own figures and the tool's. Slow and simple on purpose.
+the library's own figures and the tool's. Slow and simple on purpose. What the list declares as a formula is computed
+from it (tools/counter_formulas.py); what it has in words is written here.
 """
 import os
 import struct
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import counter_formulas  # noqa: E402  not beside this file
+
+DECLARED = tomllib.loads((ROOT / "formats/counters.toml").read_text())
+OF_PROCESS = counter_formulas.of_process(DECLARED)
+OF_CLASS = counter_formulas.of_scope(DECLARED, "class")
+COUNTERS = {counter["id"]: counter for counter in DECLARED["counter"]}
 
 RECORD, ARRAY, LIST, NESTED, POINTED, GROUP, CHAIN = range(1, 8)
 NONE = 0xFFFFFFFF
@@ -277,9 +290,10 @@ def read(memory, older=False):
         for name, raw in (("refilled_blocks", "taken"), ("returned_blocks", "given"), ("queued_blocks", "queued"),
                           ("remote_batches", "remote_batches"), ("remote_blocks", "remote_blocks")):
             v[name] += b[raw]
-        by_class.append({"class_bytes": classes[c]["bytes"], "class_spans": b["spans"],
-                         "class_live_blocks": out - cached, "class_cached_blocks": cached,
-                         "class_free_blocks": b["free_slots"],
+        own = {"class": [classes[c]], "bin": [b], "constant": [constant]}
+        by_class.append({name: counter_formulas.value(formula, {}, own) for name, formula in OF_CLASS.items()
+                         if name != "class_lock_acquisitions"}  # reading takes locks itself
+                        | {"class_live_blocks": out - cached, "class_cached_blocks": cached,
                          "occupancy": list(b["occupancy"]) + [b["spans"] - sum(b["occupancy"])]})
     v["spans"] += mixed["spans"]
     v["span_free_bytes"] += mixed["free_granules"] * constant["granule_bytes"]
@@ -293,8 +307,6 @@ def read(memory, older=False):
     locked |= {f"class-{classes[c]['bytes']}": bins[c] for c in in_use}
     shards = d.records("page_shard")
     locked |= {f"page-shard-{i}": shard for i, shard in enumerate(shards)}
-    in_shards = sum(shard["parked_pages"] for shard in shards)
-    used, parked = pages["used_pages"] - in_shards, pages["parked_pages"] + in_shards
     for heap in d.records("private_heap"):
         name = bytes(heap["name"]).split(b"\0")[0].decode() or f"heap-{heap['generation']}"
         locked[name] = heap
@@ -316,76 +328,44 @@ def read(memory, older=False):
         v["span_free_bytes"] += heap.get("mixed_pages", heap["starters"]) * page
         v["private_records_bytes"] += heap["records"]
 
-    def kept(what):
-        return sum(record[f"{what}_taken"] - record[f"{what}_given"] for record in [registry, *caches])
-
-    v["live_large_bytes"] = (pages["large_pages"] + kept("run_pages")) * page
-    v["live_large_blocks"] = pages["large_blocks"] + kept("runs")
     v["cached_bytes"] += sum(cache["run_pages_held"] for cache in caches) * page
-    v["live_huge_bytes"], v["live_huge_blocks"] = huge["mapped"], huge["blocks"]
-    v["live_bytes"] = v["live_small_bytes"] + v["live_large_bytes"] + v["live_huge_bytes"]
-    v["live_blocks"] = v["live_small_blocks"] + v["live_large_blocks"] + v["live_huge_blocks"]
-    v["large_rounding_bytes"] = (v["live_large_bytes"] - pages["large_requested"] - kept("run_requested") + v["live_huge_bytes"]
-                                 - huge["requested"])
-    v["used_bytes"] = used * page + huge["mapped"]
-    v["free_run_bytes"] = pages["committed_blocks"] * constant["block_bytes"] - used * page
-    v["dirty_bytes"] = (pages["dirty_pages"] + parked) * page
-    v["parked_bytes"] = parked * page
-    v["purged_bytes"] = v["free_run_bytes"] - v["dirty_bytes"] + v["unbacked_bytes"]
-    dirty_runs, clean_runs, records, uncommitted = [], [], 0, 0
-    for region in d.records("region"):
-        records += region["spans_used"] * constant["span_record_bytes"] - region["records_purged"]
-        records -= region["maps_purged"]
+    dirty_runs, clean_runs, extents, uncommitted = [], [], [], 0
+    regions = d.records("region")
+    for region in regions:
         blocks = d.records("block", region)
         for extent in d.records("extent", region, region["extents"]):
-            records += extent["committed_blocks"] * constant["map_bytes_per_block"]
+            extents.append(extent)
             uncommitted += extent["committed_blocks"] < extent["block_count"]
             for block in blocks[extent["first_block"]:extent["first_block"] + extent["committed_blocks"]]:
                 dirty_runs += runs([a & b for a, b in zip(block["free"], block["backed"])])
                 clean_runs += runs([a & ~b for a, b in zip(block["free"], block["backed"])])
     d.records("huge_block", huge)
-    v["metadata_bytes"] = meta["used"] + sampler["table_bytes"] + records
-    v["committed_bytes"] = pages["committed_blocks"] * constant["block_bytes"] + huge["mapped"] + v["metadata_bytes"]
-    v["backed_bytes"] = v["committed_bytes"] - v["purged_bytes"]
-    v["reserved_bytes"] = pages["reserved_blocks"] * constant["block_bytes"] + huge["mapped"] + v["metadata_bytes"]
-    v["free_bytes"] = max(v["span_free_bytes"] + v["dirty_bytes"] - v["unbacked_bytes"], 0)
     v["free_list_length"] += len(dirty_runs)
     v["uncommitted_ranges"] = len(clean_runs) + uncommitted
-    v["peak_used_bytes"] = pages["peak_used_pages"] * page
-    v["peak_huge_bytes"] = huge["peak_mapped"]
-    v["threads"] = registry["threads"]
-    v["cache_misses"] = registry["refills"] + sum(cache["refills"] for cache in caches)
-    v["cache_flushes"] = registry["flushes"] + sum(cache["flushes"] for cache in caches)
-    v["cache_frees"] = None if registry["pushed"] is None else registry["pushed"] + sum(
-        cache["pushed"] + constant["frees_per_look"] - max(cache["until_look"], 1) for cache in caches)
-    v["large_allocs"] = pages["large_allocs"] + sum(r["runs_taken"] for r in [registry, *caches]) + huge["allocs"]
-    v["large_frees"] = v["large_allocs"] - v["live_large_blocks"] - huge["blocks"]
     for name in ("acquisitions", "contentions", "refusals"):
         v[f"lock_{name}"] = sum(record[f"lock_{name}"] for record in locked.values())
-    v["purge_calls"], v["purge_nanoseconds"] = pages["purge_calls"], pages["purge_ns"]
-    v["purged_total_bytes"] = pages["purged_pages"] * page
-    v["fresh_bytes"] = pages["fresh_pages"] * page
-    v["refused_calls"] = pages["refused_calls"]
+    records = {"constant": [constant], "page_heap": [pages], "huge": [huge], "metadata": [meta], "sampler": [sampler],
+               "registry": [registry], "cache": caches, "page_shard": shards, "region": regions, "extent": extents}
+    known = dict(v)
+    for name, formula in OF_PROCESS.items():
+        counter = COUNTERS.get(name, {})
+        if counter.get("source") == "sampling" and not sampler["rate"]:
+            continue
+        if formula[0] == "/":
+            part, whole = (counter_formulas.value(side, known, records) for side in formula[1:])
+            if counter["kind"] != "ratio":  # the program says ratios with fewer digits
+                v[name] = part // whole if whole else None
+            continue
+        known[name] = counter_formulas.value(formula, known, records)
+        if counter:
+            v[name] = known[name]
 
-    def summed(name, *indices):
-        sources = [registry, *caches]
-        return sum(source[name][i] for source in sources for i in indices) if indices else sum(
-            source[name] for source in sources)
+    def summed(name, index):
+        return sum(source[name][index] for source in [registry, *caches])
 
     histograms = {"free_runs": log2_bins(dirty_runs, 10), "unbacked_runs": log2_bins(clean_runs, 10)}
     if sampler["rate"]:
-        v["small_rounding_bytes"] = sampler["live_rounding"]
-        for band, name in enumerate(("to_1k", "to_8k", "over_8k")):
-            v[f"allocs_{name}"] = summed("allocs", band) + (v["large_allocs"] if band == 2 else 0)
-            v[f"frees_{name}"] = summed("frees", band) + (v["large_frees"] if band == 2 else 0)
-        for what in ("allocs", "frees"):
-            v[what] = sum(v[f"{what}_{name}"] for name in ("to_1k", "to_8k", "over_8k"))
-            one = what[:-1]
-            v[f"cached_{what}"] = summed(f"{one}_hits")
-            v[f"timed_{what}"] = summed(f"timed_{what}", 0, 1)
-            v[f"timed_{one}_nanoseconds"] = summed(f"timed_{one}_ns", 0, 1)
-            slow = summed(f"timed_{one}_ns", 1)
-            v[f"{one}_rate"] = 10**9 * summed(f"timed_{what}", 1) // slow if slow else None
+        for one in ("alloc", "free"):
             histograms[f"{one}_time"] = [summed(f"{one}_log2_ns", i) for i in range(32)]
     return {"library": d.library, "counters": v, "classes": by_class, "histograms": histograms,
             "locks": {name: {"lock_taken": record["lock_acquisitions"], "lock_waited": record["lock_contentions"],

@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{allocators, check, export, generate, lab, run, stats, top};
+use crate::{allocators, check, doctor, export, generate, lab, run, stats, top};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -29,11 +29,12 @@ pub enum Verb {
     Allocators(allocators::args::AllocatorsArgs),
     Lab(Box<lab::args::LabArgs>),
     Stats(stats::args::StatsArgs),
+    Doctor(doctor::args::DoctorArgs),
     Top(top::args::TopArgs),
     Export(export::args::ExportArgs),
     #[command(hide = true)]
     Generate(generate::args::GenerateArgs),
     /// End a lab's trial when the lab has ended; started by `lab`
-    #[command(hide = true, name = lab::measure::watchdog::VERB)]
+    #[command(hide = true, name = loam_lab::measure::watchdog::VERB)]
     LabWatchdog,
 }

@@ -1,43 +1,42 @@
 //! The tool behind `loam`: one module a verb, and the few things that all verbs share.
 //!
-//! `run` starts a program on the heap, `allocators` says which heaps this machine has, `lab`
-//! measures them (measure, results file and drawing are separate stages), `check` says whether the
-//! replacement of malloc took, `stats`, `top` and `export` show what heaps do, `generate` prints the
-//! documentation that is made from the help. `layout` knows where the heap, the workloads and the
-//! peers lie; `output` formats units and messages; `ending`
-//! listens for signals and for streams that go away.
+//! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
+//! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
+//! `lab` measures them, `check` says whether the replacement of malloc took, `stats`, `top` and
+//! `export` show what heaps do, `doctor` judges them, `generate` prints the documentation that is
+//! made from the help.
+//! `output` prints messages; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
 pub mod allocators;
 pub mod check;
 pub mod cli;
-pub mod counters;
+pub mod doctor;
 pub mod ending;
 pub mod exit;
 pub mod export;
 pub mod generate;
 pub mod lab;
-pub mod layout;
-pub mod observe;
 pub mod output;
 pub mod run;
 pub mod stats;
 pub mod top;
-pub mod watch;
 
 use anyhow::Result;
+use clap::CommandFactory;
+
+use loam_process::layout::Layout;
 
 use cli::{Cli, Verb};
 use ending::Watch;
 use exit::Exit;
-use layout::Layout;
 
 /// Runs the verb that the command line named.
 pub fn dispatch(cli: Cli) -> Result<Exit> {
     // `run` becomes another program; `top` and `lab` have something to put in order first; the lab's watchdog outlives it.
     match cli.verb {
-        Verb::Run(_) | Verb::Top(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
+        Verb::Run(_) | Verb::Top(_) | Verb::Doctor(_) | Verb::Lab(_) | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_) | Verb::Check(_) | Verb::Stats(_) | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
@@ -50,11 +49,12 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
+        Verb::Doctor(args) => doctor::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),
-        Verb::Generate(args) => generate::run(&args.resolve()),
+        Verb::Generate(args) => generate::run(&args.resolve(), &Cli::command()),
         Verb::LabWatchdog => {
-            lab::measure::watchdog::run();
+            loam_lab::measure::watchdog::run();
             Ok(Exit::Done)
         }
     }

@@ -6,11 +6,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use loam_cli::{
-    cli::Cli,
-    exit::Exit,
-    output::{self, plain},
-};
+
+use loam_cli::{cli::Cli, exit::Exit, output};
+use loam_format::plain;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

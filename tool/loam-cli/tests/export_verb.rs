@@ -37,11 +37,7 @@ fn the_page_is_offered_in_both_formats_and_a_signal_ends_it_well() {
     assert!(get(&address, "/", "*/*").contains("/metrics"));
     assert!(get(&address, "/nothing", "*/*").starts_with("HTTP/1.1 404"));
     let pid = exporter.0.id().to_string();
-    assert!(Command::new("kill")
-        .args(["-INT", &pid])
-        .status()
-        .unwrap()
-        .success());
+    assert!(common::signal("INT", &pid));
     assert_eq!(exporter.0.wait().unwrap().code(), Some(0));
 }
 
@@ -226,11 +222,7 @@ fn silent_and_greedy_clients_keep_nobody_out() {
     let mut slow = TcpStream::connect(&address).unwrap();
     slow.write_all(b"GET /metr").unwrap();
     let pid = exporter.0.id().to_string();
-    assert!(Command::new("kill")
-        .args(["-TERM", &pid])
-        .status()
-        .unwrap()
-        .success());
+    assert!(common::signal("TERM", &pid));
     assert_eq!(exporter.0.wait().unwrap().code(), Some(0));
     drop((silent, greedy, slow));
 }

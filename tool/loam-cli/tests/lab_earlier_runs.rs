@@ -6,9 +6,8 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use common::{trials, Lab, Ran, GOOD};
+use common::{signal, trials, until, Lab, Ran, GOOD};
 
 const ONE_TRIAL: [&str; 7] = [
     "fake",
@@ -36,14 +35,6 @@ fn endless(lab: &Lab) -> (Child, i32) {
     until("the trial begins", || pid_file.exists());
     let pid = fs::read_to_string(&pid_file).unwrap();
     (child, pid.trim().parse().unwrap())
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Processes of that group that have not ended.
@@ -113,10 +104,7 @@ fn a_file_that_another_lab_writes_is_refused_whatever_the_options() {
     let ran = lab.run(&by_link);
     assert!(ran.err.contains("another `loam lab`"), "{ran:?}");
 
-    let interrupt = std::process::Command::new("kill")
-        .args(["-INT", &first.id().to_string()])
-        .status();
-    assert!(interrupt.unwrap().success());
+    assert!(signal("INT", first.id()));
     assert_eq!(first.wait().unwrap().code(), Some(130));
     assert_eq!(members(trial), 0);
     lab.workload("fake", GOOD);

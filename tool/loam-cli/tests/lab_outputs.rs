@@ -6,9 +6,8 @@ mod common;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use common::{trials, Lab, Ran, GOOD};
+use common::{signal, trials, until, Lab, Ran, GOOD};
 
 /// A workload that leaves a mark each time it runs.
 fn counted() -> String {
@@ -134,16 +133,10 @@ fn an_interruption_keeps_finished_trials_and_resuming_runs_the_rest() {
         .spawn()
         .unwrap();
     let pid_file = lab.path("workloads/fake.pid");
-    let deadline = Instant::now() + Duration::from_secs(300);
-    while fs::read_to_string(&pid_file).map_or(true, |text| text.trim().is_empty()) {
-        assert!(Instant::now() < deadline, "the third trial never began");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let interrupt = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(interrupt.success());
+    until("the third trial begins", || {
+        fs::read_to_string(&pid_file).is_ok_and(|text| !text.trim().is_empty())
+    });
+    assert!(signal("INT", child.id()));
     let ran = Ran::of(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(
@@ -158,11 +151,7 @@ fn an_interruption_keeps_finished_trials_and_resuming_runs_the_rest() {
     let page = fs::read_to_string(lab.path("r.html")).unwrap();
     assert!(page.contains("The run was interrupted") && page.contains("Missing: 2 planned"));
     let pid = fs::read_to_string(&pid_file).unwrap();
-    let is_alive = Command::new("kill")
-        .args(["-0", pid.trim()])
-        .stderr(Stdio::null())
-        .status();
-    assert!(!is_alive.unwrap().success(), "the running trial was ended");
+    assert!(!signal("0", pid.trim()), "the running trial was ended");
 
     let ran = lab.run(&[&arguments[..], &["--resume"]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");

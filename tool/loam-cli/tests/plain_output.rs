@@ -27,7 +27,7 @@ fn assert_plain(text: &str, what: &str) {
     for style in ["[0m", "[1m", "[2m", "[31m", "[33m", "[4m", "[32m"] {
         text = text.replace(&format!("\u{1b}{style}"), "");
     }
-    let bad = |c: &char| *c != '\n' && !loam_cli::output::plain::shows(*c);
+    let bad = |c: &char| *c != '\n' && !loam_format::plain::shows(*c);
     assert_eq!(text.chars().find(bad), None, "{what}: {text:?}");
 }
 
@@ -56,8 +56,6 @@ fn loam(arguments: &[&str]) -> Command {
 #[test]
 fn arguments() {
     let half = format!("({HOSTILE}");
-    // The test beside this one has a process that is called HOSTILE.
-    let nobody = format!("{HOSTILE} nobody");
     let path = format!("/tmp/{HOSTILE}");
     // Beside this test runs one whose processes have the name.
     let nobody = format!("nobody{HOSTILE}");

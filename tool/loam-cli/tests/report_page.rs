@@ -137,7 +137,7 @@ fn frame(width: u32) -> String {
 }
 
 /// A results file of all experiments in a tiny form.
-const EVERY_EXPERIMENT: &str = include_str!("data/every-experiment.json");
+const EVERY_EXPERIMENT: &str = include_str!("../../loam-lab/tests/data/every-experiment.json");
 
 fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"]

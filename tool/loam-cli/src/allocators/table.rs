@@ -2,12 +2,13 @@
 
 use comfy_table::{presets, Table};
 
-use super::{Allocator, Status};
-use crate::output::{self, plain};
+use loam_format::plain;
+use loam_lab::allocators::{Allocator, Status};
+use loam_report::style::bold;
 
 /// A table of what is there, then what is absent and how to get it.
 pub fn render(allocators: &[Allocator]) -> String {
-    let bold = output::bold();
+    let bold = bold();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let heading = |text: &str| format!("{bold}{text}{bold:#}");

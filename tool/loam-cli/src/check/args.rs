@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::observe::process::Pid;
+use loam_process::process::Pid;
 
 /// Say whether the replacement of malloc takes, in which modules, and what is unsafe.
 ///

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::linked::Linked;
-use crate::observe::process::Pid;
+use loam_process::process::Pid;
+
+use crate::check::linked::Linked;
 
 /// A library that was to be preloaded.
 #[derive(Debug, Clone)]

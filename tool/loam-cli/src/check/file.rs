@@ -9,13 +9,16 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use object::elf;
-use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rel, Rela, SectionHeader, Sym};
-use object::{Endianness, ReadCache, ReadRef};
+use object::read::elf::{
+    Dyn, FileHeader, ProgramHeader, Rel, Rela, SectionHeader, SectionTable, Sym,
+};
+use object::{Endianness, ReadCache, ReadRef, SectionIndex};
 
-use super::family::{self, Function};
-use crate::counters::list::LIST;
-use crate::observe::apart::step_to_file;
-use crate::run::elf::{Image, ImageError};
+use loam_format::counters::list::LIST;
+use loam_process::apart::step_to_file;
+use loam_process::elf::{Image, ImageError};
+
+use crate::check::family::{self, Function};
 
 /// A function that a file offers to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,17 +149,6 @@ where
             .into()
             .wrapping_sub(first.p_offset(endian).into())
     });
-    let needs = |stem: &str| image.needed.iter().any(|name| name.starts_with(stem));
-    let is_sanitizer = |stem: &str| {
-        image
-            .soname
-            .as_deref()
-            .is_some_and(|name| name.starts_with(stem))
-    };
-    let asked_for = SANITIZERS
-        .iter()
-        .find(|(_, stem, _)| needs(stem) || is_sanitizer(stem))
-        .map(|(_, _, name)| *name);
     let mut file = ObjectFile {
         rpath: Vec::new(),
         runpath: Vec::new(),
@@ -166,14 +158,56 @@ where
         foreign: Vec::new(),
         offers: Vec::new(),
         is_loam: false,
-        sanitizer: asked_for,
+        sanitizer: sanitizer_of(&image),
         calls_dlmopen: false,
         is_blind: sections.is_empty(),
         base,
         image,
     };
-    if let Some((entries, link)) = sections.dynamic(endian, data)? {
-        let strings = sections.strings(endian, data, link)?;
+    let read = Reading::<H, R> {
+        data,
+        endian,
+        sections,
+    };
+    read.dynamic(&mut file)?;
+    read.hidden(&mut file)?;
+    let functions = read.symbols(&mut file)?;
+    read.relocations(&mut file, &functions)?;
+    Ok(file)
+}
+
+/// The sanitizer that it is, or that it asks for by the name of its library.
+fn sanitizer_of(image: &Image) -> Option<&'static str> {
+    let needs = |stem: &str| image.needed.iter().any(|name| name.starts_with(stem));
+    let is_it = |stem: &str| {
+        let soname = image.soname.as_deref();
+        soname.is_some_and(|name| name.starts_with(stem))
+    };
+    let found = SANITIZERS
+        .iter()
+        .find(|(_, stem, _)| needs(stem) || is_it(stem));
+    found.map(|(_, _, name)| *name)
+}
+
+/// A file of one class and byte order, and its sections.
+struct Reading<'data, H: FileHeader, R: ReadRef<'data>> {
+    data: R,
+    endian: Endianness,
+    sections: SectionTable<'data, H, R>,
+}
+
+impl<'data, H, R> Reading<'data, H, R>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    /// The dynamic section: where libraries are looked for, and who is asked first.
+    fn dynamic(&self, file: &mut ObjectFile) -> Result<(), ImageError> {
+        let (endian, data) = (self.endian, self.data);
+        let Some((entries, link)) = self.sections.dynamic(endian, data)? else {
+            return Ok(());
+        };
+        let strings = self.sections.strings(endian, data, link)?;
         for entry in entries {
             let folders = || -> Result<Vec<String>, object::read::Error> {
                 let text = String::from_utf8_lossy(entry.string(endian, strings)?).into_owned();
@@ -189,68 +223,89 @@ where
                 _ => {}
             }
         }
+        Ok(())
     }
-    let hidden = sections.symbols(endian, data, elf::SHT_SYMTAB)?;
-    for symbol in hidden.iter() {
-        if symbol.is_undefined(endian) {
-            continue;
-        }
-        if let Ok(name) = symbol.name(endian, hidden.strings()) {
-            note_inside(&mut file, name);
-        }
-    }
-    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
-    let mut functions = Vec::new();
-    for symbol in symbols.iter() {
-        let name = symbol.name(endian, symbols.strings()).unwrap_or_default();
-        let function = Function::named(name);
-        functions.push(function);
-        if symbol.is_undefined(endian) {
-            file.calls_dlmopen |= name == b"dlmopen";
-            if let Some(allocator) = family::own_interface(name) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                file.foreign.push((name, allocator));
+
+    /// The static table, where it was not stripped: what is inside without being offered.
+    fn hidden(&self, file: &mut ObjectFile) -> Result<(), ImageError> {
+        let (endian, data) = (self.endian, self.data);
+        let hidden = self.sections.symbols(endian, data, elf::SHT_SYMTAB)?;
+        for symbol in hidden.iter().filter(|symbol| !symbol.is_undefined(endian)) {
+            if let Ok(name) = symbol.name(endian, hidden.strings()) {
+                note_inside(file, name);
             }
-            continue;
         }
-        note_inside(&mut file, name);
-        if family::own_interface(name).is_some() {
-            file.offers.push(String::from_utf8_lossy(name).into_owned());
-        }
-        let is_global = symbol.st_bind() != elf::STB_LOCAL;
-        if let Some(function) = function.filter(|_| is_global) {
-            file.exports.push(Export {
-                function,
-                address: symbol.st_value(endian).into(),
-                is_protected: symbol.st_visibility() == elf::STV_PROTECTED,
-            });
-        }
+        Ok(())
     }
-    for section in sections.iter() {
-        let mut note = |symbol: u32, slot: u64| {
-            let function = functions.get(symbol as usize).copied().flatten();
-            if let Some(function) = function {
-                file.references.push(Reference { function, slot });
+
+    /// The dynamic table: what is offered and what is asked for. Gives each symbol's function of
+    /// the family.
+    fn symbols(&self, file: &mut ObjectFile) -> Result<Vec<Option<Function>>, ImageError> {
+        let endian = self.endian;
+        let symbols = self.sections.symbols(endian, self.data, elf::SHT_DYNSYM)?;
+        let mut functions = Vec::new();
+        for symbol in symbols.iter() {
+            let name = symbol.name(endian, symbols.strings()).unwrap_or_default();
+            let function = Function::named(name);
+            functions.push(function);
+            if symbol.is_undefined(endian) {
+                file.calls_dlmopen |= name == b"dlmopen";
+                if let Some(allocator) = family::own_interface(name) {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    file.foreign.push((name, allocator));
+                }
+                continue;
             }
-        };
-        // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the others:
-        // those name the static table.
-        let table = sections.section(object::SectionIndex(section.sh_link(endian) as usize));
-        if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {
-            continue;
+            note_inside(file, name);
+            if family::own_interface(name).is_some() {
+                file.offers.push(String::from_utf8_lossy(name).into_owned());
+            }
+            let is_global = symbol.st_bind() != elf::STB_LOCAL;
+            if let Some(function) = function.filter(|_| is_global) {
+                file.exports.push(Export {
+                    function,
+                    address: symbol.st_value(endian).into(),
+                    is_protected: symbol.st_visibility() == elf::STV_PROTECTED,
+                });
+            }
         }
-        if let Some((entries, _)) = section.rela(endian, data)? {
-            entries
-                .iter()
-                .for_each(|r| note(r.r_sym(endian, false), r.r_offset(endian).into()));
-        }
-        if let Some((entries, _)) = section.rel(endian, data)? {
-            entries
-                .iter()
-                .for_each(|r| note(r.r_sym(endian), r.r_offset(endian).into()));
-        }
+        Ok(functions)
     }
-    Ok(file)
+
+    /// The words that the dynamic linker fills with functions of the family.
+    fn relocations(
+        &self,
+        file: &mut ObjectFile,
+        functions: &[Option<Function>],
+    ) -> Result<(), ImageError> {
+        let (endian, data) = (self.endian, self.data);
+        for section in self.sections.iter() {
+            let mut note = |symbol: u32, slot: u64| {
+                let function = functions.get(symbol as usize).copied().flatten();
+                if let Some(function) = function {
+                    file.references.push(Reference { function, slot });
+                }
+            };
+            // Those of a linked file are the dynamic linker's, except where --emit-relocs kept the
+            // others: those name the static table.
+            let link = SectionIndex(section.sh_link(endian) as usize);
+            let table = self.sections.section(link);
+            if !table.is_ok_and(|table| table.sh_type(endian) == elf::SHT_DYNSYM) {
+                continue;
+            }
+            if let Some((entries, _)) = section.rela(endian, data)? {
+                entries
+                    .iter()
+                    .for_each(|r| note(r.r_sym(endian, false), r.r_offset(endian).into()));
+            }
+            if let Some((entries, _)) = section.rel(endian, data)? {
+                entries
+                    .iter()
+                    .for_each(|r| note(r.r_sym(endian), r.r_offset(endian).into()));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `DF_SYMBOLIC`

@@ -13,10 +13,12 @@
 
 use serde::Serialize;
 
-use super::examined::Examined;
-use super::family::Function;
-use super::linked::{Linked, Origin};
-use crate::run::elf::OwnMalloc;
+use loam_process::elf::OwnMalloc;
+
+use crate::check::examined::Examined;
+use crate::check::family::Function;
+use crate::check::file::ObjectFile;
+use crate::check::linked::{Linked, Module, Origin};
 
 /// How bad it is. Notes are no findings for the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -148,6 +150,13 @@ impl Judge<'_> {
                  /etc/ld.so.preload",
             );
         }
+        self.preloads();
+        self.libraries();
+    }
+
+    /// What was to be preloaded and is not.
+    fn preloads(&mut self) {
+        let examined = self.examined;
         // What others preload beside a heap that is there is not about the heap.
         let severity = if examined.has_loam() {
             Severity::Note
@@ -166,7 +175,11 @@ impl Judge<'_> {
                 );
             }
         }
-        for missing in &examined.missing {
+    }
+
+    /// Libraries that are missing, or that need another malloc.
+    fn libraries(&mut self) {
+        for missing in &self.examined.missing {
             self.add(
                 "missing-library",
                 Severity::Fails,
@@ -195,10 +208,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Allocators beside the heap.
+    /// Modules that show too little, and allocators beside the heap.
     fn allocators(&mut self) {
-        let examined = self.examined;
-        let modules = &examined.linked.modules;
+        let modules = &self.examined.linked.modules;
         for (place, module) in modules.iter().enumerate() {
             let Some(file) = &module.file else {
                 self.add(
@@ -210,88 +222,63 @@ impl Judge<'_> {
                 );
                 continue;
             };
-            if file.is_blind {
-                self.add(
-                    "not-inspected",
-                    Severity::Partial,
-                    &module.path,
-                    "has no section headers, so what it uses can not be told".to_owned(),
-                    "use a file that strip(1) and not sstrip(1) has made small",
-                );
-            }
-            if file.image.is_go {
-                self.add(
-                    "go-runtime",
-                    Severity::Partial,
-                    &module.path,
-                    "was built by the Go compiler: Go's objects come from Go's own heap, and only C code in it \
-                     calls malloc"
-                        .to_owned(),
-                    "nothing replaces Go's heap; GOGC and GOMEMLIMIT set it",
-                );
-            }
-            if module.is_system()
-                || module.is_loam()
-                || file.sanitizer.is_some()
-                || module.namespace != 0
-            {
-                continue;
-            }
-            let takes_over = examined.linked.first(Function::MALLOC, 0) == Some(place);
-            let inside = file.image.compiled_in;
-            if file.image.own_malloc == OwnMalloc::None && inside.is_none() {
-                continue;
-            }
-            if examined.is_static && inside.is_none() {
-                continue; // Its C library's.
-            }
-            if takes_over && examined.has_loam() {
-                continue; // Told as searched-first.
-            }
-            let name = inside.map(|name| format!(" ({name})")).unwrap_or_default();
-            let asks_for_malloc = examined
-                .linked
-                .references(place)
-                .contains(&Function::MALLOC);
-            let is_protected = file.exports.iter().any(|export| export.is_protected);
-            let is_exported = file.image.own_malloc == OwnMalloc::Exported;
-            let (severity, what) = if is_exported && takes_over {
-                (
-                    Severity::Partial,
-                    format!("brings an allocator{name}, and the whole program uses it"),
-                )
-            } else if is_exported && asks_for_malloc {
-                (
-                    Severity::Note,
-                    format!("brings an allocator of its own{name}, which stands idle: malloc is the heap's"),
-                )
-            } else if is_exported {
-                let why = if file.is_symbolic {
-                    "it was linked with -Bsymbolic, so its own calls stay inside"
-                } else if is_protected {
-                    "its symbols are protected, so its own calls stay inside"
-                } else {
-                    "its own calls may have been bound inside it when it was linked"
-                };
-                (
-                    Severity::Partial,
-                    format!("brings an allocator of its own{name}: {why}"),
-                )
-            } else {
-                (
-                    Severity::Partial,
-                    format!("has an allocator compiled in{name}: its own code may use that and not the heap"),
-                )
-            };
+            self.hidden(module, file);
+            self.second_allocator(place, module, file);
+        }
+    }
+
+    /// A file of which calls of malloc can not be seen, or that makes none.
+    fn hidden(&mut self, module: &Module, file: &ObjectFile) {
+        if file.is_blind {
             self.add(
-                "second-allocator",
-                severity,
+                "not-inspected",
+                Severity::Partial,
                 &module.path,
-                what,
-                "build it without that allocator, so that it calls malloc (for Rust: no #[global_allocator]; \
-                 for a library: default visibility and no -Bsymbolic)",
+                "has no section headers, so what it uses can not be told".to_owned(),
+                "use a file that strip(1) and not sstrip(1) has made small",
             );
         }
+        if file.image.is_go {
+            self.add(
+                "go-runtime",
+                Severity::Partial,
+                &module.path,
+                "was built by the Go compiler: Go's objects come from Go's own heap, and only C code in it \
+                 calls malloc"
+                    .to_owned(),
+                "nothing replaces Go's heap; GOGC and GOMEMLIMIT set it",
+            );
+        }
+    }
+
+    /// An allocator that a module brings.
+    fn second_allocator(&mut self, place: usize, module: &Module, file: &ObjectFile) {
+        let examined = self.examined;
+        let is_expected = module.is_system()
+            || module.is_loam()
+            || file.sanitizer.is_some()
+            || module.namespace != 0;
+        let inside = file.image.compiled_in;
+        if is_expected || (file.image.own_malloc == OwnMalloc::None && inside.is_none()) {
+            return;
+        }
+        if examined.is_static && inside.is_none() {
+            return; // Its C library's.
+        }
+        let takes_over = examined.linked.first(Function::MALLOC, 0) == Some(place);
+        if takes_over && examined.has_loam() {
+            return; // Told as searched-first.
+        }
+        let asked_for = examined.linked.references(place);
+        let (severity, what) = role_of(file, takes_over, asked_for.contains(&Function::MALLOC));
+        self.add(
+            "second-allocator",
+            severity,
+            &module.path,
+            what,
+            "build it without that allocator, so that it calls malloc (for Rust: no #[global_allocator]; \
+             for a library: default visibility and no -Bsymbolic)",
+        );
     }
 
     fn notes(&mut self) {
@@ -339,5 +326,45 @@ impl Judge<'_> {
             format!("is not on the heap: its malloc is that of {}", uses.as_deref().unwrap_or("nobody")),
             "start it with `loam run`, or with LD_PRELOAD=libloam.so (full path), or link it with -lloam first",
         );
+    }
+}
+
+/// What the allocator in a file is used for.
+fn role_of(file: &ObjectFile, takes_over: bool, asks_for_malloc: bool) -> (Severity, String) {
+    let inside = file.image.compiled_in;
+    let name = inside.map(|name| format!(" ({name})")).unwrap_or_default();
+    let is_protected = file.exports.iter().any(|export| export.is_protected);
+    let is_exported = file.image.own_malloc == OwnMalloc::Exported;
+    if is_exported && takes_over {
+        (
+            Severity::Partial,
+            format!("brings an allocator{name}, and the whole program uses it"),
+        )
+    } else if is_exported && asks_for_malloc {
+        (
+            Severity::Note,
+            format!(
+                "brings an allocator of its own{name}, which stands idle: malloc is the heap's"
+            ),
+        )
+    } else if is_exported {
+        let why = if file.is_symbolic {
+            "it was linked with -Bsymbolic, so its own calls stay inside"
+        } else if is_protected {
+            "its symbols are protected, so its own calls stay inside"
+        } else {
+            "its own calls may have been bound inside it when it was linked"
+        };
+        (
+            Severity::Partial,
+            format!("brings an allocator of its own{name}: {why}"),
+        )
+    } else {
+        (
+            Severity::Partial,
+            format!(
+                "has an allocator compiled in{name}: its own code may use that and not the heap"
+            ),
+        )
     }
 }

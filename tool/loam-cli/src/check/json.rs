@@ -4,9 +4,9 @@
 
 use serde_json::{json, Value};
 
-use super::examined::Examined;
-use super::findings::{Finding, Verdict};
-use super::linked::{How, Provider};
+use crate::check::examined::Examined;
+use crate::check::findings::{Finding, Verdict};
+use crate::check::linked::{How, Provider};
 
 /// The document.
 pub fn document(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> Value {

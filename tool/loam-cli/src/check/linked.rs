@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use super::family::Function;
-use super::file::ObjectFile;
+use crate::check::family::Function;
+use crate::check::file::ObjectFile;
 
 /// How a module came into the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

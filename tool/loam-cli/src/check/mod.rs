@@ -27,11 +27,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use loam_process::apart;
+use loam_process::layout::Layout;
+use loam_process::preload::find_library;
+
 use crate::exit::{Coded, Exit};
-use crate::layout::Layout;
-use crate::observe::apart;
 use crate::output;
-use crate::run::{find_library, resolve_command};
+use crate::run::resolve_command;
 use args::{CheckOptions, Target};
 use examined::Examined;
 use findings::Severity;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::family::{Function, Group};
-use super::findings::{Judge, Severity};
-use super::linked::{Linked, Module, Provider};
+use crate::check::family::{Function, Group};
+use crate::check::findings::{Judge, Severity};
+use crate::check::linked::{Linked, Module, Provider};
 
 /// Where a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

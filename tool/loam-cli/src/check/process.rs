@@ -17,17 +17,19 @@ use std::path::PathBuf;
 use anyhow::Result;
 use object::elf;
 
-use super::examined::{Examined, Failure, Preload};
-use super::file::ObjectFile;
-use super::linked::{Binding, How, Linked, Module, Origin, Provider};
-use super::program;
-use crate::counters::bytes::u64_at;
-use crate::counters::locate;
+use loam_counters::locate;
+use loam_format::bytes::u64_at;
+use loam_format::memory::{Memory, ReadError};
+use loam_process::apart::{step, step_to_file, Doing};
+use loam_process::mappings::{self, Mapping};
+use loam_process::process::{face, Identity, Pid, ProcessError};
+use loam_process::remote::ProcessMemory;
+
+use crate::check::examined::{Examined, Failure, Preload};
+use crate::check::file::ObjectFile;
+use crate::check::linked::{Binding, How, Linked, Module, Origin, Provider};
+use crate::check::program;
 use crate::exit::{Coded, Exit};
-use crate::observe::apart::{step, step_to_file, Doing};
-use crate::observe::mappings::{self, Mapping};
-use crate::observe::process::{face, Identity, Pid, ProcessError};
-use crate::observe::remote::{Memory, ProcessMemory, ReadError};
 
 /// More modules than this, or namespaces, has no process; glibc itself stops at 16 namespaces.
 const MOST_MODULES: usize = 8192;
@@ -52,63 +54,15 @@ pub fn examine(pid: Pid) -> Result<Examined> {
     }
     let memory = ProcessMemory(pid);
     let is_static = program.image.interpreter.is_none() && !program.image.is_loader();
-    let found = link_maps(&memory, &auxiliary);
-    let listed = match found {
-        Ok(listed) => listed,
-        // Not an error of ours if it is a static program, or stopped before its loader came to work.
-        Err(ReadError::Unmapped { .. }) => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
-    let mut loaded = Vec::new();
-    for entry in listed {
-        let mapping = maps.iter().find(|mapping| mapping.contains(entry.dynamic));
-        // The kernel's own page of functions has no file.
-        if let Some(first) = mapping.and_then(|mapping| first_of(&maps, mapping)) {
-            let path = PathBuf::from(&first.name).display().to_string();
-            loaded.push((entry, path, first.clone()));
-        }
-    }
+    let mut loaded = listed(&memory, &auxiliary, &maps)?;
     if loaded.is_empty() {
         // A static program: only itself.
-        let first = maps
-            .iter()
-            .find(|m| m.inode != 0 && m.name == executable.display().to_string());
-        if let Some(first) = first {
-            let bias = first.start.wrapping_sub(program.base);
-            let entry = Entry {
-                bias,
-                dynamic: 0,
-                namespace: 0,
-            };
-            loaded.push((entry, first.name.clone(), first.clone()));
-        }
+        let name = executable.display().to_string();
+        let first = maps.iter().find(|m| m.inode != 0 && m.name == name);
+        loaded.extend(first.map(|first| alone(first, &program)));
     }
-    let environment = environment(pid);
-    let preloads: Vec<String> = program::split(environment.as_deref().unwrap_or_default())
-        .chain(program::split(
-            &fs::read(format!("/proc/{pid}/root/etc/ld.so.preload")).unwrap_or_default(),
-        ))
-        .collect();
-    let mut linked = Linked::default();
-    for (place, (entry, path, first)) in loaded.iter().enumerate() {
-        let file = match place {
-            0 => Some(program.clone()),
-            _ => locate::open(pid, first).and_then(|file| ObjectFile::of_file(file).ok()),
-        };
-        let is_loader = file.as_ref().is_some_and(|file| file.image.is_loader());
-        let origin = if place == 0 {
-            Origin::Program
-        } else {
-            Origin::Opened
-        };
-        linked.modules.push(Module {
-            path: path.clone(),
-            file,
-            namespace: entry.namespace,
-            origin,
-            is_loader,
-        });
-    }
+    let mut linked = modules(pid, &loaded, &program);
+    let preloads = preloads(pid);
     mark_origins(&mut linked, &preloads);
     bind(&mut linked, &memory, &loaded, &maps)?;
     let raised = auxiliary
@@ -138,6 +92,81 @@ pub fn examine(pid: Pid) -> Result<Examined> {
         missing: Vec::new(),
         has_counters,
     })
+}
+
+/// A module as the process has it: its entry in the dynamic linker's list, its path, its first
+/// mapping.
+type Loaded = (Entry, String, Mapping);
+
+/// The modules of the dynamic linker's list; none in a static program.
+fn listed(
+    memory: &impl Memory,
+    auxiliary: &Auxiliary,
+    maps: &[Mapping],
+) -> Result<Vec<Loaded>, ReadError> {
+    let listed = match link_maps(memory, auxiliary) {
+        Ok(listed) => listed,
+        // Not an error of ours if it is a static program, or stopped before its loader came to
+        // work.
+        Err(ReadError::Unmapped { .. }) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut loaded = Vec::new();
+    for entry in listed {
+        let mapping = maps.iter().find(|mapping| mapping.contains(entry.dynamic));
+        // The kernel's own page of functions has no file.
+        if let Some(first) = mapping.and_then(|mapping| first_of(maps, mapping)) {
+            let path = PathBuf::from(&first.name).display().to_string();
+            loaded.push((entry, path, first.clone()));
+        }
+    }
+    Ok(loaded)
+}
+
+/// The only module of a static program.
+fn alone(first: &Mapping, program: &ObjectFile) -> Loaded {
+    let entry = Entry {
+        bias: first.start.wrapping_sub(program.base),
+        dynamic: 0,
+        namespace: 0,
+    };
+    (entry, first.name.clone(), first.clone())
+}
+
+/// The modules with what their files say. Which were preloaded and which are needed is not known
+/// yet.
+fn modules(pid: Pid, loaded: &[Loaded], program: &ObjectFile) -> Linked {
+    let mut linked = Linked::default();
+    for (place, (entry, path, first)) in loaded.iter().enumerate() {
+        let file = match place {
+            0 => Some(program.clone()),
+            _ => locate::open(pid, first).and_then(|file| ObjectFile::of_file(file).ok()),
+        };
+        let is_loader = file.as_ref().is_some_and(|file| file.image.is_loader());
+        let origin = if place == 0 {
+            Origin::Program
+        } else {
+            Origin::Opened
+        };
+        linked.modules.push(Module {
+            path: path.clone(),
+            file,
+            namespace: entry.namespace,
+            origin,
+            is_loader,
+        });
+    }
+    linked
+}
+
+/// What the process was to have preloaded, by its environment and by its system.
+fn preloads(pid: Pid) -> Vec<String> {
+    let environment = environment(pid);
+    program::split(environment.as_deref().unwrap_or_default())
+        .chain(program::split(
+            &fs::read(format!("/proc/{pid}/root/etc/ld.so.preload")).unwrap_or_default(),
+        ))
+        .collect()
 }
 
 fn open_program(pid: Pid) -> Result<ObjectFile> {
@@ -298,7 +327,7 @@ fn mark_origins(linked: &mut Linked, preloads: &[String]) {
 fn bind(
     linked: &mut Linked,
     memory: &impl Memory,
-    loaded: &[(Entry, String, Mapping)],
+    loaded: &[Loaded],
     maps: &[Mapping],
 ) -> Result<(), ReadError> {
     for module in 0..linked.modules.len() {
@@ -348,7 +377,7 @@ fn bind(
 }
 
 /// The module whose mappings hold the address.
-fn home_of(address: u64, loaded: &[(Entry, String, Mapping)], maps: &[Mapping]) -> Option<usize> {
+fn home_of(address: u64, loaded: &[Loaded], maps: &[Mapping]) -> Option<usize> {
     let mapping = maps.iter().find(|mapping| mapping.contains(address))?;
     let first = first_of(maps, mapping)?;
     loaded

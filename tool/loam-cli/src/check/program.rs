@@ -5,22 +5,22 @@
 //! environment.
 
 use std::collections::HashSet;
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use super::examined::{Examined, Failure, Missing, Preload};
-use super::file::ObjectFile;
-use super::linked::{Linked, Module, Origin};
-use super::search::{Asker, Search};
-use crate::run::elf::ImageError;
-use crate::run::privilege::{self, Caller, Raised};
-use crate::run::script;
+use loam_process::elf::ImageError;
+use loam_process::privilege::{self, Caller, Raised};
+use loam_process::script;
+
+use crate::check::examined::{Examined, Failure, Missing, Preload};
+use crate::check::file::ObjectFile;
+use crate::check::linked::{Linked, Module, Origin};
+use crate::check::search::{Asker, Search};
 
 /// A script may name a script, as deep as the kernel follows.
 const SCRIPT_DEPTH: usize = 4;

@@ -12,13 +12,13 @@
 //! Variants for processor levels (`glibc-hwcaps`) are found where the cache names them. A file for
 //! another machine is passed over, as the dynamic linker does.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use super::file::ObjectFile;
-use crate::counters::bytes::{u32_at, u64_at};
-use crate::observe::apart::step_to_file;
+use loam_format::bytes::{u32_at, u64_at};
+use loam_process::apart::step_to_file;
+
+use crate::check::file::ObjectFile;
 
 /// Who asks for a library.
 #[derive(Debug, Clone, Default)]

@@ -1,9 +1,10 @@
 //! The judgement of bindings: whether every call of the family ends at the same allocator.
 
-use super::family::{titles, Function};
-use super::findings::{Judge, Severity};
-use super::linked::{Binding, Linked, Module, Provider};
-use crate::output::words;
+use loam_format::words;
+
+use crate::check::family::{titles, Function};
+use crate::check::findings::{Judge, Severity};
+use crate::check::linked::{Binding, Linked, Module, Provider};
 
 impl Judge<'_> {
     /// Whether calls end where they should.

@@ -2,15 +2,17 @@
 
 use comfy_table::{presets, Table};
 
-use super::examined::Examined;
-use super::family::{titles, Function};
-use super::findings::{Finding, Severity, Verdict};
-use super::linked::{How, Provider};
-use crate::output::{self, plain, words};
+use loam_format::{plain, words};
+use loam_report::style::bold;
+
+use crate::check::examined::Examined;
+use crate::check::family::{titles, Function};
+use crate::check::findings::{Finding, Severity, Verdict};
+use crate::check::linked::{How, Provider};
 
 /// The page.
 pub fn render(examined: &Examined, verdict: Verdict, findings: &[Finding]) -> String {
-    let bold = output::bold();
+    let bold = bold();
     let headline = headline(examined, verdict);
     let mut page = format!("{bold}{}{bold:#}\n", plain::line(&headline));
     let rows = rows(examined);

@@ -3,7 +3,7 @@
 use clap::Args;
 use regex_lite::Regex;
 
-use super::listen::Listen;
+use crate::export::listen::Listen;
 
 /// Offer the counters of all processes on Loam to Prometheus.
 ///

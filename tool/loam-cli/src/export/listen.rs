@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use crate::output::plain;
+use loam_format::plain;
 
 /// A place to listen, not looked up yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

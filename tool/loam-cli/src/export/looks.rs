@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hyper::body::Bytes;
 
-use super::metrics;
-use crate::watch::sampler::Sampler;
+use loam_counters::watch::sampler::Sampler;
+
+use crate::export::metrics;
 
 /// A look serves those who ask within so long after it. Chosen: half of the shortest interval that people
 /// configure, so that one scraper never gets the same page twice.
@@ -91,7 +92,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::sampler::Interest;
+    use loam_counters::watch::sampler::Interest;
 
     #[test]
     fn scrapes_that_come_together_share_one_look_and_a_later_one_has_its_own() {

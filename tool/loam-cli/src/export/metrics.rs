@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::counters::list::{Counter, Kind, Scope, LIST};
-use crate::counters::snapshot::Values;
-use crate::watch::sampler::{Sample, Tick};
+use loam_counters::snapshot::Values;
+use loam_counters::watch::sampler::{Sample, Tick};
+use loam_format::counters::list::{Counter, Kind, Scope, LIST};
 
 /// Labels of a series.
 type Labels = Vec<(&'static str, String)>;

@@ -26,9 +26,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, SignalKind};
 
+use loam_counters::watch::sampler::{Interest, Sampler};
+
 use crate::exit::{Coded, Exit};
 use crate::output;
-use crate::watch::sampler::{Interest, Sampler};
 use args::ExportOptions;
 use connections::Connections;
 use looks::Looks;

@@ -9,10 +9,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::exit::Exit;
 use crate::output;
 use args::Document;
@@ -20,18 +19,18 @@ use args::Document;
 /// Columns of the help in `docs/cli.md`.
 const WIDTH: usize = 92;
 
-/// Prints the document.
-pub fn run(document: &Document) -> Result<Exit> {
+/// Prints the document about the whole command line, `command`.
+pub fn run(document: &Document, command: &Command) -> Result<Exit> {
     let bytes = match document {
-        Document::Markdown => markdown().into_bytes(),
+        Document::Markdown => markdown(command).into_bytes(),
         Document::Man => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            clap_mangen::Man::new(command.clone()).render(&mut page)?;
             page
         }
-        Document::Completions(shell) => completions(*shell),
+        Document::Completions(shell) => completions(*shell, command),
         Document::Share(folder) => {
-            share(folder)?;
+            share(folder, command)?;
             return Ok(Exit::Done);
         }
     };
@@ -39,9 +38,9 @@ pub fn run(document: &Document) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn completions(shell: Shell) -> Vec<u8> {
+fn completions(shell: Shell, command: &Command) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "loam", &mut script);
+    clap_complete::generate(shell, &mut command.clone(), "loam", &mut script);
     script
 }
 
@@ -53,14 +52,14 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 ];
 
 /// Writes the manual pages, one a verb, and the completions.
-fn share(folder: &Path) -> Result<()> {
+fn share(folder: &Path, command: &Command) -> Result<()> {
     for (shell, place) in COMPLETIONS {
-        write(&folder.join(place), &completions(shell))?;
+        write(&folder.join(place), &completions(shell, command))?;
     }
     let pages = folder.join("man/man1");
     fs::create_dir_all(&pages).with_context(|| format!("{} can not be made", pages.display()))?;
     // Hidden verbs have no page.
-    clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &pages)
+    clap_mangen::generate_to(command.clone().disable_help_subcommand(true), &pages)
         .with_context(|| format!("manual pages can not be written to {}", pages.display()))
 }
 
@@ -72,8 +71,8 @@ fn write(path: &Path, text: &[u8]) -> Result<()> {
 }
 
 /// The text of `docs/cli.md`: the help of every verb, as `--help` prints it on a wide terminal.
-pub fn markdown() -> String {
-    let mut command = Cli::command().term_width(WIDTH);
+pub fn markdown(command: &Command) -> String {
+    let mut command = command.clone().term_width(WIDTH);
     // Gives the verbs their full names.
     command.build();
     let mut text = "\

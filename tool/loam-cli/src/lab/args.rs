@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use loam_format::results::Form;
+use loam_lab::options::{Earlier, MeasureOptions};
+
 /// Measure allocators against each other and show what was found.
 ///
 /// Each experiment is a program that is run afresh for every trial, with one allocator after the
@@ -146,62 +149,6 @@ pub enum LabAction {
         /// The later.
         b: PathBuf,
     },
-}
-
-/// Which of its two sizes an experiment runs in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Form {
-    /// Small, for a first look.
-    Quick,
-    /// As the articles had it, or larger.
-    Full,
-}
-
-impl Form {
-    /// As the workloads' command line and the reports write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Form::Quick => "quick",
-            Form::Full => "full",
-        }
-    }
-}
-
-/// What becomes of finished trials in the results file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Earlier {
-    /// They stay: the run is refused.
-    Keep,
-    /// They count, and what is missing is run.
-    Resume,
-    /// They are replaced.
-    Overwrite,
-}
-
-/// What to measure and where to put it.
-#[derive(Debug)]
-pub struct MeasureOptions {
-    /// Experiments; none means the set that belongs to the form.
-    pub names: Vec<String>,
-    /// Size of the experiments.
-    pub form: Form,
-    /// Allocators as the user wrote them; none means every one found.
-    pub allocators: Vec<String>,
-    /// Results file, if named.
-    pub json: Option<PathBuf>,
-    /// Report, if named.
-    pub html: Option<PathBuf>,
-    /// Seed of the experiments.
-    pub seed: u64,
-    /// Trials of each allocator.
-    pub rounds: u32,
-    /// What becomes of an earlier run in the results file.
-    pub earlier: Earlier,
-    /// Longest time for one trial.
-    pub timeout: Duration,
-    /// Where the workloads are, if not where the build puts them.
-    pub workloads_dir: Option<PathBuf>,
 }
 
 impl LabArgs {

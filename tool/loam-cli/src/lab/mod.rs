@@ -11,32 +11,29 @@
 //! `show` and `compare` start from the results file, and so does everything that `measure` prints
 //! at its end: what can be seen right after measuring can be seen again later.
 
-pub mod analyse;
 pub mod args;
-mod compare;
-pub mod draw;
-pub mod experiments;
-mod identity;
-pub mod measure;
-mod outputs;
-mod plan;
-pub mod results;
-mod resume;
+mod progress;
+mod stop;
 
 use std::path::Path;
 
 use anyhow::Result;
 
+use loam_format::results::Results;
+use loam_format::{plain, words};
+use loam_lab::measure::watchdog::Watchdog;
+use loam_lab::measure::{self, Bench, Ending};
+use loam_lab::options::{Earlier, MeasureOptions};
+use loam_lab::outputs::Outputs;
+use loam_lab::{compare, draw, plan, resume, store};
+use loam_process::layout::Layout;
+
 use crate::ending::Watch;
 use crate::exit::{Coded, Exit};
-use crate::layout::Layout;
 use crate::output;
-use args::{Earlier, LabAction, LabArgs, MeasureOptions};
-use measure::stop::Stop;
-use measure::watchdog::Watchdog;
-use measure::{Bench, Ending};
-use outputs::Outputs;
-use results::{store, Results};
+use args::{LabAction, LabArgs};
+use progress::Bar;
+use stop::Stop;
 
 /// Runs the verb.
 pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
@@ -74,10 +71,13 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
     announce(&results, &outputs);
     let bench = Bench {
         timeout: options.timeout,
-        stop,
+        stop: Box::new(stop),
         watchdog: Watchdog::start()?,
     };
-    let ending = measure::measure(&mut results, &outputs.json, &bench);
+    let steps = measure::steps(&results);
+    let mut bar = Bar::new(&steps);
+    let ending = measure::measure(&mut results, &steps, &outputs.json, &bench, &mut bar);
+    drop(bar);
 
     // Drawn even after an error: what was measured is worth seeing.
     let table = draw::table::render(&results, output::stdout_is_styled());
@@ -100,8 +100,8 @@ fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {
         Ending::Interrupted(signal) => {
             output::say(&format!(
                 "interrupted; {} not run. `--json {} --resume` runs what is missing.",
-                output::words::count(results.missing(), "trial"),
-                output::plain::word(&outputs.json.path().to_string_lossy())
+                words::count(results.missing(), "trial"),
+                plain::word(&outputs.json.path().to_string_lossy())
             ));
             Exit::Signal(signal)
         }
@@ -128,7 +128,7 @@ fn announce(results: &Results, outputs: &Outputs) {
     }
     let done = results.trials.iter().filter(|trial| !trial.warm_up).count();
     if done > 0 {
-        let trials = output::words::count(done, "finished trial");
+        let trials = words::count(done, "finished trial");
         let path = output::path(outputs.json.path());
         output::say(&format!("resuming {path}: {trials} kept"));
     }

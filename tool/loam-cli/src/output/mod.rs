@@ -1,19 +1,17 @@
-//! How things are said: units, messages, whether colour is wanted.
+//! How things are said: messages, whether colour is wanted.
 //!
-//! Data goes to standard output, everything else to standard error. Nothing here computes. Every text leaves through
-//! `write_stdout` or `say`, which let no character reach a terminal that does not show itself (`plain`). A text with a name in
-//! it that is styled or padded is made plain before: only then does its width hold.
-
-pub mod columns;
-pub mod plain;
-pub mod units;
-pub mod words;
+//! Data goes to standard output, everything else to standard error. Nothing here computes. Every
+//! text leaves through `write_stdout` or `say`, which let no character reach a terminal that does
+//! not show itself (`loam_format::plain`). A text with a name in it that is styled or padded is
+//! made plain before: only then does its width hold.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+
+use loam_format::plain;
 
 /// Whether styled text would reach the reader of standard output (a terminal, no `NO_COLOR`).
 pub fn stdout_is_styled() -> bool {
@@ -59,16 +57,6 @@ fn to_stderr(text: &str) {
     // In one piece, for others write there too. Where nobody listens, nobody misses it; whoever needs a listener watches
     // the stream (`ending`).
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
-}
-
-/// Bold, for the best of a column and for headings.
-pub fn bold() -> Style {
-    Style::new().bold()
-}
-
-/// Dim, for what matters less.
-pub fn dim() -> Style {
-    Style::new().dimmed()
 }
 
 /// Whether the error is the reader of a pipe having gone away.

@@ -11,11 +11,7 @@
 //! that could alter signals, standard input or the exit code.
 
 pub mod args;
-pub mod elf;
 mod obstacles;
-mod preload;
-pub(crate) mod privilege;
-pub(crate) mod script;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -24,13 +20,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use loam_process::layout::Layout;
+use loam_process::{elf, preload, script};
+
 use crate::exit::{Coded, Exit};
-use crate::layout::Layout;
 use crate::output;
 use args::RunOptions;
 use obstacles::{Obstacle, Severity};
-
-pub use preload::{find_library, is_unquotable};
 
 /// Runs the verb. Returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {

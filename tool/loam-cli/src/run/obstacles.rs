@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::elf::{Image, ImageError, OwnMalloc};
-use super::privilege::{self, Caller, Raised};
-use super::script;
-use crate::output::{self, plain};
+use loam_format::plain;
+use loam_process::elf::{Image, ImageError, OwnMalloc};
+use loam_process::privilege::{self, Caller, Raised};
+use loam_process::script;
+
+use crate::output;
 
 /// How bad an obstacle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

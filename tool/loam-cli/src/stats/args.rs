@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::observe::choose::Target;
+use loam_process::choose::Target;
 
 /// Say where the memory of a running program is, and what its heap does.
 ///

@@ -2,11 +2,11 @@
 //!
 //! Fields may be added; none is removed or changes its meaning while `version` stays.
 
-use super::verdict;
-use crate::counters::snapshot::{HeapFigures, LockFigures};
-use crate::counters::Snapshot;
-use crate::observe::view::View;
 use serde_json::{json, Map, Value};
+
+use loam_counters::snapshot::{HeapFigures, LockFigures};
+use loam_counters::view::View;
+use loam_counters::{verdict, Snapshot};
 
 /// The counters, without the locks that were never taken: a heap has one a size class.
 fn counters(snapshot: &Snapshot, heap: Option<&HeapFigures>) -> Value {

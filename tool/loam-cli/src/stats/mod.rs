@@ -7,16 +7,16 @@ pub mod args;
 mod json;
 mod table;
 mod text;
-pub mod verdict;
+pub use anyhow::Result;
 
-use anyhow::Result;
+use loam_counters::snapshot::HeapFigures;
+use loam_counters::view::View;
+use loam_format::words;
+use loam_process::choose::{self, ChoiceError, Target};
+use loam_process::process::Identity;
 
-use crate::counters::snapshot::HeapFigures;
 use crate::exit::{Coded, Exit};
-use crate::observe::choose::{self, ChoiceError, Target};
-use crate::observe::process::Identity;
-use crate::observe::view::View;
-use crate::output::{self, words};
+use crate::output;
 use args::StatsOptions;
 
 /// Runs the verb.
@@ -25,7 +25,11 @@ pub fn run(options: &StatsOptions) -> Result<Exit> {
         Some(target) => {
             let found = choose::find(target)?;
             if found.len() > 1 && !options.all {
-                return Err(failure(ambiguous(target, &found)));
+                return Err(failure(ambiguous(
+                    target,
+                    &found,
+                    "name one by its number, or show them with --all",
+                )));
             }
             found
         }
@@ -100,13 +104,14 @@ fn failure(message: String) -> anyhow::Error {
 /// Processes that are listed when a name means several.
 const LISTED: usize = 20;
 
-fn ambiguous(target: &Target, found: &[Identity]) -> String {
+/// Says that a name means several processes, and which; `remedy` says what to do.
+pub fn ambiguous(target: &Target, found: &[Identity], remedy: &str) -> String {
     let name = match target {
         Target::Name(name) => name.as_str(),
         Target::Pid(_) => "the number",
     };
     let mut message = format!(
-        "`{name}` names {}; name one by its number, or show them with --all:",
+        "`{name}` names {}; {remedy}:",
         words::count_of(found.len(), "process", "processes")
     );
     for identity in found.iter().take(LISTED) {

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::text;
-use crate::observe::view::View;
-use crate::output::units::bytes;
-use crate::output::words;
+use loam_counters::view::View;
+use loam_format::units::bytes;
+use loam_format::words;
+
+use crate::stats::text;
 
 /// Columns of a process's name that are shown: those of the longest that the kernel keeps. The table then has at most 80.
 const NAME_SHOWN: usize = 15;

@@ -2,15 +2,17 @@
 
 use comfy_table::{presets, Cell, CellAlignment, Table};
 
-use super::verdict;
-use crate::counters::snapshot::{ClassFigures, HeapFigures, Values};
-use crate::counters::Snapshot;
-use crate::observe::process::Identity;
-use crate::observe::residence::Kind;
-use crate::observe::view::View;
-use crate::output::units::{bytes, decimal, seconds};
-use crate::output::{bold, columns, dim, plain, words};
-use crate::watch::rates;
+use loam_counters::snapshot::{ClassFigures, HeapFigures, Values};
+use loam_counters::view::View;
+use loam_counters::watch::rates;
+use loam_counters::{verdict, Snapshot};
+use loam_format::counters::ids;
+use loam_format::units::{bytes, decimal, seconds};
+use loam_format::{plain, words};
+use loam_process::process::Identity;
+use loam_process::residence::Kind;
+use loam_report::columns;
+use loam_report::style::{bold, dim};
 
 /// Size classes that are listed unless one heap was asked for.
 const CLASSES_SHOWN: usize = 6;
@@ -189,38 +191,38 @@ fn heap_facts(values: &Values) -> String {
     let size = |id| bytes(whole(id) as f64);
     let mut text = format!(
         "\nHeap: {} blocks live; {} used, {} committed, {} reserved; peak {} in spans and runs.\n",
-        count("live_blocks"),
-        size("used_bytes"),
-        size("committed_bytes"),
-        size("reserved_bytes"),
-        size("peak_used_bytes"),
+        count(ids::LIVE_BLOCKS),
+        size(ids::USED_BYTES),
+        size(ids::COMMITTED_BYTES),
+        size(ids::RESERVED_BYTES),
+        size(ids::PEAK_USED_BYTES),
     );
     text += &format!(
         "Free: {}% of what is backed; longest free run {}; {} of pages given back in {} calls ({}).\n",
         values
-            .real("free_ratio")
+            .real(ids::FREE_RATIO)
             .map_or_else(|| "-".to_owned(), |ratio| format!("{:.1}", 100.0 * ratio)),
-        size("largest_free_run_bytes"),
-        size("purged_total_bytes"),
-        count("purge_calls"),
-        seconds(whole("purge_nanoseconds") as f64 * 1e-9),
+        size(ids::LARGEST_FREE_RUN_BYTES),
+        size(ids::PURGED_TOTAL_BYTES),
+        count(ids::PURGE_CALLS),
+        seconds(whole(ids::PURGE_NANOSECONDS) as f64 * 1e-9),
     );
     text += &format!(
         "Locks: {} taken, {} waited for, {} avoided by queueing ({} blocks freed from afar).\n",
-        count("lock_acquisitions"),
-        count("lock_contentions"),
-        count("lock_refusals"),
-        count("remote_blocks"),
+        count(ids::LOCK_ACQUISITIONS),
+        count(ids::LOCK_CONTENTIONS),
+        count(ids::LOCK_REFUSALS),
+        count(ids::REMOTE_BLOCKS),
     );
     text + &sampled(values)
 }
 
 fn sampled(values: &Values) -> String {
-    let Some(allocs) = values.real("allocs") else {
+    let Some(allocs) = values.real(ids::ALLOCS) else {
         return unsampled(values);
     };
-    let frees = values.real("frees").unwrap_or(0.0);
-    let hits = values.real("cached_allocs").unwrap_or(0.0) / allocs.max(1.0);
+    let frees = values.real(ids::FREES).unwrap_or(0.0);
+    let hits = values.real(ids::CACHED_ALLOCS).unwrap_or(0.0) / allocs.max(1.0);
     let mean = |time: &str, number: &str| {
         let number = values.real(number).filter(|number| *number > 0.0)?;
         Some(seconds(values.real(time)? / number * 1e-9))
@@ -231,10 +233,10 @@ fn sampled(values: &Values) -> String {
         100.0 * hits,
         decimal(frees)
     );
-    if let Some(time) = mean("timed_alloc_nanoseconds", "timed_allocs") {
+    if let Some(time) = mean(ids::TIMED_ALLOC_NANOSECONDS, ids::TIMED_ALLOCS) {
         text += &format!("; an allocation takes {time}");
     }
-    if let Some(time) = mean("timed_free_nanoseconds", "timed_frees") {
+    if let Some(time) = mean(ids::TIMED_FREE_NANOSECONDS, ids::TIMED_FREES) {
         text += &format!(", a free {time}");
     }
     text + ", on average.\n"
@@ -243,7 +245,7 @@ fn sampled(values: &Values) -> String {
 /// What is known of the calls that went by the caches alone.
 fn unsampled(values: &Values) -> String {
     let known = rates::allocs_of_caches(values).and_then(|all| {
-        let misses = values.real("cache_misses")?;
+        let misses = values.real(ids::CACHE_MISSES)?;
         Some((all, rates::share_of_hits(all, misses)?))
     });
     let Some((all, hits)) = known else {
@@ -255,7 +257,7 @@ fn unsampled(values: &Values) -> String {
          calls, and their times, with LOAM_SAMPLE set.\n",
         decimal(all),
         100.0 * hits,
-        decimal(values.whole("cache_frees") as f64),
+        decimal(values.whole(ids::CACHE_FREES) as f64),
     )
 }
 
@@ -275,12 +277,12 @@ fn heaps(snapshot: &Snapshot) -> String {
             &heap.label(),
             [
                 heap.number.to_string(),
-                size("live_bytes"),
-                count("live_blocks"),
-                size("cached_bytes"),
-                size("span_free_bytes"),
-                count("spans"),
-                count("lock_contentions"),
+                size(ids::LIVE_BYTES),
+                count(ids::LIVE_BLOCKS),
+                size(ids::CACHED_BYTES),
+                size(ids::SPAN_FREE_BYTES),
+                count(ids::SPANS),
+                count(ids::LOCK_CONTENTIONS),
             ],
         );
     }
@@ -295,17 +297,17 @@ fn one_heap(heap: &HeapFigures, snapshot: &Snapshot) -> String {
         "Heap {} ({}): {} live in {} blocks, {} cached, {} free in {} spans.\n",
         heap.number,
         heap.label(),
-        size("live_bytes"),
-        count("live_blocks"),
-        size("cached_bytes"),
-        size("span_free_bytes"),
-        count("spans"),
+        size(ids::LIVE_BYTES),
+        count(ids::LIVE_BLOCKS),
+        size(ids::CACHED_BYTES),
+        size(ids::SPAN_FREE_BYTES),
+        count(ids::SPANS),
     );
     text += &format!(
         "{} of {} lock acquisitions had to wait; {} blocks freed from afar.\n\n",
-        count("lock_contentions"),
-        count("lock_acquisitions"),
-        count("remote_blocks")
+        count(ids::LOCK_CONTENTIONS),
+        count(ids::LOCK_ACQUISITIONS),
+        count(ids::REMOTE_BLOCKS)
     );
     let mut classes: Vec<&ClassFigures> = heap.classes.iter().collect();
     classes.sort_by_key(|class| class.block_bytes);
@@ -342,13 +344,13 @@ fn class_table<'a>(
             &name,
             [
                 bytes(class.live_bytes() as f64),
-                count("class_live_blocks"),
-                count("class_cached_blocks"),
-                count("class_free_blocks"),
+                count(ids::CLASS_LIVE_BLOCKS),
+                count(ids::CLASS_CACHED_BLOCKS),
+                count(ids::CLASS_FREE_BLOCKS),
                 bytes(class.waste() as f64),
-                count("class_spans"),
-                count("class_full_spans"),
-                count("class_lock_contentions"),
+                count(ids::CLASS_SPANS),
+                count(ids::CLASS_FULL_SPANS),
+                count(ids::CLASS_LOCK_CONTENTIONS),
             ],
         );
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use regex_lite::Regex;
 
-use crate::observe::choose::Target;
-use crate::output::plain;
+use loam_format::plain;
+use loam_process::choose::Target;
 
 /// Watch the heaps of running programs.
 ///

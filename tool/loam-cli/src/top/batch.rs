@@ -7,12 +7,14 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::Form;
-use super::rows;
-use super::state::State;
-use crate::output::{plain, words};
-use crate::watch::rates;
-use crate::watch::sampler::Sample;
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::Sample;
+use loam_format::counters::ids;
+use loam_format::{plain, words};
+
+use crate::top::args::Form;
+use crate::top::rows;
+use crate::top::state::State;
 
 /// One look, as it is printed. The first has no rates, for there is nothing to compare with.
 pub fn page(form: Form, state: &State, now: SystemTime, is_first: bool) -> Result<String> {
@@ -66,11 +68,11 @@ impl Record {
             user_id: sample.identity.user,
             on_loam: values.is_some() || sample.counters.is_err(),
             resident_bytes: sample.outline.resident,
-            live_bytes: bytes("live_bytes"),
+            live_bytes: bytes(ids::LIVE_BYTES),
             free_ratio: values.and_then(rates::fragmentation),
-            cached_bytes: bytes("cached_bytes"),
+            cached_bytes: bytes(ids::CACHED_BYTES),
             growth_bytes_per_second: state.growth(sample).map(|growth| growth.round() as i64),
-            lock_waits_per_second: state.rate(sample, "lock_contentions"),
+            lock_waits_per_second: state.rate(sample, ids::LOCK_CONTENTIONS),
             cache_hit_ratio: hits.map(|hits| hits.share),
             cache_hit_ratio_is_exact: hits.map(|hits| hits.is_exact),
             counters_error: sample.counters.as_ref().err().map(ToString::to_string),

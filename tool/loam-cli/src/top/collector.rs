@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::state::State;
-use crate::observe::apart::{Crew, MOST_LEFT};
-use crate::observe::choose;
-use crate::observe::process::{Identity, ProcessError, ProcessKey};
-use crate::observe::view::View;
-use crate::watch::sampler::{Sampler, Tick};
+use loam_counters::view::View;
+use loam_counters::watch::sampler::{Sampler, Tick};
+use loam_process::apart::{Crew, MOST_LEFT};
+use loam_process::choose;
+use loam_process::process::{Identity, ProcessError, ProcessKey};
+
+use crate::top::state::State;
 
 /// What is to be looked at.
 #[derive(Debug, Default)]

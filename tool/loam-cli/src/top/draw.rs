@@ -7,13 +7,16 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use ratatui::Frame;
 
-use super::rows::{self, signed_bytes, Sheets};
-use super::state::{History, Place, Sheet, State};
-use crate::observe::process::ProcessKey;
-use crate::output::units::{bytes, decimal, duration};
-use crate::output::{columns, plain, words};
-use crate::stats::verdict;
-use crate::watch::sampler::Sample;
+use loam_counters::verdict;
+use loam_counters::watch::sampler::Sample;
+use loam_format::counters::ids;
+use loam_format::units::{bytes, decimal, duration};
+use loam_format::{plain, words};
+use loam_process::process::ProcessKey;
+use loam_report::columns;
+
+use crate::top::rows::{self, signed_bytes, Sheets};
+use crate::top::state::{History, Place, Sheet, State};
 
 /// How the terminal is to be used.
 #[derive(Debug, Clone, Copy)]
@@ -230,20 +233,27 @@ fn calls(state: &State, sample: &Sample) -> String {
     };
     let sampled = sample
         .snapshot()
-        .is_some_and(|snapshot| snapshot.process.get("allocs").is_some());
+        .is_some_and(|snapshot| snapshot.process.get(ids::ALLOCS).is_some());
     let first = if sampled {
-        format!("allocs {}/s  frees {}/s", rate("allocs"), rate("frees"))
+        format!(
+            "allocs {}/s  frees {}/s",
+            rate(ids::ALLOCS),
+            rate(ids::FREES)
+        )
     } else {
         format!(
             "refills {}/s  flushes {}/s",
-            rate("cache_misses"),
-            rate("cache_flushes")
+            rate(ids::CACHE_MISSES),
+            rate(ids::CACHE_FLUSHES)
         )
     };
     let growth = state
         .growth(sample)
         .map_or_else(|| "-".to_owned(), signed_bytes);
-    format!("{first}  purges {}/s  live {growth}/s", rate("purge_calls"))
+    format!(
+        "{first}  purges {}/s  live {growth}/s",
+        rate(ids::PURGE_CALLS)
+    )
 }
 
 fn two_columns(cells: &[(String, i64)], width: usize) -> Vec<Line<'static>> {
@@ -373,20 +383,20 @@ fn class(
         Line::raw(format!(
             "{} live in {} blocks, {} cached, {} free in {} spans; waste {}",
             bytes(class.live_bytes() as f64),
-            decimal(whole("class_live_blocks") as f64),
-            decimal(whole("class_cached_blocks") as f64),
-            decimal(whole("class_free_blocks") as f64),
-            decimal(whole("class_spans") as f64),
+            decimal(whole(ids::CLASS_LIVE_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_CACHED_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_FREE_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_SPANS) as f64),
             bytes(class.waste() as f64),
         )),
         Line::raw(format!(
             "refilled {}, returned {}, freed from afar {}; lock: {} of {} waited, {} avoided",
-            decimal(whole("class_refilled_blocks") as f64),
-            decimal(whole("class_returned_blocks") as f64),
-            decimal(whole("class_remote_blocks") as f64),
-            decimal(whole("class_lock_contentions") as f64),
-            decimal(whole("class_lock_acquisitions") as f64),
-            decimal(whole("class_lock_refusals") as f64),
+            decimal(whole(ids::CLASS_REFILLED_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_RETURNED_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_REMOTE_BLOCKS) as f64),
+            decimal(whole(ids::CLASS_LOCK_CONTENTIONS) as f64),
+            decimal(whole(ids::CLASS_LOCK_ACQUISITIONS) as f64),
+            decimal(whole(ids::CLASS_LOCK_REFUSALS) as f64),
         )),
         Line::raw(""),
         Line::styled("Spans by how full they are", BOLD),

@@ -18,11 +18,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
+use loam_counters::watch::sampler::{Interest, Sampler};
+use loam_process::choose;
+
 use crate::ending::{Stream, Watch};
 use crate::exit::Exit;
-use crate::observe::choose;
 use crate::output;
-use crate::watch::sampler::{Interest, Sampler};
 use args::{Form, TopOptions};
 use collector::Collector;
 use filter::Filter;

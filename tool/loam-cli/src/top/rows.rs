@@ -1,12 +1,15 @@
 //! The tables, as text: the same on the screen and in a batch.
 
-use super::state::{Meaning, Place, Sheet, State};
-use crate::counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
-use crate::counters::Snapshot;
-use crate::output::units::{bytes, decimal};
-use crate::output::{columns, plain};
-use crate::watch::rates;
-use crate::watch::sampler::Sample;
+use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures};
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::Sample;
+use loam_counters::Snapshot;
+use loam_format::counters::ids;
+use loam_format::plain;
+use loam_format::units::{bytes, decimal};
+use loam_report::columns;
+
+use crate::top::state::{Meaning, Place, Sheet, State};
 
 /// A column: its heading, its width, and whether it is text (and so on the left).
 #[derive(Debug, Clone, Copy)]
@@ -150,11 +153,11 @@ pub fn processes(state: &State) -> Sheets {
                 sample.identity.key.pid.to_string(),
                 sample.identity.name.clone(),
                 bytes(sample.outline.resident as f64),
-                known(value("live_bytes"), bytes),
-                known(value("free_ratio"), percent),
-                known(value("cached_bytes"), bytes),
+                known(value(ids::LIVE_BYTES), bytes),
+                known(value(ids::FREE_RATIO), percent),
+                known(value(ids::CACHED_BYTES), bytes),
                 known(state.growth(sample), signed_bytes),
-                known(state.rate(sample, "lock_contentions"), decimal_short),
+                known(state.rate(sample, ids::LOCK_CONTENTIONS), decimal_short),
                 hits,
             ],
             meaning: Meaning::Process(sample.identity.key),
@@ -188,18 +191,18 @@ fn heaps(snapshot: &Snapshot) -> Sheets {
         figure("WAITED", 8),
     ];
     let mut heaps: Vec<&HeapFigures> = snapshot.heaps.iter().collect();
-    heaps.sort_by_key(|heap| std::cmp::Reverse(heap.values.whole("used_bytes")));
+    heaps.sort_by_key(|heap| std::cmp::Reverse(heap.values.whole(ids::USED_BYTES)));
     let rows = heaps.into_iter().map(|heap| {
         let value = |id: &str| heap.values.real(id);
         TableRow {
             cells: vec![
                 heap.label(),
-                known(value("live_bytes"), bytes),
-                known(value("live_blocks"), decimal),
-                known(value("cached_bytes"), bytes),
-                known(value("span_free_bytes"), bytes),
-                known(value("spans"), decimal),
-                known(value("lock_contentions"), decimal),
+                known(value(ids::LIVE_BYTES), bytes),
+                known(value(ids::LIVE_BLOCKS), decimal),
+                known(value(ids::CACHED_BYTES), bytes),
+                known(value(ids::SPAN_FREE_BYTES), bytes),
+                known(value(ids::SPANS), decimal),
+                known(value(ids::LOCK_CONTENTIONS), decimal),
             ],
             meaning: Meaning::Heap(heap.number),
             dim: false,
@@ -241,14 +244,14 @@ fn classes(snapshot: &Snapshot, only: Option<u64>) -> Sheets {
                     size
                 },
                 bytes(class.live_bytes() as f64),
-                known(value("class_live_blocks"), decimal),
-                known(value("class_cached_blocks"), decimal),
-                known(value("class_free_blocks"), decimal),
+                known(value(ids::CLASS_LIVE_BLOCKS), decimal),
+                known(value(ids::CLASS_CACHED_BLOCKS), decimal),
+                known(value(ids::CLASS_FREE_BLOCKS), decimal),
                 bytes(class.waste() as f64),
-                known(value("class_lock_contentions"), decimal),
+                known(value(ids::CLASS_LOCK_CONTENTIONS), decimal),
             ],
             meaning: Meaning::Class(heap.number, class.block_bytes),
-            dim: class.values.whole("class_spans") == 0,
+            dim: class.values.whole(ids::CLASS_SPANS) == 0,
         }
     });
     Sheets {

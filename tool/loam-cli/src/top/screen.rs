@@ -9,12 +9,11 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use ratatui::DefaultTerminal;
 
-use super::draw::{self, Manner};
-use super::rows;
-use super::state::{Key, Meaning, State};
-use super::Collector;
 use crate::ending::{self, Ending, Stream, Watch};
 use crate::exit::{Coded, Exit};
+use crate::top::draw::{self, Manner};
+use crate::top::state::{Key, Meaning, State};
+use crate::top::{rows, Collector};
 
 /// How soon a key is answered and a signal noticed.
 const RESPONSE: Duration = Duration::from_millis(100);

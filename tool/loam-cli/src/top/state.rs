@@ -4,12 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::args::SortKey;
-use super::filter::Filter;
-use crate::observe::process::ProcessKey;
-use crate::observe::view::View;
-use crate::watch::rates;
-use crate::watch::sampler::{Sample, Tick};
+use loam_counters::view::View;
+use loam_counters::watch::rates;
+use loam_counters::watch::sampler::{Sample, Tick};
+use loam_format::counters::ids;
+use loam_process::process::ProcessKey;
+
+use crate::top::args::SortKey;
+use crate::top::filter::Filter;
 
 /// Looks that are remembered for sparklines.
 const REMEMBERED: usize = 240;
@@ -172,7 +174,7 @@ impl State {
     pub fn growth(&self, sample: &Sample) -> Option<f64> {
         let before = self.before(sample.identity.key)?;
         let live = |sample: &Sample| match sample.snapshot() {
-            Some(snapshot) => snapshot.process.real("live_bytes"),
+            Some(snapshot) => snapshot.process.real(ids::LIVE_BYTES),
             None => Some(sample.outline.resident as f64),
         };
         let seconds = sample.at.checked_duration_since(before.at)?.as_secs_f64();
@@ -191,15 +193,15 @@ impl State {
         history.retain(|key, _| self.sample(*key).is_some());
         for sample in &self.tick.samples {
             let known = history.entry(sample.identity.key).or_default();
-            let live = sample
-                .snapshot()
-                .map_or(0.0, |snapshot| snapshot.process.whole("live_bytes") as f64);
+            let live = sample.snapshot().map_or(0.0, |snapshot| {
+                snapshot.process.whole(ids::LIVE_BYTES) as f64
+            });
             remember(&mut known.at, sample.at);
             remember(&mut known.resident, sample.outline.resident as f64);
             remember(&mut known.live, live);
             let rate = |id| self.rate(sample, id).unwrap_or(0.0);
-            remember(&mut known.waits, rate("lock_contentions"));
-            remember(&mut known.misses, rate("cache_misses"));
+            remember(&mut known.waits, rate(ids::LOCK_CONTENTIONS));
+            remember(&mut known.misses, rate(ids::CACHE_MISSES));
         }
         self.history = history;
     }
@@ -318,10 +320,10 @@ impl State {
         };
         let figure = |sample: &Sample| match self.sort {
             SortKey::Resident => sample.outline.resident as f64,
-            SortKey::Live => value(sample, "live_bytes"),
-            SortKey::Free => value(sample, "free_ratio"),
+            SortKey::Live => value(sample, ids::LIVE_BYTES),
+            SortKey::Free => value(sample, ids::FREE_RATIO),
             SortKey::Growth => self.growth(sample).unwrap_or(f64::MIN),
-            SortKey::Waits => self.rate(sample, "lock_contentions").unwrap_or(-1.0),
+            SortKey::Waits => self.rate(sample, ids::LOCK_CONTENTIONS).unwrap_or(-1.0),
             SortKey::Pid | SortKey::Name => 0.0,
         };
         samples.sort_by(|a, b| {

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use ratatui::backend::TestBackend;
 use ratatui::Terminal;
 
-use super::args::{Form, SortKey};
-use super::batch;
-use super::draw::{self, axis, spark, Manner};
-use super::rows;
-use super::state::{Key, Meaning, Place, Sheet, State};
-use crate::counters::snapshot::{ClassFigures, HeapFigures, LockFigures, Values};
-use crate::counters::Snapshot;
-use crate::observe::process::{Identity, Outline, ProcessKey};
-use crate::output::columns;
-use crate::watch::sampler::{Sample, Tick};
+use loam_counters::snapshot::{ClassFigures, HeapFigures, LockFigures, Values};
+use loam_counters::watch::sampler::{Sample, Tick};
+use loam_counters::Snapshot;
+use loam_process::process::{Identity, Outline, ProcessKey};
+use loam_report::columns;
+
+use crate::top::args::{Form, SortKey};
+use crate::top::draw::{self, axis, spark, Manner};
+use crate::top::state::{Key, Meaning, Place, Sheet, State};
+use crate::top::{batch, rows};
 
 const MIB: u64 = 1 << 20;
 

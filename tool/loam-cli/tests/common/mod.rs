@@ -1,11 +1,13 @@
 //! A folder with fake workloads and a fake allocator, for whole runs of `loam` without the heap.
 #![allow(dead_code)] // each test program uses another part
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -205,6 +207,24 @@ pub fn sleeping(library: &Path) -> Running {
     let mut sleep = Command::new("sleep");
     let child = sleep.arg("3600").env("LD_PRELOAD", library).spawn();
     Running(child.unwrap())
+}
+
+/// Waits until it is so. The limit only ends what hangs: the machine may be busy for seconds.
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal, by its name without SIG; whether there was such a process.
+pub fn signal(name: &str, pid: impl Display) -> bool {
+    let status = Command::new("kill")
+        .args([format!("-{name}"), pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    status.unwrap().success()
 }
 
 /// What a command did, as text.

@@ -1,0 +1,333 @@
+/* Programs with one trouble each, and healthy ones, for the tests of `loam doctor`: patients TROUBLE [SEED].
+ *
+ * Each reaches its state, says "ready" and goes on (growing, working or waiting) until it is killed. What it is sick of is
+ * its first argument; the seed changes sizes and orders, so that a rule is tried on many programs and not on one.
+ */
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static unsigned seed = 1;
+
+static unsigned draw(unsigned below) {
+  return (unsigned)rand_r(&seed) % below;
+}
+
+/* A block that is written to. */
+static void* block(size_t bytes) {
+  void* found = malloc(bytes);
+  if (!found) abort();
+  return memset(found, 1, bytes);
+}
+
+static void ready(void) {
+  puts("ready");
+  fflush(stdout);
+}
+
+static void rest(unsigned milliseconds) {
+  struct timespec time = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+  nanosleep(&time, NULL);
+}
+
+static void wait_for_ever(void) {
+  for (;;) pause();
+}
+
+/* So much in blocks of mixed sizes; never freed. */
+static void hold(size_t bytes) {
+  for (size_t sum = 0; sum < bytes;) {
+    size_t size = 24 + draw(draw(8) ? 500 : 8000);
+    *(volatile char*)block(size) = 2;
+    sum += size;
+  }
+}
+
+/* ---- Sick programs ---------------------------------------------------------------------------- */
+
+static void leak_slowly(void) {
+  hold(20 * MIB);
+  ready();
+  for (;; rest(10)) {
+    for (int i = 0; i < 40; i++) block(100 + draw(200));
+    for (int i = 0; i < 100; i++) free(block(24 + draw(3000)));
+  }
+}
+
+static void leak_in_bursts(void) {
+  hold(20 * MIB);
+  ready();
+  for (;; rest(1200)) {
+    void* some[2000];
+    for (int i = 0; i < 2000; i++) some[i] = block(100 + draw(1000));
+    /* One in three is forgotten. */
+    for (int i = 0; i < 2000; i++) {
+      if (i % 3) free(some[i]);
+    }
+  }
+}
+
+/* One in some blocks stays, small enough that every page keeps one. */
+static void fragment(void) {
+  size_t count = 160 * MIB / 250;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(100 + draw(300));
+  for (size_t i = 0; i < count; i++) {
+    if (i % 4) free(all[i]);
+  }
+  ready();
+  wait_for_ever();
+}
+
+/* The peak is over, and blocks here and there keep the heap long. */
+static void keep(void) {
+  size_t count = 160 * MIB / 20000;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(8000 + draw(24000));
+  for (size_t i = 0; i < count; i++) {
+    if (i % 5) free(all[i]);
+  }
+  ready();
+  wait_for_ever();
+}
+
+static void pin_the_top(void) {
+  size_t count = 80 * MIB / 250;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(100 + draw(300));
+  void* last = block(100 + draw(1000));
+  for (size_t i = 0; i < count; i++) free(all[i]);
+  free(all);
+  ready();
+  wait_for_ever();
+  free(last);
+}
+
+static pthread_barrier_t met;
+
+/* A thread that had a peak once. */
+static void* peak(void* argument) {
+  unsigned its = *(unsigned*)argument;
+  size_t count = 2000 + (size_t)rand_r(&its) % 500;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(500 + (size_t)rand_r(&its) % 3000);
+  /* What stays lies at the arena's end. */
+  for (size_t i = 0; i + 20 < count; i++) free(all[i]);
+  pthread_barrier_wait(&met);
+  wait_for_ever();
+  return NULL;
+}
+
+static void strand_arenas(void) {
+  enum { THREADS = 40 };
+  static unsigned seeds[THREADS];
+  pthread_barrier_init(&met, NULL, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) {
+    pthread_t thread;
+    seeds[i] = draw(1u << 30);
+    if (pthread_create(&thread, NULL, peak, &seeds[i])) abort();
+  }
+  pthread_barrier_wait(&met);
+  ready();
+  wait_for_ever();
+}
+
+/* Freed blocks that only fast bins and threads' caches hold: small ones, freed without a large request after them. */
+static void cache(void) {
+  size_t count = 60 * MIB / 100;
+  void** all = mmap(NULL, count * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  for (size_t i = 0; i < count; i++) all[i] = block(60 + draw(44));
+  for (size_t i = 0; i < count; i++) {
+    if (i % 7) free(all[i]);
+  }
+  munmap(all, count * sizeof *all);
+  ready();
+  wait_for_ever();
+}
+
+static char* map(size_t bytes) {
+  char* found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (found == MAP_FAILED) abort();
+  return found;
+}
+
+static void free_lazily(void) {
+  hold(10 * MIB);
+  size_t bytes = (60 + draw(60)) * MIB;
+  char* memory = map(bytes);
+  memset(memory, 1, bytes);
+  if (madvise(memory, bytes, MADV_FREE)) abort();
+  ready();
+  wait_for_ever();
+}
+
+/* A heap that was trimmed, and that huge pages have filled again. What the kernel's khugepaged does in minutes, MADV_COLLAPSE
+   does at once; the kernel may refuse it. */
+static void huge_pages(void) {
+  const uintptr_t huge = 2 * MIB;
+  size_t count = 100 * MIB / 2000;
+  void** all = malloc(count * sizeof *all);
+  for (size_t i = 0; i < count; i++) all[i] = block(1500 + draw(1000));
+  for (size_t i = 0; i < count; i++) {
+    if (i % 10) free(all[i]);
+  }
+  malloc_trim(0);
+  uintptr_t first = ((uintptr_t)all[0] + huge - 1) / huge * huge;
+  uintptr_t last = (uintptr_t)sbrk(0) / huge * huge;
+  if (madvise((void*)first, last - first, MADV_HUGEPAGE)) perror("MADV_HUGEPAGE");
+  if (madvise((void*)first, last - first, 25 /* MADV_COLLAPSE */)) perror("MADV_COLLAPSE");
+  ready();
+  wait_for_ever();
+}
+
+static void hold_untouched(void) {
+  hold(10 * MIB);
+  for (int i = 0; i < 40; i++) {
+    char* buffer = malloc((1 + draw(8)) * MIB);
+    *(volatile char*)buffer = 1;
+  }
+  ready();
+  wait_for_ever();
+}
+
+static void map_files(void) {
+  hold(10 * MIB);
+  FILE* file = tmpfile();
+  size_t bytes = (60 + draw(60)) * MIB;
+  if (!file || ftruncate(fileno(file), (off_t)bytes)) abort();
+  char* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+  if (memory == MAP_FAILED) abort();
+  for (size_t at = 0; at < bytes; at += 4096) memory[at] = 1;
+  ready();
+  wait_for_ever();
+}
+
+static void swell_outside(void) {
+  hold(20 * MIB);
+  ready();
+  for (;; rest(10)) {
+    size_t bytes = (2 + draw(4)) << 13;
+    memset(map(bytes), 1, bytes);
+    for (int i = 0; i < 100; i++) free(block(24 + draw(3000)));
+  }
+}
+
+/* ---- Healthy programs ------------------------------------------------------------------------- */
+
+/* Replaces its blocks for ever. */
+static void churn(void) {
+  enum { COUNT = 60000 };
+  static void* all[COUNT];
+  for (int i = 0; i < COUNT; i++) all[i] = block(24 + draw(1000));
+  ready();
+  for (;; rest(1)) {
+    for (int n = 0; n < 2000; n++) {
+      int i = (int)draw(COUNT);
+      free(all[i]);
+      all[i] = block(24 + draw(1000));
+    }
+  }
+}
+
+/* Its use rises and falls. */
+static void breathe(void) {
+  enum { COUNT = 20000 };
+  static void* all[COUNT];
+  hold(30 * MIB);
+  ready();
+  for (;;) {
+    for (int i = 0; i < COUNT; i++) all[i] = block(24 + draw(1000));
+    rest(150);
+    for (int i = 0; i < COUNT; i++) free(all[i]);
+    rest(150);
+  }
+}
+
+/* Fills a cache up to its bound, and stays there. */
+static void fill_a_cache(void) {
+  hold(70 * MIB);
+  ready();
+  for (;; rest(5)) {
+    for (int i = 0; i < 100; i++) free(block(100 + draw(100)));
+  }
+}
+
+static void hold_and_wait(void) {
+  hold((20 + draw(100)) * MIB);
+  ready();
+  wait_for_ever();
+}
+
+static void be_small(void) {
+  hold(100000);
+  ready();
+  wait_for_ever();
+}
+
+static void large_buffers(void) {
+  for (int i = 0; i < 12; i++) block((2 + draw(10)) * MIB);
+  ready();
+  for (;; rest(20)) free(block(MIB + draw(4 * MIB)));
+}
+
+static void* work(void* argument) {
+  unsigned its = *(unsigned*)argument;
+  enum { COUNT = 3000 };
+  void** all = calloc(COUNT, sizeof *all);
+  for (unsigned long n = 0;; n++) {
+    int i = rand_r(&its) % COUNT;
+    free(all[i]);
+    all[i] = block(24 + (size_t)rand_r(&its) % 2000);
+    if (n == 4 * COUNT) pthread_barrier_wait(&met);
+    if (n > 4 * COUNT && n % 300 == 0) rest(2);
+  }
+  return NULL;
+}
+
+static void threads(void) {
+  enum { THREADS = 8 };
+  static unsigned seeds[THREADS];
+  hold(20 * MIB);
+  pthread_barrier_init(&met, NULL, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) {
+    pthread_t thread;
+    seeds[i] = draw(1u << 30);
+    if (pthread_create(&thread, NULL, work, &seeds[i])) abort();
+  }
+  pthread_barrier_wait(&met);
+  ready();
+  wait_for_ever();
+}
+
+static const struct {
+  const char* name;
+  void (*run)(void);
+} patients[] = {
+    {"leak", leak_slowly},    {"bursts", leak_in_bursts}, {"fragment", fragment},   {"keep", keep},
+    {"pin", pin_the_top},     {"arenas", strand_arenas},  {"cache", cache},         {"lazy", free_lazily},
+    {"huge", huge_pages},     {"untouched", hold_untouched}, {"files", map_files},  {"outside", swell_outside},
+    {"churn", churn},         {"breathe", breathe},       {"bounded", fill_a_cache}, {"wait", hold_and_wait},
+    {"small", be_small},      {"buffers", large_buffers}, {"threads", threads},
+};
+
+int main(int count, char** words) {
+  static char line[64];
+  setvbuf(stdout, line, _IOLBF, sizeof line);
+  if (count > 2) seed = (unsigned)atoi(words[2]);
+  for (size_t i = 0; count > 1 && i < sizeof patients / sizeof *patients; i++) {
+    if (!strcmp(words[1], patients[i].name)) patients[i].run();
+  }
+  fprintf(stderr, "usage: patients TROUBLE [SEED]; troubles:");
+  for (size_t i = 0; i < sizeof patients / sizeof *patients; i++) fprintf(stderr, " %s", patients[i].name);
+  fputs("\n", stderr);
+  return 2;
+}

@@ -1,0 +1,178 @@
+//! `loam doctor`: what is wrong with a program's memory.
+//!
+//! `loam_counters::diagnosis` judges; here the process is chosen and looked at, once or for a while, and the answer is
+//! written.
+
+pub mod args;
+mod text;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{json, Value};
+
+use loam_counters::diagnosis::{Diagnosis, Evidence, Growth};
+use loam_counters::view::View;
+use loam_process::apart;
+use loam_process::choose;
+use loam_process::container::Limits;
+use loam_process::glibc::{self, GlibcError, GlibcHeap};
+use loam_process::process::{Identity, Pid};
+
+use crate::ending::{Ending, Watch};
+use crate::exit::{Coded, Exit};
+use crate::output;
+use crate::stats;
+use args::DoctorOptions;
+
+/// Looks of a watch, at most: enough for six windows of four.
+const LOOKS: u32 = 24;
+/// After a look comes a pause so many times as long.
+const PAUSE: u32 = 3;
+/// A watch may take so many times what was asked for, until there are looks enough.
+const LONGER: u32 = 4;
+
+/// Runs the verb.
+pub fn run(options: &DoctorOptions) -> Result<Exit> {
+    let ending = match options.watch {
+        Some(_) => Watch::in_good_order(&[]).begin()?,
+        None => Watch::at_once(&[]).begin()?,
+    };
+    let found = choose::find(&options.target)?;
+    let [identity] = found.as_slice() else {
+        return Err(failure(stats::ambiguous(
+            &options.target,
+            &found,
+            "name one by its number",
+        )));
+    };
+    let mut examined = examine(identity)?;
+    let growth = options
+        .watch
+        .map(|limit| watch(identity, &mut examined, limit, &ending))
+        .transpose()?;
+    if growth.as_ref().is_some_and(|growth| !growth.is_enough()) && !options.json {
+        output::print_warning("the watch was cut short, so growth can not be judged");
+    }
+    let diagnosis = Diagnosis::of(&examined.evidence, growth.as_ref());
+    let answer = Answer {
+        identity,
+        evidence: &examined.evidence,
+        diagnosis: &diagnosis,
+        took: examined.took,
+    };
+    let text = if options.json {
+        serde_json::to_string_pretty(&document(&answer))? + "\n"
+    } else {
+        text::render(&answer)
+    };
+    output::write_stdout(&text)?;
+    Ok(if diagnosis.is_sick() {
+        Exit::Finding
+    } else {
+        Exit::Done
+    })
+}
+
+/// What the doctor says, and of whom.
+pub struct Answer<'a> {
+    identity: &'a Identity,
+    evidence: &'a Evidence,
+    diagnosis: &'a Diagnosis,
+    took: Duration,
+}
+
+/// One look.
+struct Examined {
+    evidence: Evidence,
+    took: Duration,
+}
+
+fn examine(identity: &Identity) -> Result<Examined> {
+    let begun = Instant::now();
+    let pid = identity.key.pid;
+    let view = View::of(identity.clone())?;
+    let is_on_glibc = view.snapshot().is_none()
+        && view.counters.is_ok()
+        && view
+            .allocator
+            .as_ref()
+            .is_some_and(|allocator| allocator.name == GLIBC);
+    let heap = is_on_glibc.then(|| read_glibc(pid));
+    Ok(Examined {
+        evidence: Evidence::of(&view, heap, Limits::of(pid)),
+        took: begun.elapsed(),
+    })
+}
+
+/// As `loam_process::allocator` names it.
+const GLIBC: &str = "glibc's malloc";
+
+/// Apart from this thread: reading a stranger's memory may never end.
+fn read_glibc(pid: Pid) -> Result<GlibcHeap, String> {
+    let read = move || glibc::read(pid);
+    let read: Result<Result<GlibcHeap, GlibcError>, _> = apart::within(read);
+    match read {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(doing) => Err(format!("it can not be read: {doing}")),
+    }
+}
+
+/// Looks again and again. The last look is the one that is judged.
+fn watch(
+    identity: &Identity,
+    examined: &mut Examined,
+    limit: Duration,
+    ending: &Ending,
+) -> Result<Growth> {
+    let mut growth = Growth::default();
+    growth.add(Duration::ZERO, &examined.evidence);
+    let begun = Instant::now();
+    let pause = (limit / LOOKS).max(examined.took * PAUSE);
+    // On a machine that is busy looks are slow, and too few would say nothing.
+    while begun.elapsed() < limit || (!growth.is_enough() && begun.elapsed() < limit * LONGER) {
+        if ending.wait(pause).is_some() {
+            break;
+        }
+        *examined = examine(identity)?;
+        growth.add(begun.elapsed(), &examined.evidence);
+    }
+    Ok(growth)
+}
+
+fn failure(message: String) -> anyhow::Error {
+    Coded {
+        exit: Exit::Error,
+        message,
+    }
+    .into()
+}
+
+/// Fields may be added; none is removed or changes its meaning while `version` stays.
+fn document(answer: &Answer) -> Value {
+    let evidence = answer.evidence;
+    json!({
+        "format": "loam-doctor",
+        "version": 1,
+        "pid": answer.identity.key.pid,
+        "name": answer.identity.name,
+        "command": answer.identity.command,
+        "allocator": evidence.allocator,
+        "healthy": !answer.diagnosis.is_sick(),
+        "findings": answer.diagnosis.findings,
+        "ruled_out": answer.diagnosis.ruled_out,
+        "evidence": {
+            "resident_bytes": evidence.resident,
+            "swapped_bytes": evidence.swapped,
+            "lazily_freed_bytes": evidence.lazily_freed,
+            "huge_page_bytes": evidence.huge,
+            "outside_heap_bytes": evidence.outside.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+            "heap": evidence.heap.as_ref().ok(),
+            "heap_error": evidence.heap.as_ref().err(),
+            "cores": evidence.limits.cores,
+            "usable_cores": evidence.limits.usable_cores(),
+            "memory_limit_bytes": evidence.limits.memory,
+        },
+        "took_seconds": answer.took.as_secs_f64(),
+    })
+}

@@ -1,0 +1,150 @@
+//! What `loam doctor` prints for people.
+
+use loam_format::units::bytes;
+use loam_format::words;
+use loam_report::style::{bold, dim};
+
+use loam_counters::diagnosis::{Finding, RuledOut};
+
+use super::Answer;
+
+/// Columns of a page for reading.
+const WIDTH: usize = 100;
+/// Columns of the names on the left.
+const LEFT: usize = 10;
+
+/// The page.
+pub fn render(answer: &Answer) -> String {
+    let (bold, evidence) = (bold(), answer.evidence);
+    let identity = answer.identity;
+    let mut page = format!(
+        "{bold}{}{bold:#} ({}), on {}, {} resident\n",
+        identity.name,
+        identity.key.pid,
+        evidence.allocator,
+        bytes(evidence.resident as f64)
+    );
+    let findings = &answer.diagnosis.findings;
+    if !answer.diagnosis.is_sick() {
+        let what = match &evidence.heap {
+            Ok(_) => "Healthy: nothing is wrong with its memory.".to_owned(),
+            Err(reason) => format!("Nothing was found, but its heap was not seen: {reason}."),
+        };
+        page += &format!("{bold}{what}{bold:#}\n");
+    }
+    for finding in findings {
+        page += "\n";
+        page += &one(finding);
+    }
+    page += "\n";
+    page += &account(answer);
+    page += &out(&answer.diagnosis.ruled_out);
+    page
+}
+
+fn one(finding: &Finding) -> String {
+    let bold = bold();
+    let mut text = String::new();
+    let verdict = capitalised(&finding.verdict);
+    let note = if finding.is_fault { "" } else { " (no fault)" };
+    text += &format!(
+        "{bold}{}{bold:#}\n",
+        wrapped(&format!("{verdict}{note}."), 0)
+    );
+    for (number, fact) in finding.evidence.iter().enumerate() {
+        text += &field(if number == 0 { "evidence" } else { "" }, fact);
+    }
+    text += &field("remedy", &finding.remedy);
+    if let Some(gain) = finding.gain_bytes.filter(|_| finding.is_fault) {
+        text += &field("gain", &format!("up to {}", bytes(gain as f64)));
+    }
+    text
+}
+
+fn field(name: &str, text: &str) -> String {
+    format!("  {name:LEFT$}{}\n", wrapped(text, LEFT + 2))
+}
+
+/// Lines of at most [`WIDTH`] columns, all but the first with a margin; the first one has its margin already.
+fn wrapped(text: &str, margin: usize) -> String {
+    let (mut lines, mut column) = (String::new(), margin);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > margin && column + 1 + length > WIDTH {
+            lines += &format!("\n{:margin$}", "");
+            column = margin;
+        } else if column > margin {
+            lines.push(' ');
+            column += 1;
+        }
+        lines += word;
+        column += length;
+    }
+    lines
+}
+
+/// Where the heap's memory is, in one line.
+fn account(answer: &Answer) -> String {
+    let Ok(heap) = &answer.evidence.heap else {
+        return String::new();
+    };
+    let mut parts = vec![format!("{} live", bytes(heap.live as f64))];
+    let mut part = |amount: u64, what: &str| {
+        if amount > 0 {
+            parts.push(format!("{} {what}", bytes(amount as f64)));
+        }
+    };
+    part(heap.untouched, "of that never touched");
+    part(heap.between, "free between blocks");
+    part(heap.trim.bytes, "free pages kept");
+    part(heap.cached, "in threads' caches");
+    part(heap.top, "resident behind the last blocks");
+    part(heap.records, "of records");
+    let mut text = wrapped(
+        &format!(
+            "Its heap: {} resident; {}.",
+            bytes(heap.resident as f64),
+            words::list(&parts)
+        ),
+        0,
+    ) + "\n";
+    let trim = format!(
+        "A trim now would give back {} and take about {:.1} ms.",
+        bytes(heap.trim.bytes as f64),
+        heap.trim.milliseconds
+    );
+    text += &wrapped(&trim, 0);
+    text += "\n";
+    for problem in &heap.problems {
+        text += &wrapped(&format!("Not seen: {problem}."), 0);
+        text += "\n";
+    }
+    text
+}
+
+fn out(all: &[RuledOut]) -> String {
+    let dim = dim();
+    let mut text = String::new();
+    for (was_looked_at, title) in [(true, "Ruled out:"), (false, "Not looked at:")] {
+        let those = all.iter().filter(|out| out.was_looked_at == was_looked_at);
+        let lines: Vec<String> = those
+            .map(|out| {
+                format!(
+                    "  {}",
+                    wrapped(&format!("{}: {}", out.kind.title(), out.why), 4)
+                )
+            })
+            .collect();
+        if !lines.is_empty() {
+            text += &format!("\n{title}\n{dim}{}{dim:#}\n", lines.join("\n"));
+        }
+    }
+    text
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().collect::<String>() + letters.as_str()
+    })
+}

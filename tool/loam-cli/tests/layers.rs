@@ -1,0 +1,176 @@
+//! The crates of the tool: which may use which, and what each keeps its hands off.
+//! `docs/architecture.md` has the picture.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the bottom up: a crate, and those of ours that it may use.
+const CRATES: [(&str, &[&str]); 6] = [
+    ("loam-format", &[]),
+    ("loam-process", &["loam-format"]),
+    ("loam-report", &["loam-format"]),
+    ("loam-counters", &["loam-format", "loam-process"]),
+    ("loam-lab", &["loam-format", "loam-process", "loam-report"]),
+    (
+        "loam-cli",
+        &[
+            "loam-format",
+            "loam-process",
+            "loam-report",
+            "loam-counters",
+            "loam-lab",
+        ],
+    ),
+];
+
+fn tool() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Names under a heading of a manifest; no heading, no names.
+fn names(manifest: &Path, heading: &str) -> Vec<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let found = table.get(heading).and_then(toml::Value::as_table);
+    found.map_or_else(Vec::new, |names| names.keys().cloned().collect())
+}
+
+/// Files of a crate with their text, but for what is compiled for tests only.
+fn sources(name: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![tool().join(name).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_of_tests = path.file_stem().is_some_and(|stem| stem == "tests");
+            if is_of_tests {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+                found.push((path, code.to_owned()));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{name}");
+    found
+}
+
+/// Lines of code of a crate with one of these in them, comments left out.
+fn lines_with(name: &str, wanted: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in sources(name) {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            if wanted.iter().any(|word| code.contains(word)) {
+                found.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_crate_uses_those_below_it_and_no_others() {
+    let workspace = fs::read_to_string(tool().join("Cargo.toml")).unwrap();
+    let workspace: toml::Table = workspace.parse().unwrap();
+    let members = workspace["workspace"]["members"].as_array().unwrap();
+    let members: Vec<&str> = members.iter().filter_map(toml::Value::as_str).collect();
+    assert_eq!(members, CRATES.map(|(name, _)| name));
+    for (name, allowed) in CRATES {
+        let manifest = tool().join(name).join("Cargo.toml");
+        for heading in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for own in names(&manifest, heading) {
+                let is_ours = own.starts_with("loam-");
+                assert!(
+                    !is_ours || allowed.contains(&own.as_str()),
+                    "{name} must not use {own} ({heading})"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn formats_and_reports_do_not_touch_the_system() {
+    const SYSTEM: [&str; 7] = [
+        "crossterm",
+        "nix",
+        "procfs",
+        "rustix",
+        "signal-hook",
+        "tempfile",
+        "tokio",
+    ];
+    const TOUCHES: [&str; 7] = [
+        "std::env",
+        "std::fs",
+        "std::net",
+        "std::process",
+        "std::thread",
+        "std::time",
+        "std::io",
+    ];
+    for name in ["loam-format", "loam-report"] {
+        let used = names(&tool().join(name).join("Cargo.toml"), "dependencies");
+        let used: Vec<&String> = used
+            .iter()
+            .filter(|used| SYSTEM.contains(&used.as_str()))
+            .collect();
+        assert!(used.is_empty(), "{name} uses {used:?}");
+        let found = lines_with(name, &TOUCHES);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn computing_never_prints() {
+    const PRINTS: [&str; 6] = [
+        "println!", "print!(", "stdout()", "stderr()", "dbg!", "anstream",
+    ];
+    for (name, _) in CRATES.iter().filter(|(name, _)| *name != "loam-cli") {
+        let found = lines_with(name, &PRINTS);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn types_of_clap_stay_where_arguments_are_parsed() {
+    for (name, _) in CRATES {
+        for line in lines_with(name, &["clap::", "clap_"]) {
+            let file = line.split(':').next().unwrap_or("");
+            let is_at_home = ["args.rs", "cli.rs", "main.rs", "loam-cli/src/lib.rs"]
+                .iter()
+                .any(|end| file.ends_with(end))
+                || file.ends_with("generate/mod.rs");
+            assert!(name == "loam-cli" && is_at_home, "{line}");
+        }
+    }
+}
+
+#[test]
+fn counters_are_named_by_the_generated_constants() {
+    const BY_TEXT: [&str; 6] = [
+        ".known(\"",
+        ".real(\"",
+        ".set(\"",
+        ".set_known(\"",
+        ".set_real(\"",
+        ".whole(\"",
+    ];
+    for name in ["loam-counters", "loam-cli"] {
+        let found = lines_with(name, &BY_TEXT);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn no_crate_has_unsafe_code() {
+    for (name, _) in CRATES {
+        let text = fs::read_to_string(tool().join(name).join("src/lib.rs")).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Every resident byte of a process under one name: the system's account, and inside it the heap's.
+//!
+//! ```text
+//! resident = heap + records + stacks + files + ...                         (the system, exact)
+//! heap     = live + cached + free in spans + tails + retained runs
+//!            - counted but not resident (never touched, swapped)            (the counters)
+//! ```
+//!
+//! The counters know which pages belong to what, the system which pages are there. What the program
+//! never touched is counted and not resident; it stands in the account with a minus, so that the
+//! lines always add up to the resident set.
+
+use serde::Serialize;
+
+use loam_format::counters::ids;
+use loam_process::mappings::Mapping;
+use loam_process::residence::{Kind, OwnRanges, Residence};
+
+use crate::Snapshot;
+
+/// What a line of the account is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Share {
+    /// In blocks that the program holds.
+    Live,
+    /// In freed blocks that threads keep.
+    Cached,
+    /// In free slots of spans that also hold live blocks, and behind their last slots.
+    FreeInSpans,
+    /// In free runs of pages that are kept for the next request.
+    Retained,
+    /// Counted above, and swapped out. Negative.
+    Swapped,
+    /// Counted above and never touched. Negative.
+    Untouched,
+    /// Resident and not counted: a huge page that reaches over free pages, or a moment's change.
+    Uncounted,
+    /// Everything that the system tells apart.
+    System(Kind),
+}
+
+impl Share {
+    /// What people call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Share::Live => "live blocks",
+            Share::Cached => "cached by threads",
+            Share::FreeInSpans => "free between live blocks",
+            Share::Retained => "free pages kept",
+            Share::Swapped => "of these swapped out",
+            Share::Untouched => "of these never touched",
+            Share::Uncounted => "resident beyond these",
+            Share::System(kind) => kind.title(),
+        }
+    }
+
+    /// For programs.
+    pub fn key(self) -> &'static str {
+        match self {
+            Share::Live => "live",
+            Share::Cached => "cached",
+            Share::FreeInSpans => "free_in_spans",
+            Share::Retained => "retained",
+            Share::Swapped => "swapped",
+            Share::Untouched => "untouched",
+            Share::Uncounted => "uncounted",
+            Share::System(kind) => kind.key(),
+        }
+    }
+
+    /// Whether it is a part of a Loam heap.
+    pub fn is_loam(self) -> bool {
+        !matches!(self, Share::System(kind) if kind != Kind::LoamMetadata)
+    }
+}
+
+/// The lines, which add up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The sum.
+    pub resident: u64,
+    /// Bytes by share; those that are zero are left out.
+    pub lines: Vec<(Share, i64)>,
+}
+
+impl Account {
+    /// Joins the system's account with the counters'.
+    pub fn of(residence: &Residence, counters: Option<&Snapshot>) -> Account {
+        let mut lines = Vec::new();
+        let heap = residence.part(Kind::LoamHeap);
+        if let Some(snapshot) = counters {
+            let process = &snapshot.process;
+            let unbacked = process.whole(ids::UNBACKED_BYTES);
+            let between = process
+                .whole(ids::SPAN_FREE_BYTES)
+                .saturating_add(process.whole(ids::SPAN_TAIL_BYTES))
+                .saturating_sub(unbacked);
+            let counted = [
+                (Share::Live, process.whole(ids::LIVE_BYTES)),
+                (Share::Cached, process.whole(ids::CACHED_BYTES)),
+                (Share::FreeInSpans, between),
+                (Share::Retained, process.whole(ids::DIRTY_BYTES)),
+            ];
+            let sum = counted
+                .iter()
+                .fold(0i64, |sum, (_, bytes)| sum.saturating_add(signed(*bytes)));
+            lines.extend(counted.map(|(share, bytes)| (share, signed(bytes))));
+            // What is counted and not resident is first what was swapped out, then untouched.
+            let missing = sum.saturating_sub(signed(heap.resident));
+            let swapped = signed(heap.swapped).min(missing.max(0));
+            lines.push((Share::Swapped, -swapped));
+            lines.push((Share::Untouched, -(missing - swapped).max(0)));
+            lines.push((Share::Uncounted, (-missing).max(0)));
+        } else {
+            lines.push((Share::System(Kind::LoamHeap), signed(heap.resident)));
+        }
+        for (kind, part) in residence.parts() {
+            if kind != Kind::LoamHeap {
+                lines.push((Share::System(kind), signed(part.resident)));
+            }
+        }
+        lines.retain(|(_, bytes)| *bytes != 0);
+        Account {
+            resident: residence.total().resident,
+            lines,
+        }
+    }
+
+    /// The bytes of a share.
+    pub fn bytes(&self, share: Share) -> i64 {
+        let found = self.lines.iter().find(|(known, _)| *known == share);
+        found.map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Live bytes that are resident, if what was never touched is all the program's: fresh blocks are
+    /// what a program has and has not touched.
+    pub fn live_resident(&self) -> u64 {
+        let missing = self.bytes(Share::Untouched) + self.bytes(Share::Swapped);
+        self.bytes(Share::Live).saturating_add(missing).max(0) as u64
+    }
+
+    /// What the heap holds and the program does not.
+    pub fn heap_overhead(&self) -> u64 {
+        let loam = self.lines.iter().filter(|(share, _)| share.is_loam());
+        let sum: i64 = loam.map(|(_, bytes)| *bytes).sum();
+        (sum.max(0) as u64).saturating_sub(self.live_resident())
+    }
+}
+
+fn signed(bytes: u64) -> i64 {
+    // A process may claim anything; sixteen such claims still fit.
+    const MOST: u64 = i64::MAX as u64 / 16;
+    bytes.min(MOST) as i64
+}
+
+/// Which mappings are the heap's, by what its counters know.
+pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
+    let mut ranges: Vec<(u64, u64, Kind)> = snapshot
+        .block_ranges
+        .iter()
+        .map(|(start, end)| (*start, *end, Kind::LoamHeap))
+        .collect();
+    let mut records = snapshot.record_addresses.clone();
+    records.sort_unstable();
+    for mapping in mappings {
+        // The library's own variables are records too, and lie in a file's mapping.
+        let is_plain = mapping.name.is_empty() || mapping.name.starts_with("[anon:");
+        let first = records.partition_point(|address| *address < mapping.start);
+        let holds_some = records
+            .get(first)
+            .is_some_and(|address| mapping.contains(*address));
+        if is_plain && holds_some {
+            ranges.push((mapping.start, mapping.end, Kind::LoamMetadata));
+        }
+    }
+    OwnRanges::new(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn heap_mapping(resident: u64, swapped: u64) -> Mapping {
+        Mapping {
+            start: 0x4000_0000,
+            end: 0x8000_0000,
+            resident,
+            swapped,
+            ..Mapping::default()
+        }
+    }
+
+    fn snapshot(live: u64, cached: u64, free: u64, dirty: u64) -> Snapshot {
+        let mut snapshot = Snapshot {
+            block_ranges: vec![(0x4000_0000, 0x8000_0000)],
+            ..Snapshot::default()
+        };
+        snapshot.process.set("live_bytes", live);
+        snapshot.process.set("cached_bytes", cached);
+        snapshot.process.set("span_free_bytes", free);
+        snapshot.process.set("dirty_bytes", dirty);
+        snapshot
+    }
+
+    fn account(mappings: &[Mapping], snapshot: &Snapshot) -> Account {
+        let own = own_ranges(snapshot, mappings);
+        Account::of(&Residence::of(mappings, &[], &own), Some(snapshot))
+    }
+
+    #[test]
+    fn what_was_never_touched_and_what_was_swapped_stand_with_a_minus() {
+        let found = account(&[heap_mapping(600, 100)], &snapshot(800, 50, 100, 50));
+        assert_eq!(found.resident, 600);
+        assert_eq!(found.bytes(Share::Swapped), -100);
+        assert_eq!(found.bytes(Share::Untouched), -300);
+        assert_eq!((found.live_resident(), found.heap_overhead()), (400, 200));
+    }
+
+    #[test]
+    fn more_resident_than_counted_has_a_line_too() {
+        let found = account(&[heap_mapping(600, 100)], &snapshot(500, 0, 0, 0));
+        assert_eq!(found.bytes(Share::Uncounted), 100);
+        assert_eq!(found.bytes(Share::Swapped), 0);
+    }
+
+    #[test]
+    fn the_mapping_around_a_record_is_the_heaps() {
+        let mut snapshot = snapshot(0, 0, 0, 0);
+        snapshot.record_addresses = vec![0x1500, 0x9000];
+        let records = Mapping {
+            start: 0x1000,
+            end: 0x3000,
+            resident: 4096,
+            ..Mapping::default()
+        };
+        let found = account(&[records], &snapshot);
+        assert_eq!(found.bytes(Share::System(Kind::LoamMetadata)), 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn lines_add_up_whatever_a_process_claims(
+            resident in any::<u32>(), swapped in any::<u32>(), other in any::<u32>(),
+            live in any::<u64>(), cached in any::<u64>(), free in any::<u64>(), dirty in any::<u32>(),
+        ) {
+            let rest = Mapping { start: 0x1000, end: 0x2000, resident: other.into(), ..Mapping::default() };
+            let claims = snapshot(live, cached, free, dirty.into());
+            let found = account(&[rest, heap_mapping(resident.into(), swapped.into())], &claims);
+            let sum: i128 = found.lines.iter().map(|(_, bytes)| i128::from(*bytes)).sum();
+            prop_assert_eq!(sum, i128::from(found.resident));
+        }
+    }
+}

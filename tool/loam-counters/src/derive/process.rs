@@ -1,0 +1,275 @@
+//! Counters of scope `process`, distributions, and where the heap lies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use loam_format::counters::copies::Copies;
+use loam_format::counters::directory::Field;
+use loam_format::counters::formula::{Ground, FORMULAS};
+use loam_format::counters::ids;
+use loam_format::counters::list::{Scope, Source, LIST};
+use loam_format::counters::raw::Raw;
+
+use crate::derive::{class_bytes, more_each, sum, times, total, Constants};
+use crate::snapshot::{HeapFigures, Snapshot, Values};
+
+/// Fills in everything that is about the process as a whole.
+pub fn fill(
+    raw: &Raw,
+    constants: &Constants,
+    heaps: &[HeapFigures],
+    known: &mut KnownRuns,
+    snapshot: &mut Snapshot,
+) {
+    sums_of_heaps(heaps, &mut snapshot.process);
+    let rate = raw.row("sampler").and_then(|row| row.get("rate"));
+    let is_sampling = rate.unwrap_or(0) > 0;
+    formulas(raw, is_sampling, &mut snapshot.process);
+    if let Some(runs) = known.of(raw) {
+        free_runs(raw, constants, runs, snapshot);
+    }
+    if is_sampling {
+        times_of_calls(raw, &mut snapshot.histograms);
+    }
+    places(raw, constants, snapshot);
+}
+
+/// A counter of heaps is the process's by adding up, but for the deepest cache.
+fn sums_of_heaps(heaps: &[HeapFigures], values: &mut Values) {
+    for counter in LIST
+        .counters
+        .iter()
+        .filter(|counter| counter.scope == Scope::Heap)
+    {
+        let parts = heaps.iter().map(|heap| heap.values.known(&counter.id));
+        let value = if counter.id == ids::LARGEST_CACHE_DEPTH {
+            parts.flatten().max()
+        } else {
+            sum(parts)
+        };
+        values.set_known(&counter.id, value);
+    }
+}
+
+/// Computes the list's formulas. Of a counter of heaps whose formula for the process is not known
+/// the sum stays.
+fn formulas(raw: &Raw, is_sampling: bool, values: &mut Values) {
+    for derived in &FORMULAS.process {
+        if derived.source == Source::Sampling && !is_sampling {
+            continue;
+        }
+        let ground = Ground {
+            known: &|id| values.known(id),
+            ..Ground::of_records(raw)
+        };
+        let value = derived.formula.value(&ground);
+        values.set_number(derived.id, value);
+    }
+}
+
+/// Runs of free pages inside blocks of pages, by whether they are backed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Runs {
+    backed: Lengths,
+    unbacked: Lengths,
+}
+
+/// How many runs there are of each length, by powers of two.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Lengths {
+    by_power: [u64; 10],
+    longest: u64,
+    count: u64,
+}
+
+impl Lengths {
+    fn add(&mut self, length: u64) {
+        if length > 0 {
+            let power = length.ilog2() as usize;
+            self.by_power[power.min(9)] += 1;
+            self.longest = self.longest.max(length);
+            self.count += 1;
+        }
+    }
+
+    /// Adds the runs of set bits.
+    fn add_bits(&mut self, words: &[u64]) {
+        let mut length = 0;
+        for word in words {
+            let (mut rest, mut left) = (*word, u64::BITS);
+            while left > 0 {
+                let ones = rest.trailing_ones().min(left);
+                length += u64::from(ones);
+                left -= ones;
+                if left == 0 {
+                    break; // the run may go on in the next word
+                }
+                self.add(length);
+                length = 0;
+                rest >>= ones;
+                let zeros = rest.trailing_zeros().min(left);
+                rest = rest.checked_shr(zeros).unwrap_or(0);
+                left -= zeros;
+            }
+        }
+        self.add(length);
+    }
+
+    fn trimmed(&self) -> Vec<u64> {
+        let end = self.by_power.iter().rposition(|count| *count > 0);
+        self.by_power[..end.map_or(0, |end| end + 1)].to_vec()
+    }
+}
+
+/// The runs of the look before, and the records that they were counted in.
+#[derive(Debug, Default)]
+pub struct KnownRuns(Option<(Arc<Copies>, Runs)>);
+
+impl KnownRuns {
+    /// Those of now: counted only if their records were read again.
+    fn of(&mut self, raw: &Raw) -> Option<&Runs> {
+        let blocks = raw.copies("block")?;
+        let is_known = matches!(&self.0, Some((known, _)) if Arc::ptr_eq(known, blocks));
+        if !is_known {
+            self.0 = Some((Arc::clone(blocks), Runs::of(raw)?));
+        }
+        self.0.as_ref().map(|(_, runs)| runs)
+    }
+}
+
+impl Runs {
+    fn of(raw: &Raw) -> Option<Runs> {
+        let mut runs = Runs::default();
+        // Looked up once: a large heap has very many of these records, most of them full.
+        let field = |name| raw.field("block", name);
+        let (free, backed, count) = (field("free"), field("backed"), field("free_pages"));
+        for row in raw.rows("block")? {
+            let value = |field: Option<&Field>, index| row.value(field?, index);
+            if value(count, 0) == Some(0) {
+                continue;
+            }
+            let words =
+                |field| -> Vec<u64> { (0..8).map_while(|index| value(field, index)).collect() };
+            let (free, backed) = (words(free), words(backed));
+            let both = |pick: fn(u64, u64) -> u64| -> Vec<u64> {
+                let words = free.iter().zip(&backed);
+                words.map(|(free, backed)| pick(*free, *backed)).collect()
+            };
+            runs.backed.add_bits(&both(|free, backed| free & backed));
+            runs.unbacked.add_bits(&both(|free, backed| free & !backed));
+        }
+        Some(runs)
+    }
+}
+
+fn free_runs(raw: &Raw, constants: &Constants, runs: &Runs, snapshot: &mut Snapshot) {
+    let values = &mut snapshot.process;
+    let longest = times(Some(runs.backed.longest), constants.page);
+    values.set_known(ids::LARGEST_FREE_RUN_BYTES, longest);
+    let classes = class_bytes(raw);
+    let is_listed = |class: usize| classes.get(class).is_some_and(|bytes| *bytes > 1024);
+    let slots =
+        [("bin", 1), ("private_bin", 1), ("more_bin", more_each(raw))].map(|(table, each)| {
+            let rows = raw.rows(table).into_iter().flatten();
+            total(
+                Some(rows.filter(|row| is_listed(row.record.number as usize / each))),
+                "free_slots",
+            )
+        });
+    let slots = sum(slots);
+    values.set_known(ids::FREE_LIST_LENGTH, sum([slots, Some(runs.backed.count)]));
+    let partly = raw.rows("extent").map(|rows| {
+        rows.filter(|row| row.get("committed_blocks") < row.get("block_count"))
+            .count() as u64
+    });
+    values.set_known(
+        ids::UNCOMMITTED_RANGES,
+        sum([partly, Some(runs.unbacked.count)]),
+    );
+    let histograms = &mut snapshot.histograms;
+    histograms.insert(ids::FREE_RUNS.to_owned(), runs.backed.trimmed());
+    histograms.insert(ids::UNBACKED_RUNS.to_owned(), runs.unbacked.trimmed());
+}
+
+/// A field of ended threads and of living ones.
+fn of_threads(raw: &Raw, field: &str, index: u64) -> Option<u64> {
+    let ended = raw.row("registry")?.at(field, index);
+    let living = sum(raw.rows("cache")?.map(|row| row.at(field, index)));
+    sum([ended, living])
+}
+
+/// How long calls took: known only while the program samples.
+fn times_of_calls(raw: &Raw, histograms: &mut BTreeMap<String, Vec<u64>>) {
+    for (id, field) in [
+        (ids::ALLOC_TIME, "alloc_log2_ns"),
+        (ids::FREE_TIME, "free_log2_ns"),
+    ] {
+        let mut buckets = Vec::new();
+        while let Some(count) = of_threads(raw, field, buckets.len() as u64) {
+            buckets.push(count);
+        }
+        while buckets.last() == Some(&0) {
+            buckets.pop();
+        }
+        histograms.insert(id.to_owned(), buckets);
+    }
+}
+
+/// Where blocks and records lie, for the account of the system.
+fn places(raw: &Raw, constants: &Constants, snapshot: &mut Snapshot) {
+    let bases: Vec<u64> = raw
+        .rows("region")
+        .map(|rows| rows.map(|row| row.get("base").unwrap_or(0)).collect())
+        .unwrap_or_default();
+    let at = |base: u64, blocks: u64| base.saturating_add(blocks.saturating_mul(constants.block));
+    for row in raw.rows("extent").into_iter().flatten() {
+        let base = bases.get(row.record.parent).copied().unwrap_or(0);
+        let (Some(first), Some(count)) = (row.get("first_block"), row.get("block_count")) else {
+            continue;
+        };
+        let behind = at(base, first.saturating_add(count));
+        snapshot.block_ranges.push((at(base, first), behind));
+    }
+    for row in raw.rows("huge_block").into_iter().flatten() {
+        if let (Some(address @ 1..), Some(mapped)) = (row.get("address"), row.get("mapped")) {
+            let behind = address.saturating_add(mapped);
+            snapshot.block_ranges.push((address, behind));
+        }
+    }
+    for table in [
+        "region",
+        "cache",
+        "private_heap",
+        "private_cache",
+        "extent",
+        "block",
+    ] {
+        // Neighbours lie in one mapping.
+        let rows = raw.rows(table).into_iter().flatten();
+        let mut page = None;
+        let addresses = rows.map(|row| row.address()).filter(|address| {
+            let own = address / constants.page.max(1);
+            page.replace(own) != Some(own)
+        });
+        snapshot.record_addresses.extend(addresses);
+    }
+    let first = raw.rows("huge_block").and_then(|mut rows| rows.next());
+    snapshot
+        .record_addresses
+        .extend(first.map(|row| row.address()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_by_their_length_and_end_with_their_block() {
+        let mut lengths = Lengths::default();
+        lengths.add_bits(&[0b0111_0110, 0, 0, 0, 0, 0, 0, 1 << 63]);
+        lengths.add_bits(&[u64::MAX; 8]);
+        assert_eq!(lengths.by_power, [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!((lengths.longest, lengths.count), (512, 4));
+        assert_eq!(Lengths::default().trimmed(), Vec::<u64>::new());
+    }
+}

@@ -1,0 +1,266 @@
+//! The figures that rules look at, the same for every heap.
+//!
+//! ```text
+//! resident of the heap = live - untouched + cached + between + trimmable + top + the heap's records
+//! ```
+
+use loam_format::counters::ids;
+use loam_process::container::Limits;
+use loam_process::glibc::{GlibcHeap, Lengths, Sum};
+use loam_process::residence::Kind as Place;
+use serde::Serialize;
+
+use super::stall;
+use crate::view::View;
+use crate::Snapshot;
+
+/// Private memory that no heap holds.
+pub const PRIVATE: &str = "private mappings that are not the heap's";
+
+/// What is known of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// What it allocates with, in words.
+    pub allocator: String,
+    /// Resident bytes.
+    pub resident: u64,
+    /// Swapped out.
+    pub swapped: u64,
+    /// Resident, and given up with `MADV_FREE`.
+    pub lazily_freed: u64,
+    /// Resident in huge pages.
+    pub huge: u64,
+    /// Resident outside of the heap, by place, the largest first.
+    pub outside: Vec<(&'static str, u64)>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Its heap, if that can be read.
+    pub heap: Result<HeapEvidence, String>,
+}
+
+/// An arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Arena {
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// In blocks that the program holds.
+    pub live_bytes: u64,
+    /// Free and resident.
+    pub free_bytes: u64,
+}
+
+/// What trimming would do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Trim {
+    /// Bytes that would go back.
+    pub bytes: u64,
+    /// How long the call would take, and in glibc hold each arena's lock.
+    pub milliseconds: f64,
+}
+
+/// A heap. Bytes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HeapEvidence {
+    /// Resident.
+    #[serde(rename = "resident_bytes")]
+    pub resident: u64,
+    /// In blocks that the program holds.
+    #[serde(rename = "live_bytes")]
+    pub live: u64,
+    /// Of these not resident.
+    #[serde(rename = "untouched_bytes")]
+    pub untouched: u64,
+    /// Freed, and kept by threads.
+    #[serde(rename = "cached_bytes")]
+    pub cached: u64,
+    /// Free between live blocks, in pieces without a whole page.
+    #[serde(rename = "between_bytes")]
+    pub between: u64,
+    /// Resident at the ends of arenas, behind the last block.
+    #[serde(rename = "top_bytes")]
+    pub top: u64,
+    /// The heap's own records.
+    #[serde(rename = "records_bytes")]
+    pub records: u64,
+    /// Whole free pages that are resident.
+    pub trim: Trim,
+    /// Threads' caches or arenas that keep something.
+    pub caches: u64,
+    /// One for each arena; none where the heap has no such parts.
+    pub arenas: Vec<Arena>,
+    /// The main arena's longest hole, and what lies behind it.
+    #[serde(skip)]
+    pub pinned: Option<(u64, Sum)>,
+    /// Blocks by length; none where they are not known.
+    #[serde(skip)]
+    pub lengths: Vec<(u64, Sum)>,
+    /// Live bytes that could not be followed.
+    #[serde(rename = "unread_bytes")]
+    pub unread: u64,
+    /// Whether the heap gives pages back by itself.
+    pub purges: bool,
+    /// What was left out and why.
+    pub problems: Vec<String>,
+}
+
+impl Evidence {
+    /// Joins what was seen. `glibc`: the heap of a program on glibc's malloc, or why it could not be read.
+    pub fn of(view: &View, glibc: Option<Result<GlibcHeap, String>>, limits: Limits) -> Evidence {
+        let total = view.residence.total();
+        let name = |name: String| {
+            (
+                name,
+                Err("its allocator does not show what it holds".to_owned()),
+            )
+        };
+        let (allocator, heap) = match (view.snapshot(), glibc, &view.counters, &view.allocator) {
+            (Some(snapshot), ..) => (loam_name(snapshot), Ok(on_loam(snapshot, view))),
+            (None, Some(Ok(heap)), ..) => (
+                format!("glibc {}'s malloc", heap.version),
+                Ok(on_glibc(&heap)),
+            ),
+            (None, Some(Err(reason)), ..) => ("glibc's malloc".to_owned(), Err(reason)),
+            (None, None, Err(error), _) => ("Loam".to_owned(), Err(error.to_string())),
+            (None, None, _, Some(allocator)) => name(allocator.name.clone()),
+            (None, None, _, None) => name("an unknown allocator".to_owned()),
+        };
+        let mut outside: Vec<(&'static str, u64)> = Vec::new();
+        for (place, part) in view.residence.parts() {
+            let is_heap = matches!(
+                place,
+                Place::LoamHeap | Place::LoamMetadata | Place::Heap | Place::Anonymous
+            );
+            if !is_heap {
+                outside.push((place.title(), part.resident));
+            }
+        }
+        if let Ok(heap) = &heap {
+            let places = [
+                Place::LoamHeap,
+                Place::LoamMetadata,
+                Place::Heap,
+                Place::Anonymous,
+            ];
+            let private = view.residence.resident_of(&places);
+            outside.push((
+                PRIVATE,
+                private.saturating_sub(heap.resident + heap.records),
+            ));
+        }
+        outside.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        Evidence {
+            allocator,
+            resident: total.resident,
+            swapped: total.swapped,
+            lazily_freed: total.lazily_freed,
+            huge: total.huge,
+            outside,
+            limits,
+            heap,
+        }
+    }
+
+    /// Resident bytes outside of the heap.
+    pub fn outside_bytes(&self) -> u64 {
+        self.outside.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+fn loam_name(snapshot: &Snapshot) -> String {
+    format!("Loam {}", snapshot.library).trim_end().to_owned()
+}
+
+/// Free runs of a Loam heap go back a few at a time. Chosen: half of what the middle of its workloads show.
+const RUN: u64 = 64 << 10;
+
+fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
+    use crate::account::Share;
+    let process = &snapshot.process;
+    let amount = |share| view.account.bytes(share).max(0) as u64;
+    let classes = snapshot.heaps.iter().flat_map(|heap| &heap.classes);
+    let lengths = classes.filter_map(|class| {
+        let count = class.values.whole(ids::CLASS_LIVE_BLOCKS);
+        let bytes = count.saturating_mul(class.block_bytes);
+        (count > 0).then_some((class.block_bytes, Sum { count, bytes }))
+    });
+    let beyond = [
+        (ids::LIVE_LARGE_BLOCKS, ids::LIVE_LARGE_BYTES),
+        (ids::LIVE_HUGE_BLOCKS, ids::LIVE_HUGE_BYTES),
+    ];
+    let beyond = beyond.into_iter().filter_map(|(blocks, bytes)| {
+        let (count, bytes) = (process.whole(blocks), process.whole(bytes));
+        (count > 0).then(|| (bytes / count, Sum { count, bytes }))
+    });
+    let retained = amount(Share::Retained);
+    HeapEvidence {
+        resident: view.residence.part(Place::LoamHeap).resident,
+        live: process.whole(ids::LIVE_BYTES),
+        untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
+        cached: amount(Share::Cached),
+        between: amount(Share::FreeInSpans),
+        top: amount(Share::Uncounted),
+        records: view.residence.part(Place::LoamMetadata).resident,
+        trim: Trim {
+            bytes: retained,
+            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0),
+        },
+        caches: process.whole(ids::THREADS),
+        arenas: Vec::new(),
+        pinned: None,
+        lengths: lengths.chain(beyond).collect(),
+        unread: 0,
+        purges: true,
+        problems: Vec::new(),
+    }
+}
+
+fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
+    let mut lengths = Lengths::default();
+    heap.arenas
+        .iter()
+        .for_each(|arena| lengths.join(&arena.lengths));
+    let fast = heap.sum(|arena| arena.fast.bytes);
+    let whole = heap.sum(|arena| arena.whole_pages);
+    // What is free and no whole page: first what the fast bins keep, then what lies between blocks.
+    let rest = (heap.sum(|arena| arena.holes.bytes) + fast).saturating_sub(whole);
+    let tops = |is_main| {
+        let those = heap
+            .arenas
+            .iter()
+            .filter(move |arena| arena.is_main == is_main);
+        those.map(|arena| arena.top_resident).sum::<u64>()
+    };
+    // malloc_trim() shortens the main arena to a page behind its last block, and leaves the others' ends.
+    let trimmable = heap.sum(|arena| arena.trimmable) + tops(true).saturating_sub(4096);
+    let calls = heap.sum(|arena| arena.trimmable_holes) + 1;
+    let freed = heap.sum(|arena| arena.fast.count) + heap.sum(|arena| arena.holes.count);
+    let arenas = heap.arenas.iter().map(|arena| Arena {
+        resident_bytes: arena.resident,
+        live_bytes: arena.live(),
+        free_bytes: arena
+            .resident
+            .saturating_sub(arena.live().saturating_sub(arena.untouched)),
+    });
+    let main = heap.arenas.iter().find(|arena| arena.is_main);
+    HeapEvidence {
+        resident: heap.sum(|arena| arena.resident) + heap.mapped.resident,
+        live: heap.live(),
+        untouched: heap.sum(|arena| arena.untouched)
+            + heap.mapped.sum.bytes.saturating_sub(heap.mapped.resident),
+        cached: heap.sum(|arena| arena.cached.bytes) + fast.min(rest),
+        between: rest - fast.min(rest),
+        top: tops(false) + tops(true).min(4096),
+        records: 0,
+        trim: Trim {
+            bytes: trimmable,
+            milliseconds: stall::milliseconds(trimmable, calls, freed),
+        },
+        caches: heap.caches,
+        arenas: arenas.collect(),
+        pinned: main.map(|arena| (arena.longest_hole, arena.behind_longest_hole)),
+        lengths: lengths.classes().collect(),
+        unread: heap.sum(|arena| arena.unread),
+        purges: false,
+        problems: heap.problems.clone(),
+    }
+}

@@ -1,0 +1,63 @@
+//! How long a trim takes: what this machine needs to take pages away, measured here and now.
+//!
+//! `malloc_trim` holds the arena's lock while it asks the kernel, hole by hole, to take pages. So its time is that of the
+//! calls, that of the pages, and that of the free chunks which it looks at on the way.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Nanoseconds for each of the parts.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    page: f64,
+    call: f64,
+}
+
+const PAGE: usize = 4096;
+/// Pages of the trial mapping, and how many small ones are tried. Chosen: ten milliseconds altogether.
+const PAGES: usize = 4096;
+const CALLS: usize = 256;
+/// Free chunks lie scattered: each costs a miss of the caches and some stores. A typical latency of memory.
+const CHUNK: f64 = 80.0;
+/// An allocation of this size is a mapping of its own in every allocator.
+const MAPPED: usize = 1 << 26;
+
+/// What a trim of so many bytes takes, in so many calls, with so many free chunks on the way.
+pub fn milliseconds(bytes: u64, calls: u64, chunks: u64) -> f64 {
+    static COST: OnceLock<Cost> = OnceLock::new();
+    let cost = COST.get_or_init(measure);
+    let pages = bytes as f64 / PAGE as f64;
+    (pages * cost.page + calls as f64 * cost.call + chunks as f64 * CHUNK) / 1e6
+}
+
+fn measure() -> Cost {
+    let per_page = |pages: usize| {
+        let mut memory: Vec<u8> = Vec::with_capacity(MAPPED);
+        memory.resize(pages * PAGE, 1);
+        black_box(&memory);
+        let begun = Instant::now();
+        drop(memory);
+        begun.elapsed().as_nanos() as f64
+    };
+    let mut calls: Vec<f64> = (0..CALLS).map(|_| per_page(1)).collect();
+    calls.sort_by(f64::total_cmp);
+    let call = calls[CALLS / 2];
+    let many = per_page(PAGES).min(per_page(PAGES)).min(per_page(PAGES));
+    Cost {
+        page: (many - call).max(0.0) / PAGES as f64,
+        call,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_takes_longer() {
+        assert!(milliseconds(1 << 30, 1, 0) > milliseconds(1 << 20, 1, 0));
+        assert!(milliseconds(0, 100_000, 0) > milliseconds(0, 1, 0));
+        assert!(milliseconds(0, 0, 1 << 20) > 0.0);
+    }
+}

@@ -1,0 +1,189 @@
+use loam_process::container::Limits;
+use loam_process::glibc::Sum;
+
+use super::evidence::{Arena, Trim};
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A heap of 100 MiB, all live, with 10 MiB of files beside it.
+fn healthy() -> Evidence {
+    Evidence {
+        allocator: "glibc 2.36's malloc".to_owned(),
+        resident: 110 * MIB,
+        swapped: 0,
+        lazily_freed: 0,
+        huge: 0,
+        outside: vec![("program and other files", 10 * MIB)],
+        limits: Limits {
+            cores: 64,
+            quota: Some(2.0),
+            ..Limits::default()
+        },
+        heap: Ok(HeapEvidence {
+            resident: 100 * MIB,
+            live: 100 * MIB,
+            untouched: 0,
+            cached: 0,
+            between: 0,
+            top: 0,
+            records: 0,
+            trim: Trim {
+                bytes: 0,
+                milliseconds: 0.0,
+            },
+            caches: 1,
+            arenas: vec![Arena {
+                resident_bytes: 100 * MIB,
+                live_bytes: 100 * MIB,
+                free_bytes: 0,
+            }],
+            pinned: Some((0, Sum::default())),
+            lengths: Vec::new(),
+            unread: 0,
+            purges: false,
+            problems: Vec::new(),
+        }),
+    }
+}
+
+fn with(change: impl FnOnce(&mut Evidence)) -> Vec<(Kind, Option<u64>)> {
+    let mut evidence = healthy();
+    change(&mut evidence);
+    let found = Diagnosis::of(&evidence, None);
+    assert_eq!(
+        found.findings.len() + found.ruled_out.len(),
+        Kind::ALL.len()
+    );
+    found
+        .findings
+        .iter()
+        .map(|finding| (finding.kind, finding.gain_bytes))
+        .collect()
+}
+
+fn with_heap(change: impl FnOnce(&mut HeapEvidence)) -> Vec<(Kind, Option<u64>)> {
+    with(|evidence| change(evidence.heap.as_mut().unwrap()))
+}
+
+#[test]
+fn a_heap_that_is_full_of_live_blocks_is_healthy() {
+    assert_eq!(with(|_| {}), []);
+    let all = Diagnosis::of(&healthy(), None);
+    assert!(!all.is_sick());
+    // One look can not see growth, and does not claim to.
+    let unseen: Vec<Kind> = all
+        .ruled_out
+        .iter()
+        .filter(|out| !out.was_looked_at)
+        .map(|out| out.kind)
+        .collect();
+    assert_eq!(unseen, [Kind::Leak, Kind::GrowthOutside]);
+}
+
+#[test]
+fn each_rule_finds_its_fault_and_says_what_it_brings() {
+    assert_eq!(
+        with_heap(|heap| heap.between = 40 * MIB),
+        [(Kind::Fragmentation, None)]
+    );
+    assert_eq!(
+        with_heap(|heap| heap.trim.bytes = 50 * MIB),
+        [(Kind::KeptForReuse, Some(50 * MIB))]
+    );
+    assert_eq!(
+        with_heap(|heap| heap.cached = 30 * MIB),
+        [(Kind::Caches, Some(30 * MIB))]
+    );
+    assert_eq!(
+        with_heap(|heap| heap.untouched = 60 * MIB),
+        [(Kind::Untouched, Some(60 * MIB))]
+    );
+    let pinned = with_heap(|heap| {
+        heap.trim.bytes = 80 * MIB;
+        heap.pinned = Some((
+            81 * MIB,
+            Sum {
+                count: 1,
+                bytes: 4096,
+            },
+        ));
+    });
+    assert_eq!(pinned, [(Kind::PinnedTop, Some(80 * MIB))]);
+    let stranded = with_heap(|heap| {
+        let arena = Arena {
+            resident_bytes: 4 * MIB,
+            live_bytes: MIB,
+            free_bytes: 3 * MIB,
+        };
+        heap.arenas.extend([arena; 16]);
+    });
+    assert_eq!(stranded, [(Kind::Arenas, Some(48 * MIB))]);
+    let slack = with(|evidence| {
+        evidence.huge = 60 * MIB;
+        evidence.heap.as_mut().unwrap().top = 50 * MIB;
+    });
+    assert_eq!(slack, [(Kind::HugePageSlack, Some(50 * MIB))]);
+    assert_eq!(
+        with(|evidence| evidence.lazily_freed = 40 * MIB),
+        [(Kind::LazilyFreed, Some(40 * MIB))]
+    );
+    assert_eq!(
+        with(|evidence| evidence.swapped = 40 * MIB),
+        [(Kind::Swapped, None)]
+    );
+    let limited = with(|evidence| {
+        evidence.limits.memory = Some(128 * MIB);
+        evidence.limits.memory_used = Some(127 * MIB);
+    });
+    assert_eq!(limited, [(Kind::MemoryLimit, None)]);
+    let files = with(|evidence| {
+        evidence.outside[0].1 = 900 * MIB;
+        evidence.resident = 1000 * MIB;
+    });
+    assert_eq!(files, [(Kind::OutsideHeap, Some(900 * MIB))]);
+}
+
+#[test]
+fn a_share_of_little_and_a_little_of_much_are_no_faults() {
+    // 7 MiB of 10.
+    let small = with(|evidence| {
+        evidence.resident = 10 * MIB;
+        evidence.outside.clear();
+        evidence.heap.as_mut().unwrap().between = 7 * MIB;
+    });
+    assert_eq!(small, []);
+    // 200 MiB of 1,000.
+    let large = with(|evidence| {
+        evidence.resident = 1000 * MIB;
+        evidence.heap.as_mut().unwrap().trim.bytes = 200 * MIB;
+    });
+    assert_eq!(large, []);
+}
+
+#[test]
+fn faults_come_before_notes_and_the_largest_first() {
+    let found = with(|evidence| {
+        evidence.lazily_freed = 100 * MIB;
+        let heap = evidence.heap.as_mut().unwrap();
+        (heap.between, heap.trim.bytes) = (30 * MIB, 40 * MIB);
+    });
+    let kinds: Vec<Kind> = found.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(
+        kinds,
+        [Kind::KeptForReuse, Kind::Fragmentation, Kind::LazilyFreed]
+    );
+}
+
+#[test]
+fn a_heap_that_can_not_be_read_is_said_and_not_called_healthy() {
+    let mut evidence = healthy();
+    evidence.heap = Err("its allocator does not show what it holds".to_owned());
+    let found = Diagnosis::of(&evidence, None);
+    let fragmentation = found
+        .ruled_out
+        .iter()
+        .find(|out| out.kind == Kind::Fragmentation)
+        .unwrap();
+    assert!(!fragmentation.was_looked_at);
+}

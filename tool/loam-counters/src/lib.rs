@@ -1,0 +1,177 @@
+//! The heap's counters, read from another process, and what they say of it. `formats/counters.md`
+//! is the contract; `loam_format::counters` knows how they lie.
+//!
+//! ```text
+//! locate (where is the directory?) -> reader (its tables' records, copied until they settle)
+//!     -> derive -> snapshot -> account (every resident byte by name)
+//!                           -> view (the whole process), verdict (in a sentence)
+//! watch: many processes, tick by tick
+//! ```
+//!
+//! A process is a stranger: what its memory says decides figures and never control flow without a
+//! bound.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod account;
+mod derive;
+pub mod diagnosis;
+pub mod image;
+pub mod locate;
+mod published;
+mod reader;
+mod settle;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+pub mod verdict;
+pub mod view;
+pub mod watch;
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use loam_format::counters::directory::{Directory, DirectoryError};
+use loam_format::memory::{Memory, ReadError};
+use loam_process::apart::Doing;
+use loam_process::mappings::Mapping;
+use loam_process::process::Pid;
+use loam_process::remote::ProcessMemory;
+
+pub use published::published;
+pub use snapshot::Snapshot;
+
+/// Why a heap's counters can not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CountersError {
+    /// The process ended meanwhile.
+    #[error("the process ended while it was being read")]
+    Ended,
+    /// It holds up whoever looks at it.
+    #[error("it can not be read: {0}")]
+    Silent(Doing),
+    /// The system does not allow it.
+    #[error("its memory may not be read: {0}")]
+    Denied(String),
+    /// What is there is not what this reader knows.
+    #[error(transparent)]
+    Directory(DirectoryError),
+}
+
+impl From<ReadError> for CountersError {
+    fn from(error: ReadError) -> CountersError {
+        match error {
+            ReadError::Ended => CountersError::Ended,
+            ReadError::Denied(remedy) => CountersError::Denied(remedy),
+            other => CountersError::Directory(DirectoryError::Read(other)),
+        }
+    }
+}
+
+impl From<DirectoryError> for CountersError {
+    fn from(error: DirectoryError) -> CountersError {
+        match error {
+            DirectoryError::Read(error @ (ReadError::Ended | ReadError::Denied(_))) => error.into(),
+            other => CountersError::Directory(other),
+        }
+    }
+}
+
+/// Reads the counters of a process; none if it is not on Loam. Where its memory may not be read, the
+/// image that it publishes serves.
+pub fn read(pid: Pid, mappings: &[Mapping]) -> Result<Option<Snapshot>, CountersError> {
+    let found = match locate::find(pid, mappings) {
+        Ok(Some(address)) => read_memory(&ProcessMemory(pid), address, Passes::Compared).map(Some),
+        Ok(None) => return Ok(None),
+        Err(error) => Err(error.into()),
+    };
+    match found {
+        Err(CountersError::Denied(remedy)) => match published(pid) {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => Err(CountersError::Denied(format!(
+                "{remedy}; or start the program with LOAM_PUBLISH=1"
+            ))),
+        },
+        found => found,
+    }
+}
+
+/// Passes over everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// One: half the cost, and nothing is known about consistency.
+    One,
+    /// Up to three, until two agree.
+    Compared,
+}
+
+/// Reads the counters whose directory is at the address.
+pub fn read_memory(
+    memory: &impl Memory,
+    address: u64,
+    passes: Passes,
+) -> Result<Snapshot, CountersError> {
+    let directory = Arc::new(Directory::read(memory, address)?);
+    let mut whole = derive::Memory::default();
+    let mut raw = reader::read(memory, &directory)?;
+    if passes == Passes::One {
+        return Ok(derive::snapshot(&raw, false, &mut whole));
+    }
+    for _ in 0..2 {
+        let again = reader::read(memory, &directory)?;
+        let is_same = again.is_same(&raw);
+        raw = again;
+        if is_same {
+            return Ok(derive::snapshot(&raw, true, &mut whole));
+        }
+    }
+    Ok(derive::snapshot(&raw, false, &mut whole))
+}
+
+/// Reads the same process again and again, for little: what did not change is not read, and what is
+/// dear is read only as often as it is worth (`loam_process::budget`).
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The directory, and the bytes that said so: by `exec` a process becomes another.
+    directory: Option<(Vec<u8>, Arc<Directory>)>,
+    kept: reader::Kept,
+    derived: derive::Memory,
+}
+
+impl Watch {
+    /// Whether the figures of single classes and locks are left out, for whoever shows none.
+    pub fn set_brief(&mut self, is_brief: bool) {
+        self.derived.is_brief = is_brief;
+    }
+
+    /// One look at the counters whose directory is at the address.
+    pub fn look(&mut self, memory: &impl Memory, address: u64) -> Result<Snapshot, CountersError> {
+        let is_known = |(known, _): &&(Vec<u8>, _)| {
+            memory
+                .bytes(address, known.len())
+                .is_ok_and(|block| block == *known)
+        };
+        let directory = match self.directory.as_ref().filter(is_known) {
+            Some((_, directory)) => Arc::clone(directory),
+            None => {
+                let block = Directory::block(memory, address)?;
+                let directory = Arc::new(Directory::decode(&block)?);
+                self.directory = Some((block, Arc::clone(&directory)));
+                directory
+            }
+        };
+        let raw = reader::read_again(memory, &directory, &mut self.kept)?;
+        let mut snapshot = derive::snapshot(&raw, false, &mut self.derived);
+        snapshot.age = self.kept.age();
+        if let Some(age) = snapshot.age {
+            snapshot.notes.push(format!(
+                "free runs and records were read {:.1} s ago: in so large a heap that costs much, and is \
+                 done more rarely",
+                age.as_secs_f64()
+            ));
+        }
+        Ok(snapshot)
+    }
+}

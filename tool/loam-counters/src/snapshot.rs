@@ -1,0 +1,222 @@
+//! What the counters of one process said at one moment.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use loam_format::counters::formula::Number;
+use loam_format::counters::ids;
+
+/// One figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Bytes, operations and the like.
+    Whole(u64),
+    /// Ratios and rates.
+    Real(f64),
+}
+
+impl Value {
+    /// As a number to calculate with.
+    pub fn real(self) -> f64 {
+        match self {
+            Value::Whole(value) => value as f64,
+            Value::Real(value) => value,
+        }
+    }
+}
+
+/// Figures by the ids of `formats/counters.toml`, in their order. One that is not there is not known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Values(Vec<(Cow<'static, str>, Value)>);
+
+impl Serialize for Values {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl Values {
+    fn put(&mut self, id: Cow<'static, str>, value: Value) {
+        // Most are set in their order.
+        if self.0.last().is_none_or(|(last, _)| *last < id) {
+            return self.0.push((id, value));
+        }
+        match self.0.binary_search_by(|(known, _)| known.cmp(&id)) {
+            Ok(place) => self.0[place].1 = value,
+            Err(place) => self.0.insert(place, (id, value)),
+        }
+    }
+
+    /// Sets a whole number.
+    pub fn set(&mut self, id: impl Into<Cow<'static, str>>, value: u64) {
+        self.put(id.into(), Value::Whole(value));
+    }
+
+    /// Sets a ratio or a rate, unless it is none.
+    pub fn set_real(&mut self, id: impl Into<Cow<'static, str>>, value: f64) {
+        if value.is_finite() {
+            self.put(id.into(), Value::Real(value));
+        }
+    }
+
+    /// Sets a whole number if it is known.
+    pub fn set_known(&mut self, id: impl Into<Cow<'static, str>>, value: Option<u64>) {
+        if let Some(value) = value {
+            self.set(id, value);
+        }
+    }
+
+    /// Sets what a formula yields, if it is known.
+    pub fn set_number(&mut self, id: &'static str, value: Option<Number>) {
+        match value {
+            Some(Number::Whole(value)) => self.set(id, value),
+            Some(Number::Real(value)) => self.set_real(id, value),
+            None => {}
+        }
+    }
+
+    /// A whole number, if it is known.
+    pub fn known(&self, id: &str) -> Option<u64> {
+        self.get(id).map(|_| self.whole(id))
+    }
+
+    /// The figure, if it is known.
+    pub fn get(&self, id: &str) -> Option<Value> {
+        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(id));
+        place.ok().map(|place| self.0[place].1)
+    }
+
+    /// A whole number, 0 where it is not known.
+    pub fn whole(&self, id: &str) -> u64 {
+        match self.get(id) {
+            Some(Value::Whole(value)) => value,
+            Some(Value::Real(value)) if value > 0.0 => value as u64,
+            _ => 0,
+        }
+    }
+
+    /// A number to calculate with, if it is known.
+    pub fn real(&self, id: &str) -> Option<f64> {
+        self.get(id).map(Value::real)
+    }
+
+    /// Every figure that is known.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.0.iter().map(|(id, value)| (&**id, *value))
+    }
+}
+
+/// The figures of one size class.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ClassFigures {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// The counters of scope `class`.
+    #[serde(flatten)]
+    pub values: Values,
+    /// Spans by their share of used slots, in eighths; the last are full.
+    pub occupancy: Vec<u64>,
+}
+
+impl ClassFigures {
+    /// Bytes in blocks that the program does not hold: free, cached, and behind the last slots.
+    pub fn waste(&self) -> u64 {
+        let blocks = self
+            .values
+            .whole(ids::CLASS_FREE_BLOCKS)
+            .saturating_add(self.values.whole(ids::CLASS_CACHED_BLOCKS));
+        blocks
+            .saturating_mul(self.block_bytes)
+            .saturating_add(self.values.whole(ids::CLASS_TAIL_BYTES))
+            .saturating_sub(self.values.whole(ids::CLASS_UNBACKED_BYTES))
+    }
+
+    /// Bytes in blocks that the program holds.
+    pub fn live_bytes(&self) -> u64 {
+        self.values
+            .whole(ids::CLASS_LIVE_BLOCKS)
+            .saturating_mul(self.block_bytes)
+    }
+}
+
+/// The figures of one heap.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HeapFigures {
+    /// 0 is the default heap.
+    pub number: u64,
+    /// What the program called it; the default heap is `default`.
+    pub name: String,
+    /// The counters of scope `heap`.
+    pub values: Values,
+    /// Classes that have spans or ever had blocks.
+    pub classes: Vec<ClassFigures>,
+}
+
+impl HeapFigures {
+    /// The name for people, never empty.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() {
+            format!("heap {}", self.number)
+        } else {
+            self.name.clone()
+        }
+    }
+}
+
+/// The figures of one lock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LockFigures {
+    /// `class-48`, `page_heap`...
+    pub name: String,
+    /// The heap that it belongs to; none for what all heaps share.
+    pub heap: Option<u64>,
+    /// Acquisitions.
+    pub taken: u64,
+    /// Those that had to wait.
+    pub waited: u64,
+    /// Tries that found it taken and went another way.
+    pub refused: u64,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The library's own version, as text.
+    pub library: String,
+    /// The format that the process shows.
+    pub format_version: u32,
+    /// Whether every table was read in a moment in which nobody changed it.
+    pub consistent: bool,
+    /// How long ago free runs, extents and records were read, if that was not now.
+    #[serde(skip)]
+    pub age: Option<Duration>,
+    /// Scope `process`, and the sums of scope `heap`.
+    pub process: Values,
+    /// The default heap first.
+    pub heaps: Vec<HeapFigures>,
+    /// Every lock.
+    pub locks: Vec<LockFigures>,
+    /// Distributions, by id.
+    pub histograms: BTreeMap<String, Vec<u64>>,
+    /// What could not be read, and what follows from it.
+    pub notes: Vec<String>,
+    /// Address ranges of blocks: start and end.
+    #[serde(skip)]
+    pub block_ranges: Vec<(u64, u64)>,
+    /// Addresses of records; the mappings around them are the heap's metadata.
+    #[serde(skip)]
+    pub record_addresses: Vec<u64>,
+}
+
+impl Snapshot {
+    /// The heap of that number or name.
+    pub fn heap(&self, wanted: &str) -> Option<&HeapFigures> {
+        self.heaps
+            .iter()
+            .find(|heap| heap.name == wanted || heap.number.to_string() == wanted)
+    }
+}

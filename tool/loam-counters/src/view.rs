@@ -1,0 +1,139 @@
+//! Everything that can be seen of one process at one moment.
+
+use std::time::SystemTime;
+
+use loam_format::counters::ids;
+use loam_process::allocator::{self, Allocator};
+use loam_process::apart::{self, Crew, Doing, MOST_LEFT};
+use loam_process::mappings::{self, Mapping};
+use loam_process::process::{Identity, Outline, Pid, ProcessError};
+use loam_process::residence::{stack_pointers, Kind, OwnRanges, Residence};
+
+use crate::account::{own_ranges, Account};
+use crate::{CountersError, Snapshot};
+
+/// One process, seen as deeply as allowed.
+#[derive(Debug)]
+pub struct View {
+    /// When the look began.
+    pub looked_at: SystemTime,
+    /// Who it is.
+    pub identity: Identity,
+    /// The cheap figures.
+    pub outline: Outline,
+    /// Where its memory is.
+    pub residence: Residence,
+    /// Every resident byte by name.
+    pub account: Account,
+    /// What it allocates with.
+    pub allocator: Option<Allocator>,
+    /// The heap's counters: none where the process has no such heap.
+    pub counters: Result<Option<Snapshot>, CountersError>,
+}
+
+impl View {
+    /// Looks at a process, apart from who waits for it: one that holds up the look for ever is an error.
+    pub fn of(identity: Identity) -> Result<View, ProcessError> {
+        let pid = identity.key.pid;
+        apart::within(move || View::read(identity.clone()))
+            .unwrap_or_else(|doing| Err(ProcessError::Silent { pid, doing }))
+    }
+
+    /// Looks at several, apart and side by side as far as they hold up the look, and shows each while it is there: they may be
+    /// large. In the order in which they were given.
+    pub fn each<R: Send + 'static>(
+        identities: Vec<Identity>,
+        show: impl Fn(&View) -> R + Send + Sync + 'static,
+    ) -> Vec<Result<R, ProcessError>> {
+        let pids: Vec<Pid> = identities.iter().map(|one| one.key.pid).collect();
+        let mut crew = Crew::new(apart::PATIENCE, move |_: &usize, identity: Identity| {
+            View::read(identity).map(|view| show(&view))
+        });
+        let outcome = crew.run(
+            identities.into_iter().enumerate(),
+            apart::never(),
+            MOST_LEFT,
+        );
+        let mut found: Vec<Option<Result<R, ProcessError>>> = pids.iter().map(|_| None).collect();
+        let held = crew.in_hand();
+        for (place, result) in outcome.done {
+            found[place] = Some(result);
+        }
+        for (place, doing) in held {
+            let pid = pids[place];
+            found[place].get_or_insert(Err(ProcessError::Silent { pid, doing }));
+        }
+        let silent = |pid| {
+            Err(ProcessError::Silent {
+                pid,
+                doing: Doing::Nothing,
+            })
+        };
+        let both = found.into_iter().zip(pids);
+        both.map(|(result, pid)| result.unwrap_or_else(|| silent(pid)))
+            .collect()
+    }
+
+    /// Looks at a process, however long that takes. Fails if its memory may not be looked at; counters that can not be read
+    /// are no failure.
+    pub fn read(identity: Identity) -> Result<View, ProcessError> {
+        let looked_at = SystemTime::now();
+        let pid = identity.key.pid;
+        let outline = Outline::read(pid)?;
+        let mappings = mappings::read_all(pid)?;
+        if mappings.is_empty() {
+            // It has just ended: its files are still there, and empty.
+            return Err(ProcessError::Ended(pid));
+        }
+        let counters = crate::read(pid, &mappings);
+        if let Err(CountersError::Ended) = counters {
+            return Err(ProcessError::Ended(pid));
+        }
+        let snapshot = counters.as_ref().ok().and_then(Option::as_ref);
+        let residence = residence_of(&mappings, &stack_pointers(pid), snapshot);
+        let account = Account::of(&residence, snapshot);
+        // A number that was given to somebody else meanwhile would mix two processes.
+        if Identity::read(pid)?.key != identity.key {
+            return Err(ProcessError::Ended(pid));
+        }
+        let allocator = allocator::of_process(pid, &mappings, snapshot.is_some());
+        let mut view = View {
+            looked_at,
+            identity,
+            outline,
+            residence,
+            account,
+            allocator,
+            counters,
+        };
+        view.complete();
+        Ok(view)
+    }
+
+    /// Adds to the counters what only the system knows.
+    fn complete(&mut self) {
+        let heap = *self.residence.part(Kind::LoamHeap);
+        if let Ok(Some(snapshot)) = &mut self.counters {
+            snapshot
+                .process
+                .set(ids::MINOR_FAULTS, self.outline.minor_faults);
+            snapshot
+                .process
+                .set(ids::MAJOR_FAULTS, self.outline.major_faults);
+            snapshot.process.set(ids::RESIDENT_BYTES, heap.resident);
+            snapshot.process.set(ids::HUGE_PAGE_BYTES, heap.huge);
+        }
+    }
+
+    /// The counters, if there are any.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.counters.as_ref().ok().and_then(Option::as_ref)
+    }
+}
+
+fn residence_of(mappings: &[Mapping], stacks: &[u64], snapshot: Option<&Snapshot>) -> Residence {
+    let own = snapshot.map_or_else(OwnRanges::default, |snapshot| {
+        own_ranges(snapshot, mappings)
+    });
+    Residence::of(mappings, stacks, &own)
+}

@@ -1,0 +1,22 @@
+//! What Loam, its recorder and its tool exchange, and how figures are written.
+//!
+//! ```text
+//! counters   what the heap shows in memory and in images       formats/counters.md
+//! results    the lab's file and the lines that workloads print
+//! memory     where bytes come from, as far as a format cares
+//! plain, units, words   texts that may meet a terminal, figures, small pieces of English
+//! ```
+//!
+//! Nothing here reads a file, asks the system or prints: bytes come in, meanings go out. So each
+//! format can be read on any host, and be tried with hostile bytes without a process or a file.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod bytes;
+pub mod counters;
+pub mod memory;
+pub mod plain;
+pub mod results;
+pub mod units;
+pub mod words;

@@ -1,0 +1,33 @@
+//! Measuring allocators: which there are, trials of each, what was measured, what it means, how it
+//! looks.
+//!
+//! ```text
+//! allocators, plan (which experiments, which allocators)
+//!   -> measure (a process a trial; the results file is rewritten after each)
+//!   -> store (the results file)
+//!   -> analyse (medians, intervals, ratios paired by round) -> charts (curves of them)
+//!   -> experiments (what each asks: its figures, charts, findings)
+//!   -> draw (the table on the terminal, Markdown, the HTML report), compare
+//! ```
+//!
+//! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and
+//! all of it starts from the file's types alone. Nothing here prints: a text is a value, and
+//! progress goes to whoever asked for it.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod allocators;
+pub mod analyse;
+pub mod charts;
+pub mod compare;
+pub mod draw;
+pub mod experiments;
+mod identity;
+pub mod machine;
+pub mod measure;
+pub mod options;
+pub mod outputs;
+pub mod plan;
+pub mod resume;
+pub mod store;

@@ -1,0 +1,182 @@
+//! Running trials: one fresh process each, in an order that is fair, with the result on disk
+//! before the next begins.
+//!
+//! ```text
+//! warm-up of each experiment -> round 0: every experiment, case, allocator
+//!                            -> round 1: the same, allocators in the opposite order
+//!                            -> round 2: rotated by one, ...
+//! ```
+//!
+//! A round goes through all experiments, so that an interruption leaves something of each, and
+//! the allocators of one experiment run next to each other, where the machine is the same.
+
+mod launch;
+mod noise;
+mod order;
+mod trial;
+pub mod watchdog;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use loam_format::results::{Case, Results, State, Status, Trial};
+
+use crate::store::{self, Store, StoreError};
+use watchdog::Watchdog;
+
+pub use order::steps;
+
+/// Whether measuring is to stop: noticed between and during trials, never in the middle of writing
+/// a file.
+pub trait Stop: fmt::Debug {
+    /// The signal that asks for it.
+    fn signal(&self) -> Option<u8>;
+}
+
+/// Who is told how far it has come.
+pub trait Progress {
+    /// A step begins.
+    fn begin(&mut self, step: &Step);
+    /// It ended.
+    fn end(&mut self, step: &Step, trial: &Trial);
+}
+
+/// What the trials need beyond what the results file says.
+#[derive(Debug)]
+pub struct Bench {
+    /// Longest time for one trial.
+    pub timeout: Duration,
+    /// Ctrl-C and its like.
+    pub stop: Box<dyn Stop>,
+    /// What ends a trial if we can not.
+    pub watchdog: Watchdog,
+}
+
+/// Why measuring ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// Everything was run.
+    Complete,
+    /// A signal asked to stop.
+    Interrupted(u8),
+    /// The results could not be written any more; finished trials up to the one named are on disk.
+    Unsaved {
+        /// Why not.
+        error: StoreError,
+        /// What is not on disk.
+        lost: String,
+    },
+}
+
+/// One place in the plan.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Its program.
+    pub workload: PathBuf,
+    /// How it is run.
+    pub case: Case,
+    /// Label of the allocator.
+    pub allocator: String,
+    /// Counted from 0.
+    pub round: u32,
+    /// Run first and not counted.
+    pub warm_up: bool,
+}
+
+/// Runs everything that is planned and not yet there: the steps that `steps` gives.
+pub fn measure(
+    results: &mut Results,
+    steps: &[Step],
+    store: &Store,
+    bench: &Bench,
+    progress: &mut dyn Progress,
+) -> Ending {
+    let mut checksums: HashMap<(String, String), String> = known_checksums(results);
+    for step in steps {
+        if let Some(signal) = bench.stop.signal() {
+            return interrupted(results, store, signal);
+        }
+        progress.begin(step);
+        let position = results.trials.len() as u32;
+        let Some(mut trial) = trial::run(step, position, results, bench) else {
+            let signal = bench.stop.signal().unwrap_or(2);
+            return interrupted(results, store, signal);
+        };
+        check_result(&mut trial, &mut checksums);
+        progress.end(step, &trial);
+        let lost = trial.describe();
+        results.trials.push(trial);
+        results.updated = now();
+        if let Err(error) = store::save(results, store) {
+            results.state = State::Stopped;
+            return Ending::Unsaved { error, lost };
+        }
+    }
+    results.state = State::Complete;
+    results.updated = now();
+    match store::save(results, store) {
+        Ok(()) => Ending::Complete,
+        Err(error) => Ending::Unsaved {
+            error,
+            lost: "the mark that the run is complete".into(),
+        },
+    }
+}
+
+fn interrupted(results: &mut Results, store: &Store, signal: u8) -> Ending {
+    results.state = State::Interrupted;
+    results.updated = now();
+    match store::save(results, store) {
+        Ok(()) => Ending::Interrupted(signal),
+        Err(error) => Ending::Unsaved {
+            error,
+            lost: "the mark that it was interrupted".into(),
+        },
+    }
+}
+
+/// A workload's end line may carry a checksum of what it computed: the same requests must give
+/// the same result under every allocator, or one of them handed out memory twice.
+fn check_result(trial: &mut Trial, checksums: &mut HashMap<(String, String), String>) {
+    let Some(checksum) = checksum(trial) else {
+        return;
+    };
+    let key = (trial.experiment.clone(), trial.case.clone());
+    let expected = checksums.entry(key).or_insert_with(|| checksum.clone());
+    if *expected != checksum {
+        trial.status = Status::WrongResult;
+        trial.reason = Some(format!(
+            "it computed {checksum} where the others computed {expected}: memory was corrupted, \
+             or the workload's input changed meanwhile"
+        ));
+    }
+}
+
+fn checksum(trial: &Trial) -> Option<String> {
+    if trial.status != Status::Ok {
+        return None;
+    }
+    let last: serde_json::Value = serde_json::from_str(trial.lines.last()?.get()).ok()?;
+    last.get("checksum")?.as_str().map(str::to_owned)
+}
+
+fn known_checksums(results: &Results) -> HashMap<(String, String), String> {
+    let mut known = HashMap::new();
+    for trial in &results.trials {
+        if let Some(checksum) = checksum(trial) {
+            known
+                .entry((trial.experiment.clone(), trial.case.clone()))
+                .or_insert(checksum);
+        }
+    }
+    known
+}
+
+/// Now, as results files write it.
+pub fn now() -> String {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+}

@@ -1,0 +1,42 @@
+//! What the caller of the lab decides.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use loam_format::results::Form;
+
+/// What becomes of finished trials in the results file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// They stay: the run is refused.
+    Keep,
+    /// They count, and what is missing is run.
+    Resume,
+    /// They are replaced.
+    Overwrite,
+}
+
+/// What to measure and where to put it.
+#[derive(Debug)]
+pub struct MeasureOptions {
+    /// Experiments; none means the set that belongs to the form.
+    pub names: Vec<String>,
+    /// Size of the experiments.
+    pub form: Form,
+    /// Allocators as the user wrote them; none means every one found.
+    pub allocators: Vec<String>,
+    /// Results file, if named.
+    pub json: Option<PathBuf>,
+    /// Report, if named.
+    pub html: Option<PathBuf>,
+    /// Seed of the experiments.
+    pub seed: u64,
+    /// Trials of each allocator.
+    pub rounds: u32,
+    /// What becomes of an earlier run in the results file.
+    pub earlier: Earlier,
+    /// Longest time for one trial.
+    pub timeout: Duration,
+    /// Where the workloads are, if not where the build puts them.
+    pub workloads_dir: Option<PathBuf>,
+}

@@ -1,0 +1,264 @@
+//! What is going to be measured: names become programs and libraries, or an error that says which
+//! names there are.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use thiserror::Error;
+
+use loam_format::results::{
+    AllocatorRecord, ExperimentRecord, Form, Options, Results, State, FORMAT, VERSION,
+};
+use loam_format::words;
+use loam_process::layout::Layout;
+
+use crate::allocators::spec::{self, Picked};
+use crate::allocators::{discover, Allocator, Status};
+use crate::experiments::{self, CaseContext, Experiment};
+use crate::identity;
+use crate::machine;
+use crate::measure::now;
+use crate::options::MeasureOptions;
+
+/// Why nothing can be measured.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// No experiment of that name.
+    #[error("unknown experiment `{name}`{}\n  there are: {known}", suggestion.as_ref()
+        .map(|other| format!("; did you mean `{other}`?")).unwrap_or_default())]
+    Unknown {
+        /// Its name.
+        name: String,
+        /// What was probably meant.
+        suggestion: Option<String>,
+        /// All there are.
+        known: String,
+    },
+    /// Known, and its program is not there.
+    #[error("experiment `{name}` is not built: there is no {path}; `make build` builds it")]
+    NotBuilt {
+        /// Its name.
+        name: String,
+        /// Where its program would be.
+        path: String,
+    },
+    /// No programs at all.
+    #[error("no workloads found (looked in {looked_in}); `make build` builds them")]
+    NoWorkloads {
+        /// Folders.
+        looked_in: String,
+    },
+}
+
+/// What is going to be measured.
+pub struct Plan {
+    experiments: Vec<ExperimentRecord>,
+    allocators: Vec<AllocatorRecord>,
+}
+
+/// Makes the plan.
+pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
+    let dir = workloads_dir(options, layout)?;
+    let chosen = choose(&options.names, options.form, &dir)?;
+    let available = discover::all(layout);
+    let picked = if options.allocators.is_empty() {
+        let found = available
+            .iter()
+            .filter(|allocator| allocator.status == Status::Found);
+        found.cloned().map(Picked::plain).collect()
+    } else {
+        spec::pick(&options.allocators, &available)?
+    };
+    let mut allocators = Vec::new();
+    for one in &picked {
+        allocators.push(record_of(one)?);
+    }
+    if options.allocators.is_empty() {
+        // The user asked for all: those that are not there belong into the report.
+        let absent = available
+            .iter()
+            .filter(|allocator| allocator.status != Status::Found);
+        allocators.extend(absent.map(record_of_absent));
+    }
+    let labels: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
+    let loam = picked.iter().find(|one| one.allocator.name == "loam");
+    let context = CaseContext {
+        labels: &labels,
+        loam: loam.map(|one| one.label.as_str()),
+        form: options.form,
+        rounds: options.rounds,
+    };
+    let mut experiments = Vec::new();
+    for experiment in chosen {
+        let workload = dir.join(experiment.name());
+        let sha256 = identity::sha256(&workload)
+            .with_context(|| format!("{} can not be read", workload.display()))?;
+        experiments.push(ExperimentRecord {
+            name: experiment.name().to_owned(),
+            workload,
+            sha256,
+            cases: experiment.cases(&context),
+        });
+    }
+    Ok(Plan {
+        experiments,
+        allocators,
+    })
+}
+
+impl Plan {
+    /// An empty results file for it.
+    pub fn into_results(self, options: &MeasureOptions, layout: &Layout) -> Results {
+        let created = now();
+        Results {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            state: State::Running,
+            updated: created.clone(),
+            created,
+            tool: machine::tool(layout.source_root().as_deref()),
+            machine: machine::current(),
+            options: Options {
+                form: options.form,
+                seed: options.seed,
+                rounds: options.rounds,
+                timeout_seconds: options.timeout.as_secs(),
+            },
+            experiments: self.experiments,
+            allocators: self.allocators,
+            trials: Vec::new(),
+        }
+    }
+}
+
+fn workloads_dir(options: &MeasureOptions, layout: &Layout) -> Result<PathBuf, PlanError> {
+    let candidates = match &options.workloads_dir {
+        Some(dir) => vec![dir.clone()],
+        None => layout.workload_dirs(),
+    };
+    let found = candidates.iter().find(|dir| !executables(dir).is_empty());
+    // Absolute: the program is started by it, and the report names it.
+    found
+        .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()))
+        .ok_or_else(|| {
+            let dirs: Vec<String> = candidates
+                .iter()
+                .map(|dir| dir.display().to_string())
+                .collect();
+            PlanError::NoWorkloads {
+                looked_in: words::list(&dirs),
+            }
+        })
+}
+
+fn choose(names: &[String], form: Form, dir: &Path) -> Result<Vec<Box<dyn Experiment>>, PlanError> {
+    let built = executables(dir);
+    let known = || {
+        let mut known: Vec<String> = experiments::NAMES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
+        known.extend(
+            built
+                .iter()
+                .filter(|name| !experiments::NAMES.contains(&name.as_str()))
+                .cloned(),
+        );
+        known
+    };
+    if names.is_empty() {
+        let is_wanted =
+            |name: &String| form == Form::Full || experiments::QUICK_SET.contains(&name.as_str());
+        let mut wanted: Vec<String> = known();
+        wanted.retain(|name| built.contains(name) && is_wanted(name));
+        if wanted.is_empty() {
+            wanted = built;
+        }
+        return Ok(wanted
+            .iter()
+            .map(|name| experiments::of_name(name))
+            .collect());
+    }
+    let mut chosen: Vec<Box<dyn Experiment>> = Vec::new();
+    for name in names {
+        if built.contains(name) {
+            // Named twice is measured once.
+            if !chosen.iter().any(|experiment| experiment.name() == name) {
+                chosen.push(experiments::of_name(name));
+            }
+        } else if experiments::NAMES.contains(&name.as_str()) {
+            let path = dir.join(name).display().to_string();
+            return Err(PlanError::NotBuilt {
+                name: name.clone(),
+                path,
+            });
+        } else {
+            let known = known();
+            let suggestion = words::nearest(name, known.iter().map(String::as_str));
+            return Err(PlanError::Unknown {
+                name: name.clone(),
+                suggestion: suggestion.map(str::to_owned),
+                known: built.join(", "),
+            });
+        }
+    }
+    Ok(chosen)
+}
+
+/// Names of the programs in a folder.
+fn executables(dir: &Path) -> Vec<String> {
+    let is_program = |path: &Path| {
+        let executable =
+            |meta: fs::Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+        fs::metadata(path).is_ok_and(executable)
+    };
+    let entries = fs::read_dir(dir)
+        .map(|entries| entries.flatten().collect())
+        .unwrap_or_default();
+    let entries: Vec<fs::DirEntry> = entries;
+    let mut names: Vec<String> = entries
+        .iter()
+        .filter(|entry| is_program(&entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+fn record_of(picked: &Picked) -> Result<AllocatorRecord> {
+    let allocator = &picked.allocator;
+    let sha256 = match &allocator.path {
+        Some(path) => Some(
+            identity::sha256(path)
+                .with_context(|| format!("{} can not be read", path.display()))?,
+        ),
+        None => None,
+    };
+    Ok(AllocatorRecord {
+        label: picked.label.clone(),
+        measured: true,
+        environment: picked.environment.clone(),
+        sha256,
+        build_id: allocator.path.as_deref().and_then(identity::build_id),
+        ..record_of_absent(allocator)
+    })
+}
+
+fn record_of_absent(allocator: &Allocator) -> AllocatorRecord {
+    AllocatorRecord {
+        label: allocator.name.clone(),
+        name: allocator.name.clone(),
+        title: allocator.title.clone(),
+        measured: false,
+        version: allocator.version.clone(),
+        path: allocator.path.clone(),
+        source: allocator.source.clone(),
+        environment: allocator.environment.clone(),
+        sha256: None,
+        build_id: None,
+        reason: allocator.reason.clone(),
+        remedy: allocator.remedy.clone(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Which allocator a running program uses, by the libraries that are mapped into it.
+
+use std::path::Path;
+
+use crate::elf::{Image, OwnMalloc};
+use crate::mappings::Mapping;
+use crate::process::Pid;
+
+/// An allocator as far as the mappings tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocator {
+    /// What people call it.
+    pub name: String,
+    /// The file that it lies in.
+    pub file: String,
+}
+
+/// What a program's own is called that nobody has a name for.
+const OWN: &str = "a malloc of its own";
+
+impl Allocator {
+    /// The name in a narrow column.
+    pub fn short(&self) -> &str {
+        match self.name.as_str() {
+            OWN => "its own",
+            name => name.strip_suffix(C_LIBRARY).unwrap_or(name),
+        }
+    }
+}
+
+/// How the names of allocators end that are called after their library.
+const C_LIBRARY: &str = "'s malloc";
+
+/// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
+/// library, which every program has.
+const LIBRARIES: [(&str, &str); 11] = [
+    ("libloam", "Loam"),
+    ("libjemalloc", "jemalloc"),
+    ("libmimalloc", "mimalloc"),
+    ("libtcmalloc", "tcmalloc"),
+    ("libsnmalloc", "snmalloc"),
+    ("librpmalloc", "rpmalloc"),
+    ("libtbbmalloc", "oneTBB's malloc"),
+    ("libhoard", "Hoard"),
+    ("ld-musl", "musl's malloc"),
+    ("libc.so.6", "glibc's malloc"),
+    ("libc-2.", "glibc's malloc"),
+];
+
+/// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
+/// the library's file is called.
+pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
+    let library = |(start, name): &(&str, &str)| {
+        let found = mappings
+            .iter()
+            .find_map(|mapping| mapping.file_name().filter(|file| file.starts_with(start)));
+        found.map(|file| Allocator {
+            name: (*name).to_owned(),
+            file: file.to_owned(),
+        })
+    };
+    let mapped = LIBRARIES.iter().find_map(library);
+    let is_c_library = mapped
+        .as_ref()
+        .is_none_or(|allocator| allocator.name.ends_with(C_LIBRARY));
+    if !is_c_library {
+        return mapped;
+    }
+    if has_counters {
+        return Some(Allocator {
+            name: LIBRARIES[0].1.to_owned(),
+            file: "found by its counters".to_owned(),
+        });
+    }
+    // One that is compiled into the program comes before the C library's.
+    let image = Image::read(Path::new(&format!(
+        "/proc/{}/exe",
+        super::process::face(pid)
+    )))
+    .ok();
+    let inside = image.as_ref().and_then(|image| image.compiled_in);
+    let own = image
+        .as_ref()
+        .is_some_and(|image| image.own_malloc != OwnMalloc::None);
+    let file = "compiled in".to_owned();
+    match (inside, mapped) {
+        (Some(name), _) => Some(Allocator {
+            name: name.to_owned(),
+            file,
+        }),
+        (None, None) if own => Some(Allocator {
+            name: OWN.to_owned(),
+            file,
+        }),
+        (None, mapped) => mapped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mappings;
+
+    #[test]
+    fn this_process_allocates_with_what_its_libraries_say() {
+        let pid = std::process::id() as Pid;
+        let found = of_process(pid, &mappings::read_names(pid).unwrap(), false);
+        assert!(found.is_some(), "the test program has a C library");
+    }
+
+    #[test]
+    fn a_replacement_counts_before_the_c_library() {
+        let named = |name: &str| Mapping {
+            name: name.to_owned(),
+            ..Mapping::default()
+        };
+        let mappings = [
+            named("/lib/libc.so.6"),
+            named("/x/libjemalloc.so.2 (deleted)"),
+        ];
+        let found = of_process(-1, &mappings, false).unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.file.as_str()),
+            ("jemalloc", "libjemalloc.so.2")
+        );
+        assert_eq!(of_process(-1, &[named("/bin/x")], false), None);
+        let renamed = of_process(-1, &[named("/lib/libc.so.6")], true).unwrap();
+        assert_eq!(renamed.name, "Loam");
+    }
+}

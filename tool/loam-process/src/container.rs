@@ -1,0 +1,211 @@
+//! How much of the machine a process may use: its control groups' limits and the cores that it may run on.
+//!
+//! A container's program sees all cores of its host, and a heap that makes an arena or a cache for each of them makes too
+//! many. Both versions of control groups are read; of nested groups the tightest limit counts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::Pid;
+
+/// The limits of a process. What is not limited, or not to be read, is none.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Limits {
+    /// Cores of the machine.
+    pub cores: u32,
+    /// Cores that the process may run on.
+    pub allowed_cores: Option<u32>,
+    /// Processor time per time, in cores.
+    pub quota: Option<f64>,
+    /// Bytes that its group may have resident.
+    pub memory: Option<u64>,
+    /// Bytes that its group has, by the group that has the limit.
+    pub memory_used: Option<u64>,
+}
+
+impl Limits {
+    /// Of a process.
+    pub fn of(pid: Pid) -> Limits {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let cores = fs::read_to_string("/sys/devices/system/cpu/online");
+        let mut limits = Limits {
+            cores: cores.ok().and_then(|list| cores_in(&list)).unwrap_or(1),
+            allowed_cores: allowed.and_then(cores_in),
+            ..Limits::default()
+        };
+        limits.read_groups(Path::new("/sys/fs/cgroup"), &groups);
+        limits
+    }
+
+    /// How many threads can run at a time, rounded up.
+    pub fn usable_cores(&self) -> u32 {
+        let quota = self
+            .quota
+            .map_or(u32::MAX, |cores| cores.ceil().max(1.0) as u32);
+        self.allowed_cores.unwrap_or(self.cores).min(quota).max(1)
+    }
+
+    fn read_groups(&mut self, root: &Path, groups: &str) {
+        for line in groups.lines() {
+            // "0::/path" is version 2, "4:cpu,cpuacct:/path" version 1.
+            let mut parts = line.splitn(3, ':');
+            let (Some(number), Some(controllers), Some(path)) =
+                (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            if number == "0" && controllers.is_empty() {
+                for group in lineage(root, path) {
+                    self.add_quota(&group.join("cpu.max"), None);
+                    self.add_memory(&group, "memory.max", "memory.current");
+                }
+            }
+            for controller in controllers.split(',') {
+                for group in lineage(&root.join(controller), path) {
+                    match controller {
+                        "cpu" => self.add_quota(
+                            &group.join("cpu.cfs_quota_us"),
+                            Some(&group.join("cpu.cfs_period_us")),
+                        ),
+                        "memory" => self.add_memory(
+                            &group,
+                            "memory.limit_in_bytes",
+                            "memory.usage_in_bytes",
+                        ),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_quota(&mut self, quota: &Path, period: Option<&Path>) {
+        let Ok(mut text) = fs::read_to_string(quota) else {
+            return;
+        };
+        if let Some(period) = period {
+            text += " ";
+            text += &fs::read_to_string(period).unwrap_or_default();
+        }
+        // "max 100000", "-1 100000": no limit.
+        let mut numbers = text.split_whitespace().map(|word| word.parse::<f64>().ok());
+        if let (Some(Some(quota)), Some(Some(period))) = (numbers.next(), numbers.next()) {
+            if quota > 0.0 && period > 0.0 {
+                let cores = quota / period;
+                self.quota = Some(self.quota.map_or(cores, |known| known.min(cores)));
+            }
+        }
+    }
+
+    fn add_memory(&mut self, group: &Path, limit: &str, used: &str) {
+        let number = |file: &str| -> Option<u64> {
+            fs::read_to_string(group.join(file))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        // Version 1 says a number near 2^63 where there is no limit.
+        let Some(limit) = number(limit).filter(|limit| *limit < 1 << 60) else {
+            return;
+        };
+        if self.memory.is_none_or(|known| limit < known) {
+            (self.memory, self.memory_used) = (Some(limit), number(used));
+        }
+    }
+}
+
+/// The group and those that it lies in. In a container with a name space of its own the path may lead out of what is
+/// mounted; then the mounted root is the group.
+fn lineage(root: &Path, path: &str) -> Vec<PathBuf> {
+    let mut found = vec![root.to_owned()];
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        let deeper = found[found.len() - 1].join(part);
+        if part == ".." || !deeper.is_dir() {
+            break;
+        }
+        found.push(deeper);
+    }
+    found
+}
+
+/// How many cores a list like `0-3,8` names.
+fn cores_in(list: &str) -> Option<u32> {
+    let mut count = 0;
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        count += last.checked_sub(first)? + 1;
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn limits(root: &tempfile::TempDir, groups: &str) -> Limits {
+        let mut limits = Limits {
+            cores: 64,
+            ..Limits::default()
+        };
+        limits.read_groups(root.path(), groups);
+        limits
+    }
+
+    #[test]
+    fn the_tightest_limit_of_nested_groups_counts() {
+        let root = tree(&[
+            ("cpu.max", "max 100000\n"),
+            ("a/cpu.max", "250000 100000\n"),
+            ("a/b/cpu.max", "400000 100000\n"),
+            ("a/memory.max", "1000000\n"),
+            ("a/memory.current", "900000\n"),
+            ("a/b/memory.max", "max\n"),
+        ]);
+        let found = limits(&root, "0::/a/b\n");
+        assert_eq!(
+            (found.quota, found.memory, found.memory_used),
+            (Some(2.5), Some(1_000_000), Some(900_000))
+        );
+        assert_eq!(found.usable_cores(), 3);
+        // A path that leads out of what is mounted.
+        assert_eq!(limits(&root, "0::/../../x\n").quota, None);
+    }
+
+    #[test]
+    fn the_first_version_is_read_too() {
+        let root = tree(&[
+            ("cpu/g/cpu.cfs_quota_us", "50000\n"),
+            ("cpu/g/cpu.cfs_period_us", "100000\n"),
+            ("memory/g/memory.limit_in_bytes", "9223372036854771712\n"),
+        ]);
+        let found = limits(&root, "4:cpu,cpuacct:/g\n3:memory:/g\nnonsense\n");
+        assert_eq!((found.quota, found.memory), (Some(0.5), None));
+        assert_eq!(found.usable_cores(), 1);
+    }
+
+    #[test]
+    fn lists_of_cores_are_counted() {
+        assert_eq!(cores_in("0-3,8\n"), Some(5));
+        assert_eq!(
+            (cores_in(""), cores_in("3-1"), cores_in("x")),
+            (None, None, None)
+        );
+        assert!(Limits::of(std::process::id() as Pid).usable_cores() >= 1);
+    }
+}

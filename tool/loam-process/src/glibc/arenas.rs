@@ -1,0 +1,224 @@
+//! Finding glibc's arenas in a process, without symbols.
+//!
+//! All arenas hang in a ring. The main arena is a variable of the C library: its data holds one record that looks like an
+//! arena (its empty lists point at themselves) and whose ring leads back to it. Every other arena lies in the first of its
+//! own heaps, which start at multiples of 64 MiB and name their arena.
+
+use super::layout::{arena, heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
+use super::{joined, word};
+use crate::mappings::Mapping;
+use loam_format::memory::Memory;
+
+/// One arena, and where its chunks lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arena {
+    /// Where its record lies.
+    pub address: u64,
+    /// Whether it is the main one, which grows by `brk`.
+    pub is_main: bool,
+    /// The chunk that ends it.
+    pub top: u64,
+    /// Bytes that it says it has from the system.
+    pub system_bytes: u64,
+    /// Start and end of each stretch of its chunks.
+    pub stretches: Vec<(u64, u64)>,
+}
+
+impl Arena {
+    /// Where the heads of its lists of small freed chunks lie.
+    pub fn fast_bins(&self) -> impl Iterator<Item = u64> {
+        let first = self.address + arena::FAST_BINS as u64;
+        (0..arena::FAST_BIN_COUNT as u64).map(move |bin| first + 8 * bin)
+    }
+
+    /// Where the stretch that holds the address ends by now.
+    pub fn end_now(&self, memory: &impl Memory, address: u64) -> Option<u64> {
+        if !self.is_main {
+            let heap = address - address % HEAP_ALIGNMENT;
+            return Some(heap + word(memory, heap + heap_info::SIZE as u64)?);
+        }
+        let top = word(memory, self.address + arena::TOP as u64)?;
+        let size = word(memory, top + 8)? & !FLAGS;
+        let is_here = self
+            .stretches
+            .iter()
+            .any(|(start, end)| *start == address && (*start..*end).contains(&self.top));
+        (is_here && size % ALIGNMENT == 0).then(|| top.saturating_add(size))
+    }
+}
+
+/// More arenas than this are no arenas.
+const MOST_ARENAS: usize = 1 << 16;
+/// An arena of as many heaps holds a TiB.
+const MOST_HEAPS: usize = 1 << 14;
+
+/// Finds all arenas. None: no record of a main arena was found. The second part says in words what was left out.
+pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, Vec<String>)> {
+    let main = find_main(memory, mappings)?;
+    let mut problems = Vec::new();
+    let mut found = vec![main_arena(memory, mappings, main)?];
+    let mut next = word(memory, main + arena::NEXT as u64)?;
+    while next != main {
+        if found.len() >= MOST_ARENAS || found.iter().any(|known| known.address == next) {
+            problems.push("the ring of arenas changed while it was followed".to_owned());
+            break;
+        }
+        match other_arena(memory, next) {
+            Some(arena) => found.push(arena),
+            None => problems.push(format!("the arena at {next:#x} does not add up")),
+        }
+        match word(memory, next + arena::NEXT as u64) {
+            Some(after) => next = after,
+            None => break,
+        }
+    }
+    Some((found, problems))
+}
+
+/// The writable data of the C library, and of the program where it has none of its own: it may be linked statically.
+fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
+    let has_libc = mappings.iter().any(is_libc);
+    let mut previous_is_ours = false;
+    for mapping in mappings {
+        // Variables without a value lie behind the file's own, in a mapping without a name.
+        let is_ours = if mapping.name.is_empty() {
+            previous_is_ours
+        } else if has_libc {
+            is_libc(mapping)
+        } else {
+            mapping.name.starts_with('/')
+        };
+        previous_is_ours = is_ours && !mapping.name.is_empty();
+        if !is_ours || !mapping.writable || mapping.size() > MOST_DATA {
+            continue;
+        }
+        let Ok(bytes) = memory.bytes(mapping.start, mapping.size() as usize) else {
+            continue;
+        };
+        if let Some(offset) = find_in_data(memory, mapping.start, &bytes) {
+            return Some(mapping.start + offset as u64);
+        }
+    }
+    None
+}
+
+/// A static program's data may be large; the library's is 24 KiB.
+const MOST_DATA: u64 = 64 << 20;
+
+/// Where a main arena begins in data that lies at `start`.
+fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize> {
+    let last = bytes.len().checked_sub(arena::LENGTH)?;
+    (0..=last).step_by(8).find(|offset| {
+        let at = |field: usize| read(bytes, offset + field);
+        let address = start + *offset as u64;
+        let next = at(arena::NEXT);
+        let in_ring = next == address
+            || heap_info::LENGTHS.contains(&(next % HEAP_ALIGNMENT)) && next > HEAP_ALIGNMENT;
+        in_ring
+            && at(arena::TOP) != 0
+            && looks_like_lists(bytes, *offset, address)
+            && leads_back(memory, next, address)
+    })
+}
+
+/// Whether the list ends are those of an arena: an empty list's point at the list, as if it were a chunk; no end is null.
+fn looks_like_lists(bytes: &[u8], offset: usize, address: u64) -> bool {
+    let mut empty = 0;
+    for bin in 0..arena::BIN_COUNT {
+        let place = arena::BINS + 16 * bin;
+        let ends = (read(bytes, offset + place), read(bytes, offset + place + 8));
+        let itself = address + place as u64 - 16;
+        match ends {
+            (0, _) | (_, 0) => return false,
+            ends if ends == (itself, itself) => empty += 1,
+            _ => {}
+        }
+    }
+    // No program fills all lists at once.
+    empty > 0
+}
+
+fn leads_back(memory: &impl Memory, first: u64, main: u64) -> bool {
+    let mut next = first;
+    for _ in 0..MOST_ARENAS {
+        if next == main {
+            return true;
+        }
+        match word(memory, next.wrapping_add(arena::NEXT as u64)) {
+            Some(after) => next = after,
+            None => return false,
+        }
+    }
+    false
+}
+
+fn read(bytes: &[u8], offset: usize) -> u64 {
+    bytes[offset..]
+        .first_chunk()
+        .map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+fn record(memory: &impl Memory, address: u64) -> Option<Vec<u8>> {
+    memory.bytes(address, arena::LENGTH).ok()
+}
+
+fn main_arena(memory: &impl Memory, mappings: &[Mapping], address: u64) -> Option<Arena> {
+    let bytes = record(memory, address)?;
+    let top = read(&bytes, arena::TOP);
+    let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
+    // Where `brk` failed, glibc goes on in mappings; only the last one is known, by the top chunk in it.
+    let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
+    if !stretches.iter().any(has_top) {
+        let holder = mappings
+            .iter()
+            .find(|mapping| mapping.contains(top) && !is_libc(mapping));
+        stretches.extend(holder.map(|mapping| (mapping.start, mapping.end)));
+    }
+    Some(Arena {
+        address,
+        is_main: true,
+        top,
+        system_bytes: read(&bytes, arena::SYSTEM_BYTES),
+        stretches,
+    })
+}
+
+fn other_arena(memory: &impl Memory, address: u64) -> Option<Arena> {
+    let first_heap = address - address % HEAP_ALIGNMENT;
+    let info_length = address - first_heap;
+    if !heap_info::LENGTHS.contains(&info_length) {
+        return None;
+    }
+    let bytes = record(memory, address)?;
+    let top = read(&bytes, arena::TOP);
+    let mut stretches = Vec::new();
+    let mut heap = top - top % HEAP_ALIGNMENT;
+    loop {
+        let info = memory.bytes(heap, heap_info::LENGTH).ok()?;
+        let size = read(&info, heap_info::SIZE);
+        let is_sound = read(&info, heap_info::ARENA) == address
+            && size <= HEAP_ALIGNMENT
+            && size > info_length;
+        if !is_sound || stretches.len() >= MOST_HEAPS {
+            return None;
+        }
+        let behind = if heap == first_heap {
+            address + arena::LENGTH as u64
+        } else {
+            heap + info_length
+        };
+        stretches.push((behind.next_multiple_of(16), heap + size));
+        heap = match read(&info, heap_info::PREVIOUS) {
+            0 => break,
+            previous => previous,
+        };
+    }
+    stretches.reverse();
+    Some(Arena {
+        address,
+        is_main: false,
+        top,
+        system_bytes: read(&bytes, arena::SYSTEM_BYTES),
+        stretches,
+    })
+}

@@ -1,0 +1,219 @@
+//! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. To a walk of
+//! the chunks they look in use.
+
+use super::layout::{Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
+use loam_format::memory::{Memory, Piece};
+
+/// Blocks of some size, freed and kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// One of them.
+    pub address: u64,
+    /// How many.
+    pub count: u64,
+    /// Bytes, with their headers.
+    pub bytes: u64,
+}
+
+/// What a thread's cache record keeps, if the bytes are such a record: a list of each size, whose head is null just where
+/// the counter is. `is_chunk` says whether an address lies in an arena.
+pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> Option<Vec<Kept>> {
+    let heads = CACHE_LISTS * layout.counter_bytes;
+    let mut kept = Vec::new();
+    for list in 0..CACHE_LISTS {
+        let counter = bytes.get(list * layout.counter_bytes..)?;
+        let count = match layout.counter_bytes {
+            1 => u64::from(*counter.first()?),
+            _ => u64::from(u16::from_le_bytes(*counter.first_chunk()?)),
+        };
+        let head = u64::from_le_bytes(*bytes.get(heads + 8 * list..)?.first_chunk()?);
+        if head == 0 && count == 0 {
+            continue;
+        }
+        // The process may be between the two stores: one entry may be missing or too many.
+        let is_sound = if head == 0 {
+            count <= 1
+        } else {
+            head % ALIGNMENT == 0 && is_chunk(head)
+        };
+        if !is_sound {
+            return None;
+        }
+        let size = SHORTEST + ALIGNMENT * list as u64;
+        kept.push(Kept {
+            address: head,
+            count,
+            bytes: count * size,
+        });
+    }
+    Some(kept)
+}
+
+/// So many chunks of fast bins are followed, in all arenas together. Chosen: half a second's worth, 64 MiB of chunks.
+const MOST_FOLLOWED: usize = 1 << 20;
+
+/// The freed chunks in the arenas' fast bins.
+#[derive(Debug, Default)]
+pub struct FastChunks {
+    /// Their addresses, sorted.
+    addresses: Vec<u64>,
+    /// Whether some were left out since there are too many.
+    pub is_cut: bool,
+}
+
+/// A list that changes while it is followed is followed again, so often at most.
+const TRIES: usize = 4;
+
+impl FastChunks {
+    /// Follows the lists whose heads lie at these addresses.
+    pub fn follow(
+        memory: &impl Memory,
+        layout: &Layout,
+        heads: &[u64],
+        is_chunk: impl Fn(u64) -> bool,
+    ) -> FastChunks {
+        let mut longest: Vec<Vec<u64>> = vec![Vec::new(); heads.len()];
+        let mut again: Vec<usize> = (0..heads.len()).collect();
+        let mut found = FastChunks::default();
+        for _ in 0..TRIES {
+            let some: Vec<u64> = again.iter().map(|list| heads[*list]).collect();
+            let Some(before) = words(memory, &some) else {
+                break;
+            };
+            let lists = followed(memory, layout, &before, &is_chunk, &mut found.is_cut);
+            for (number, list) in again.iter().zip(lists) {
+                if list.len() > longest[*number].len() {
+                    longest[*number] = list;
+                }
+            }
+            let Some(after) = words(memory, &some) else {
+                break;
+            };
+            let changes = before
+                .iter()
+                .zip(&after)
+                .map(|(before, after)| before != after);
+            again = again
+                .iter()
+                .zip(changes)
+                .filter(|(_, changed)| *changed)
+                .map(|(list, _)| *list)
+                .collect();
+            if again.is_empty() {
+                break;
+            }
+        }
+        found.addresses = longest.concat();
+        found.addresses.sort_unstable();
+        // A list that changed under us may lead into another one.
+        found.addresses.dedup();
+        found
+    }
+
+    /// Answers for one address after the other, each higher than the last one, whether it is one of them.
+    pub fn ascending(&self, start: u64) -> impl FnMut(u64) -> bool + '_ {
+        let mut next = self.addresses.partition_point(|known| *known < start);
+        move |address| {
+            while self
+                .addresses
+                .get(next)
+                .is_some_and(|known| *known < address)
+            {
+                next += 1;
+            }
+            self.addresses.get(next) == Some(&address)
+        }
+    }
+}
+
+/// The lists that begin with these chunks, followed side by side: one system call takes a step in each.
+fn followed(
+    memory: &impl Memory,
+    layout: &Layout,
+    heads: &[u64],
+    is_chunk: impl Fn(u64) -> bool,
+    is_cut: &mut bool,
+) -> Vec<Vec<u64>> {
+    let is_sound = |place: u64| place != 0 && place % ALIGNMENT == 0 && is_chunk(place);
+    let mut lists = vec![Vec::new(); heads.len()];
+    let mut places: Vec<(usize, u64)> = heads.iter().copied().enumerate().collect();
+    let mut count = 0;
+    loop {
+        places.retain(|(_, place)| is_sound(*place));
+        count += places.len();
+        if places.is_empty() || count > MOST_FOLLOWED {
+            *is_cut |= count > MOST_FOLLOWED;
+            return lists;
+        }
+        // A freed block's first word leads on.
+        let addresses: Vec<u64> = places.iter().map(|(_, place)| place + 16).collect();
+        for (list, place) in &places {
+            lists[*list].push(*place);
+        }
+        let Some(pointers) = words(memory, &addresses) else {
+            // An arena shrank under us.
+            return lists;
+        };
+        for ((_, place), (address, pointer)) in
+            places.iter_mut().zip(addresses.iter().zip(pointers))
+        {
+            *place = layout.follow(*address, pointer);
+        }
+    }
+}
+
+/// Words of the process, read one behind the other.
+fn words(memory: &impl Memory, addresses: &[u64]) -> Option<Vec<u64>> {
+    let pieces: Vec<Piece> = addresses
+        .iter()
+        .map(|address| Piece {
+            address: *address,
+            length: 8,
+        })
+        .collect();
+    let mut bytes = vec![0; 8 * pieces.len()];
+    memory.gather(&pieces, &mut bytes).ok()?;
+    let words = bytes.chunks_exact(8);
+    Some(
+        words
+            .map(|word| u64::from_le_bytes(*word.first_chunk().expect("eight bytes")))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Version;
+    use super::*;
+
+    fn record(counts: &[(usize, u16, u64)]) -> Vec<u8> {
+        let mut bytes = vec![0; 64 * 10];
+        for (list, count, head) in counts {
+            bytes[2 * list..2 * list + 2].copy_from_slice(&count.to_le_bytes());
+            bytes[128 + 8 * list..136 + 8 * list].copy_from_slice(&head.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_cache_is_known_by_its_counters_and_heads() {
+        let layout = Layout::of(Version {
+            major: 2,
+            minor: 36,
+        })
+        .unwrap();
+        let read = |counts: &[_]| cache(&layout, &record(counts), |address| address < 1 << 20);
+        let kept = read(&[(0, 7, 0x1000), (3, 2, 0x2000)]).unwrap();
+        assert_eq!(
+            kept.iter()
+                .map(|kept| (kept.count, kept.bytes))
+                .collect::<Vec<_>>(),
+            [(7, 224), (2, 160)]
+        );
+        assert_eq!(read(&[]), Some(Vec::new()));
+        for wrong in [(0, 7, 0), (0, 1, 8), (5, 1, 1 << 30)] {
+            assert_eq!(read(&[wrong]), None, "{wrong:?}");
+        }
+        assert_eq!(cache(&layout, &[0; 100], |_| true), None);
+    }
+}

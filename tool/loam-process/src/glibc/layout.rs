@@ -1,0 +1,238 @@
+//! Which glibc a process runs on, and where that version keeps what.
+//!
+//! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are the same
+//! from 2.28 to 2.41 but for three things: how wide a cache's counters are, whether list pointers are mangled, and how long
+//! `heap_info` is, which the arena's own address tells. A walk checks every header that it meets, so a version that keeps
+//! its records elsewhere is refused and not misread.
+
+use std::fs::File;
+use std::io::Read;
+
+use crate::mappings::Mapping;
+use crate::process::Pid;
+
+/// `struct malloc_state`, by offset in bytes.
+pub mod arena {
+    /// The first of ten lists of small freed chunks.
+    pub const FAST_BINS: usize = 16;
+    /// How many there are.
+    pub const FAST_BIN_COUNT: usize = 10;
+    /// The chunk that ends the arena.
+    pub const TOP: usize = 96;
+    /// The first of 127 pairs of list ends.
+    pub const BINS: usize = 112;
+    /// How many pairs.
+    pub const BIN_COUNT: usize = 127;
+    /// The next arena in the ring of all.
+    pub const NEXT: usize = 2160;
+    /// Bytes that the arena took from the system.
+    pub const SYSTEM_BYTES: usize = 2184;
+    /// Of the whole record.
+    pub const LENGTH: usize = 2200;
+}
+
+/// `struct heap_info`, by offset in bytes.
+pub mod heap_info {
+    /// The arena that the heap belongs to.
+    pub const ARENA: usize = 0;
+    /// The heap that the arena filled before this one; null for its first.
+    pub const PREVIOUS: usize = 8;
+    /// Bytes in use from the heap's start.
+    pub const SIZE: usize = 16;
+    /// So much of it is read.
+    pub const LENGTH: usize = 24;
+    /// Its length until 2.34, and since 2.35.
+    pub const LENGTHS: [u64; 2] = [0x20, 0x30];
+}
+
+/// Heaps of arenas but the main one lie at multiples of this (`HEAP_MAX_SIZE`).
+pub const HEAP_ALIGNMENT: u64 = 64 << 20;
+/// Chunks lie and are long in multiples of this.
+pub const ALIGNMENT: u64 = 16;
+/// A chunk is at least so long.
+pub const SHORTEST: u64 = 32;
+/// What the lowest bits of a chunk's length say.
+pub const PREVIOUS_IN_USE: u64 = 1;
+/// The chunk is a mapping of its own.
+pub const IS_MAPPED: u64 = 2;
+/// The chunk is of another arena than the main one.
+pub const IN_OTHER_ARENA: u64 = 4;
+/// All of them.
+pub const FLAGS: u64 = 7;
+
+/// A version of glibc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// 2.
+    pub major: u32,
+    /// 28 and up.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The oldest and the newest version whose records are known.
+pub const OLDEST: Version = Version {
+    major: 2,
+    minor: 28,
+};
+/// See [`OLDEST`].
+pub const NEWEST: Version = Version {
+    major: 2,
+    minor: 41,
+};
+
+/// What differs between versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The version that it is the layout of.
+    pub version: Version,
+    /// Bytes of each of a thread cache's counters.
+    pub counter_bytes: usize,
+    /// Whether pointers of lists are mixed with their own address.
+    pub is_mangled: bool,
+}
+
+/// Lists of a thread's cache, one for each multiple of 16 bytes from 32 to 1,040.
+pub const CACHE_LISTS: usize = 64;
+
+impl Layout {
+    /// The layout of a version, if it is known.
+    pub fn of(version: Version) -> Option<Layout> {
+        (OLDEST..=NEWEST).contains(&version).then_some(Layout {
+            version,
+            counter_bytes: if version.minor < 30 { 1 } else { 2 },
+            is_mangled: version.minor >= 32,
+        })
+    }
+
+    /// How long a thread's cache record is as a chunk.
+    pub fn cache_chunk(&self) -> u64 {
+        let record = CACHE_LISTS * (self.counter_bytes + 8);
+        (record as u64 + 8).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of a cache's counters and list heads.
+    pub fn cache_record(&self) -> usize {
+        CACHE_LISTS * (self.counter_bytes + 8)
+    }
+
+    /// The address that the list pointer at `place` leads to.
+    pub fn follow(&self, place: u64, pointer: u64) -> u64 {
+        if self.is_mangled {
+            (place >> 12) ^ pointer
+        } else {
+            pointer
+        }
+    }
+}
+
+/// Whether the mapping's file is a C library by its name.
+pub fn is_libc(mapping: &Mapping) -> bool {
+    mapping.file_name().is_some_and(|name| {
+        name == "libc.so.6" || (name.starts_with("libc-2.") && name.ends_with(".so"))
+    })
+}
+
+/// What glibc calls itself, in its own file.
+const BANNER: &[u8] = b"GNU C Library (";
+const VERSION: &[u8] = b"version ";
+/// A C library is 2 MiB, a static program a hundred at most; more is not read.
+const MOST_READ: u64 = 256 << 20;
+
+/// The version that the file behind the mapping says it is. Reads the file as the process sees it, which may lie in a
+/// container.
+pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
+    let path = mapping
+        .name
+        .strip_suffix(" (deleted)")
+        .unwrap_or(&mapping.name);
+    let exact = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    let seen = format!("/proc/{pid}/root{path}");
+    let file = File::open(exact).or_else(|_| File::open(seen)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    version_in(&bytes)
+}
+
+/// The version that is said somewhere in the bytes of a C library.
+pub fn version_in(bytes: &[u8]) -> Option<Version> {
+    let mut rest = bytes;
+    while let Some(place) = find(rest, BANNER) {
+        rest = &rest[place + BANNER.len()..];
+        let line = &rest[..rest.len().min(200)];
+        let Some(place) = find(line, VERSION) else {
+            continue;
+        };
+        let mut numbers = line[place + VERSION.len()..]
+            .split(|byte| !byte.is_ascii_digit())
+            .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
+        if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) {
+            return Some(Version { major, minor });
+        }
+    }
+    None
+}
+
+/// Where the needle first lies in the bytes.
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = *needle.first()?;
+    let mut start = 0;
+    while let Some(step) = bytes[start..].iter().position(|byte| *byte == first) {
+        start += step;
+        if bytes[start..].starts_with(needle) {
+            return Some(start);
+        }
+        start += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_the_banner() {
+        for (text, expected) in [
+            (
+                "..GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release version 2.36.\n",
+                Some((2, 36)),
+            ),
+            (
+                "GNU C Library (Ubuntu GLIBC 2.31-0ubuntu9.9) stable release version 2.31.\n",
+                Some((2, 31)),
+            ),
+            (
+                "GNU C Library (GNU libc) stable release version 2.28.\nCopyright",
+                Some((2, 28)),
+            ),
+            (
+                "GNU C Library (GNU libc) development release version 2.40.9000.\n",
+                Some((2, 40)),
+            ),
+            ("GNU C Library (", None),
+            ("", None),
+        ] {
+            let found = version_in(text.as_bytes()).map(|found| (found.major, found.minor));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cache_record_is_as_long_as_in_the_sources() {
+        let chunk =
+            |minor| Layout::of(Version { major: 2, minor }).map(|layout| layout.cache_chunk());
+        assert_eq!(chunk(28), Some(0x250));
+        assert_eq!(chunk(30), Some(0x290));
+        assert_eq!(chunk(41), Some(0x290));
+        assert_eq!((chunk(27), chunk(42)), (None, None));
+    }
+}

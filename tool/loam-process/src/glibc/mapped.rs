@@ -1,0 +1,98 @@
+//! Blocks that glibc mapped by themselves: a header in front, whose second word has the mapping's length and a flag. The
+//! kernel joins neighbours into one mapping, so a mapping is a chain of them or no such thing.
+
+use super::layout::{FLAGS, IS_MAPPED};
+use super::pages::{Residency, PAGE};
+use super::{joined, Places, Sum};
+use crate::mappings::Mapping;
+use loam_format::memory::Memory;
+
+/// The mapped blocks of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mapped {
+    /// Blocks and bytes of address space.
+    pub sum: Sum,
+    /// Resident bytes.
+    pub resident: u64,
+}
+
+pub(super) fn read(
+    memory: &impl Memory,
+    mappings: &[Mapping],
+    arenas: &Places,
+    residency: &mut Residency,
+) -> Mapped {
+    let mut found = Mapped::default();
+    // A block may lie below an arena's heap, in one mapping with it; the heap's start is no block's.
+    let is_candidate = |mapping: &&Mapping| {
+        mapping.name.is_empty()
+            && mapping.writable
+            && !mapping.shared
+            && arenas.arena(mapping.start).is_none()
+    };
+    let stretches = joined(mappings.iter().filter(is_candidate));
+    let mut behind_last = 0;
+    for mapping in mappings.iter().filter(is_candidate) {
+        // A block that advice cut in pieces goes on in the mappings beside.
+        let stretch = stretches.get(stretches.partition_point(|(_, end)| *end <= mapping.start));
+        let (Some((_, end)), true) = (stretch, mapping.start >= behind_last) else {
+            continue;
+        };
+        let behind = chain(memory, mapping.start, *end, &mut found.sum);
+        if behind > mapping.start {
+            residency.look_at(mapping.start, behind);
+            found.resident += residency.resident(mapping.start, behind);
+            behind_last = behind;
+        }
+    }
+    found
+}
+
+/// Adds the mapped blocks that a mapping begins with, and answers where they end.
+fn chain(memory: &impl Memory, start: u64, end: u64, sum: &mut Sum) -> u64 {
+    let mut place = start;
+    while place < end {
+        let Some(size) = block(memory, place, end) else {
+            break;
+        };
+        sum.add(size);
+        place += size;
+    }
+    place
+}
+
+/// Headers of blocks with greater alignments than this are not looked for.
+const MOST_ALIGNED: u32 = 30;
+
+/// The length of the mapped block whose mapping begins here, if there is one. An aligned block skips the start: its header
+/// lies just in front of a multiple of its alignment, and says how much it skips.
+fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
+    let header = |place: u64, skipped: u64| {
+        let bytes = memory.bytes(place, 16).ok()?;
+        let word = |offset: usize| {
+            bytes[offset..]
+                .first_chunk()
+                .map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let (said, head) = (word(0), word(8));
+        let size = (head & !FLAGS).checked_add(skipped)?;
+        let is_block = head & FLAGS == IS_MAPPED
+            && said == skipped
+            && size >= PAGE
+            && size % PAGE == 0
+            && size <= end - start;
+        is_block.then_some(size)
+    };
+    header(start, 0).or_else(|| {
+        // A quick look spares most mappings the search: the skipped start of a fresh mapping is zero.
+        if memory.bytes(start, 16).ok()? != [0; 16] {
+            return None;
+        }
+        (5..=MOST_ALIGNED).find_map(|bits| {
+            let place = (start + 16).next_multiple_of(1 << bits) - 16;
+            (place > start && place < end)
+                .then(|| header(place, place - start))
+                .flatten()
+        })
+    })
+}

@@ -1,0 +1,420 @@
+//! The heap of a program on glibc's malloc, read from outside while the program runs.
+//!
+//! ```text
+//!  C library's data --> main arena --> ring of arenas --> stretches of chunks --> in use, holes, top
+//!                                           '--> fast bins     '--> threads' caches (chunks of a known length)
+//!  mappings without a name --> blocks that are mappings of their own
+//!  holes and tops --> /proc/PID/pagemap --> which of their pages are resident
+//! ```
+//!
+//! glibc keeps a header in front of every block, so its heap can be read like a chain: no symbols, no preparation, no stop.
+//! What does not add up is not counted but said. Figures of a process that allocates meanwhile are of no single moment: each
+//! chunk is as it was when its part of memory was copied.
+
+pub mod arenas;
+mod caches;
+pub mod layout;
+mod lengths;
+mod mapped;
+mod pages;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::mappings::{self, Mapping};
+use crate::process::{Pid, ProcessError};
+use loam_format::memory::Memory;
+
+use crate::remote::ProcessMemory;
+use caches::FastChunks;
+use layout::{is_libc, Layout, Version, NEWEST, OLDEST};
+use pages::Residency;
+use walk::{walk, Chunk, State, Stretch};
+
+pub use lengths::Lengths;
+pub use mapped::Mapped;
+
+/// Why a heap can not be read.
+#[derive(Debug, Error)]
+pub enum GlibcError {
+    /// Another C library, or none.
+    #[error("the program has no GNU C Library")]
+    Absent,
+    /// Not one whose records are known.
+    #[error("its GNU C Library is {0}; the heaps of {OLDEST} to {NEWEST} can be read")]
+    Version(Version),
+    /// The records are not where they should be.
+    #[error("the C library's arenas were not found: its malloc may be unused, or replaced by another one")]
+    NoArena,
+    /// The system's word.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// Counts and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sum {
+    /// How many.
+    pub count: u64,
+    /// Bytes, with headers.
+    pub bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// Lengths of holes fall into classes by powers of two: 32 bytes, 64, ...; the last one has all from 2^(5+26) on.
+pub const HOLE_CLASSES: usize = 27;
+
+/// What one arena holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ArenaFigures {
+    /// Where its record lies.
+    pub address: u64,
+    /// Whether it is the main one.
+    pub is_main: bool,
+    /// Address space in its stretches, in bytes.
+    pub size: u64,
+    /// Chunks in use by their headers: blocks, and what caches and fast bins keep.
+    pub in_use: Sum,
+    /// Freed chunks in its fast bins. Part of `in_use`.
+    pub fast: Sum,
+    /// Freed chunks in threads' caches. Part of `in_use`.
+    pub cached: Sum,
+    /// Holes between blocks.
+    pub holes: Sum,
+    /// Holes by length.
+    pub hole_classes: [Sum; HOLE_CLASSES],
+    /// Whole pages within holes, in bytes, whether resident or not.
+    pub whole_pages: u64,
+    /// Resident bytes of those: what `malloc_trim` gives back.
+    pub trimmable: u64,
+    /// In how many holes they lie: each costs a system call.
+    pub trimmable_holes: u64,
+    /// The chunk that ends the arena.
+    pub top: u64,
+    /// Its resident bytes.
+    pub top_resident: u64,
+    /// Resident bytes of its stretches.
+    pub resident: u64,
+    /// Pages within long blocks that are not resident: never touched, or swapped out. In bytes.
+    pub untouched: u64,
+    /// The longest hole, fast bins' chunks joined; zero without any.
+    pub longest_hole: u64,
+    /// What is in use behind it, up to the arena's end.
+    pub behind_longest_hole: Sum,
+    /// Chunks in use by length, those in fast bins left out.
+    pub lengths: Lengths,
+    /// Bytes that could not be walked.
+    pub unread: u64,
+    /// How often the walk went back because something changed under it.
+    pub returns: u32,
+}
+
+impl ArenaFigures {
+    /// Bytes in blocks that the program holds, headers included.
+    pub fn live(&self) -> u64 {
+        let kept = self.fast.bytes + self.cached.bytes;
+        self.in_use.bytes.saturating_sub(kept)
+    }
+}
+
+/// The heap of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlibcHeap {
+    /// The C library's.
+    pub version: Version,
+    /// The main one first.
+    pub arenas: Vec<ArenaFigures>,
+    /// Blocks that are mappings of their own.
+    pub mapped: Mapped,
+    /// Threads' caches that keep something.
+    pub caches: u64,
+    /// What was left out and why, in words.
+    pub problems: Vec<String>,
+    /// How long the look took.
+    pub took: Duration,
+}
+
+impl GlibcHeap {
+    /// The sum of a figure over all arenas.
+    pub fn sum(&self, figure: impl Fn(&ArenaFigures) -> u64) -> u64 {
+        self.arenas.iter().map(figure).sum()
+    }
+
+    /// Bytes in blocks that the program holds, headers included.
+    pub fn live(&self) -> u64 {
+        self.sum(ArenaFigures::live) + self.mapped.sum.bytes
+    }
+}
+
+/// Reads the heap of a process.
+pub fn read(pid: Pid) -> Result<GlibcHeap, GlibcError> {
+    let mappings = mappings::read_names(pid)?;
+    let version = version(pid, &mappings).ok_or(GlibcError::Absent)?;
+    let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
+    let mut residency = Residency::open(pid);
+    read_from(&ProcessMemory(pid), &mappings, &layout, &mut residency)
+}
+
+/// The version of the process's C library. A static program's is in its own file.
+fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
+    let library = mappings.iter().find(|mapping| is_libc(mapping));
+    let program = || {
+        mappings
+            .iter()
+            .find(|mapping| mapping.executable && mapping.name.starts_with('/'))
+    };
+    layout::version_of(pid, library.or_else(program)?)
+}
+
+fn read_from(
+    memory: &impl Memory,
+    mappings: &[Mapping],
+    layout: &Layout,
+    residency: &mut Residency,
+) -> Result<GlibcHeap, GlibcError> {
+    let begun = Instant::now();
+    let (arenas, mut problems) = arenas::find(memory, mappings).ok_or(GlibcError::NoArena)?;
+    let place_of = Places::of(&arenas);
+    let is_chunk = |address| place_of.arena(address).is_some();
+    let heads: Vec<u64> = arenas.iter().flat_map(arenas::Arena::fast_bins).collect();
+    let fast = FastChunks::follow(memory, layout, &heads, is_chunk);
+    if fast.is_cut {
+        problems.push(
+            "more small freed chunks wait in fast bins than were followed: some count as live"
+                .to_owned(),
+        );
+    }
+    let mut figures = Vec::new();
+    let mut candidates = Vec::new();
+    for arena in &arenas {
+        figures.push(walk_arena(
+            memory,
+            arena,
+            layout,
+            &fast,
+            residency,
+            &mut candidates,
+        ));
+    }
+    let mut caches = 0;
+    for address in candidates {
+        let Ok(bytes) = memory.bytes(address + 16, layout.cache_record()) else {
+            continue;
+        };
+        let Some(kept) = caches::cache(layout, &bytes, is_chunk) else {
+            continue;
+        };
+        caches += u64::from(!kept.is_empty());
+        for kept in kept {
+            if let Some(arena) = place_of.arena(kept.address) {
+                figures[arena].cached.count += kept.count;
+                figures[arena].cached.bytes += kept.bytes;
+            }
+        }
+    }
+    for (arena, figures) in arenas.iter().zip(&figures) {
+        let name = if arena.is_main {
+            "the main arena".to_owned()
+        } else {
+            format!("the arena at {:#x}", arena.address)
+        };
+        if figures.unread > 0 {
+            problems.push(format!(
+                "{} bytes of {name} could not be followed",
+                figures.unread
+            ));
+        }
+        let elsewhere = arena.system_bytes.saturating_sub(figures.size);
+        if arena.is_main && elsewhere > 1 << 20 {
+            problems.push(format!(
+                "{elsewhere} bytes of {name} lie outside of [heap] and were not found"
+            ));
+        }
+    }
+    Ok(GlibcHeap {
+        version: layout.version,
+        mapped: mapped::read(memory, mappings, &place_of, residency),
+        arenas: figures,
+        caches,
+        problems,
+        took: begun.elapsed(),
+    })
+}
+
+fn walk_arena(
+    memory: &impl Memory,
+    arena: &arenas::Arena,
+    layout: &Layout,
+    fast: &FastChunks,
+    residency: &mut Residency,
+    candidates: &mut Vec<u64>,
+) -> ArenaFigures {
+    let mut figures = ArenaFigures {
+        address: arena.address,
+        is_main: arena.is_main,
+        ..ArenaFigures::default()
+    };
+    for (start, end) in &arena.stretches {
+        figures.size += end - start;
+        residency.look_at(*start, *end);
+        figures.resident += residency.resident(*start, *end);
+        let stretch = Stretch {
+            start: *start,
+            end: *end,
+            is_main: arena.is_main,
+        };
+        let mut trim = Trim::default();
+        let mut is_in_fast_bin = fast.ascending(*start);
+        let end_now = || arena.end_now(memory, *start);
+        let ended = walk(memory, stretch, end_now, |chunk| {
+            let is_fast = chunk.state == State::InUse && is_in_fast_bin(chunk.address);
+            match chunk.state {
+                State::InUse => {
+                    figures.in_use.add(chunk.size);
+                    if is_fast {
+                        figures.fast.add(chunk.size);
+                    } else {
+                        figures.lengths.add(chunk.size);
+                        figures.behind_longest_hole.add(chunk.size);
+                        figures.untouched += untouched(&chunk, residency);
+                    }
+                    if chunk.size == layout.cache_chunk() {
+                        candidates.push(chunk.address);
+                    }
+                }
+                State::Free => {
+                    figures.holes.add(chunk.size);
+                    figures.hole_classes[hole_class(chunk.size)].add(chunk.size);
+                }
+                State::Top => {
+                    figures.top += chunk.size;
+                    figures.top_resident +=
+                        residency.resident(chunk.address, chunk.address + chunk.size);
+                }
+            }
+            trim.add(&chunk, is_fast, residency, &mut figures);
+        });
+        figures.unread += ended.unread;
+        figures.returns += ended.returns;
+    }
+    figures
+}
+
+/// What `malloc_trim` would do: it first joins the fast bins' chunks with the holes beside them, then gives back the whole
+/// pages of every hole but for the header and links in front.
+#[derive(Default)]
+struct Trim {
+    /// Start and end of the hole that is being joined.
+    hole: (u64, u64),
+}
+
+impl Trim {
+    const LINKS: u64 = 48;
+
+    fn add(
+        &mut self,
+        chunk: &Chunk,
+        is_fast: bool,
+        residency: &Residency,
+        figures: &mut ArenaFigures,
+    ) {
+        if is_fast || chunk.state == State::Free {
+            if self.hole.1 != chunk.address {
+                self.hole.0 = chunk.address;
+            }
+            self.hole.1 = chunk.address + chunk.size;
+            return;
+        }
+        let (start, end) = std::mem::take(&mut self.hole);
+        // A hole before the top joins that, which only `brk` shortens.
+        if start == end || chunk.state == State::Top {
+            return;
+        }
+        if end - start > figures.longest_hole {
+            figures.longest_hole = end - start;
+            figures.behind_longest_hole = Sum::default();
+            figures.behind_longest_hole.add(chunk.size);
+        }
+        let first = (start + Self::LINKS).next_multiple_of(pages::PAGE);
+        let behind = end & !(pages::PAGE - 1);
+        if first < behind {
+            figures.whole_pages += behind - first;
+            let resident = residency.resident(first, behind);
+            figures.trimmable += resident;
+            figures.trimmable_holes += u64::from(resident > 0);
+        }
+    }
+}
+
+/// Pages that lie whole within a long block and are not resident, in bytes.
+fn untouched(chunk: &Chunk, residency: &Residency) -> u64 {
+    let first = (chunk.address + 16).next_multiple_of(pages::PAGE);
+    let behind = (chunk.address + chunk.size) & !(pages::PAGE - 1);
+    match behind.checked_sub(first) {
+        Some(bytes @ 1..) => bytes - residency.resident(first, behind),
+        _ => 0,
+    }
+}
+
+fn hole_class(size: u64) -> usize {
+    (size.max(32).ilog2() as usize - 5).min(HOLE_CLASSES - 1)
+}
+
+/// Which arena an address lies in.
+pub struct Places {
+    /// Start, end, number of the arena; sorted.
+    stretches: Vec<(u64, u64, usize)>,
+}
+
+impl Places {
+    fn of(arenas: &[arenas::Arena]) -> Places {
+        let mut stretches = Vec::new();
+        for (number, arena) in arenas.iter().enumerate() {
+            stretches.extend(
+                arena
+                    .stretches
+                    .iter()
+                    .map(|(start, end)| (*start, *end, number)),
+            );
+        }
+        stretches.sort_unstable();
+        Places { stretches }
+    }
+
+    fn arena(&self, address: u64) -> Option<usize> {
+        let behind = self
+            .stretches
+            .partition_point(|(start, ..)| *start <= address);
+        let (_, end, number) = self.stretches.get(behind.checked_sub(1)?)?;
+        (address < *end).then_some(*number)
+    }
+}
+
+/// Start and end of mappings, those that lie side by side joined: advice and protection cut one heap into several.
+fn joined<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    for mapping in mappings {
+        match found.last_mut() {
+            Some((_, end)) if *end == mapping.start => *end = mapping.end,
+            _ => found.push((mapping.start, mapping.end)),
+        }
+    }
+    found
+}
+
+/// Eight bytes of the process.
+fn word(memory: &impl Memory, address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    memory.read(address, &mut bytes).ok()?;
+    Some(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,168 @@
+use std::cell::Cell;
+
+use loam_format::memory::{Memory, ReadError};
+
+use super::layout::{Layout, Version, PREVIOUS_IN_USE};
+use super::walk::{walk, Chunk, State, Stretch};
+
+const START: u64 = 0x5555_0000_0000;
+
+/// Memory of chunks, which may change when it is read.
+struct Heap {
+    bytes: Vec<u8>,
+    /// Before which read it becomes the other one.
+    change: Option<(u32, Vec<u8>)>,
+    reads: Cell<u32>,
+}
+
+/// A stretch of chunks: length, and whether it is free. The last one is the top.
+fn stretch(chunks: &[(u64, bool)]) -> Vec<u8> {
+    let end: u64 = chunks.iter().map(|(size, _)| size).sum();
+    // A program's own bytes look like no header.
+    let mut bytes = vec![0xa7; end as usize];
+    let (mut place, mut before) = (0usize, None);
+    for (size, is_free) in chunks {
+        let flag = if before.is_some() { 0 } else { PREVIOUS_IN_USE };
+        bytes[place..place + 8].copy_from_slice(&before.unwrap_or(0u64).to_le_bytes());
+        bytes[place + 8..place + 16].copy_from_slice(&(size | flag).to_le_bytes());
+        place += *size as usize;
+        before = is_free.then_some(*size);
+    }
+    bytes
+}
+
+impl Heap {
+    fn of(chunks: &[(u64, bool)]) -> Heap {
+        Heap {
+            bytes: stretch(chunks),
+            change: None,
+            reads: Cell::new(0),
+        }
+    }
+
+    fn walked(&self) -> (Vec<Chunk>, super::walk::End) {
+        let mut found = Vec::new();
+        let end = START + self.bytes.len() as u64;
+        let whole = Stretch {
+            start: START,
+            end,
+            is_main: true,
+        };
+        let ended = walk(self, whole, || Some(end), |chunk| found.push(chunk));
+        (found, ended)
+    }
+}
+
+impl Memory for Heap {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let bytes = match &self.change {
+            Some((when, other)) if self.reads.get() >= *when => other,
+            _ => &self.bytes,
+        };
+        self.reads.set(self.reads.get() + 1);
+        let unmapped = ReadError::Unmapped {
+            address,
+            length: buffer.len(),
+        };
+        let start = address.checked_sub(START).ok_or_else(|| unmapped.clone())? as usize;
+        let from = bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(from.ok_or(unmapped)?);
+        Ok(())
+    }
+}
+
+fn bytes_of(chunks: &[Chunk], state: State) -> u64 {
+    let those = chunks.iter().filter(|chunk| chunk.state == state);
+    those.map(|chunk| chunk.size).sum()
+}
+
+#[test]
+fn every_chunk_is_told_once_with_its_state() {
+    let (found, ended) = Heap::of(&[(32, false), (64, true), (48, false), (4096, false)]).walked();
+    let states: Vec<_> = found
+        .iter()
+        .map(|chunk| (chunk.address - START, chunk.size, chunk.state))
+        .collect();
+    use State::*;
+    assert_eq!(
+        states,
+        [
+            (0, 32, InUse),
+            (32, 64, Free),
+            (96, 48, InUse),
+            (144, 4096, Top)
+        ]
+    );
+    assert_eq!((ended.unread, ended.returns), (0, 0));
+}
+
+/// More than a window of chunks, so that each walk reads several.
+fn many() -> Vec<(u64, bool)> {
+    let mut chunks: Vec<(u64, bool)> = (0..20_000u64)
+        .map(|number| (32 + 16 * (number % 5), number % 3 == 1))
+        .collect();
+    chunks.push((65536, false));
+    chunks
+}
+
+#[test]
+fn a_heap_that_changes_between_two_windows_is_followed_all_the_same() {
+    let before = many();
+    // Neighbours are joined all over: what was a chunk's start is now within one.
+    let mut after = Vec::new();
+    for pair in before[..20_000].chunks(2) {
+        after.push((pair[0].0 + pair[1].0, false));
+    }
+    after.push((65536, false));
+    for when in 1..12 {
+        let heap = Heap {
+            change: Some((when, stretch(&after))),
+            ..Heap::of(&before)
+        };
+        let (found, ended) = heap.walked();
+        let total: u64 = found.iter().map(|chunk| chunk.size).sum();
+        let missing = heap.bytes.len() as u64 - total;
+        assert!(
+            missing <= ended.unread && ended.unread < 4096,
+            "{when}: {missing} {ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_header_costs_its_surroundings_and_is_said() {
+    let mut heap = Heap::of(&many());
+    let sound = heap.walked().0;
+    let broken = sound[10_000];
+    let place = (broken.address - START) as usize + 8;
+    heap.bytes[place..place + 8].fill(0xff);
+    let (found, ended) = heap.walked();
+    assert!((32..4096).contains(&ended.unread), "{ended:?}");
+    let total: u64 = found.iter().map(|chunk| chunk.size).sum();
+    assert_eq!(total + ended.unread, heap.bytes.len() as u64);
+    let live = bytes_of(&sound, State::InUse);
+    assert!(live - bytes_of(&found, State::InUse) < 4096);
+}
+
+#[test]
+fn any_bytes_end_the_walk() {
+    for seed in 0..40u64 {
+        let mut state = seed | 1;
+        let mut heap = Heap::of(&many());
+        for _ in 0..1 << 12 {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(seed);
+            let place = (state >> 20) as usize % heap.bytes.len();
+            heap.bytes[place] ^= (state >> 8) as u8;
+        }
+        let (found, ended) = heap.walked();
+        let total: u64 = found.iter().map(|chunk| chunk.size).sum();
+        assert!(total + ended.unread <= 2 * heap.bytes.len() as u64);
+    }
+}
+
+#[test]
+fn mangled_pointers_are_undone_since_2_32() {
+    let layout = |minor| Layout::of(Version { major: 2, minor }).unwrap();
+    assert_eq!(layout(31).follow(0x5000, 0x1234_5670), 0x1234_5670);
+    assert_eq!(layout(32).follow(0x5000, 0x1234_5670 ^ 5), 0x1234_5670);
+}

@@ -1,0 +1,269 @@
+//! Walking the chunks of a stretch of memory, while the process goes on.
+//!
+//! ```text
+//!  chunk      +0   length of the chunk before, if that one is free
+//!             +8   own length | flags; the lowest: the chunk before is in use
+//!             +16  the block
+//!  next chunk +length ...                           whose lowest flag says whether this chunk is in use
+//! ```
+//!
+//! The process may split and join chunks under the walk. Two habits keep it right: (1) each window of memory is read together
+//! with the header of the chunk that leads to it, one behind the other in one system call, and that header must still say the
+//! same; (2) what the last chunks said counts only when the walk is well past them. A header that can not be right makes the
+//! walk go back, further each time, and read anew; where that does not help it looks for the chain further on, and says how
+//! many bytes it did not see.
+
+use std::collections::VecDeque;
+
+use super::layout::{ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
+use loam_format::memory::{Memory, Piece};
+
+/// What a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// A block, or a freed one that a cache or a fast bin keeps.
+    InUse,
+    /// A hole between blocks.
+    Free,
+    /// The rest of the arena.
+    Top,
+}
+
+/// A chunk, with its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// Of its header.
+    pub address: u64,
+    /// With its header.
+    pub size: u64,
+    /// What it is.
+    pub state: State,
+}
+
+/// A stretch of memory to walk.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch {
+    /// The first chunk.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// Whether the arena is the main one.
+    pub is_main: bool,
+}
+
+/// How much is read at a time. Chosen: the copy takes 30 us, in which few chunks change.
+const WINDOW: u64 = 256 << 10;
+/// So many chunks are held back, to go back to.
+const HELD: usize = 1024;
+/// How often a walk goes back for the same place.
+const MOST_RETURNS: u32 = 12;
+/// So far a lost chain is looked for, and so many headers in a row make one. Chosen: a user's data rarely looks like one
+/// header, and each further one makes it 2^32 times as rare.
+const FURTHEST_CHAIN: u64 = 8 << 20;
+const CONVINCING: u32 = 16;
+/// The chunk that ends a heap when the arena went on in another one, or when somebody else moved the break.
+const FENCE: u64 = 16;
+
+/// Why a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Bytes that were not walked.
+    pub unread: u64,
+    /// How often the walk had to go back.
+    pub returns: u32,
+}
+
+/// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the stretch ends by now: it
+/// may grow meanwhile, and the chunk that ends it with it.
+pub fn walk(
+    memory: &impl Memory,
+    stretch: Stretch,
+    end_now: impl Fn() -> Option<u64>,
+    mut tell: impl FnMut(Chunk),
+) -> End {
+    let mut walk = Walk {
+        memory,
+        stretch,
+        window: Vec::new(),
+        base: 0,
+        held: VecDeque::new(),
+    };
+    let mut place = stretch.start;
+    // Chunks since the walk went back for the last time, and how often it did so without getting on.
+    let mut since = 0;
+    let mut tries = 0;
+    let mut returns = 0;
+    let mut unread = 0;
+    loop {
+        match walk.step(place) {
+            Step::Chunk(chunk) => {
+                place = chunk.address + chunk.size;
+                since += 1;
+                walk.held.push_back(chunk);
+                if walk.held.len() > HELD {
+                    walk.held.pop_front().into_iter().for_each(&mut tell);
+                }
+                if chunk.state == State::Top {
+                    break;
+                }
+            }
+            Step::Fence => break,
+            Step::Wrong => {
+                if since > 2 * HELD {
+                    tries = 0;
+                }
+                (tries, returns, since) = (tries + 1, returns + 1, 0);
+                if tries > MOST_RETURNS {
+                    // Somewhere behind, the chain goes on.
+                    walk.held.drain(..).for_each(&mut tell);
+                    let end = walk.stretch.end;
+                    let found = walk.next_chain(place);
+                    unread += found.unwrap_or(end).saturating_sub(place);
+                    match found {
+                        Some(found) => (place, tries) = (found, 0),
+                        None => break,
+                    }
+                    continue;
+                }
+                // 1, 2, 4... chunks back, and everything read anew.
+                for _ in 0..1u32 << (tries - 1).min(10) {
+                    if let Some(chunk) = walk.held.pop_back() {
+                        place = chunk.address;
+                    }
+                }
+                walk.window.clear();
+                walk.stretch.end = end_now().unwrap_or(walk.stretch.end);
+                std::thread::yield_now();
+            }
+        }
+    }
+    walk.held.drain(..).for_each(tell);
+    End { unread, returns }
+}
+
+enum Step {
+    Chunk(Chunk),
+    Fence,
+    Wrong,
+}
+
+struct Walk<'a, M> {
+    memory: &'a M,
+    stretch: Stretch,
+    window: Vec<u8>,
+    base: u64,
+    held: VecDeque<Chunk>,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    fn step(&mut self, place: u64) -> Step {
+        let end = self.stretch.end;
+        let Some((_, head)) = self.header(place, None) else {
+            return Step::Wrong;
+        };
+        let size = head & !FLAGS;
+        if size == FENCE {
+            return Step::Fence;
+        }
+        if size < SHORTEST || !self.is_sound(place, head) {
+            return Step::Wrong;
+        }
+        let chunk = |state| Chunk {
+            address: place,
+            size,
+            state,
+        };
+        // The top chunk ends the stretch.
+        if end - (place + size) < SHORTEST {
+            return Step::Chunk(chunk(State::Top));
+        }
+        let Some((size_before, next)) = self.header(place + size, Some((place, head))) else {
+            return Step::Wrong;
+        };
+        // A user's data would often pass for the header of one chunk, and rarely lead to what passes for another.
+        if !self.is_sound(place + size, next) {
+            return Step::Wrong;
+        }
+        if next & PREVIOUS_IN_USE != 0 {
+            return Step::Chunk(chunk(State::InUse));
+        }
+        if size_before != size {
+            return Step::Wrong;
+        }
+        Step::Chunk(chunk(State::Free))
+    }
+
+    fn is_sound(&self, place: u64, head: u64) -> bool {
+        let size = head & !FLAGS;
+        size >= FENCE
+            && size % ALIGNMENT == 0
+            && size <= self.stretch.end.saturating_sub(place)
+            && head & IS_MAPPED == 0
+            && (head & IN_OTHER_ARENA == 0 || !self.stretch.is_main)
+    }
+
+    /// The next place behind another from which a chain of sound headers leads on.
+    fn next_chain(&mut self, place: u64) -> Option<u64> {
+        let behind = place.saturating_add(FURTHEST_CHAIN).min(self.stretch.end);
+        (place + ALIGNMENT..behind)
+            .step_by(ALIGNMENT as usize)
+            .find(|start| {
+                let mut place = *start;
+                (0..CONVINCING).all(|_| match self.step(place) {
+                    Step::Chunk(chunk) => {
+                        place += chunk.size;
+                        chunk.state != State::Top
+                    }
+                    _ => false,
+                })
+            })
+    }
+
+    /// The two words of a header. `leading`: the header that leads here, read again if the window has to be.
+    fn header(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
+        let is_here = place >= self.base && place + 16 <= self.base + self.window.len() as u64;
+        if !is_here {
+            self.read_window(place, leading)?;
+        }
+        let offset = (place - self.base) as usize;
+        let word = |offset: usize| {
+            self.window
+                .get(offset..)?
+                .first_chunk()
+                .map(|word| u64::from_le_bytes(*word))
+        };
+        Some((word(offset)?, word(offset + 8)?))
+    }
+
+    fn read_window(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<()> {
+        let length = WINDOW.min(self.stretch.end.checked_sub(place)?) as usize;
+        if length < 16 {
+            return None;
+        }
+        self.window.clear();
+        let Some((before, head)) = leading else {
+            self.window.resize(length, 0);
+            self.base = place;
+            return self.memory.read(place, &mut self.window).ok();
+        };
+        let mut bytes = vec![0; 8 + length];
+        let pieces = [
+            Piece {
+                address: before + 8,
+                length: 8,
+            },
+            Piece {
+                address: place,
+                length,
+            },
+        ];
+        self.memory.gather(&pieces, &mut bytes).ok()?;
+        let again = u64::from_le_bytes(*bytes.first_chunk()?);
+        if (again ^ head) & !PREVIOUS_IN_USE & !IN_OTHER_ARENA != 0 {
+            return None;
+        }
+        bytes.drain(..8);
+        (self.window, self.base) = (bytes, place);
+        Some(())
+    }
+}

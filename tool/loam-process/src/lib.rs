@@ -1,0 +1,32 @@
+//! What can be known of programs from outside, without stopping or preparing them: of a file before
+//! it is started, and of a process while it runs.
+//!
+//! ```text
+//! a file      layout, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
+//! a process   choose (PID, NAME or PATTERN) -> process (who it is) -> mappings
+//!                 -> residence (where memory is), allocator (what it allocates with)
+//!                 -> remote (its bytes) -> glibc (its heap)
+//!                 -> container (what it may use)
+//! ```
+//!
+//! All looks at processes may be held up by the one who is looked at, so they are done `apart`, and
+//! no more often than their `budget` allows. Nothing here prints.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod allocator;
+pub mod apart;
+pub mod budget;
+pub mod choose;
+pub mod container;
+pub mod elf;
+pub mod glibc;
+pub mod layout;
+pub mod mappings;
+pub mod preload;
+pub mod privilege;
+pub mod process;
+pub mod remote;
+pub mod residence;
+pub mod script;

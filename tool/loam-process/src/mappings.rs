@@ -1,0 +1,246 @@
+//! `/proc/PID/smaps`: every mapping of a process, and how much of each is resident.
+//!
+//! Read here and not with the crate procfs, because the names of mapped files are the target's to
+//! choose: they may be any bytes, and a name that is no UTF-8 must cost that name and not the whole
+//! account. Unknown lines are skipped, since every other kernel adds some.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+use loam_format::plain::printable;
+
+use crate::apart::{step, Doing};
+use crate::process::{Pid, ProcessError};
+
+/// One mapping. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mapping {
+    /// The first address.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// Whether it may be read, which guards may not.
+    pub readable: bool,
+    /// Whether it may be written to.
+    pub writable: bool,
+    /// Whether instructions may be fetched from it.
+    pub executable: bool,
+    /// Whether writes reach others (`MAP_SHARED`).
+    pub shared: bool,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The file system and the file's number in it; 0 without a file.
+    pub device: String,
+    /// Of the file; 0: there is none.
+    pub inode: u64,
+    /// The file, `[heap]` and the like, or nothing.
+    pub name: String,
+    /// Pages in memory.
+    pub resident: u64,
+    /// Resident, and divided by how many processes share each page.
+    pub proportional: u64,
+    /// Resident, and no page of a file: written to, or never a file's.
+    pub anonymous: u64,
+    /// Resident, given back with `MADV_FREE` and not yet taken by the kernel.
+    pub lazily_freed: u64,
+    /// Resident in huge pages.
+    pub huge: u64,
+    /// Swapped out; not resident.
+    pub swapped: u64,
+    /// Pages of hugetlbfs; not counted as resident by the kernel.
+    pub hugetlb: u64,
+}
+
+impl Mapping {
+    /// Address space, resident or not.
+    pub fn size(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether the address lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// The name of the mapped file, without its folder and without the mark of a deleted one.
+    pub fn file_name(&self) -> Option<&str> {
+        let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
+        path.strip_prefix('/')
+            .map(|path| path.rsplit('/').next().unwrap_or(path))
+    }
+
+    fn add(&mut self, key: &[u8], value: u64) {
+        let field = match key {
+            b"Rss" => &mut self.resident,
+            b"Pss" => &mut self.proportional,
+            b"Anonymous" => &mut self.anonymous,
+            b"LazyFree" => &mut self.lazily_freed,
+            b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut self.huge,
+            b"Swap" => &mut self.swapped,
+            b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut self.hugetlb,
+            _ => return,
+        };
+        *field = field.saturating_add(value);
+    }
+}
+
+/// Reads the mappings with their figures. The kernel holds the process's address space only mapping
+/// by mapping, so a very large process may change meanwhile.
+pub fn read_all(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
+    read(pid, "smaps", "the memory")
+}
+
+/// Reads the mappings without figures, which is cheap.
+pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
+    read(pid, "maps", "the address space")
+}
+
+fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, ProcessError> {
+    let failed = |error| ProcessError::of_io(pid, what, &error);
+    step(Doing::Process(pid));
+    let face = super::process::face(pid);
+    let file = File::open(format!("/proc/{face}/{file}")).map_err(failed)?;
+    let steps = Stepping { pid, file };
+    parse(BufReader::with_capacity(1 << 16, steps)).map_err(failed)
+}
+
+/// A file of a process, of which each read may wait: for the lock of its address space.
+struct Stepping {
+    pid: Pid,
+    file: File,
+}
+
+impl Read for Stepping {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        step(Doing::Process(self.pid));
+        self.file.read(buffer)
+    }
+}
+
+/// A line longer than this is no line of the kernel's (a path has 4,096 bytes at most, escaped 16 Ki).
+const LONGEST_LINE: u64 = 32 << 10;
+/// The kernel allows 65,530 mappings unless told otherwise; some are told ten times as many.
+const MOST_MAPPINGS: usize = 1 << 22;
+
+/// Parses `maps` and `smaps`.
+pub fn parse(mut source: impl BufRead) -> std::io::Result<Vec<Mapping>> {
+    let mut found: Vec<Mapping> = Vec::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = (&mut source)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)?;
+        if length == 0 || found.len() >= MOST_MAPPINGS {
+            return Ok(found);
+        }
+        if let Some(mapping) = head(&line) {
+            found.push(mapping);
+        } else if let (Some(mapping), Some((key, value))) = (found.last_mut(), figure(&line)) {
+            mapping.add(key, value);
+        }
+    }
+}
+
+/// `55d0-55d4 r-xp 00003000 fe:00 247741      /usr/bin/sed`
+fn head(line: &[u8]) -> Option<Mapping> {
+    let mut rest = line;
+    let mut word = || {
+        let trimmed = rest.trim_ascii_start();
+        let end = trimmed.iter().position(|byte| byte.is_ascii_whitespace());
+        let (word, tail) = trimmed.split_at(end.unwrap_or(trimmed.len()));
+        rest = tail;
+        std::str::from_utf8(word).ok()
+    };
+    let (start, end) = word()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let permissions = word()?.as_bytes();
+    let permission = |place: usize, letter| permissions.get(place) == Some(&letter);
+    let mapping = Mapping {
+        start,
+        end,
+        readable: permission(0, b'r'),
+        writable: permission(1, b'w'),
+        executable: permission(2, b'x'),
+        shared: permission(3, b's'),
+        offset: u64::from_str_radix(word()?, 16).ok()?,
+        device: word()?.to_owned(),
+        inode: word()?.parse().ok()?,
+        ..Mapping::default()
+    };
+    let name = printable(&String::from_utf8_lossy(rest.trim_ascii()));
+    (end > start).then_some(Mapping { name, ..mapping })
+}
+
+/// `Rss:                  12 kB`
+fn figure(line: &[u8]) -> Option<(&[u8], u64)> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (key, rest) = line.split_at(colon);
+    let value = std::str::from_utf8(rest.get(1..)?).ok()?;
+    let number: u64 = value.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some((key, number.checked_mul(1024)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TWO: &[u8] =
+        b"555bf4332000-555bf4335000 r-xp 00001000 fe:00 24   /usr/bin/a b (deleted)\n\
+        Rss:                  12 kB\nPss:                   6 kB\nAnonymous:             4 kB\n\
+        SomethingNew:         99 kB\nVmFlags: rd mr mw me\n\
+        7f0000000000-7f0000200000 rw-p 00000000 00:00 0\n\
+        Rss:                2048 kB\nAnonHugePages:      2048 kB\nLazyFree: 8 kB\nSwap: 16 kB\n";
+
+    #[test]
+    fn mappings_have_their_figures_and_names() {
+        let found = parse(TWO).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].file_name(), Some("a b"));
+        assert!(found[0].executable && found[0].readable && !found[0].shared);
+        assert_eq!((found[0].size(), found[0].offset), (0x3000, 0x1000));
+        assert_eq!(
+            (found[0].resident, found[0].proportional, found[0].anonymous),
+            (12288, 6144, 4096)
+        );
+        assert_eq!(
+            (found[1].huge, found[1].lazily_freed, found[1].swapped),
+            (2 << 20, 8192, 16384)
+        );
+        assert_eq!((found[1].name.as_str(), found[1].file_name()), ("", None));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_costs_only_the_name() {
+        let line = b"1000-2000 r--p 00000000 fe:00 24   /tmp/\xff\xfe\x1b\nRss: 4 kB\n";
+        let found = parse(&line[..]).unwrap();
+        assert_eq!((found.len(), found[0].resident), (1, 4096));
+        assert!(found[0].name.starts_with("/tmp/") && !found[0].name.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn this_process_has_a_stack_and_its_own_file() {
+        let found = read_all(std::process::id() as Pid).unwrap();
+        assert!(found.iter().any(|mapping| mapping.name == "[stack]"));
+        let here = this_process_has_a_stack_and_its_own_file as *const () as u64;
+        let code = found.iter().find(|mapping| mapping.contains(here)).unwrap();
+        assert!(code.executable && code.file_name().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = parse(&bytes[..]);
+        }
+
+        #[test]
+        fn a_torn_file_is_survived(end in 0..TWO.len(), place in 0..TWO.len(), byte in any::<u8>()) {
+            let mut torn = TWO.to_vec();
+            torn[place] = byte;
+            let found = parse(&torn[..end]).unwrap();
+            prop_assert!(found.iter().all(|mapping| mapping.end > mapping.start));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Which library is preloaded, and how `LD_PRELOAD` is written.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use loam_format::words;
+
+use crate::layout::{Layout, LIBRARY_NAME};
+
+/// Names the heap for those who do not want to pass `--library` each time.
+pub const LIBRARY_VARIABLE: &str = "LOAM_LIBRARY";
+
+/// The heap to preload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Library {
+    /// Absolute path.
+    pub path: PathBuf,
+}
+
+/// Why there is no heap to preload.
+#[derive(Debug, Error)]
+pub enum LibraryError {
+    /// It was named and is not there, or can not be read.
+    #[error("the heap {path} (from {from}) can not be read: {reason}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Who named it.
+        from: &'static str,
+        /// The system's words.
+        reason: String,
+    },
+    /// It was not named and is in none of the places.
+    #[error(
+        "no {LIBRARY_NAME} in {}; build it with `make build`, or name one with --library PATH or \
+         {LIBRARY_VARIABLE}",
+        words::list(looked_at)
+    )]
+    Absent {
+        /// Folders.
+        looked_at: Vec<String>,
+    },
+    /// `LD_PRELOAD` has no way to quote.
+    #[error(
+        "the heap's path {path} contains a blank, a colon or a $, which the dynamic linker does not take as they \
+         are in LD_PRELOAD; copy or link it to a path without them and name that with --library"
+    )]
+    Unquotable {
+        /// The file.
+        path: String,
+    },
+}
+
+/// Finds the heap: as named by the caller, then by the environment, then where this executable
+/// lives.
+pub fn find_library(named: Option<&Path>, layout: &Layout) -> Result<Library, LibraryError> {
+    let from_environment = env::var_os(LIBRARY_VARIABLE).filter(|value| !value.is_empty());
+    let path = if let Some(path) = named {
+        readable(path, "--library")?
+    } else if let Some(path) = from_environment {
+        readable(Path::new(&path), LIBRARY_VARIABLE)?
+    } else {
+        let candidates = layout.library_candidates();
+        let found = candidates.iter().find(|path| path.is_file());
+        let absent = || LibraryError::Absent {
+            looked_at: folders(&candidates),
+        };
+        readable(found.ok_or_else(absent)?, "beside this executable")?
+    };
+    if is_unquotable(&path) {
+        return Err(LibraryError::Unquotable {
+            path: path.display().to_string(),
+        });
+    }
+    Ok(Library { path })
+}
+
+fn folders(candidates: &[PathBuf]) -> Vec<String> {
+    let parents = candidates.iter().filter_map(|path| path.parent());
+    parents.map(|dir| dir.display().to_string()).collect()
+}
+
+/// Whether `LD_PRELOAD` would cut the path in two, or put something in the place of `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
+pub fn is_unquotable(path: &Path) -> bool {
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b':' | b'$'))
+}
+
+fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {
+    let unreadable = |reason: String| LibraryError::Unreadable {
+        path: path.display().to_string(),
+        from,
+        reason,
+    };
+    let meta = path
+        .metadata()
+        .map_err(|error| unreadable(error.to_string()))?;
+    if !meta.is_file() {
+        return Err(unreadable("not a regular file".to_owned()));
+    }
+    std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    // Absolute, because the program may change its folder before it starts others; links are kept,
+    // so that the path in /proc/PID/maps and in messages stays the one that the user knows where
+    // that is possible.
+    std::path::absolute(path).map_err(|error| unreadable(error.to_string()))
+}
+
+/// The value of `LD_PRELOAD`: ours first (the first definition of `malloc` wins), then whatever was
+/// there.
+pub fn with_ours_first(library: &Path, existing: Option<OsString>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    let existing = existing.unwrap_or_default();
+    let others = existing
+        .as_bytes()
+        .split(|byte| matches!(byte, b' ' | b':'))
+        .filter(|entry| !entry.is_empty() && *entry != library.as_os_str().as_bytes());
+    for entry in others {
+        value.push(":");
+        value.push(OsStr::from_bytes(entry));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_library_comes_first_and_the_others_stay() {
+        let ours = Path::new("/b/libloam.so");
+        assert_eq!(with_ours_first(ours, None), "/b/libloam.so");
+        let both = with_ours_first(ours, Some("/x/libfake.so /y/other.so".into()));
+        assert_eq!(both, "/b/libloam.so:/x/libfake.so:/y/other.so");
+    }
+
+    #[test]
+    fn our_library_is_not_named_twice() {
+        let ours = Path::new("/b/libloam.so");
+        assert_eq!(
+            with_ours_first(ours, Some("/x.so:/b/libloam.so".into())),
+            "/b/libloam.so:/x.so"
+        );
+    }
+
+    #[test]
+    fn a_named_heap_that_is_missing_says_who_named_it() {
+        let layout = Layout::of_executables([]);
+        let error = find_library(Some(Path::new("/nowhere/l.so")), &layout)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/nowhere/l.so") && error.contains("--library"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_path_that_ld_preload_would_cut_is_refused() {
+        for prefix in [
+            "with space ",
+            "a:b",
+            "$ORIGIN",
+            "${LIB}",
+            "$PLATFORM",
+            "price$",
+        ] {
+            let dir = tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
+            let path = dir.path().join("libloam.so");
+            std::fs::write(&path, b"x").unwrap();
+            let error = find_library(Some(&path), &Layout::of_executables([])).unwrap_err();
+            assert!(matches!(error, LibraryError::Unquotable { .. }), "{prefix}");
+        }
+    }
+}

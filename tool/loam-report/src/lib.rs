@@ -1,0 +1,21 @@
+//! What is drawn with: charts and tables as data, the frame of a page, texts in columns.
+//!
+//! ```text
+//! chart, grid       what is to be drawn
+//! html, markdown, terminal   the same for a page, a document, a terminal
+//! columns, style    texts on a terminal
+//! ```
+//!
+//! Nothing here knows what is measured or who asks: a page is composed by whoever has something to
+//! say.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod chart;
+pub mod columns;
+pub mod grid;
+pub mod html;
+pub mod markdown;
+pub mod style;
+pub mod terminal;

@@ -1,0 +1,13 @@
+//! The styles of texts on a terminal. `loam_format::plain` lets just these through.
+
+use anstyle::Style;
+
+/// Bold, for the best of a column and for headings.
+pub fn bold() -> Style {
+    Style::new().bold()
+}
+
+/// Dim, for what matters less.
+pub fn dim() -> Style {
+    Style::new().dimmed()
+}
