@@ -28,8 +28,7 @@ Narrow saturate(size_t value) {
   return value > kMost ? kMost : static_cast<Narrow>(value);
 }
 
-// --- HeapWalk
-// ---------------------------------------------------------------------------------------
+// --- HeapWalk -----------------------------------------------------------------------------------
 //
 // PROCESS_HEAP_ENTRY has no room for a cursor, so a walk goes on from what the entry says anyway.
 
@@ -66,8 +65,7 @@ void describe(const loam_walk_entry& from, PROCESS_HEAP_ENTRY* to) {
   }
 }
 
-// --- Information
-// ------------------------------------------------------------------------------------
+// --- Information --------------------------------------------------------------------------------
 
 BOOL set_compatibility(HANDLE handle, const void* buffer, SIZE_T length) {
   if (buffer == nullptr) return refuse(ERROR_INVALID_PARAMETER);

@@ -86,8 +86,7 @@ void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_st
   return result;
 }
 
-// ---- lock
-// -----------------------------------------------------------------------------------------
+// ---- lock --------------------------------------------------------------------------------------
 
 loam_status lock() {
   // relaxed: only the calling thread can have stored its own number
@@ -125,8 +124,7 @@ void reset_after_fork() {
   turn.reset_after_fork();
 }
 
-// ---- walk
-// -----------------------------------------------------------------------------------------
+// ---- walk --------------------------------------------------------------------------------------
 //
 // By address: spans, then huge blocks. cursor: { where to look next, step in the span there, the
 // last huge block, regions }. Step 0 is the span's region entry; then, for slots of one class, slot

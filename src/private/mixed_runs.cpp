@@ -108,8 +108,7 @@ uint64_t PrivateHeap::returns() const {
   return sum;
 }
 
-// ---- mixed runs
-// -----------------------------------------------------------------------------------
+// ---- mixed runs --------------------------------------------------------------------------------
 
 HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
   const auto pieces = static_cast<unsigned>(pages.bytes() / piece_bytes);
@@ -255,8 +254,7 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   }
 }
 
-// ---- a full heap
-// ----------------------------------------------------------------------------------
+// ---- a full heap -------------------------------------------------------------------------------
 
 bool PrivateHeap::take_from_new_mixed(Request* request) {
   const size_t fewest = Pages::covering(request->bytes_of_class()).count;

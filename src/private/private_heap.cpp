@@ -352,8 +352,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   return block;
 }
 
-// ---- finding and freeing
-// --------------------------------------------------------------------------
+// ---- finding and freeing -----------------------------------------------------------------------
 
 PrivateHeap::Found PrivateHeap::locate(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
@@ -462,8 +461,7 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   return LOAM_OK;
 }
 
-// ---- lock and behaviour
-// ---------------------------------------------------------------------------
+// ---- lock and behaviour ------------------------------------------------------------------------
 
 loam_status PrivateHeap::lock() {
   if (unsynchronized()) {

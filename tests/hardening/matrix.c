@@ -35,8 +35,7 @@ static void others(int count) {
   for (int i = 0; i < count; ++i) free(get(kSizes[i % 6]));
 }
 
-// ---- overflow and underflow
-// -------------------------------------------------------------------------
+// ---- overflow and underflow --------------------------------------------------------------------
 
 static void overflow_by(size_t size, size_t by) {
   unsigned char* block = get(size);
@@ -101,8 +100,7 @@ static void read_nothing(size_t size) {
   free(block);
 }
 
-// ---- use after free
-// ---------------------------------------------------------------------------------
+// ---- use after free ----------------------------------------------------------------------------
 
 static void* freed(size_t size) {
   void* block = get(size);
@@ -141,8 +139,7 @@ static void realloc_inside(size_t size) {
 static void realloc_freed(size_t size) { free(opaque(realloc(freed(size), size + 100))); }
 static void usable_freed(size_t size) { (void)opaque((void*)malloc_usable_size(freed(size))); }
 
-// ---- wrong frees
-// ------------------------------------------------------------------------------------
+// ---- wrong frees -------------------------------------------------------------------------------
 
 static void free_twice(size_t size) { free(freed(size)); }
 static void free_twice_later(size_t size) {

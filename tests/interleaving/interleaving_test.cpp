@@ -74,8 +74,7 @@ void expect_wrong(const Checker::Make& make, Weakening weakening, const char* wh
   EXPECT_NE(result.failure, "too many schedules") << what;
 }
 
-// ---- Mutex
-// ------------------------------------------------------------------------------------------
+// ---- Mutex -------------------------------------------------------------------------------------
 
 Checker::Make locking(unsigned threads, unsigned rounds) {
   return [=](std::function<void()>* at_end) {
@@ -129,8 +128,7 @@ TEST(Interleaving, ATryNeverWaitsAndExcludes) {
   expect_wrong(make, {.release = true}, "release");
 }
 
-// ---- RemoteQueue
-// ------------------------------------------------------------------------------------
+// ---- RemoteQueue -------------------------------------------------------------------------------
 
 Checker::Make sending(unsigned senders) {
   return [=](std::function<void()>* at_end) {
@@ -182,8 +180,7 @@ TEST(Interleaving, RemoteQueueLosesAndDoublesNoBatchAndShowsItWhole) {
   expect_wrong(sending(2), {.acquire = true}, "take_all()'s acquire");
 }
 
-// ---- stopping caches
-// --------------------------------------------------------------------------------
+// ---- stopping caches ---------------------------------------------------------------------------
 
 // PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it
 // is open; PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until
@@ -227,8 +224,7 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   expect_wrong(make, {.barrier = true}, "the barrier");
 }
 
-// ---- the directory
-// ----------------------------------------------------------------------------------
+// ---- the directory -----------------------------------------------------------------------------
 
 // add_region() fills a header and publishes it; region_at() answers any address at any time.
 TEST(Interleaving, ARegionIsSeenWholeOrNotAtAll) {

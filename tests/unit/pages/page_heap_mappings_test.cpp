@@ -151,8 +151,7 @@ TEST_F(MappingsTest, WhatASystemRefusesIsAskedForAgainWithoutThem) {
   EXPECT_TRUE(heap().is_valid());
 }
 
-// ---- through the table
-// -----------------------------------------------------------------------------
+// ---- through the table -------------------------------------------------------------------------
 
 class KeptBlocksTest : public testing::Test {
  protected:
