@@ -121,7 +121,7 @@ install: build ## Install library, tool, manual pages and completions (DESTDIR a
 	@cmake --install build/cmake --prefix $(or $(PREFIX),/usr/local)
 
 format: ## Lay out C++ and Rust sources
-	@git ls-files '*.h' '*.hpp' '*.cpp' '*.c' | xargs clang-format -i
+	@tools/check_format.py --write
 	@tools/cargo fmt --manifest-path tool/Cargo.toml
 
 clean: ## Remove what the build made (the peers stay)

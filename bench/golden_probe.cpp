@@ -3,8 +3,9 @@
 // `golden_probe CASE` runs `warm_CASE`, then `measure_CASE` once: a function of its own, never
 // inlined, so that callgrind's record of the calls made from it gives the cost of the heap's entry
 // points for that case, and of nothing else. Warming binds symbols, fills the thread's caches and
-// leaves the path in question as the only path. A process a case: what a case costs must not hang on
-// the cases before it. `golden_probe` alone lists the cases, one a line, "exact" or "bound" first.
+// leaves the path in question as the only path. A process a case: what a case costs must not hang
+// on the cases before it. `golden_probe` alone lists the cases, one a line, "exact" or "bound"
+// first.
 //
 //   pair_SIZE, new_64      malloc and free at once: the fast paths, in which every instruction counts
 //   batch_SIZE             512 blocks, then 512 frees: refill and flush, shared out over pointers
@@ -32,7 +33,8 @@ namespace {
 
 // Few enough that no case meets the slow call that a thread makes after some hundred hits.
 constexpr unsigned kWarm = 100, kPairs = 100;
-// A batch is larger than any magazine, and small enough that giving pages back does not come into it.
+// A batch is larger than any magazine, and small enough that giving pages back does not come into
+// it.
 constexpr unsigned kBatch = 512, kBatches = 32;
 void* blocks[kBatch];
 
@@ -115,8 +117,8 @@ inline void aligned(unsigned count, size_t bytes) {
 
 }  // namespace
 
-#define GOLDEN_CASE(name, warm, measure)                                      \
-  extern "C" [[gnu::noinline, gnu::noclone]] void warm_##name() { warm; }     \
+#define GOLDEN_CASE(name, warm, measure)                                  \
+  extern "C" [[gnu::noinline, gnu::noclone]] void warm_##name() { warm; } \
   extern "C" [[gnu::noinline, gnu::noclone]] void measure_##name() { measure; }
 
 // The three sizes: the smallest class, a common node size, and the largest of one page and more.
@@ -135,9 +137,11 @@ GOLDEN_CASE(aligned_4096, aligned(kWarm, 4096), aligned(kPairs, 4096))
 // Twice as often: a thread gets a cache after some dozens of calls.
 GOLDEN_CASE(heap_pair_64, (make_heap(), heap_pairs(2 * kWarm, 64)), heap_pairs(kPairs, 64))
 GOLDEN_CASE(heap_batch_64, (make_heap(), heap_batches(kBatches, 64)), heap_batches(kBatches, 64))
-GOLDEN_CASE(heap_batch_1024, (make_heap(), heap_batches(kBatches, 1024)), heap_batches(kBatches, 1024))
+GOLDEN_CASE(heap_batch_1024, (make_heap(), heap_batches(kBatches, 1024)),
+            heap_batches(kBatches, 1024))
 
-#define GOLDEN_ENTRY(kind, name) {#kind, #name, warm_##name, measure_##name}
+#define GOLDEN_ENTRY(kind, name) \
+  { #kind, #name, warm_##name, measure_##name }
 
 int main(int argc, char** argv) {
   static constexpr struct {
@@ -145,14 +149,14 @@ int main(int argc, char** argv) {
     void (*warm)();
     void (*measure)();
   } kCases[] = {
-      GOLDEN_ENTRY(exact, pair_16),       GOLDEN_ENTRY(exact, pair_64),
-      GOLDEN_ENTRY(exact, pair_1024),     GOLDEN_ENTRY(exact, new_64),
-      GOLDEN_ENTRY(exact, heap_pair_64),  GOLDEN_ENTRY(bound, heap_batch_64),
-      GOLDEN_ENTRY(bound, heap_batch_1024),
-      GOLDEN_ENTRY(bound, batch_64),      GOLDEN_ENTRY(bound, batch_1024),
-      GOLDEN_ENTRY(bound, run_65536),     GOLDEN_ENTRY(bound, run_1048576),
-      GOLDEN_ENTRY(bound, realloc_small), GOLDEN_ENTRY(bound, realloc_large),
-      GOLDEN_ENTRY(bound, calloc_256),    GOLDEN_ENTRY(bound, aligned_4096),
+      GOLDEN_ENTRY(exact, pair_16),         GOLDEN_ENTRY(exact, pair_64),
+      GOLDEN_ENTRY(exact, pair_1024),       GOLDEN_ENTRY(exact, new_64),
+      GOLDEN_ENTRY(exact, heap_pair_64),    GOLDEN_ENTRY(bound, heap_batch_64),
+      GOLDEN_ENTRY(bound, heap_batch_1024), GOLDEN_ENTRY(bound, batch_64),
+      GOLDEN_ENTRY(bound, batch_1024),      GOLDEN_ENTRY(bound, run_65536),
+      GOLDEN_ENTRY(bound, run_1048576),     GOLDEN_ENTRY(bound, realloc_small),
+      GOLDEN_ENTRY(bound, realloc_large),   GOLDEN_ENTRY(bound, calloc_256),
+      GOLDEN_ENTRY(bound, aligned_4096),
   };
   if (argc != 2) {
     for (const auto& c : kCases) std::printf("%s %s\n", c.kind, c.name);

@@ -11,8 +11,8 @@
 //   and the start line too ("most_locked_pools").
 // Parameters: --kind (one, or all), --operations (pairs a repetition), --repetitions, --heaps.
 //
-// One thread. Only the first word of a block is written. A case meets the heap that the cases before
-// it left, the same under every allocator.
+// One thread. Only the first word of a block is written. A case meets the heap that the cases
+// before it left, the same under every allocator.
 #include <limits.h>
 #include <pthread.h>
 
@@ -53,7 +53,8 @@ uint64_t thread_keys_in_hundreds() {
   return most;
 }
 
-// Each kind has create, allocate, free (with the size, which pools want), destroy, and how many there can be.
+// Each kind has create, allocate, free (with the size, which pools want), destroy, and how many
+// there can be.
 struct Malloc {
   static constexpr const char* kName = "malloc";
   static uint64_t most() { return kNoLimit; }
@@ -105,7 +106,8 @@ struct Cases {
   Context& c;
   std::string series;
 
-  void record(const char* what, uint64_t index, uint64_t x, uint64_t operations, uint64_t live = 0) {
+  void record(const char* what, uint64_t index, uint64_t x, uint64_t operations,
+              uint64_t live = 0) {
     series = std::string(Kind::kName) + "-" + what;
     c.recorder.checkpoint({.series = series.c_str(),
                            .index = index,
@@ -189,7 +191,8 @@ struct Cases {
       }
       record("many", r, heaps, heaps, live);
       c.recorder.resume();
-      for (size_t h = 0; h < heaps; ++h) kinds[h].destroy(&c.blocks[h * kBlocksAHeap], kBlocksAHeap);
+      for (size_t h = 0; h < heaps; ++h)
+        kinds[h].destroy(&c.blocks[h * kBlocksAHeap], kBlocksAHeap);
       record("many-destroy", r, heaps, heaps);
     }
   }

@@ -72,13 +72,20 @@ Options parse(int argc, char** argv) {
     const std::string_view name = argv[i];
     if (i + 1 == argc) usage(name, " wants a value");
     const char* value = argv[++i];
-    if (name == "--report") o.report = value;
-    else if (name == "--preload") o.preload = value;
-    else if (name == "--set") o.set.emplace_back(value);
-    else if (name == "--timeout") o.timeout_s = number(value, "--timeout");
-    else if (name == "--repeat") o.repeat = number(value, "--repeat");
-    else if (name == "--interval-ms") o.interval_ms = number(value, "--interval-ms");
-    else usage("unknown option ", name);
+    if (name == "--report")
+      o.report = value;
+    else if (name == "--preload")
+      o.preload = value;
+    else if (name == "--set")
+      o.set.emplace_back(value);
+    else if (name == "--timeout")
+      o.timeout_s = number(value, "--timeout");
+    else if (name == "--repeat")
+      o.repeat = number(value, "--repeat");
+    else if (name == "--interval-ms")
+      o.interval_ms = number(value, "--interval-ms");
+    else
+      usage("unknown option ", name);
   }
   if (o.report.empty()) usage("--report is missing");
   if (i + 1 >= argc) usage("no command after --");

@@ -247,15 +247,16 @@ void pingpong(Context& c) {
         in.full.store(0, std::memory_order_release);
       }
     });
-    measure(c, "pingpong", burst, rounds * burst * 2, [&] { crew.phase(); }, "blocks");
+    measure(
+        c, "pingpong", burst, rounds * burst * 2, [&] { crew.phase(); }, "blocks");
   }
 }
 
 constexpr struct {
   const char* name;
   void (*run)(Context&);
-} kGroups[] = {{"pair", pair},       {"new", new_delete}, {"calloc", zeroed},
-               {"aligned", aligned}, {"realloc", growing}, {"batch", batch},
+} kGroups[] = {{"pair", pair},       {"new", new_delete},    {"calloc", zeroed},
+               {"aligned", aligned}, {"realloc", growing},   {"batch", batch},
                {"churn", churn},     {"parallel", parallel}, {"pingpong", pingpong}};
 
 }  // namespace
@@ -272,8 +273,12 @@ int main(int argc, char** argv) {
                                  "cases to run");
   args.done();
   Recorder recorder(args);
-  Context context{recorder,     operations,        repetitions,
-                  args.seed(),  core_count(),      Table<void*>(kMostBlocks),
+  Context context{recorder,
+                  operations,
+                  repetitions,
+                  args.seed(),
+                  core_count(),
+                  Table<void*>(kMostBlocks),
                   Table<uint32_t>(kMostBlocks)};
   recorder.start();
   for (const auto& g : kGroups) {

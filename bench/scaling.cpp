@@ -6,9 +6,10 @@
 //   large     pairs of runs of 16 to 256 KiB: page heap work
 //   written   the same, fewer of them, with all bytes written: what a program does with such blocks
 //   ring      every thread frees what its neighbour allocated, in bursts of 64
-// A checkpoint a pattern and count of threads (x), the best of --repetitions by time. Beside the common
-// figures: `waits`, how often a thread had to wait for a lock of the heap, and `collisions`, those that
-// found a lock taken and went another way, both from the heap's own counters where it has them
+// A checkpoint a pattern and count of threads (x), the best of --repetitions by time. Beside the
+// common figures: `waits`, how often a thread had to wait for a lock of the heap, and `collisions`,
+// those that found a lock taken and went another way, both from the heap's own counters where it
+// has them
 // (`lock_source` in the start line says which), else the threads' voluntary context switches.
 #include <dlfcn.h>
 #include <sched.h>
@@ -18,13 +19,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "loam/stats.h"
 #include "crew.h"
 #include "harness/arguments.h"
 #include "harness/block.h"
 #include "harness/lock_counter.h"
 #include "harness/random.h"
 #include "harness/recorder.h"
+#include "loam/stats.h"
 
 namespace {
 
@@ -94,8 +95,8 @@ uint64_t own(const Plan& p, unsigned me) {
 
 enum class Writes { kWord, kAll };
 
-uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t operations, uint32_t live,
-               Writes writes = Writes::kWord) {
+uint64_t churn(const Plan& p, unsigned me, size_t least, size_t spread, uint64_t operations,
+               uint32_t live, Writes writes = Writes::kWord) {
   void** slots = p.seats[me].slots;
   for (size_t i = 0; i < live; ++i) slots[i] = nullptr;
   Random random = stream(p.seed, me);
@@ -147,7 +148,8 @@ uint64_t ring(const Plan& p, unsigned me) {
 constexpr struct {
   std::string_view name;
   uint64_t (*run)(const Plan&, unsigned);
-} kPatterns[] = {{"own", own}, {"mixed", mixed}, {"large", large}, {"written", written}, {"ring", ring}};
+} kPatterns[] = {
+    {"own", own}, {"mixed", mixed}, {"large", large}, {"written", written}, {"ring", ring}};
 
 }  // namespace
 
@@ -155,8 +157,8 @@ int main(int argc, char** argv) {
   Arguments args("scaling", "throughput and waits for locks from one thread to many", argc, argv);
   const uint64_t most = args.number("threads", std::min(4u, 2 * core_count()), 16, 1, kMostSeats,
                                     "most threads; 1, 2, 4, ... up to it");
-  const uint64_t operations = args.number("operations", 400'000, 4'000'000, 1000, 1'000'000'000,
-                                          "pairs a thread");
+  const uint64_t operations =
+      args.number("operations", 400'000, 4'000'000, 1000, 1'000'000'000, "pairs a thread");
   const uint64_t repetitions = args.number("repetitions", 3, 5, 1, 1000, "the best counts");
   args.done();
 
@@ -168,8 +170,10 @@ int main(int argc, char** argv) {
   recorder.start().add("lock_source", locks.source());
   uint64_t index = 0;
   for (const auto& pattern : kPatterns) {
-    for (uint64_t threads = 1; threads <= most; threads = threads < most && threads * 2 > most ? most : threads * 2) {
-      const Plan plan{operations, args.seed(), static_cast<unsigned>(threads), seats.data(), mailboxes.data()};
+    for (uint64_t threads = 1; threads <= most;
+         threads = threads < most && threads * 2 > most ? most : threads * 2) {
+      const Plan plan{operations, args.seed(), static_cast<unsigned>(threads), seats.data(),
+                      mailboxes.data()};
       for (auto& m : mailboxes) m.full.store(0, std::memory_order_relaxed);  // nobody runs yet
       uint64_t best_ns = ~uint64_t{0}, pairs = 0;
       bench::Crew crew(plan.threads, [&](unsigned me) { done[me] = pattern.run(plan, me); });
@@ -191,10 +195,13 @@ int main(int argc, char** argv) {
                        .x = threads,
                        .x_unit = "threads",
                        .operations = pairs * repetitions})
-          .add("best_pairs_per_second", static_cast<double>(pairs) / (static_cast<double>(best_ns) * 1e-9))
+          .add("best_pairs_per_second",
+               static_cast<double>(pairs) / (static_cast<double>(best_ns) * 1e-9))
           .add("waits_per_million", static_cast<double>(after.waits - before.waits) / all)
-          .add("collisions_per_million", static_cast<double>(after.collisions - before.collisions) / all)
-          .add("acquisitions_per_million", static_cast<double>(after.acquisitions - before.acquisitions) / all);
+          .add("collisions_per_million",
+               static_cast<double>(after.collisions - before.collisions) / all)
+          .add("acquisitions_per_million",
+               static_cast<double>(after.acquisitions - before.acquisitions) / all);
       crew.end();
     }
   }

@@ -69,7 +69,8 @@ struct Sweep {
   }
 
   uint64_t count_of(uint64_t size) const {
-    return std::min<uint64_t>(blocks.size(), std::max(least_blocks, total / std::max<uint64_t>(size, 16)));
+    return std::min<uint64_t>(blocks.size(),
+                              std::max(least_blocks, total / std::max<uint64_t>(size, 16)));
   }
 
   // Blocks keep the order of allocation, which need not be that of addresses; a page that two
@@ -107,8 +108,8 @@ struct Sweep {
       }
       const uint64_t free_began = now_ns();
       for (uint64_t i = 0; i < n; ++i) std::free(blocks[i]);
-      const double ns = static_cast<double>(allocated - began + now_ns() - free_began) /
-                        static_cast<double>(n);
+      const double ns =
+          static_cast<double>(allocated - began + now_ns() - free_began) / static_cast<double>(n);
       if (round == 0) {
         cold = ns;
         faults = process_usage().minor_faults;
@@ -175,15 +176,16 @@ struct Sweep {
 
 int main(int argc, char** argv) {
   Arguments args("sweep", "what blocks of every size cost", argc, argv);
-  const uint64_t total = args.bytes("total", kMiB, 4 * kMiB, kKiB, uint64_t{1} << 36,
-                                    "bytes of blocks of a size");
+  const uint64_t total =
+      args.bytes("total", kMiB, 4 * kMiB, kKiB, uint64_t{1} << 36, "bytes of blocks of a size");
   const uint64_t least = args.number("blocks", 64, 64, 2, 1 << 20, "blocks of a size at least");
   const uint64_t rounds = args.number("rounds", 2, 4, 2, 1000, "rounds of a size");
   const uint64_t step = args.bytes("step", 64, 16, 1, 4096, "between sizes up to 4 KiB");
   const uint64_t per_doubling =
       args.number("per-doubling", 16, 64, 1, 4096, "sizes in a doubling above 4 KiB");
   const uint64_t most = args.bytes("most", 2 * kMiB, 2 * kMiB, 4 * kKiB, 64 * kMiB, "largest size");
-  const bool count = args.number("count", 0, 0, 0, 1, "1: count instructions, under callgrind") != 0;
+  const bool count =
+      args.number("count", 0, 0, 0, 1, "1: count instructions, under callgrind") != 0;
   args.done();
 
   Table<uint64_t> sizes(4096 + per_doubling * 16);
@@ -204,8 +206,8 @@ int main(int argc, char** argv) {
     add(around);
   }
   std::sort(sizes.data(), sizes.data() + sizes_count);
-  sizes_count = static_cast<size_t>(std::unique(sizes.data(), sizes.data() + sizes_count) -
-                                    sizes.data());
+  sizes_count =
+      static_cast<size_t>(std::unique(sizes.data(), sizes.data() + sizes_count) - sizes.data());
 
   const uint64_t most_blocks = std::max(least, total / 16);
   Sweep sweep{total, least, rounds, Trim(), Table<void*>(most_blocks), JsonLine()};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 int main(void) {
-    void* volatile block = malloc(100);
-    free(block);
-    return block == 0;
+  void* volatile block = malloc(100);
+  free(block);
+  return block == 0;
 }

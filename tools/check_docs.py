@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what the documents say against what is there: links, anchors, file names, function names
-and make targets exist; no tracked file names a machine's folders or a package registry's host; the
-README stays short.
+and make targets exist; `A::b`, in a comment too, is declared in A; no tracked file names a
+machine's folders or a package registry's host; the README stays short.
 
     tools/check_docs.py [--root DIR]
     tools/check_docs.py --self-test
@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import cxx_names
 
 README_LINES = 150
 
@@ -43,6 +45,11 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"^(?:\./)?([\w.+-]+(?:/[\w.+-]+)*/?)(?::\d+)?$")
 FUNCTION = re.compile(r"^((?:[A-Za-z_]\w*::)*~?[A-Za-z_]\w*)\((?:[^()]*)\)$")
 QUALIFIED = re.compile(r"^((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)$")
+# One name in another, wherever it stands; no part of a path, no `A::all_*`.
+MEMBER = re.compile(r"(?<![\w:~/.])((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)(?![\w*])")
+# Notes tell what was: a name in them was right when they were written.
+HISTORY = ("docs/decisions/", "CHANGELOG.md")
+CXX_SUFFIXES = {".h", ".hpp", ".c", ".cpp"}
 MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
 
 
@@ -60,10 +67,17 @@ class Repository:
         self.folders = {str(parent) for name in self.files for parent in Path(name).parents}
         self.basenames = {Path(name).name for name in self.files}
         self.words: set[str] = set()
+        self.declarations = cxx_names.Declarations()
+        # loam::loam_static is a target of the build, no name in the sources.
+        self.build_targets: set[str] = set()
         for name in self.files:
             path = Path(name)
             if path.suffix in NAME_SUFFIXES and "vendor" not in path.parts:
                 self.words |= set(re.findall(r"[A-Za-z_]\w*", self.text(name) or ""))
+            if path.suffix in CXX_SUFFIXES and "vendor" not in path.parts:
+                self.declarations.add(self.text(name) or "")
+            if path.name == "CMakeLists.txt" or path.suffix == ".cmake":
+                self.build_targets |= set(MEMBER.findall(self.text(name) or ""))
         makefile = self.text("Makefile") or ""
         self.targets = set(re.findall(r"^([a-z][\w-]*)\s*:(?!=)", makefile, re.M))
         for line in re.findall(r"^\.PHONY\s*:(.*)$", makefile, re.M):
@@ -82,6 +96,10 @@ class Repository:
     def documents(self) -> list[str]:
         return sorted(name for name in self.files
                       if name.endswith(".md") and "vendor" not in Path(name).parts)
+
+    def cxx_sources(self) -> list[str]:
+        return sorted(name for name in self.files
+                      if Path(name).suffix in CXX_SUFFIXES and "vendor" not in Path(name).parts)
 
     def has_path(self, mentioned: str, document: str) -> bool:
         """Relative to the root, to the document, or a path's unambiguous end ("base/bits.h")."""
@@ -153,6 +171,23 @@ def check_names(repository: Repository, document: str, text: str, errors: list[s
             if missing:
                 errors.append(f"{where}: `{span}`: nothing in the sources is called "
                               f"{' or '.join(missing)}")
+                continue
+        if not document.startswith(HISTORY):
+            check_members(repository, where, span, errors)
+
+
+def check_members(repository: Repository, where: str, words: str, errors: list[str]) -> None:
+    for name in MEMBER.findall(words):
+        if name.startswith("std::") or name in repository.build_targets:
+            continue
+        if wrong := repository.declarations.undeclared(name):
+            errors.append(f"{where}: `{name}`: {wrong}")
+
+
+def check_comments(repository: Repository, errors: list[str]) -> None:
+    for name in repository.cxx_sources():
+        for line, words in cxx_names.comments(repository.text(name) or ""):
+            check_members(repository, f"{name}:{line}", words, errors)
 
 
 def check_path(repository: Repository, document: str, name: str, where: str,
@@ -213,6 +248,7 @@ def check(root: Path) -> list[str]:
         check_links(repository, document, text, errors)
         check_names(repository, document, text, errors)
         check_make_targets(repository, document, text, errors)
+    check_comments(repository, errors)
     check_no_private_names(repository, errors)
     return errors
 
@@ -225,7 +261,13 @@ GOOD = {
                  "`3.14`, `std::vector::at()`, `NAME.cpp` and `malloc(3)` are no files.\n"
                  "```\n$ make test\nnot `checked()` here\n```\n",
     "docs/map.md": "# Map\n\n## How it is found\n\n[up](../README.md), `../src/map/page_map.h`\n",
-    "src/map/page_map.h": "struct PageMap { int find(); };  // malloc\n",
+    "src/map/page_map.h": "struct PageMap : Base { int find(); union { int low; } word; };\n"
+                          "// malloc; PageMap::low, PageMap::word, PageMap::inherited, kNear\n",
+    "src/map/base.h": "namespace loam::map {\nenum class Kind : int { kNear, kFar };\n"
+                      "struct Base { void inherited() { int local; } enum { kSize }; };\n}\n"
+                      "// Base::kSize, Kind::kFar, map::Kind, loam::map, std::map::at\n",
+    "src/CMakeLists.txt": "add_library(loam::loam_static ALIAS loam_static)\n",
+    "docs/cmake.md": "link `loam::loam_static`\n",
     "Makefile": ".PHONY: test\ntest:\n\ttrue\n",
     "tool/Cargo.lock": f'source = "{CARGO_INDEX}"\n',
 }
@@ -239,6 +281,11 @@ BROKEN = {
     "a function that is gone": ("docs/a.md", "then `vanish()` runs\n", "vanish"),
     "a method that is gone": ("docs/a.md", "then `PageMap::vanish(page)` runs\n", "vanish"),
     "a qualified name that is gone": ("docs/a.md", "the `PageMap::vanish` member\n", "vanish"),
+    "a method of another class": ("docs/a.md", "then `Kind::find()` runs\n", "Kind declares no"),
+    "a method of another class in a comment": ("src/a.h", "// Like Base::find().\n",
+                                               "src/a.h:1: `Base::find`"),
+    "a variable of a function": ("src/a.cpp", "// See Base::local.\n", "Base declares no local"),
+    "a name of another namespace": ("src/a.cpp", "// map::find\n", "map declares no find"),
     "a make target that is gone": ("docs/a.md", "```\nmake test vanish\n```\n", "no target"),
     "a machine's folder": ("src/a.h", "// see /wo" + "rk/x\n", "machine's own folder"),
     "another machine's folder": ("a.json", '"/ro' + 'ot/.cargo"\n', "machine's own folder"),

@@ -215,6 +215,26 @@ def check_names(sources: list[Path], source_root: Path, findings: Findings) -> N
                                    f"a comment names {file}, which does not exist")
 
 
+# Where the layers are listed for people, each as (document, pattern of one name, bottom first?).
+LISTS = [
+    ("src/README.md", re.compile(r"^(\w+)  +\S", re.M), False),
+    ("docs/architecture.md", re.compile(r"^\| `src/(\w+)` \|", re.M), False),
+    ("CONTRIBUTING.md", re.compile(r"include order: `([\w\s]+)`"), True),
+]
+
+
+def check_lists(root: Path, findings: Findings) -> None:
+    """The documents' lists of layers are LAYERS, in order."""
+    for document, pattern, bottom_first in LISTS:
+        path = root / document
+        text = path.read_text() if path.is_file() else ""
+        listed = [layer for found in pattern.findall(text) for layer in found.split()]
+        wanted = LAYERS if bottom_first else LAYERS[::-1]
+        if listed != wanted:
+            findings.error(document, f"lists the layers {' '.join(listed) or 'nowhere'}; they are "
+                                     f"{' '.join(wanted)}")
+
+
 def check_length(path: Path, root: Path, findings: Findings) -> None:
     lines = path.read_text(errors="replace").count("\n")
     where = str(path.relative_to(root))
@@ -310,6 +330,7 @@ def check(root: Path, library: Path | None, recorder: Path | None = None) -> Fin
     for path in sources:
         check_source(path, source_root, findings)
     check_names(sources, source_root, findings)
+    check_lists(root, findings)
     for path in sorted(tracked_sources(root)):
         check_length(path, root, findings)
     if library is not None:
@@ -345,6 +366,11 @@ BROKEN = {
     "the public header low down": ("src/map/a.h", '#include "loam/loam.h"\n', "public interface"),
     "an unknown layer": ("src/utils/a.h", "\n", "is no layer"),
     "a folder too deep": ("src/base/detail/a.h", "\n", "neither higher nor deeper"),
+    "a list that lacks a layer": ("src/README.md", "```\n" + "".join(
+        f"{layer}  it\n" for layer in LAYERS[:0:-1]) + "```\n", "src/README.md: lists"),
+    "a list in another order": ("docs/architecture.md", "".join(
+        f"| `src/{layer}` | it |\n" for layer in LAYERS), "docs/architecture.md: lists"),
+    "a list that is gone": ("CONTRIBUTING.md", "\n", "lists the layers nowhere"),
     "a file too long": ("src/base/a.h", "\n" * (FAIL_LINES + 1), "needs a note"),
 }
 GOOD = {
@@ -361,6 +387,9 @@ GOOD = {
                            "namespace loam::counters_of {\n}\n",
     "src/heap/heap.h": '#include "counters/list.h"\n',
     "src/api/a.cpp": '#include "heap/heap.h"\n',
+    "src/README.md": "```\n" + "".join(f"{layer}  it\n" for layer in LAYERS[::-1]) + "```\n",
+    "docs/architecture.md": "".join(f"| `src/{layer}` | it |\n" for layer in LAYERS[::-1]),
+    "CONTRIBUTING.md": f"include order: `{' '.join(LAYERS)}`\n",
 }
 
 

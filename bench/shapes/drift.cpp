@@ -23,9 +23,10 @@
 //   arrays    two arrays of --live bytes each stay; temporaries as long are computed from them, one in four of them half or one and a
 //             half times as long, two at a time, and freed.
 //
-// Parameters: --mode, --live (cache, phases, aged, growth, appends, arrays), --sizes and --kept (phases), --longest (texts), --count (blocks allocated
-// in a round; appends for vectors and texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41, 42, 43,
-// 45 and 52 to 54 have figures.
+// Parameters: --mode, --live (cache, phases, aged, growth, appends, arrays), --sizes and --kept
+// (phases), --longest (texts), --count (blocks allocated in a round; appends for vectors and
+// texts), --rounds. An operation is one block allocated, resized or freed. Decisions 10, 27, 41,
+// 42, 43, 45 and 52 to 54 have figures.
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -107,7 +108,8 @@ class Cache {
   Cache(Program& program, uint64_t live) : program_(program), live_(live), ring_(live / 32) {}
 
   void round(uint64_t index, uint64_t blocks) {
-    const auto low = static_cast<uint32_t>(5 + index % 4), high = static_cast<uint32_t>(11 + index * 7 % 5);
+    const auto low = static_cast<uint32_t>(5 + index % 4),
+               high = static_cast<uint32_t>(11 + index * 7 % 5);
     for (uint64_t i = 0; i < blocks; ++i) {
       const uint64_t bytes = program_.size(low, high);
       while (used_ == ring_.size() || program_.tally.live_bytes + bytes > live_) evict();
@@ -122,7 +124,8 @@ class Cache {
   Held& at(uint64_t i) { return ring_[(first_ + i) % ring_.size()]; }
   void evict() {
     if (used_ == 0) fail(kExitUsage, "drift: --live is less than one block");
-    if (program_.random.below(10) == 0) std::swap(at(0), at(program_.random.below(static_cast<uint32_t>(used_))));
+    if (program_.random.below(10) == 0)
+      std::swap(at(0), at(program_.random.below(static_cast<uint32_t>(used_))));
     program_.free(at(0));
     ++first_;
     --used_;
@@ -136,7 +139,8 @@ class Cache {
 
 class Vectors {
  public:
-  explicit Vectors(Program& program) : program_(program), buffers_(2'000), lengths_(2'000), blocks_(kRecords) {}
+  explicit Vectors(Program& program)
+      : program_(program), buffers_(2'000), lengths_(2'000), blocks_(kRecords) {}
 
   void round(uint64_t appends) {
     for (size_t i = 0; i < buffers_.size(); ++i) lengths_[i] = 0;
@@ -175,9 +179,11 @@ class Vectors {
 struct Sizes {
   uint32_t least, most;
 };
-constexpr std::string_view kUsualSizes = "16384,20000,4000,8000,1000,12000,6000,32000,50000,3000,2000,24000";
+constexpr std::string_view kUsualSizes =
+    "16384,20000,4000,8000,1000,12000,6000,32000,50000,3000,2000,24000";
 
-// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. No memory, which would be the measured heap's.
+// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. No memory, which would
+// be the measured heap's.
 class SizesInTurn {
  public:
   explicit SizesInTurn(std::string_view list) {
@@ -193,7 +199,8 @@ class SizesInTurn {
   // The least that a block of any of them has, on average.
   [[nodiscard]] uint64_t least_mean() const {
     uint64_t least = UINT32_MAX;
-    for (size_t i = 0; i < count_; ++i) least = std::min(least, (uint64_t{sizes_[i].least} + sizes_[i].most) / 2);
+    for (size_t i = 0; i < count_; ++i)
+      least = std::min(least, (uint64_t{sizes_[i].least} + sizes_[i].most) / 2);
     return least;
   }
 
@@ -205,14 +212,17 @@ class SizesInTurn {
     const uint32_t first = number(text.substr(0, dash), text);
     if (dash == text.npos) return {first - first / 8 + 1, first};
     const uint32_t last = number(text.substr(dash + 1), text);
-    if (first > last) fail(kExitUsage, "drift: --sizes: in '", text, "' the larger one comes first");
+    if (first > last)
+      fail(kExitUsage, "drift: --sizes: in '", text, "' the larger one comes first");
     return {first, last};
   }
   static uint32_t number(std::string_view digits, std::string_view text) {
     uint32_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc{} || end != digits.data() + digits.size() || value < 16 || value > 1 << 20) {
-      fail(kExitUsage, "drift: --sizes: '", text, "' is no size from 16 to 1048576 bytes, and no range of them, as in 16-1000,3000");
+    if (error != std::errc{} || end != digits.data() + digits.size() || value < 16 ||
+        value > 1 << 20) {
+      fail(kExitUsage, "drift: --sizes: '", text,
+           "' is no size from 16 to 1048576 bytes, and no range of them, as in 16-1000,3000");
     }
     return value;
   }
@@ -225,7 +235,11 @@ class Phases {
  public:
   /// One block in `kept` stays from phase to phase.
   Phases(Program& program, uint64_t live, const SizesInTurn& sizes, uint64_t kept)
-      : program_(program), live_(live), sizes_(sizes), kept_(static_cast<uint32_t>(kept)), blocks_(live / sizes.least_mean() * 3 / 2) {}
+      : program_(program),
+        live_(live),
+        sizes_(sizes),
+        kept_(static_cast<uint32_t>(kept)),
+        blocks_(live / sizes.least_mean() * 3 / 2) {}
 
   void round(uint64_t index) {
     const Sizes sizes = sizes_[index];
@@ -279,10 +293,12 @@ class Buffers {
 class Aged {
  public:
   /// `live`: 0 for none at all.
-  Aged(Program& program, uint64_t live) : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {}
+  Aged(Program& program, uint64_t live)
+      : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {}
 
   void age(uint64_t live) {
-    for (; program_.tally.live_bytes < live; ++used_) old_[used_] = program_.allocate(program_.random.between(16, 416));
+    for (; program_.tally.live_bytes < live; ++used_)
+      old_[used_] = program_.allocate(program_.random.between(16, 416));
     for (size_t i = 0; i < used_; ++i) {
       if (program_.random.below(10) != 0) program_.free(old_[i]);
     }
@@ -310,7 +326,8 @@ class Aged {
 
 class Texts {
  public:
-  Texts(Program& program, uint64_t longest, size_t count) : program_(program), longest_(longest), texts_(count) {}
+  Texts(Program& program, uint64_t longest, size_t count)
+      : program_(program), longest_(longest), texts_(count) {}
 
   void round(uint64_t appends) {
     for (uint64_t i = 0; i < appends; ++i) {
@@ -364,7 +381,8 @@ class Appends {
   void round(uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
       Held buffer = program_.allocate(4096);
-      while (buffer.bytes < longest_) program_.append(buffer, buffer.bytes + buffer.bytes / (i % 2 == 0 ? 1 : 8));
+      while (buffer.bytes < longest_)
+        program_.append(buffer, buffer.bytes + buffer.bytes / (i % 2 == 0 ? 1 : 8));
       program_.free(buffer);
     }
   }
@@ -398,9 +416,12 @@ class Arrays {
   Held compute() {
     const uint64_t bytes = operands_[0].bytes;
     const uint32_t choice = program_.random.below(8);
-    const Held result = program_.reserve(choice == 0 ? bytes / 2 : choice == 1 ? bytes + bytes / 2 : bytes);
+    const Held result = program_.reserve(choice == 0   ? bytes / 2
+                                         : choice == 1 ? bytes + bytes / 2
+                                                       : bytes);
     for (uint64_t at = 0; at < result.bytes; at += bytes) {
-      std::memcpy(static_cast<char*>(result.memory) + at, operands_[at != 0].memory, std::min(bytes, result.bytes - at));
+      std::memcpy(static_cast<char*>(result.memory) + at, operands_[at != 0].memory,
+                  std::min(bytes, result.bytes - at));
     }
     return result;
   }
@@ -413,12 +434,20 @@ class Arrays {
 
 int main(int argc, char** argv) {
   Arguments args("drift", "what is asked for changes while the program runs", argc, argv);
-  const auto mode = args.choice("mode", {"cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "appends", "arrays"}, "which program");
-  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36, "bytes of a cache, of phases, of what ages, of an array");
-  const SizesInTurn sizes(args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
-  const uint64_t kept = args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
-  const uint64_t longest = args.bytes("longest", 600, 600, 64, 1 << 20, "of texts: bytes of the longest");
-  const uint64_t count = args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
+  const auto mode = args.choice(
+      "mode",
+      {"cache", "vectors", "buffers", "phases", "aged", "texts", "growth", "appends", "arrays"},
+      "which program");
+  const uint64_t live = args.bytes("live", 64 << 20, 256 << 20, 1 << 20, uint64_t{1} << 36,
+                                   "bytes of a cache, of phases, of what ages, of an array");
+  const SizesInTurn sizes(
+      args.text("sizes", kUsualSizes, "of phases: sizes and ranges in turn, as 16-1000,3000"));
+  const uint64_t kept =
+      args.number("kept", 5, 5, 2, 1'000'000, "of phases: one block in so many stays");
+  const uint64_t longest =
+      args.bytes("longest", 600, 600, 64, 1 << 20, "of texts: bytes of the longest");
+  const uint64_t count =
+      args.number("count", 0, 0, 0, 1'000'000'000, "steps of a round; 0: as suits the program");
   const uint64_t rounds = args.number("rounds", 12, 40, 1, 100'000, "rounds");
   args.done();
   const auto steps = [&](uint64_t usual) { return count != 0 ? count : usual; };

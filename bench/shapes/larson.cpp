@@ -76,8 +76,13 @@ int main(int argc, char** argv) {
     for (uint64_t g = 0; g < generations; ++g, ++generation) {
       for (unsigned t = 0; t < threads; ++t) {
         const size_t inherited = (t + generation) % threads;
-        servers[t] = {&all[inherited * slots], slots, least, most, operations,
-                      stream(args.seed(), generation * threads + t), &tallies[t]};
+        servers[t] = {&all[inherited * slots],
+                      slots,
+                      least,
+                      most,
+                      operations,
+                      stream(args.seed(), generation * threads + t),
+                      &tallies[t]};
         handles[t] = start_thread<Server, serve>(servers[t]);
       }
       for (auto& h : handles) join_thread(h);

@@ -57,9 +57,14 @@ class Lifetimes {
       for (uint32_t i = 0; i < count_; ++i) {
         const Block block = allocate(size + random_.below(size / 3 + 1));
         switch (i % 3) {
-          case 0: step_.push(block); break;
-          case 1: pass_.push(block); break;
-          default: young_.push(block);
+          case 0:
+            step_.push(block);
+            break;
+          case 1:
+            pass_.push(block);
+            break;
+          default:
+            young_.push(block);
         }
       }
       while (step_.size()) free(step_.pop());

@@ -15,7 +15,7 @@ namespace {
 using namespace bench;
 
 // The sizes of small objects and of short buffers, small ones more often.
-constexpr uint32_t kSizes[] = {8,  12, 16, 16,  24,  24,  32,  32,  48,  64,
+constexpr uint32_t kSizes[] = {8,  12, 16, 16,  24,  24,  32,  32,  48,   64,
                                64, 96, 96, 128, 192, 256, 512, 768, 1024, 4096};
 
 // The batch itself comes from the heap under test, as it would in a program.

@@ -1,8 +1,9 @@
 /* dlopen() without RTLD_DEEPBIND, in libloam.so only.
  *
- * A library that is bound deeply finds malloc() in the C library that it needs itself before the one that the process has, and
- * free()s the program's blocks there: under any preloaded heap a program that loads its parts so ends by a signal (Debian's
- * php does). So the flag is taken off, as if the system did not know it; LOAM_DEEP_BINDING=keep leaves it.
+ * A library that is bound deeply finds malloc() in the C library that it needs itself before the
+ * one that the process has, and free()s the program's blocks there: under any preloaded heap a
+ * program that loads its parts so ends by a signal (Debian's php does). So the flag is taken off,
+ * as if the system did not know it; LOAM_DEEP_BINDING=keep leaves it.
  *
  * Thread-safe, as dlopen() is. */
 #define _GNU_SOURCE
@@ -33,8 +34,9 @@ __attribute__((cold, noinline)) static Open find_next_open(void) {
   return found;
 }
 
-/* The system's looks at its return address for who calls: that library's RUNPATH and namespace count. So the call must be a
- * jump, which -O2 makes of it here; preload.deep_binding notices when it is none. */
+/* The system's looks at its return address for who calls: that library's RUNPATH and namespace
+ * count. So the call must be a jump, which -O2 makes of it here; preload.deep_binding notices when
+ * it is none. */
 __attribute__((visibility("default"))) void* dlopen(const char* file, int mode) {
   Open open = atomic_load_explicit(&next_open, memory_order_relaxed);
   if (open == NULL && (open = find_next_open()) == NULL) return NULL;

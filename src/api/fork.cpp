@@ -1,9 +1,10 @@
 // The fork handlers of everything else in the process.
 //
-// pthread_atfork() of the GNU C library is a piece of code in each program and library, which calls this function: the one way to
-// hear of a handler that is registered before the heap's constructor runs. The heap's own come first (os/linux_fork.cpp).
-// Weak, since a static program has the C library's own; there the heap's constructor is the first (malloc.cpp).
-// Other C libraries never call it.
+// pthread_atfork() of the GNU C library is a piece of code in each program and library, which calls
+// this function: the one way to hear of a handler that is registered before the heap's constructor
+// runs. The heap's own come first (os/linux_fork.cpp). Weak, since a static program has the C
+// library's own; there the heap's constructor is the first (malloc.cpp). Other C libraries never
+// call it.
 //
 // Thread-safe.
 #include <dlfcn.h>
@@ -31,8 +32,8 @@ Register find_next() {
 
 }  // namespace
 
-extern "C" LOAM_EXPORT __attribute__((weak)) int __register_atfork(Handler prepare, Handler parent, Handler child,
-                                                                   void* library) {
+extern "C" LOAM_EXPORT __attribute__((weak)) int __register_atfork(Handler prepare, Handler parent,
+                                                                   Handler child, void* library) {
   loam::heap::register_fork();
   Register next = next_register.load(std::memory_order_relaxed);
   if (next == nullptr) next = find_next();

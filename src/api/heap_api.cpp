@@ -1,5 +1,6 @@
-// The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is asked
-// here; the rest is the private heap's (private/private_heap.h) or the default heap's (heap/default_heap.h).
+// The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is
+// asked here; the rest is the private heap's (private/private_heap.h) or the default heap's
+// (heap/default_heap.h).
 #include <loam/loam.h>
 
 #include "cache/cache_registry.h"
@@ -13,16 +14,20 @@ namespace {
 
 using namespace loam;
 
-// With the thread's cache, which is made for it if need be. A thread without one (no memory, or its end) keeps nothing.
+// With the thread's cache, which is made for it if need be. A thread without one (no memory, or its
+// end) keeps nothing.
 void remember(loam_status why) {
-  if (current_cache->state() == ThreadCache::State::kUnused) static_cast<void>(cache_registry.start_thread());
+  if (current_cache->state() == ThreadCache::State::kUnused)
+    static_cast<void>(cache_registry.start_thread());
   if (current_cache->state() == ThreadCache::State::kLive) current_cache->last_refusal = why;
 }
 
 // Its address is the default heap's handle. Not the address of a record, and never read.
 alignas(64) constinit const char default_handle[64] = {};
 
-loam_heap* default_heap_handle() { return reinterpret_cast<loam_heap*>(const_cast<char*>(default_handle)); }
+loam_heap* default_heap_handle() {
+  return reinterpret_cast<loam_heap*>(const_cast<char*>(default_handle));
+}
 bool is_default(const loam_heap* heap) { return heap == default_heap_handle(); }
 PrivateHeap* private_heap(loam_heap* heap) { return reinterpret_cast<PrivateHeap*>(heap); }
 loam_heap* handle_of(PrivateHeap* heap) { return reinterpret_cast<loam_heap*>(heap); }
@@ -45,7 +50,8 @@ LOAM_INLINE loam_status answer(loam_status status) {
 // A misused block: ends the process where that is asked for.
 LOAM_COLD loam_status refuse_misuse(loam_status why, const void* block) {
   if (corruption_policy() == CorruptionPolicy::kTerminate) {
-    if (why == LOAM_INVALID_BLOCK) fatal("a call for a heap's block got a pointer that is no live block", block);
+    if (why == LOAM_INVALID_BLOCK)
+      fatal("a call for a heap's block got a pointer that is no live block", block);
     if (why == LOAM_WRONG_HEAP) fatal("a call for a heap's block got another heap's block", block);
     if (why == LOAM_CORRUPT) PrivateHeap::report_overflow(block);
   }
@@ -56,14 +62,16 @@ bool may_try_again(loam_status why, loam_heap* heap, size_t bytes) {
   if (why != LOAM_OUT_OF_MEMORY && why != LOAM_LIMIT_REACHED) return false;
   if (is_default(heap)) return false;
   const loam_failure_callback ask = private_heap(heap)->on_failure();
-  return ask != nullptr && ask(private_heap(heap)->failure_context(), heap, bytes) != 0 && is_private(heap);
+  return ask != nullptr && ask(private_heap(heap)->failure_context(), heap, bytes) != 0 &&
+         is_private(heap);
 }
 
 LOAM_NOINLINE void* allocate(loam_heap* heap, size_t bytes, size_t alignment, bool zero) {
   if (!is_power_of_two(alignment)) return refuse_block(LOAM_INVALID_ARGUMENT);
   if (alignment == LOAM_ALIGNMENT) {
     void* block = PrivateHeap::pop_special(private_heap(heap), bytes);
-    if (block != nullptr) return zero ? __builtin_memset(block, 0, kSizeClasses[class_for(bytes)].bytes) : block;
+    if (block != nullptr)
+      return zero ? __builtin_memset(block, 0, kSizeClasses[class_for(bytes)].bytes) : block;
   }
   loam_status why = LOAM_INVALID_HEAP;
   do {
@@ -135,12 +143,12 @@ constexpr unsigned version_number() {
   }
   return number + part;
 }
-static_assert(version_number() == LOAM_HEADER_VERSION, "loam.h and CMakeLists.txt name the same version");
+static_assert(version_number() == LOAM_HEADER_VERSION,
+              "loam.h and CMakeLists.txt name the same version");
 
-constexpr unsigned kKnownFlags =
-    LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE |
-    LOAM_HEAP_CANARY | LOAM_HEAP_POISON |
-    LOAM_HEAP_USER_FLAGS;
+constexpr unsigned kKnownFlags = LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES |
+                                 LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE | LOAM_HEAP_CANARY |
+                                 LOAM_HEAP_POISON | LOAM_HEAP_USER_FLAGS;
 
 }  // namespace
 
@@ -148,22 +156,38 @@ extern "C" {
 
 LOAM_EXPORT const char* loam_status_text(int status) LOAM_NOEXCEPT {
   switch (status) {
-    case LOAM_OK: return "no error";
-    case LOAM_OUT_OF_MEMORY: return "out of memory";
-    case LOAM_LIMIT_REACHED: return "the heap's maximum is reached";
-    case LOAM_INVALID_ARGUMENT: return "invalid argument";
-    case LOAM_INVALID_HEAP: return "not a heap, or a heap that was destroyed";
-    case LOAM_INVALID_BLOCK: return "not a live block";
-    case LOAM_WRONG_HEAP: return "a block of another heap";
-    case LOAM_NOT_IN_PLACE: return "the block would have to move";
-    case LOAM_NOT_SUPPORTED: return "this heap does not support the call";
-    case LOAM_ONE_WAY: return "the setting cannot be taken back";
-    case LOAM_BUSY: return "another thread holds the heap's lock";
-    case LOAM_NOT_OWNER: return "this thread does not hold the heap's lock";
-    case LOAM_NO_MORE: return "the walk is at its end";
-    case LOAM_CHANGED: return "the heap changed under the walk";
-    case LOAM_CORRUPT: return "the heap's records contradict each other, or a block was overrun";
-    default: return "unknown status";
+    case LOAM_OK:
+      return "no error";
+    case LOAM_OUT_OF_MEMORY:
+      return "out of memory";
+    case LOAM_LIMIT_REACHED:
+      return "the heap's maximum is reached";
+    case LOAM_INVALID_ARGUMENT:
+      return "invalid argument";
+    case LOAM_INVALID_HEAP:
+      return "not a heap, or a heap that was destroyed";
+    case LOAM_INVALID_BLOCK:
+      return "not a live block";
+    case LOAM_WRONG_HEAP:
+      return "a block of another heap";
+    case LOAM_NOT_IN_PLACE:
+      return "the block would have to move";
+    case LOAM_NOT_SUPPORTED:
+      return "this heap does not support the call";
+    case LOAM_ONE_WAY:
+      return "the setting cannot be taken back";
+    case LOAM_BUSY:
+      return "another thread holds the heap's lock";
+    case LOAM_NOT_OWNER:
+      return "this thread does not hold the heap's lock";
+    case LOAM_NO_MORE:
+      return "the walk is at its end";
+    case LOAM_CHANGED:
+      return "the heap changed under the walk";
+    case LOAM_CORRUPT:
+      return "the heap's records contradict each other, or a block was overrun";
+    default:
+      return "unknown status";
   }
 }
 
@@ -264,7 +288,8 @@ LOAM_EXPORT void* loam_zrealloc(loam_heap* heap, void* block, size_t bytes) {
   return reallocate(heap, block, LOAM_ALIGNMENT, bytes, true);
 }
 
-LOAM_EXPORT void* loam_aligned_realloc(loam_heap* heap, void* block, size_t alignment, size_t bytes, int zero) {
+LOAM_EXPORT void* loam_aligned_realloc(loam_heap* heap, void* block, size_t alignment, size_t bytes,
+                                       int zero) {
   return reallocate(heap, block, alignment, bytes, zero != 0);
 }
 
@@ -280,7 +305,8 @@ LOAM_EXPORT loam_status loam_try_resize(loam_heap* heap, void* block, size_t byt
 
 LOAM_EXPORT loam_status loam_free(loam_heap* heap, void* block) LOAM_NOEXCEPT {
   const Span* span = span_named_at(block);
-  if (LOAM_LIKELY(span != nullptr && PrivateHeap::push(private_heap(heap), span, block))) return LOAM_OK;
+  if (LOAM_LIKELY(span != nullptr && PrivateHeap::push(private_heap(heap), span, block)))
+    return LOAM_OK;
   return free_slow(heap, block);
 }
 
@@ -335,7 +361,8 @@ LOAM_EXPORT loam_status loam_walk(loam_heap* heap, loam_walk_callback visit, voi
   loam_walk_entry entry{};
   entry.size = sizeof entry;
   bool more = true;
-  while (more && (status = loam_walk_next(heap, &entry)) == LOAM_OK) more = visit(context, &entry) == 0;
+  while (more && (status = loam_walk_next(heap, &entry)) == LOAM_OK)
+    more = visit(context, &entry) == 0;
   static_cast<void>(loam_unlock(heap));
   return status == LOAM_NO_MORE ? LOAM_OK : status;
 }
@@ -393,7 +420,8 @@ LOAM_EXPORT loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT {
     heap_registry.for_each([](PrivateHeap* each) {
       // Whoever serialises the calls of such a heap does not know of this one.
       if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
-      // One that a thread has locked is left alone too: that thread may wait for the registry, which we hold.
+      // One that a thread has locked is left alone too: that thread may wait for the registry,
+      // which we hold.
       if (each->try_lock() != LOAM_OK) return;
       size_t largest;
       static_cast<void>(each->compact(&largest));
@@ -411,7 +439,8 @@ LOAM_EXPORT loam_status loam_set_mode(loam_heap* heap, int mode) LOAM_NOEXCEPT {
   if (is_private(heap)) return answer(private_heap(heap)->set_mode(mode));
   if (!is_default(heap)) return refuse(LOAM_INVALID_HEAP);
   if (mode == LOAM_MODE_LOW_FRAGMENTATION) return LOAM_OK;
-  return refuse(mode == LOAM_MODE_STANDARD || mode == LOAM_MODE_LOOKASIDE ? LOAM_ONE_WAY : LOAM_INVALID_ARGUMENT);
+  return refuse(mode == LOAM_MODE_STANDARD || mode == LOAM_MODE_LOOKASIDE ? LOAM_ONE_WAY
+                                                                          : LOAM_INVALID_ARGUMENT);
 }
 
 LOAM_EXPORT int loam_get_mode(loam_heap* heap) LOAM_NOEXCEPT {
@@ -438,15 +467,19 @@ LOAM_EXPORT size_t loam_get_small_threshold(loam_heap* heap) LOAM_NOEXCEPT {
 
 LOAM_EXPORT int loam_get_corruption_policy() LOAM_NOEXCEPT {
   switch (corruption_policy()) {
-    case CorruptionPolicy::kReport: return LOAM_CORRUPTION_REPORT;
-    case CorruptionPolicy::kAbort: return LOAM_CORRUPTION_ABORT;
-    case CorruptionPolicy::kTerminate: break;
+    case CorruptionPolicy::kReport:
+      return LOAM_CORRUPTION_REPORT;
+    case CorruptionPolicy::kAbort:
+      return LOAM_CORRUPTION_ABORT;
+    case CorruptionPolicy::kTerminate:
+      break;
   }
   return LOAM_CORRUPTION_TERMINATE;
 }
 
 LOAM_EXPORT loam_status loam_set_corruption_policy(int policy) LOAM_NOEXCEPT {
-  if (policy < LOAM_CORRUPTION_REPORT || policy > LOAM_CORRUPTION_TERMINATE) return refuse(LOAM_INVALID_ARGUMENT);
+  if (policy < LOAM_CORRUPTION_REPORT || policy > LOAM_CORRUPTION_TERMINATE)
+    return refuse(LOAM_INVALID_ARGUMENT);
   if (policy < loam_get_corruption_policy()) return refuse(LOAM_ONE_WAY);
   if (policy == LOAM_CORRUPTION_ABORT) set_corruption_policy(CorruptionPolicy::kAbort);
   if (policy == LOAM_CORRUPTION_TERMINATE) set_corruption_policy(CorruptionPolicy::kTerminate);

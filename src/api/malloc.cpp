@@ -1,5 +1,5 @@
-// The C allocation family. Thin: argument checks, errno, and the heap. Zero-sized requests give unique
-// pointers; realloc(p, 0) frees and returns null, as glibc does.
+// The C allocation family. Thin: argument checks, errno, and the heap. Zero-sized requests give
+// unique pointers; realloc(p, 0) frees and returns null, as glibc does.
 //
 // Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno.
 #include <malloc.h>
@@ -25,13 +25,16 @@ LOAM_COLD void* out_of_memory() {
   return nullptr;
 }
 
-LOAM_INLINE void* or_out_of_memory(void* block) { return LOAM_LIKELY(block != nullptr) ? block : out_of_memory(); }
+LOAM_INLINE void* or_out_of_memory(void* block) {
+  return LOAM_LIKELY(block != nullptr) ? block : out_of_memory();
+}
 
 // bytes rounded up to a multiple of alignment may overflow; such a request cannot be met anyway.
 bool too_large(size_t alignment, size_t bytes) { return bytes > kLargestRequest - alignment; }
 
 void* aligned(size_t alignment, size_t bytes) {
-  if (LOAM_UNLIKELY(alignment > kLargestRequest || too_large(alignment, bytes))) return out_of_memory();
+  if (LOAM_UNLIKELY(alignment > kLargestRequest || too_large(alignment, bytes)))
+    return out_of_memory();
   return or_out_of_memory(heap::allocate_aligned(alignment, bytes));
 }
 
@@ -48,11 +51,12 @@ void start_library() {
   heap::start();
   operators::start();
 }
-// Before every other constructor of a static program, whatever its priority: those from 101 on are the programs'.
+// Before every other constructor of a static program, whatever its priority: those from 101 on are
+// the programs'.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Last of all: an overflow, a use after free, and a wrong pointer, that no later call found; and who reads the program's counters to the
-// end finds them to the end.
+// Last of all: an overflow, a use after free, and a wrong pointer, that no later call found; and
+// who reads the program's counters to the end finds them to the end.
 __attribute__((destructor(101))) void end_library() {
   heap::check_at_exit();
   current_cache->check_all();
@@ -63,9 +67,11 @@ __attribute__((destructor(101))) void end_library() {
 
 extern "C" {
 
-// The kernel counts what the heap only reserves, and refuses all of it where that is more than may be locked.
-// Weak: a program that is linked statically may have one of its own.
-LOAM_EXPORT __attribute__((weak)) int mlockall(int flags) { return page_heap.lock_all_memory(flags); }
+// The kernel counts what the heap only reserves, and refuses all of it where that is more than may
+// be locked. Weak: a program that is linked statically may have one of its own.
+LOAM_EXPORT __attribute__((weak)) int mlockall(int flags) {
+  return page_heap.lock_all_memory(flags);
+}
 
 LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
 
@@ -129,20 +135,28 @@ LOAM_EXPORT void* pvalloc(size_t bytes) {
 
 LOAM_EXPORT void cfree(void* block) { heap::free(block); }
 LOAM_EXPORT void free_sized(void* block, size_t bytes) { heap::free_sized(block, bytes); }
-LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) { heap::free_sized(block, bytes); }
+LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) {
+  heap::free_sized(block, bytes);
+}
 
-// The C library's own names for them, by which programs and libraries pass a replacement of the others by: a block of one of
-// these is freed by another.
+// The C library's own names for them, by which programs and libraries pass a replacement of the
+// others by: a block of one of these is freed by another.
 LOAM_EXPORT void* __libc_malloc(size_t bytes) { return heap::allocate(bytes); }
 LOAM_EXPORT void __libc_free(void* block) { heap::free(block); }
 LOAM_EXPORT void __libc_cfree(void* block) { heap::free(block); }
 LOAM_EXPORT void* __libc_calloc(size_t count, size_t bytes) { return calloc(count, bytes); }
 LOAM_EXPORT void* __libc_realloc(void* block, size_t bytes) { return realloc(block, bytes); }
-LOAM_EXPORT void* __libc_reallocarray(void* block, size_t count, size_t bytes) { return reallocarray(block, count, bytes); }
-LOAM_EXPORT void* __libc_memalign(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+LOAM_EXPORT void* __libc_reallocarray(void* block, size_t count, size_t bytes) {
+  return reallocarray(block, count, bytes);
+}
+LOAM_EXPORT void* __libc_memalign(size_t alignment, size_t bytes) {
+  return memalign(alignment, bytes);
+}
 LOAM_EXPORT void* __libc_valloc(size_t bytes) { return valloc(bytes); }
 LOAM_EXPORT void* __libc_pvalloc(size_t bytes) { return pvalloc(bytes); }
-LOAM_EXPORT int __posix_memalign(void** out, size_t alignment, size_t bytes) { return posix_memalign(out, alignment, bytes); }
+LOAM_EXPORT int __posix_memalign(void** out, size_t alignment, size_t bytes) {
+  return posix_memalign(out, alignment, bytes);
+}
 
 LOAM_EXPORT size_t malloc_usable_size(void* block) { return heap::usable_size_or_report(block); }
 

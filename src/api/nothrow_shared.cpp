@@ -1,7 +1,8 @@
 // The nothrow forms of operator new, of libloam.so.
 //
-// They must call the new-handler, and swallow what it or a program's own operator throws. Code without exceptions cannot catch,
-// but the C++ runtime's own nothrow form can: it calls the throwing form inside a try block (decision 4).
+// They must call the new-handler, and swallow what it or a program's own operator throws. Code
+// without exceptions cannot catch, but the C++ runtime's own nothrow form can: it calls the
+// throwing form inside a try block (decision 4).
 #include <dlfcn.h>
 
 #include <atomic>
@@ -17,7 +18,8 @@ using operators::try_aligned;
 enum Form : unsigned { kSingle, kArray, kAligned, kAlignedArray, kForms };
 
 // Arrays, not pointers: those would have to be relocated in every program's start.
-constexpr char kSymbols[kForms][36] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_tRKSt9nothrow_t",
+constexpr char kSymbols[kForms][36] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
+                                       "_ZnwmSt11align_val_tRKSt9nothrow_t",
                                        "_ZnamSt11align_val_tRKSt9nothrow_t"};
 constinit std::atomic<void*> runtimes_forms[kForms];
 
@@ -51,7 +53,8 @@ LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a, const std::not
   void* block = serves_itself() ? try_aligned(n, a) : nullptr;
   return block != nullptr ? block : nothrow_by_runtime(kAligned, n, a);
 }
-LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a,
+                                      const std::nothrow_t&) noexcept {
   void* block = serves_itself() ? try_aligned(n, a) : nullptr;
   return block != nullptr ? block : nothrow_by_runtime(kAlignedArray, n, a);
 }

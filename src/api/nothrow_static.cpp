@@ -1,7 +1,8 @@
-// The nothrow forms of operator new, of libloam.a: in a static program no dlsym() finds the C++ runtime's, which this would hide.
+// The nothrow forms of operator new, of libloam.a: in a static program no dlsym() finds the C++
+// runtime's, which this would hide.
 //
-// The one file that is compiled with exceptions. A program that cannot throw needs no C++ runtime for it: what it takes from there
-// is weak.
+// The one file that is compiled with exceptions. A program that cannot throw needs no C++ runtime
+// for it: what it takes from there is weak.
 #include <cstddef>
 #include <new>
 
@@ -35,7 +36,8 @@ LOAM_REPLACEABLE void* operator new[](size_t n, const std::nothrow_t&) noexcept 
 LOAM_REPLACEABLE void* operator new(size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
   return or_null([=] { return ::operator new(n, a); });
 }
-LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {
+LOAM_REPLACEABLE void* operator new[](size_t n, std::align_val_t a,
+                                      const std::nothrow_t&) noexcept {
   return or_null([=] { return ::operator new[](n, a); });
 }
 // NOLINTEND

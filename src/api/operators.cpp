@@ -1,19 +1,23 @@
-// Every form of operator new and delete but the nothrow forms of new (nothrow_shared.cpp, nothrow_static.cpp).
+// Every form of operator new and delete but the nothrow forms of new (nothrow_shared.cpp,
+// nothrow_static.cpp).
 //
-// The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that runtime,
-// so both are weak: a program that can throw has brought them. When they were loaded where the dynamic
-// linker did not show them to us (a C program with a C++ plugin), dlsym finds them at the moment of need.
+// The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that
+// runtime, so both are weak: a program that can throw has brought them. When they were loaded where
+// the dynamic linker did not show them to us (a C program with a C++ plugin), dlsym finds them at
+// the moment of need.
 //
-// A program may replace some forms only, and the standard defines most forms by others ([new.delete]):
+// A program may replace some forms only, and the standard defines most forms by others
+// ([new.delete]):
 //
 //   base           new(n)   new(n, align)   delete(p)   delete(p, align)
 //   by the base    new[]    new[](align)    delete[]    delete[](align)
 //   by what they   the sized and the nothrow forms: arrays by arrays, aligned by aligned
 //   add to
 //
-// So the derived forms here serve the heap themselves only while the eight forms in the first two rows, as the program sees them,
-// are those of this file. Otherwise each calls the form that defines it by its symbol, which src/api/operators.list keeps the
-// linker from binding to ours (decision 66).
+// So the derived forms here serve the heap themselves only while the eight forms in the first two
+// rows, as the program sees them, are those of this file. Otherwise each calls the form that
+// defines it by its symbol, which src/api/operators.list keeps the linker from binding to ours
+// (decision 66).
 #include <dlfcn.h>
 
 #include <atomic>
@@ -50,7 +54,8 @@ void* symbol_of_runtime(const char* name) {
 
 [[noreturn]] LOAM_COLD void throw_bad_alloc() {
   if (&std::__throw_bad_alloc != nullptr) std::__throw_bad_alloc();
-  if (auto* thrower = reinterpret_cast<Throw>(symbol_of_runtime("_ZSt17__throw_bad_allocv"))) thrower();
+  if (auto* thrower = reinterpret_cast<Throw>(symbol_of_runtime("_ZSt17__throw_bad_allocv")))
+    thrower();
   fatal("operator new: out of memory, and no C++ runtime to throw bad_alloc");
 }
 
@@ -106,7 +111,8 @@ LOAM_OWN_NEW("_ZnamSt11align_val_t") void* loam_own_new_array_aligned(size_t, st
 LOAM_OWN("_ZdlPv") void loam_own_delete(void*) noexcept;
 LOAM_OWN("_ZdaPv") void loam_own_delete_array(void*) noexcept;
 LOAM_OWN("_ZdlPvSt11align_val_t") void loam_own_delete_aligned(void*, std::align_val_t) noexcept;
-LOAM_OWN("_ZdaPvSt11align_val_t") void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
+LOAM_OWN("_ZdaPvSt11align_val_t")
+void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
 }
 
 // The first byte of this file in memory, and the first behind it; of the linker.
@@ -119,24 +125,39 @@ using AlignedNew = void* (*)(size_t, std::align_val_t);
 using Delete = void (*)(void*) noexcept;
 using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
 
-// Whether all forms by which others are defined are those of this file. Read from what the dynamic linker
-// has written, without a lock.
+// Whether all forms by which others are defined are those of this file. Read from what the dynamic
+// linker has written, without a lock.
 bool defining_forms_are_ours() {
-  return New{&operator new} == &loam_own_new && New{&operator new[]} == &loam_own_new_array &&
-         AlignedNew{&operator new} == &loam_own_new_aligned && AlignedNew{&operator new[]} == &loam_own_new_array_aligned &&
-         Delete{&operator delete} == &loam_own_delete && Delete{&operator delete[]} == &loam_own_delete_array &&
-         AlignedDelete{&operator delete} == &loam_own_delete_aligned &&
-         AlignedDelete{&operator delete[]} == &loam_own_delete_array_aligned;
+  return New{&operator new } == & loam_own_new && New{
+      &operator new[] } == & loam_own_new_array &&
+      AlignedNew{&operator new } == & loam_own_new_aligned && AlignedNew{
+          &operator new[] } == & loam_own_new_array_aligned &&
+          Delete{&operator delete } == & loam_own_delete && Delete{
+              &operator delete[] } == & loam_own_delete_array &&
+              AlignedDelete{&operator delete } == & loam_own_delete_aligned &&
+                            AlignedDelete{&operator delete[] } == & loam_own_delete_array_aligned;
 }
 
-// Whether a program's reference to any form ends in this file. When none does, this library was loaded late (dlopen), behind
-// the C++ runtime: a caller that has asked for these forms by their address wants them and no others.
+// Whether a program's reference to any form ends in this file. When none does, this library was
+// loaded late (dlopen), behind the C++ runtime: a caller that has asked for these forms by their
+// address wants them and no others.
 bool serves_the_program() {
-  constexpr const char* kForms[] = {
-      "_ZdlPvm", "_Znam", "_ZdaPv", "_ZdaPvm", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZdlPvRKSt9nothrow_t",
-      "_ZdaPvRKSt9nothrow_t", "_ZnamSt11align_val_t", "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
-      "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
-      "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
+  constexpr const char* kForms[] = {"_ZdlPvm",
+                                    "_Znam",
+                                    "_ZdaPv",
+                                    "_ZdaPvm",
+                                    "_ZnwmRKSt9nothrow_t",
+                                    "_ZnamRKSt9nothrow_t",
+                                    "_ZdlPvRKSt9nothrow_t",
+                                    "_ZdaPvRKSt9nothrow_t",
+                                    "_ZnamSt11align_val_t",
+                                    "_ZdaPvSt11align_val_t",
+                                    "_ZdlPvmSt11align_val_t",
+                                    "_ZdaPvmSt11align_val_t",
+                                    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+                                    "_ZnamSt11align_val_tRKSt9nothrow_t",
+                                    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+                                    "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
   for (const char* form : kForms) {
     const void* found = dlsym(RTLD_DEFAULT, form);
     // Not found: the form is in an executable that does not export it.
@@ -164,7 +185,8 @@ void operators::start() { static_cast<void>(attach_thread()); }
 
 bool operators::attach_thread() {
   if (!defining_forms_are_ours() && must_compose()) return false;
-  operators_cache = current_cache;  // still the static one before the thread's first block: then once more
+  operators_cache =
+      current_cache;  // still the static one before the thread's first block: then once more
   return true;
 }
 
@@ -230,7 +252,8 @@ LOAM_REPLACEABLE void operator delete[](void* p, size_t n, std::align_val_t a) n
 LOAM_REPLACEABLE void operator delete(void* p, std::align_val_t a, const std::nothrow_t&) noexcept {
   serves_itself() ? heap::free(p) : ::operator delete(p, a);
 }
-LOAM_REPLACEABLE void operator delete[](void* p, std::align_val_t a, const std::nothrow_t&) noexcept {
+LOAM_REPLACEABLE void operator delete[](void* p, std::align_val_t a,
+                                        const std::nothrow_t&) noexcept {
   serves_itself() ? heap::free(p) : ::operator delete[](p, a);
 }
 // NOLINTEND

@@ -12,15 +12,18 @@
 
 namespace loam::operators {
 
-/// Finds out, while no other thread runs, which forms the program has itself: later, a thread could wait in dlsym() for a dlopen()
-/// that waits for the thread.
+/// Finds out, while no other thread runs, which forms the program has itself: later, a thread could
+/// wait in dlsym() for a dlopen() that waits for the thread.
 void start();
 
-/// Behind serves_itself(): a thread's first derived form in an ordinary program; every one in a program with forms of its own.
+/// Behind serves_itself(): a thread's first derived form in an ordinary program; every one in a
+/// program with forms of its own.
 [[nodiscard]] LOAM_NOINLINE bool attach_thread();
 
 /// Whether a form that the standard defines by another one may serve the heap itself.
-LOAM_INLINE bool serves_itself() { return LOAM_LIKELY(operators_cache != &unused_cache) || attach_thread(); }
+LOAM_INLINE bool serves_itself() {
+  return LOAM_LIKELY(operators_cache != &unused_cache) || attach_thread();
+}
 
 [[nodiscard]] LOAM_INLINE void* try_aligned(size_t bytes, std::align_val_t alignment) {
   const size_t value = static_cast<size_t>(alignment);

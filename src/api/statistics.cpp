@@ -1,5 +1,6 @@
-// mallinfo and its relatives, from one snapshot. The field meanings are glibc's where Loam has the like;
-// fields about things that Loam has not (fast bins, mmap threshold) are zero or map to the nearest.
+// mallinfo and its relatives, from one snapshot. The field meanings are glibc's where Loam has the
+// like; fields about things that Loam has not (fast bins, mmap threshold) are zero or map to the
+// nearest.
 #include <malloc.h>
 
 #include <cstdarg>
@@ -94,7 +95,8 @@ LOAM_EXPORT int mallopt(int, int) { return 1; }
 LOAM_EXPORT void malloc_stats() {
   os::ErrnoGuard guard;
   loam_stats_print(
-      nullptr, [](void*, const char* text, size_t length) { os::write_error(text, length); }, nullptr);
+      nullptr, [](void*, const char* text, size_t length) { os::write_error(text, length); },
+      nullptr);
 }
 
 LOAM_EXPORT int malloc_info(int options, FILE* out) {
@@ -106,12 +108,16 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
   Snapshot s;
   take_snapshot(&s, [out](unsigned c, const ClassSnapshot& k) {
     if (k.spans == 0) return;
-    fprintf(out, "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
-            least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);
+    fprintf(
+        out,
+        "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
+        least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);
   });
   fprintf(out, "</sizes>\n");
-  fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n", s.span_free_bytes + s.cached_bytes);
-  fprintf(out, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", s.huge_blocks, s.live_huge_bytes);
+  fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",
+          s.span_free_bytes + s.cached_bytes);
+  fprintf(out, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", s.huge_blocks,
+          s.live_huge_bytes);
   fprintf(out, "<system type=\"current\" size=\"%zu\"/>\n", s.used_bytes + s.dirty_bytes);
   fprintf(out, "<system type=\"max\" size=\"%zu\"/>\n", s.peak_used_bytes);
   fprintf(out, "<aspace type=\"total\" size=\"%zu\"/>\n", s.reserved_bytes);

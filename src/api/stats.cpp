@@ -1,4 +1,5 @@
-// loam_stats() and its relatives: the counters of counters/stats.h in the shapes of include/loam/stats.h, and as text.
+// loam_stats() and its relatives: the counters of counters/stats.h in the shapes of
+// include/loam/stats.h, and as text.
 #include <loam/stats.h>
 
 #include <cstring>
@@ -16,7 +17,8 @@ using stats::kUnknown;
 
 loam_heap* inner(loam_heap* heap) { return heap == loam_default() ? stats::default_heap() : heap; }
 
-// Fills the struct's fields, in the list's order, as far as the caller has them; what we do not know is unknown.
+// Fills the struct's fields, in the list's order, as far as the caller has them; what we do not
+// know is unknown.
 template <class Struct>
 bool fill(Struct* out, const stats::Values& values, bool (*wanted)(const CounterInfo&)) {
   const size_t size = out->size;
@@ -41,14 +43,16 @@ bool of_class(const CounterInfo& c) { return c.in_process && c.scope == CounterS
 constexpr unsigned count_of(bool heap) {
   unsigned count = 0;
   for (const CounterInfo& c : kCounters) {
-    count += c.in_process && (heap ? c.scope == CounterScope::kHeap || c.scope == CounterScope::kProcess
-                                   : c.scope == CounterScope::kClass);
+    count +=
+        c.in_process && (heap ? c.scope == CounterScope::kHeap || c.scope == CounterScope::kProcess
+                              : c.scope == CounterScope::kClass);
   }
   return count;
 }
 static_assert(sizeof(struct loam_stats) == sizeof(size_t) + count_of(true) * sizeof(uint64_t),
               "the struct has the list's counters, one after another");
-static_assert(offsetof(struct loam_class_stats, occupancy) == sizeof(size_t) + count_of(false) * sizeof(uint64_t),
+static_assert(offsetof(struct loam_class_stats, occupancy) ==
+                  sizeof(size_t) + count_of(false) * sizeof(uint64_t),
               "the struct has the list's counters, one after another");
 
 // Text in pieces of a buffer's size, so that nothing is allocated.
@@ -63,9 +67,7 @@ class Text {
     for (; *text != '\0'; ++text) put(*text);
     return *this;
   }
-  Text& operator<<(uint64_t number) {
-    return *this << text::Decimal(number).digits();
-  }
+  Text& operator<<(uint64_t number) { return *this << text::Decimal(number).digits(); }
   // Spaces up to `width` for a text of `length`.
   void pad(size_t length, size_t width) {
     for (; length < width; ++length) put(' ');
@@ -73,7 +75,8 @@ class Text {
   void ratio(double value) {
     const uint64_t millionths = static_cast<uint64_t>(value * 1e6 + 0.5);
     *this << millionths / 1'000'000 << ".";
-    for (uint64_t unit = 100'000; unit != 0; unit /= 10) put(static_cast<char>('0' + millionths / unit % 10));
+    for (uint64_t unit = 100'000; unit != 0; unit /= 10)
+      put(static_cast<char>('0' + millionths / unit % 10));
   }
   void quoted(const char* text) {
     put('"');
@@ -107,7 +110,8 @@ class Text {
   char buffer_[1024];
 };
 
-// The parts of a text are functions of their own, not inlined, so that their tables lie on the stack one at a time.
+// The parts of a text are functions of their own, not inlined, so that their tables lie on the
+// stack one at a time.
 void write_value(Text& text, const CounterInfo& counter, uint64_t value) {
   if (value == kUnknown) {
     text << "null";
@@ -194,7 +198,8 @@ LOAM_NOINLINE void write_heaps(Text& text) {
     text << separator;
     text.quoted(name.name);
     text << ", \"generation\": " << name.generation << ", \"counters\": {";
-    write_counters(text, values, [](const CounterInfo& c) { return c.scope == CounterScope::kHeap; });
+    write_counters(text, values,
+                   [](const CounterInfo& c) { return c.scope == CounterScope::kHeap; });
     text << "}}";
     separator = ",\n  {\"name\": ";
   }
@@ -214,7 +219,8 @@ LOAM_EXPORT loam_status loam_stats(loam_heap* heap, struct loam_stats* out) LOAM
 
 LOAM_EXPORT unsigned loam_class_count() LOAM_NOEXCEPT { return class_count(); }
 
-LOAM_EXPORT loam_status loam_class_stats(loam_heap* heap, unsigned index, struct loam_class_stats* out) LOAM_NOEXCEPT {
+LOAM_EXPORT loam_status loam_class_stats(loam_heap* heap, unsigned index,
+                                         struct loam_class_stats* out) LOAM_NOEXCEPT {
   if (out == nullptr) return LOAM_INVALID_ARGUMENT;
   if (index >= class_count()) return LOAM_NO_MORE;
   stats::Class k;
@@ -235,7 +241,8 @@ LOAM_EXPORT loam_status loam_lock_stats(unsigned index, struct loam_lock_stats* 
   return LOAM_OK;
 }
 
-LOAM_EXPORT unsigned loam_stats_histogram(loam_histogram which, uint64_t* bins, unsigned count) LOAM_NOEXCEPT {
+LOAM_EXPORT unsigned loam_stats_histogram(loam_histogram which, uint64_t* bins,
+                                          unsigned count) LOAM_NOEXCEPT {
   if (which < LOAM_FREE_RUNS || which > LOAM_FREE_TIME) return 0;
   uint64_t all[stats::kHistogramBins];
   const unsigned known = stats::read_histogram(static_cast<stats::Histogram>(which), all);
@@ -243,12 +250,14 @@ LOAM_EXPORT unsigned loam_stats_histogram(loam_histogram which, uint64_t* bins, 
   return known;
 }
 
-LOAM_EXPORT loam_status loam_stats_json(loam_heap* heap, loam_stats_writer writer, void* context) LOAM_NOEXCEPT {
+LOAM_EXPORT loam_status loam_stats_json(loam_heap* heap, loam_stats_writer writer,
+                                        void* context) LOAM_NOEXCEPT {
   if (writer == nullptr) return LOAM_INVALID_ARGUMENT;
   stats::Values values;
   if (!stats::read(inner(heap), &values)) return LOAM_INVALID_HEAP;
   Text text(writer, context);
-  text << "{\"format\": \"loam-stats\", \"version\": 1, \"library\": \"" << LOAM_VERSION << "\",\n\"counters\": {";
+  text << "{\"format\": \"loam-stats\", \"version\": 1, \"library\": \"" << LOAM_VERSION
+       << "\",\n\"counters\": {";
   write_counters(text, values, of_heap);
   text << "}";
   write_classes(text, inner(heap));
@@ -261,7 +270,8 @@ LOAM_EXPORT loam_status loam_stats_json(loam_heap* heap, loam_stats_writer write
   return LOAM_OK;
 }
 
-LOAM_EXPORT loam_status loam_stats_print(loam_heap* heap, loam_stats_writer writer, void* context) LOAM_NOEXCEPT {
+LOAM_EXPORT loam_status loam_stats_print(loam_heap* heap, loam_stats_writer writer,
+                                         void* context) LOAM_NOEXCEPT {
   if (writer == nullptr) return LOAM_INVALID_ARGUMENT;
   stats::Values values;
   if (!stats::read(inner(heap), &values)) return LOAM_INVALID_HEAP;

@@ -28,8 +28,7 @@ Narrow saturate(size_t value) {
   return value > kMost ? kMost : static_cast<Narrow>(value);
 }
 
-// --- HeapWalk
-// ---------------------------------------------------------------------------------------
+// --- HeapWalk -----------------------------------------------------------------------------------
 //
 // PROCESS_HEAP_ENTRY has no room for a cursor, so a walk goes on from what the entry says anyway.
 
@@ -66,8 +65,7 @@ void describe(const loam_walk_entry& from, PROCESS_HEAP_ENTRY* to) {
   }
 }
 
-// --- Information
-// ------------------------------------------------------------------------------------
+// --- Information --------------------------------------------------------------------------------
 
 BOOL set_compatibility(HANDLE handle, const void* buffer, SIZE_T length) {
   if (buffer == nullptr) return refuse(ERROR_INVALID_PARAMETER);
@@ -95,7 +93,8 @@ BOOL terminate_on_corruption(const void* buffer, SIZE_T length) {
   return answer(loam_set_corruption_policy(LOAM_CORRUPTION_TERMINATE), nullptr);
 }
 
-// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the reason then.
+// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the
+// reason then.
 loam_status why_refused() {
   const loam_status why = loam_last_status();
   return why == LOAM_OK ? LOAM_OUT_OF_MEMORY : why;

@@ -1,10 +1,11 @@
-// Which of N bins are in use: a bitmap, and a word that says which of its words are not zero, so that a search reads three
-// words at most, however far the next bin is.
+// Which of N bins are in use: a bitmap, and a word that says which of its words are not zero, so
+// that a search reads three words at most, however far the next bin is.
 //
 //   words_[w] bit b  <=>  bin 64 * w + b is in use
 //   used_ bit w      <=>  words_[w] != 0
 //
-// Who changes it holds its owner's lock. Who searches without it gets an answer that was true of each bin at some moment.
+// Who changes it holds its owner's lock. Who searches without it gets an answer that was true of
+// each bin at some moment.
 #pragma once
 
 #include "base/bits.h"
@@ -62,8 +63,12 @@ class BinSet {
 
  private:
   // relaxed: a search without the lock is for a hint, nothing is reached by it
-  static LOAM_INLINE uint64_t load(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
-  static LOAM_INLINE void store(uint64_t& word, uint64_t value) { __atomic_store_n(&word, value, __ATOMIC_RELAXED); }
+  static LOAM_INLINE uint64_t load(const uint64_t& word) {
+    return __atomic_load_n(&word, __ATOMIC_RELAXED);
+  }
+  static LOAM_INLINE void store(uint64_t& word, uint64_t value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELAXED);
+  }
 
   uint64_t words_[N / 64] = {};
   uint64_t used_ = 0;

@@ -8,7 +8,8 @@
 
 namespace loam {
 
-/// The searches, over words that `Bits::word(w)` gives: of one bitmap, or of two at once without a copy.
+/// The searches, over words that `Bits::word(w)` gives: of one bitmap, or of two at once without a
+/// copy.
 template <unsigned N, class Bits>
 struct BitSearch {
   static_assert(N % 64 == 0, "whole words only: run scans read words");
@@ -18,7 +19,9 @@ struct BitSearch {
   [[nodiscard]] LOAM_INLINE unsigned find_set(unsigned from) const { return find(from, 0); }
 
   /// The first clear bit at or after `from`, or N.
-  [[nodiscard]] LOAM_INLINE unsigned find_clear(unsigned from) const { return find(from, ~uint64_t{0}); }
+  [[nodiscard]] LOAM_INLINE unsigned find_clear(unsigned from) const {
+    return find(from, ~uint64_t{0});
+  }
 
   /// One past the last clear bit before `from`, that is: where the run of set bits that ends at
   /// `from` (exclusive) begins. Returns `from` when bit from - 1 is clear or from is 0.

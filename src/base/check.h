@@ -14,14 +14,14 @@ namespace loam {
 /// Ends the process with one line on standard error: "loam: <what> (address 0x...)".
 [[noreturn]] LOAM_COLD void fatal(const char* what, const void* address = nullptr);
 
-/// A caller's mistake (double free, foreign pointer ...). Ends the process, or only reports when the
-/// option LOAM_ON_CORRUPTION=report is set; then the caller must drop the operation.
+/// A caller's mistake (double free, foreign pointer ...). Ends the process, or only reports when
+/// the option LOAM_ON_CORRUPTION=report is set; then the caller must drop the operation.
 LOAM_COLD void report_misuse(const char* what, const void* address);
 
 }  // namespace loam
 
-#define LOAM_CHECK(condition, what)                        \
-  do {                                                     \
+#define LOAM_CHECK(condition, what)                       \
+  do {                                                    \
     if (LOAM_UNLIKELY(!(condition))) ::loam::fatal(what); \
   } while (false)
 

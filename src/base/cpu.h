@@ -16,12 +16,14 @@ LOAM_INLINE void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   _mm_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // `yield` is a no-op on most cores; isb stalls about as long as pause
+  asm volatile(
+      "isb" ::
+          : "memory");  // `yield` is a no-op on most cores; isb stalls about as long as pause
 #endif
 }
 
-/// Takes one from a counter that its owner alone writes and others may read; true when it became 0. A relaxed
-/// load and store, which x86-64 has as one instruction and compilers make three of.
+/// Takes one from a counter that its owner alone writes and others may read; true when it became 0.
+/// A relaxed load and store, which x86-64 has as one instruction and compilers make three of.
 [[nodiscard]] LOAM_INLINE bool count_down(uint32_t& counter) {
 #if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
   bool zero;
@@ -34,19 +36,23 @@ LOAM_INLINE void cpu_pause() {
 #endif
 }
 
-/// `pointer`, or `instead` where it stands above `limit`: without a branch, for what no branch predictor learns.
+/// `pointer`, or `instead` where it stands above `limit`: without a branch, for what no branch
+/// predictor learns.
 template <class T>
 [[nodiscard]] LOAM_INLINE T* if_below(T* pointer, T* limit, T* instead) {
 #if defined(__x86_64__)
-  asm("cmpq %2, %0\n\tcmovaeq %1, %0" : "+r"(pointer) : "r"(instead), "r"(limit) : "cc");  // a ?: becomes a branch
+  asm("cmpq %2, %0\n\tcmovaeq %1, %0"
+      : "+r"(pointer)
+      : "r"(instead), "r"(limit)
+      : "cc");  // a ?: becomes a branch
   return pointer;
 #else
   return pointer < limit ? pointer : instead;
 #endif
 }
 
-/// Whether the word, loaded with acquire order, is `value`. x86-64 compares with memory in one instruction, of which
-/// compilers make two.
+/// Whether the word, loaded with acquire order, is `value`. x86-64 compares with memory in one
+/// instruction, of which compilers make two.
 template <class T>
 [[nodiscard]] LOAM_INLINE bool equals_acquire(T* const* word, T* value) {
 #if defined(__x86_64__) && !LOAM_THREAD_SANITIZER

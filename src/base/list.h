@@ -66,7 +66,9 @@ class List {
   }
 
   /// Whether an item of a list is the only one there.
-  [[nodiscard]] static bool is_alone(const T* item) { return next(item) == nullptr && previous(item) == nullptr; }
+  [[nodiscard]] static bool is_alone(const T* item) {
+    return next(item) == nullptr && previous(item) == nullptr;
+  }
 
   /// Ends agree, links agree in both directions, and no cycle shorter than `limit` items.
   [[nodiscard]] bool is_valid(size_t limit = SIZE_MAX) const {

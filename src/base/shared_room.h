@@ -15,8 +15,8 @@
 
 namespace loam {
 
-/// At most `kLeast` bytes, or the heap's size divided by `kShare`. All zero at first, and so never in the file (decision
-/// 18).
+/// At most `kLeast` bytes, or the heap's size divided by `kShare`. All zero at first, and so never
+/// in the file (decision 18).
 template <size_t kLeast, size_t kShare>
 class SharedRoom {
  public:

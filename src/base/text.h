@@ -1,5 +1,6 @@
-// Texts of bytes that end with a zero, as in <cstring>. For cold code: each function of the C library that this library
-// names is one more that the dynamic linker looks up in every program's start (decision 18).
+// Texts of bytes that end with a zero, as in <cstring>. For cold code: each function of the C
+// library that this library names is one more that the dynamic linker looks up in every program's
+// start (decision 18).
 #pragma once
 
 #include <cstddef>

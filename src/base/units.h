@@ -11,7 +11,8 @@
 
 namespace loam {
 
-/// What two cores cannot write to at once without waiting for each other: of x86-64 and of most others.
+/// What two cores cannot write to at once without waiting for each other: of x86-64 and of most
+/// others.
 inline constexpr size_t kCacheLine = 64;
 
 inline constexpr unsigned kPageShift = 12;
@@ -24,7 +25,8 @@ inline constexpr size_t kRegionBytes = size_t{1} << kRegionShift;
 inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
 inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
 #if defined(__x86_64__)
-inline constexpr unsigned kAddressBits = 47;  // of user space; 48 would make the library 2 MiB long, and a start slower
+inline constexpr unsigned kAddressBits =
+    47;  // of user space; 48 would make the library 2 MiB long, and a start slower
 #else
 inline constexpr unsigned kAddressBits = 48;  // aarch64
 #endif

@@ -15,7 +15,8 @@ constinit ThreadCache ended_cache;
 constinit thread_local ThreadCache* current_cache = &unused_cache;
 constinit thread_local ThreadCache* operators_cache = &unused_cache;
 
-static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece, "a cache is one piece of metadata");
+static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece,
+              "a cache is one piece of metadata");
 
 // The first of those with the fewest threads: threads that come one after another use the same one.
 unsigned CacheRegistry::emptiest_home() const {
@@ -48,8 +49,8 @@ ThreadCache* CacheRegistry::start_thread() {
     ++at_home_[home];
   }
   current_cache = cache;
-  // After the cache is in place: the C library may allocate in here. Refused (a program that uses up all keys), an
-  // ended thread's cache stays as it is until a fork() adopts it.
+  // After the cache is in place: the C library may allocate in here. Refused (a program that uses
+  // up all keys), an ended thread's cache stays as it is until a fork() adopts it.
   static_cast<void>(os::arm_thread_exit(&end_thread, cache));
   return cache;
 }
@@ -81,8 +82,8 @@ void CacheRegistry::end_thread(void* argument) {
   ThreadCache* cache = static_cast<ThreadCache*>(argument);
   // relaxed: a thread that needs the callback set it itself
   if (void (*also)() = cache_registry.at_thread_end_.load(std::memory_order_relaxed)) also();
-  // From here on this thread goes to the bins directly: the C library frees after the last key destructor,
-  // and a cache that is made again would never be returned.
+  // From here on this thread goes to the bins directly: the C library frees after the last key
+  // destructor, and a cache that is made again would never be returned.
   current_cache = &ended_cache;
   operators_cache = &unused_cache;
   cache->flush_all(SmallHeap::Wait::kYes);
@@ -92,13 +93,15 @@ void CacheRegistry::end_thread(void* argument) {
 }
 
 void CacheRegistry::flush_current() {
-  if (current_cache->state() == ThreadCache::State::kLive) current_cache->flush_all(SmallHeap::Wait::kYes);
+  if (current_cache->state() == ThreadCache::State::kLive)
+    current_cache->flush_all(SmallHeap::Wait::kYes);
 }
 
 CacheRegistry::Totals CacheRegistry::totals() {
   Lock lock(mutex_);
   Totals t{threads_, 0, ended_refills_, ended_flushes_, ended_pushed_};
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     t.held_bytes += cache->held_bytes();
     t.refills += cache->refills();
     t.flushes += cache->flushes();
@@ -114,15 +117,18 @@ void CacheRegistry::Runs::complete(PageStats* pages) const {
     return sum < 0 ? 0 : static_cast<size_t>(sum);
   };
   pages->large_blocks = live(pages->large_blocks, counts.taken, counts.given);
-  pages->large_pages = Pages(live(pages->large_pages.count, counts.taken_pages, counts.given_pages));
-  pages->large_requested = live(pages->large_requested, counts.taken_requested, counts.given_requested);
+  pages->large_pages =
+      Pages(live(pages->large_pages.count, counts.taken_pages, counts.given_pages));
+  pages->large_requested =
+      live(pages->large_requested, counts.taken_requested, counts.given_requested);
   pages->large_allocations += counts.taken;
 }
 
 CacheRegistry::Runs CacheRegistry::runs() {
   Lock lock(mutex_);
   Runs all{ended_runs_, Pages(0), 0};
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     add_counts(all.counts, cache->runs().counts());
     all.held += cache->runs().held();
     all.held_runs += cache->runs().held_runs();
@@ -133,7 +139,8 @@ CacheRegistry::Runs CacheRegistry::runs() {
 void CacheRegistry::sum_calls(CallCounts* out) {
   Lock lock(mutex_);
   *out = ended_calls_;
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     add_counts(*out, cache->calls_);
   }
 }
@@ -145,7 +152,8 @@ void CacheRegistry::count_uncached(const CallCounts& calls) {
 
 bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
   Lock lock(mutex_);
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     if (cache->holds(size_class, block)) return true;
   }
   return false;
@@ -153,7 +161,8 @@ bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
 
 void CacheRegistry::count_mixed(uint32_t counts[kSizeClassCount]) {
   Lock lock(mutex_);
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     cache->count_mixed(counts);
   }
 }
@@ -161,7 +170,8 @@ void CacheRegistry::count_mixed(uint32_t counts[kSizeClassCount]) {
 size_t CacheRegistry::held_blocks(unsigned size_class) {
   Lock lock(mutex_);
   size_t total = 0;
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
     total += cache->held_blocks(size_class);
   }
   return total;

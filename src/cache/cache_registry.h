@@ -1,5 +1,5 @@
-// Which threads have a cache: starts it on a thread's first slow call, flushes it when the thread ends,
-// adopts the caches of threads that a fork() left behind.
+// Which threads have a cache: starts it on a thread's first slow call, flushes it when the thread
+// ends, adopts the caches of threads that a fork() left behind.
 //
 // Lock: mutex_, above every bin's lock. Thread-safe.
 #pragma once
@@ -15,8 +15,11 @@ class CacheRegistry {
   /// Gives the calling thread a cache and returns it; null when memory is refused.
   [[nodiscard]] ThreadCache* start_thread();
 
-  /// Has `callback` called at the end of every thread that has a cache, before its cache goes home. One callback.
-  void at_thread_end(void (*callback)()) { at_thread_end_.store(callback, std::memory_order_relaxed); }
+  /// Has `callback` called at the end of every thread that has a cache, before its cache goes home.
+  /// One callback.
+  void at_thread_end(void (*callback)()) {
+    at_thread_end_.store(callback, std::memory_order_relaxed);
+  }
 
   /// Flushes the calling thread's cache (trim, and before a heap walk).
   void flush_current();
@@ -33,7 +36,8 @@ class CacheRegistry {
     RunCounts counts;  ///< of ended threads too
     Pages held;
     size_t held_runs;
-    /// Completes what the page heap knows of live large blocks. pre: the page heap's figures are the later ones
+    /// Completes what the page heap knows of live large blocks. pre: the page heap's figures are
+    /// the later ones
     void complete(PageStats* pages) const;
   };
   /// Of blocks above the largest class.
@@ -47,8 +51,9 @@ class CacheRegistry {
   void count_mixed(uint32_t counts[kSizeClassCount]);
   [[nodiscard]] size_t held_blocks(unsigned size_class);
 
-  /// True when a live cache holds the block. O(threads * blocks held): for full checking only; another
-  /// thread's magazine may be seen in the middle of a change, which can hide a block but never invent one.
+  /// True when a live cache holds the block. O(threads * blocks held): for full checking only;
+  /// another thread's magazine may be seen in the middle of a change, which can hide a block but
+  /// never invent one.
   [[nodiscard]] bool any_holds(unsigned size_class, const void* block);
 
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
@@ -78,8 +83,9 @@ class CacheRegistry {
 
 extern CacheRegistry cache_registry;
 
-/// The heap's, if it is linked: called before a thread gets a cache, no lock held. Before the first one at the latest, the
-/// heap must hear of fork(), whose child would find the locks as another thread had them.
+/// The heap's, if it is linked: called before a thread gets a cache, no lock held. Before the first
+/// one at the latest, the heap must hear of fork(), whose child would find the locks as another
+/// thread had them.
 __attribute__((weak)) void before_first_thread();
 
 }  // namespace loam

@@ -1,7 +1,7 @@
 // What sampling counts of a thread's calls: all of them while it is on, nothing while it is off.
 //
-// Written by the thread that owns it, one relaxed store a field, so that readers in this process and in others
-// see values that were true; sums for ended threads lie under the registry's lock.
+// Written by the thread that owns it, one relaxed store a field, so that readers in this process
+// and in others see values that were true; sums for ended threads lie under the registry's lock.
 #pragma once
 
 #include "base/bits.h"
@@ -10,14 +10,14 @@
 namespace loam {
 
 struct CallCounts {
-  static constexpr unsigned kBands = 3;     ///< up to 1 KiB, up to 8 KiB, above
+  static constexpr unsigned kBands = 3;      ///< up to 1 KiB, up to 8 KiB, above
   static constexpr unsigned kTimeBins = 32;  ///< powers of two of nanoseconds; the last one is open
 
   uint64_t allocs[kBands];
   uint64_t frees[kBands];
   uint64_t alloc_hits;
   uint64_t free_hits;
-  uint64_t timed_allocs[2];    ///< [0] served by the magazine, [1] not
+  uint64_t timed_allocs[2];  ///< [0] served by the magazine, [1] not
   uint64_t timed_alloc_ns[2];
   uint64_t timed_frees[2];
   uint64_t timed_free_ns[2];

@@ -14,7 +14,8 @@ void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool*
   const Pages pages = Pages::covering(bytes + extra);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
-    Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
+    Span* span =
+        page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
     if (span != nullptr) {
       if (LOAM_UNLIKELY(*zero)) {
         // The heap has grown: what bins and the thread keep for nothing may serve the next one.
@@ -30,8 +31,10 @@ void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool*
   if (LOAM_LIKELY(block != nullptr)) return block;
   // Address space is scarce: what regions hold for nothing goes back, then once more; and what did
   // not fit a mapping may still fit a region that stays.
-  if (page_heap.release_idle_extents()) block = huge_map.allocate(bytes, alignment, owner, zero, extra);
-  if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2) return block;
+  if (page_heap.release_idle_extents())
+    block = huge_map.allocate(bytes, alignment, owner, zero, extra);
+  if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2)
+    return block;
   Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
   return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
 }

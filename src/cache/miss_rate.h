@@ -1,4 +1,5 @@
-// How often a thread's cache has to ask the bins, in frees: whether longer magazines would save anything.
+// How often a thread's cache has to ask the bins, in frees: whether longer magazines would save
+// anything.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,13 @@
 
 namespace loam {
 
-/// A moving average over the last kRecent slow operations or so. One thread's; starts as if they were frequent.
+/// A moving average over the last kRecent slow operations or so. One thread's; starts as if they
+/// were frequent.
 class MissRate {
  public:
-  /// A slow operation costs what some thirty frees do (150 to 250 ns to 7): from so many frees on between two of them, what is left
-  /// to save is less than the frees themselves. Measured (decision 51).
+  /// A slow operation costs what some thirty frees do (150 to 250 ns to 7): from so many frees on
+  /// between two of them, what is left to save is less than the frees themselves. Measured
+  /// (decision 51).
   static constexpr uint32_t kRare = 32;
 
   /// `frees`: of the thread, so far.

@@ -7,19 +7,20 @@ namespace {
 // Runs that a thread frees before its cache has room: who frees a few large blocks in its life
 // keeps none.
 constexpr uint32_t kRefusedFirst = 4;
-// What a cache may hold at first, and at most; it doubles when it is full and was of use.
+// What a cache may hold at first; it doubles when it is full and was of use.
 constexpr uint64_t kFirstRoom = 64;
-constexpr uint64_t kMostRoom = 512;
-static_assert(RunCache::kLongest.count <= kMostRoom);
-// A cache that was full and had served fewer than this part of what it was given is passed by for so many frees. Chosen:
-// serving one block from here saves the shard's two locks, which is worth about one run that is kept in vain; looking
-// again costs some 30 runs kept in vain.
+static_assert(RunCache::kLongest.count <= RunCache::kMostRoom);
+// A cache that was full and had served fewer than this part of what it was given is passed by for
+// so many frees. Chosen: serving one block from here saves the shard's two locks, which is worth
+// about one run that is kept in vain; looking again costs some 30 runs kept in vain.
 constexpr uint32_t kUsefulShare = 2;
 constexpr uint32_t kBypassed = 1024;
-// Runs of a batch that waits in a shard as it stands: this many or more, though it be all that is kept. Chosen: a batch costs
-// about what parking one run does, and its lock twice for two runs what the cut and the join of one did.
+// Runs of a batch that waits in a shard as it stands: this many or more, though it be all that is
+// kept. Chosen: a batch costs about what parking one run does, and its lock twice for two runs what
+// the cut and the join of one did.
 constexpr unsigned kLeastBatch = 2;
-static_assert(kMostRoom / kLeastBatch <= RunCache::kLongest.count, "longer ones come in no batch");
+static_assert(RunCache::kMostRoom / kLeastBatch <= RunCache::kLongest.count,
+              "longer ones come in no batch");
 
 }  // namespace
 
@@ -38,7 +39,8 @@ LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
 
 Span* RunCache::take_parked(Pages pages, size_t requested) {
   if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
-  // A batch is half of what is kept at most (pass_batch()), by a thread with as much room as this one or more.
+  // A batch is half of what is kept at most (pass_batch()), by a thread with as much room as this
+  // one or more.
   const Pages room(limit() - held_pages_);
   const unsigned most = kMostRuns - static_cast<unsigned>(held_runs_);
   const PageHeap::Runs runs = page_heap.take_run(pages, slack_of(pages), shard_ - 1u, room, most);
@@ -86,11 +88,13 @@ Span* RunCache::take(Pages pages, size_t requested) {
 }
 
 Span* RunCache::take_aligned(Pages pages, Pages alignment, size_t requested) {
-  if (pages > kLongest || alignment.count > kPagesPerRegion) return nullptr;  // a region lies at a multiple of its length
+  if (pages > kLongest || alignment.count > kPagesPerRegion)
+    return nullptr;  // a region lies at a multiple of its length
   const unsigned bin = bin_of(static_cast<unsigned>(pages.count));
   // All of a bin's runs are short enough to be handed out whole.
   for (Span** link = &bins_[bin]; Span* span = *link; link = &span->next) {
-    if (span->large.pages >= pages.count && span->first_page % alignment.count == 0) return take_out(link, bin, requested);
+    if (span->large.pages >= pages.count && span->first_page % alignment.count == 0)
+      return take_out(link, bin, requested);
   }
   return nullptr;
 }
@@ -136,13 +140,14 @@ unsigned RunCache::shard() {
   return shard_ - 1u;
 }
 
-// Whether this run's length was asked for last, and half of what is kept or more has it: the rest goes home, and what follows
-// goes as batches, and comes back.
+// Whether this run's length was asked for last, and half of what is kept or more has it: the rest
+// goes home, and what follows goes as batches, and comes back.
 LOAM_NOINLINE bool RunCache::may_come_in_batches(const Span* span) const {
   const uint64_t pages = span->large.pages;
   if (page_heap.length_asked(PageHeap::shard_of(span)) != pages) return false;
   uint64_t of_it = 0;
-  for (const Span* run = bins_[bin_of(static_cast<unsigned>(pages))]; run != nullptr; run = List<Span>::next(run)) {
+  for (const Span* run = bins_[bin_of(static_cast<unsigned>(pages))]; run != nullptr;
+       run = List<Span>::next(run)) {
     if (run->large.pages == pages) of_it += pages;
   }
   return 2 * of_it >= held_pages_;
@@ -186,7 +191,8 @@ bool RunCache::send_batch(const Span* span) {
   const unsigned shard = PageHeap::shard_of(span);
   if (pages * kLeastBatch > room_ || page_heap.length_asked(shard) != pages) return false;
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
-  const unsigned fitting = kMostRuns * pages > room_ ? static_cast<unsigned>(room_ / pages) : kMostRuns;
+  const unsigned fitting =
+      kMostRuns * pages > room_ ? static_cast<unsigned>(room_ / pages) : kMostRuns;
   const unsigned batch = fitting / 2 < kLeastBatch ? kLeastBatch : fitting / 2;
   Span** link = &bins_[bin];
   unsigned count = 0;
@@ -266,7 +272,8 @@ void RunCache::close() {
 }
 
 void RunCache::note_growth(Pages fresh) {
-  if (held_pages_ != 0) send_home(held_pages_ < fresh.count ? 0 : held_pages_ - fresh.count, held_runs_);
+  if (held_pages_ != 0)
+    send_home(held_pages_ < fresh.count ? 0 : held_pages_ - fresh.count, held_runs_);
 }
 
 void RunCache::collect() {

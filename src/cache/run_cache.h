@@ -9,10 +9,10 @@
 // a better one. What finds no room sends half of the cache home, the longest unused first, under
 // one lock.
 //
-// Where all that is kept has one length, and that was asked for last in its shard, the half goes as a batch
-// that waits there as it stands (pages/page_shard.h), and comes back as one: who allocates many blocks of a
-// length and frees many takes two locks a batch. A kept run's first page goes on naming it: its kind says
-// that it is nobody's.
+// Where all that is kept has one length, and that was asked for last in its shard, the half goes as
+// a batch that waits there as it stands (pages/page_shard.h), and comes back as one: who allocates
+// many blocks of a length and frees many takes two locks a batch. A kept run's first page goes on
+// naming it: its kind says that it is nobody's.
 //
 // The page heap counts cached runs as used. What it counts as live blocks changes only where it
 // takes part, so the cache counts what it took and gave itself: live = the page heap's + sum of
@@ -46,8 +46,8 @@ class RunCache {
 
   constexpr RunCache() = default;
 
-  /// A block of the default heap, at a page's start, kept here or parked in a shard of the page heap; null when there is
-  /// none. Its memory is not zero. pre: 0 < pages
+  /// A block of the default heap, at a page's start, kept here or parked in a shard of the page
+  /// heap; null when there is none. Its memory is not zero. pre: 0 < pages
   [[nodiscard]] Span* take(Pages pages, size_t requested);
   /// One that is kept here, at a multiple of `alignment`, a power of two.
   [[nodiscard]] Span* take_aligned(Pages pages, Pages alignment, size_t requested);
@@ -57,14 +57,15 @@ class RunCache {
   [[nodiscard]] bool give(Span* span);
   /// For a run, which give() refused, if it should not rather go to its shard. May purge.
   void make_room(const Span* span);
-  /// The same where a batch of it may wait in its shard as it stands; false, and nothing happened, where that is not so.
+  /// The same where a batch of it may wait in its shard as it stands; false, and nothing happened,
+  /// where that is not so.
   [[nodiscard]] bool pass_batch(const Span* span);
 
-  /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is too long, or this
-  /// cache would rather keep it (make_room()). pre: as give(), which refused it
+  /// Gives a block to its shard; false, and nothing happened, where that is not its place: it is
+  /// too long, or this cache would rather keep it (make_room()). pre: as give(), which refused it
   [[nodiscard]] bool park(Span* span);
-  /// The same where it would rather keep it, but others hold what all caches may; false where it is too long, or the thread
-  /// has no shard.
+  /// The same where it would rather keep it, but others hold what all caches may; false where it is
+  /// too long, or the thread has no shard.
   [[nodiscard]] bool park_refused(Span* span);
   /// True while give() refuses everything.
   [[nodiscard]] bool is_bypassed() const { return bypassed_ != 0; }
@@ -79,7 +80,8 @@ class RunCache {
   void flush();
   /// The same, and the room that was granted. The counts stay.
   void close();
-  /// The heap took so many pages that nobody had: of what is kept as many go home, what waited longest first, for who asks next.
+  /// The heap took so many pages that nobody had: of what is kept as many go home, what waited
+  /// longest first, for who asks next.
   void note_growth(Pages fresh);
   /// Now and then: what was not used since the last time is flushed, and its room goes to others.
   void collect();
@@ -97,9 +99,12 @@ class RunCache {
   [[nodiscard]] bool is_valid() const;
 
   static constexpr unsigned kMostRuns = 32;
-  /// While it is passed by, so many frees in a row of the length that was asked for last end that: such runs might go in
-  /// batches. Chosen: as many as it holds at most. Fewer look again for nothing where lengths come by turns, more are late for
-  /// a program with few blocks (decision 33).
+  /// Pages that it holds at most.
+  static constexpr uint64_t kMostRoom = 512;
+  /// While it is passed by, so many frees in a row of the length that was asked for last end that:
+  /// such runs might go in batches. Chosen: as many as it holds at most. Fewer look again for
+  /// nothing where lengths come by turns, more are late for a program with few blocks (decision
+  /// 33).
   static constexpr uint32_t kAskedInARow = kMostRuns;
 
   /// What all caches may hold: this, or the heap's size divided by kRoomShare.
@@ -127,7 +132,9 @@ class RunCache {
   bool send_batch(const Span* span);
   void park_now(Span* span);
   void keep_rest(const PageHeap::Runs& runs);
-  [[nodiscard]] bool fits(uint64_t pages) const { return held_pages_ + pages <= limit() && held_runs_ != kMostRuns; }
+  [[nodiscard]] bool fits(uint64_t pages) const {
+    return held_pages_ + pages <= limit() && held_runs_ != kMostRuns;
+  }
   void set_held(uint64_t pages, uint64_t runs);
   void count_taken(uint64_t pages, size_t requested);
   void count_given(uint64_t pages, size_t requested);
@@ -140,14 +147,14 @@ class RunCache {
   uint64_t held_runs_ = 0;
   uint64_t room_ = 0;  ///< pages it may hold
   uint32_t clock_ = 0;
-  uint32_t refused_ = 0;  ///< runs that came while there was no room at all
-  uint32_t hits_ = 0;     ///< blocks taken since room last ran out
-  uint32_t filled_at_ = 0;  ///< clock_ when room last ran out
-  uint32_t bypassed_ = 0;   ///< frees to go until it is tried again
+  uint32_t refused_ = 0;         ///< runs that came while there was no room at all
+  uint32_t hits_ = 0;            ///< blocks taken since room last ran out
+  uint32_t filled_at_ = 0;       ///< clock_ when room last ran out
+  uint32_t bypassed_ = 0;        ///< frees to go until it is tried again
   uint32_t asked_in_a_row_ = 0;  ///< the last ones of them that had the length asked for last
   uint32_t parked_ = 0;
   uint8_t shard_ = 0;  ///< the thread's, plus 1; 0 = none yet
-  bool used_ = false;     ///< since the last collection
+  bool used_ = false;  ///< since the last collection
   RunCounts counts_ = {};
 };
 
@@ -159,9 +166,11 @@ LOAM_INLINE void RunCache::count_given(uint64_t pages, size_t requested) {
 
 LOAM_INLINE bool RunCache::park(Span* span) {
   const uint64_t pages = span->large.pages;
-  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0) return false;
+  if (pages > kPagesPerBlock || (bypassed_ == 0 && pages <= kLongest.count) || shard_ == 0)
+    return false;
   if (bypassed_ != 0) {
-    asked_in_a_row_ = page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
+    asked_in_a_row_ =
+        page_heap.length_asked(PageHeap::shard_of(span)) == pages ? asked_in_a_row_ + 1 : 0;
     bypassed_ = asked_in_a_row_ < kAskedInARow ? bypassed_ - 1 : 0;
   }
   park_now(span);

@@ -23,7 +23,8 @@ uint64_t elapsed(uint64_t began) { return os::now_ns() - began; }
 }  // namespace
 
 bool Sampler::start(uint64_t calls_between_samples) {
-  const size_t addresses = sizeof(Addresses) << kBucketBits, roundings = sizeof(Roundings) << kBucketBits;
+  const size_t addresses = sizeof(Addresses) << kBucketBits, roundings = sizeof(Roundings)
+                                                                         << kBucketBits;
   void* memory = os::reserve_metadata(addresses + roundings, os::granularity());
   if (memory == nullptr) return false;
   if (!os::commit(memory, addresses + roundings)) {
@@ -45,8 +46,11 @@ void Sampler::follow(const void* block, size_t block_bytes, size_t bytes) {
     std::atomic<uintptr_t>& place = addresses_[bucket].at[i];
     if (place.load(std::memory_order_relaxed) != 0) continue;
     uintptr_t empty = 0;
-    // relaxed: nobody but this block's owner looks for its address, and whoever frees it was handed the block
-    if (!place.compare_exchange_strong(empty, reinterpret_cast<uintptr_t>(block), std::memory_order_relaxed)) continue;
+    // relaxed: nobody but this block's owner looks for its address, and whoever frees it was handed
+    // the block
+    if (!place.compare_exchange_strong(empty, reinterpret_cast<uintptr_t>(block),
+                                       std::memory_order_relaxed))
+      continue;
     const uint32_t rounding = static_cast<uint32_t>(block_bytes - bytes);
     __atomic_store_n(&roundings_[bucket].at[i], rounding, __ATOMIC_RELAXED);
     live_rounding_.fetch_add(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
@@ -75,7 +79,9 @@ void Sampler::forget(const void* block) {
 void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
   const size_t bucket = bucket_of(block);
   for (unsigned i = 0; i < kPlaces; ++i) {
-    if (addresses_[bucket].at[i].load(std::memory_order_relaxed) != reinterpret_cast<uintptr_t>(block)) continue;
+    if (addresses_[bucket].at[i].load(std::memory_order_relaxed) !=
+        reinterpret_cast<uintptr_t>(block))
+      continue;
     const uint32_t now = static_cast<uint32_t>(block_bytes - bytes);
     const uint32_t before = __atomic_exchange_n(&roundings_[bucket].at[i], now, __ATOMIC_RELAXED);
     live_rounding_.fetch_add((static_cast<int64_t>(now) - before) * static_cast<int64_t>(rate_),
@@ -84,7 +90,9 @@ void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
   }
 }
 
-uint64_t Sampler::begin() { return is_live(current_cache) && current_cache->sample_is_due(rate_) ? os::now_ns() : 0; }
+uint64_t Sampler::begin() {
+  return is_live(current_cache) && current_cache->sample_is_due(rate_) ? os::now_ns() : 0;
+}
 
 void* Sampler::allocate(unsigned size_class, size_t bytes) {
   const uint64_t began = begin();

@@ -1,16 +1,19 @@
-// Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and one in N on average is timed and
-// its block followed until it is freed.
+// Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and one in N on average is
+// timed and its block followed until it is freed.
 //
 // While sampling is off the fast paths know nothing of it. While it is on all magazines stay armed
-// (thread_cache.h), so that every call takes the slow path, which comes here: counts are then exact.
+// (thread_cache.h), so that every call takes the slow path, which comes here: counts are then
+// exact.
 //
 //   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
 //   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
 //
-// Followed blocks stand in a table of buckets by a hash of their address: eight places, no probing, so that a free
-// looks at one cache line. A block that finds its bucket full is not followed, and counted as lost.
+// Followed blocks stand in a table of buckets by a hash of their address: eight places, no probing,
+// so that a free looks at one cache line. A block that finds its bucket full is not followed, and
+// counted as lost.
 //
-// Thread-safe without a lock: a place is claimed by a compare-and-swap and cleared by who frees the block.
+// Thread-safe without a lock: a place is claimed by a compare-and-swap and cleared by who frees the
+// block.
 #pragma once
 
 #include <atomic>
@@ -37,8 +40,8 @@ class Sampler {
   /// The block stays where it is with another size. pre: on()
   void resize(const void* block, size_t block_bytes, size_t bytes);
 
-  /// Around an operation on a large block: the time it began, or 0 when it is not timed. `hit`: the thread's cache
-  /// served it. pre: on()
+  /// Around an operation on a large block: the time it began, or 0 when it is not timed. `hit`: the
+  /// thread's cache served it. pre: on()
   [[nodiscard]] uint64_t begin();
   void end_allocation(uint64_t began, bool hit);
   void end_free(uint64_t began, bool hit);
@@ -55,7 +58,8 @@ class Sampler {
  private:
   friend struct CounterFields;
   static constexpr unsigned kPlaces = 8;
-  static constexpr unsigned kBucketBits = 16;  // half a million blocks; 6 MiB, of which what is used gets backed
+  static constexpr unsigned kBucketBits =
+      16;  // half a million blocks; 6 MiB, of which what is used gets backed
   struct alignas(64) Addresses {
     std::atomic<uintptr_t> at[kPlaces];
   };
@@ -72,7 +76,8 @@ class Sampler {
   size_t table_bytes_ = 0;
   Addresses* addresses_ = nullptr;
   Roundings* roundings_ = nullptr;
-  std::atomic<int64_t> live_rounding_{0};  // below 0 for a moment: a free may be counted before its allocation
+  std::atomic<int64_t> live_rounding_{
+      0};  // below 0 for a moment: a free may be counted before its allocation
   std::atomic<uint64_t> followed_{0};
   std::atomic<uint64_t> sampled_{0};
   std::atomic<uint64_t> lost_{0};

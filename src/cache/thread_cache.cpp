@@ -11,56 +11,55 @@ namespace loam {
 
 namespace {
 
-// Blocks from this size on count from the first slot; there are many such classes, and each block is large.
+// Blocks from this size on count from the first slot; there are many such classes, and each block
+// is large.
 constexpr size_t kDueBytes = 1024;
-// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks beside. Chosen: the
-// two first slots of every class make 1.5 MiB, so a thread that uses them all pays no lock a block.
-constexpr size_t kThreadBytes = size_t{2} << 20;
-// In a larger heap this part of it, up to what all threads may hold; while another thread is refused room, and for so many
-// collections afterwards, kThreadBytes again (decision 39).
+// Of a larger heap this part instead of kThreadBytes, up to what all threads may hold; while
+// another thread is refused room, and for so many collections afterwards, kThreadBytes again
+// (decision 39).
 constexpr size_t kThreadShare = 2;
 constexpr uint8_t kModestCollections = 250;
-// What they may grow to in any case, or this part of the heap. Beyond it they grow only while misses are frequent. Measured:
-// with 512 KiB, programs that do nothing else but call are a tenth slower (decision 51).
-constexpr size_t kUnearnedBytes = size_t{1} << 20;
+// Of a larger heap this part instead of kUnearnedBytes.
 constexpr size_t kUnearnedShare = 32;
-// A magazine grows to this part of the heap, or magazine_policy::kOneWayBytes, while its thread only takes, or only gives (decision
-// 62).
+// A magazine grows to this part of the heap, or magazine_policy::kOneWayBytes, while its thread
+// only takes, or only gives (decision 62).
 constexpr size_t kOneWayShare = 1024;
-// A magazine of no more than so many bytes need not be earned: of a program that uses every class the first slots alone are more than
-// kUnearnedBytes, and none could grow (decision 59).
+// A magazine of no more than so many bytes need not be earned: of a program that uses every class
+// the first slots alone are more than kUnearnedBytes, and none could grow (decision 59).
 constexpr size_t kEverybodysBytes = size_t{8} << 10;
-// Every thread's due of first slots of large blocks; what it takes beyond is shared with the others.
+// Every thread's due of first slots of large blocks; what it takes beyond is shared with the
+// others.
 constexpr size_t kThreadDue = size_t{512} << 10;
-// The slots of blocks from this size on, at most 64, are one array for the thread's life: growing costs nothing.
+// The slots of blocks from this size on, at most 64, are one array for the thread's life: growing
+// costs nothing.
 constexpr size_t kFixedBytes = 2048;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
-// Slots that any other array has room for from the start. A magazine that moves costs a look at all recent frees, some
-// 700 instructions, and a thread that lives for some hundred calls would do that for every class that it uses. Chosen:
-// two doublings; an array that nobody fills then is four cache lines and not one.
+// Slots that any other array has room for from the start. A magazine that moves costs a look at all
+// recent frees, some 700 instructions, and a thread that lives for some hundred calls would do that
+// for every class that it uses. Chosen: two doublings; an array that nobody fills then is four
+// cache lines and not one.
 constexpr unsigned kFirstArray = 32;
-// An array that is too short becomes so many times as long, while its magazine doubles: every other growth stays in place.
+// An array that is too short becomes so many times as long, while its magazine doubles: every other
+// growth stays in place.
 constexpr unsigned kArrayGrowth = 4;
-// An array is freed so many collections after its class gave its blocks home for want of a call. A program that goes
-// through many sizes in turn comes back to each after a few (decision 34).
+// An array is freed so many collections after its class gave its blocks home for want of a call. A
+// program that goes through many sizes in turn comes back to each after a few (decision 34).
 constexpr unsigned kIdleCollections = 8;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
-// Or frees: who misses rarely would not give back for long what he needed once. Later while magazines may hold no more than
-// kUnearnedBytes: much of that, and of the runs that are kept beside, may rest (decision 61).
+// Or frees: who misses rarely would not give back for long what he needed once. Later while
+// magazines may hold no more than kUnearnedBytes: much of that, and of the runs that are kept
+// beside, may rest (decision 61).
 constexpr uint64_t kCollectFrees = 32768;
 constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
-// A class without a call for so many of them, since the last collection, gives way to one that misses and may not grow. Chosen:
-// a program that draws its sizes at random calls most of its classes meanwhile.
+// A class without a call for so many of them, since the last collection, gives way to one that
+// misses and may not grow. Chosen: a program that draws its sizes at random calls most of its
+// classes meanwhile.
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
 // Classes that are looked at each time: a miss costs some 800 instructions, a look six.
 constexpr unsigned kLooksForIdle = 8;
-// How often a thread looks after the page heap while that wants it, and how many slow calls in one such
-// period mean "busy": then armed magazines would cost more than they bring.
-constexpr uint64_t kTickMs = 8;
+// How many slow calls in kTickMs mean "busy": then armed magazines would cost more than they bring.
 constexpr uint32_t kBusy = 64;
-// How many frees of large blocks pass between two looks whether the page heap wants to be looked after.
-constexpr uint32_t kRunsPerLook = 32;
 
 constinit bool full_checks = false;
 constinit bool sampled = false;
@@ -75,14 +74,17 @@ LOAM_INLINE size_t block_bytes(unsigned size_class) {
   return LOAM_UNLIKELY(size_class == kMixedClass) ? kMixedBytes : class_info(size_class).bytes;
 }
 
-unsigned initial_capacity(unsigned size_class) { return magazine_policy::initial_capacity(block_bytes(size_class)); }
+unsigned initial_capacity(unsigned size_class) {
+  return magazine_policy::initial_capacity(block_bytes(size_class));
+}
 
 // What the first slots count against kThreadBytes: nothing for blocks too small to matter.
 size_t initial_bytes(unsigned size_class, unsigned capacity) {
   return block_bytes(size_class) < kDueBytes ? 0 : capacity * block_bytes(size_class);
 }
 
-// By class, for a division costs as much as the rest of a miss that finds its magazine as long as it may be.
+// By class, for a division costs as much as the rest of a miss that finds its magazine as long as
+// it may be.
 struct MaxCapacities {
   uint16_t slots[kMixedClass + 1];
 };
@@ -97,12 +99,14 @@ constexpr MaxCapacities make_max_capacities() {
 constexpr MaxCapacities kMaxCapacities = make_max_capacities();
 
 unsigned max_capacity(unsigned size_class) {
-  return LOAM_LIKELY(size_class <= kMixedClass) ? kMaxCapacities.slots[size_class]
-                                                : magazine_policy::max_capacity(block_bytes(size_class));
+  return LOAM_LIKELY(size_class <= kMixedClass)
+             ? kMaxCapacities.slots[size_class]
+             : magazine_policy::max_capacity(block_bytes(size_class));
 }
 
-// An array that has its full length from the start, and stays where it is until its thread ends. That of blocks of
-// mixed spans because other threads read its pointers, to learn the blocks' sizes (count_mixed()).
+// An array that has its full length from the start, and stays where it is until its thread ends.
+// That of blocks of mixed spans because other threads read its pointers, to learn the blocks' sizes
+// (count_mixed()).
 bool has_fixed_array(unsigned size_class) {
   return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
 }
@@ -116,7 +120,9 @@ unsigned array_slots(unsigned size_class, unsigned growths) {
   return slots < most ? slots : most;
 }
 
-size_t array_bytes(unsigned size_class, unsigned growths) { return array_slots(size_class, growths) * sizeof(void*); }
+size_t array_bytes(unsigned size_class, unsigned growths) {
+  return array_slots(size_class, growths) * sizeof(void*);
+}
 
 // The part of a thread's first slots that comes out of what all share.
 size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
@@ -134,8 +140,10 @@ void* take_one(unsigned size_class) {
 
 }  // namespace
 
-void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned count, SmallHeap::Wait wait) {
-  if (LOAM_UNLIKELY(size_class == kMixedClass)) return default_small_heap.give_mixed(pointers, count);
+void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned count,
+                            SmallHeap::Wait wait) {
+  if (LOAM_UNLIKELY(size_class == kMixedClass))
+    return default_small_heap.give_mixed(pointers, count);
   default_small_heap.give(size_class, pointers, count, wait);
 }
 
@@ -179,16 +187,19 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   Tuning& t = tuning_[size_class];
   const bool first = t.capacity == 0;
   const size_t one_way = share_of_heap(kOneWayShare, magazine_policy::kOneWayBytes);
-  const unsigned capacity = magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned, one_way);
+  const unsigned capacity =
+      magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned, one_way);
   if (capacity <= t.capacity) return false;
-  // The first slots are every thread's due, whatever the process holds; of large blocks a thread may have few.
+  // The first slots are every thread's due, whatever the process holds; of large blocks a thread
+  // may have few.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   const size_t shared = more + beyond_due(due_bytes_ + due) - beyond_due(due_bytes_);
   const bool earned = capacity * block_bytes(size_class) <= kEverybodysBytes || !misses_.is_low();
   if (more != 0 && !earned && holds_unearned(more)) return false;
   if (due + more != 0 && !has_room(due + more)) {
-    // A class that has nothing pays two locks a block: worth more than the upper half of the largest magazine.
+    // A class that has nothing pays two locks a block: worth more than the upper half of the
+    // largest magazine.
     if (first ? !make_way(size_class, due) : !take_room_of_idle(more)) return false;
   }
   if (shared != 0 && !process_room.take(shared, page_heap.used_bytes_hint())) return false;
@@ -212,10 +223,13 @@ size_t ThreadCache::most_bytes() const {
   return most < kProcessBytes ? most : kProcessBytes;
 }
 
-bool ThreadCache::has_room(size_t bytes) const { return granted_bytes_ + due_bytes_ + bytes <= most_bytes(); }
+bool ThreadCache::has_room(size_t bytes) const {
+  return granted_bytes_ + due_bytes_ + bytes <= most_bytes();
+}
 
 bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
-  static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4, "longest array's growths");
+  static_assert(kFirstArray << 2 * Tuning::kMostGrowths >= kMaxCapacity && kArrayGrowth == 4,
+                "longest array's growths");
   const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
   if (m.base != nullptr && capacity <= array_slots(size_class, t.array_growths)) {
@@ -232,12 +246,14 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   void** old = m.base;
   const unsigned old_growths = t.array_growths;
   if (held != 0) memcpy(slots, old, held * sizeof(void*));
-  // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that looks now.
+  // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that
+  // looks now.
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, slots, __ATOMIC_RELEASE);
   t.set_capacity(capacity);
-  // At once: such a child frees the array that it finds. A fork() likely meets this thread where it frees the old one.
+  // At once: such a child frees the array that it finds. A fork() likely meets this thread where it
+  // frees the old one.
   t.array_growths = growths & Tuning::kMostGrowths;
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
@@ -265,7 +281,8 @@ void ThreadCache::recount_rooms_after_fork() const {
   RunCache::process_room.recount_after_fork(runs_.room().bytes());
 }
 
-// Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other classes.
+// Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other
+// classes.
 void ThreadCache::shrink(unsigned size_class) {
   const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
@@ -280,7 +297,8 @@ void ThreadCache::shrink(unsigned size_class) {
   give_room_back(less);
 }
 
-// Shrinks the largest of the other magazines. False where that does not leave room for so many bytes.
+// Shrinks the largest of the other magazines. False where that does not leave room for so many
+// bytes.
 bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   unsigned largest = 0;
   size_t most = 0;
@@ -301,8 +319,8 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   return has_room(bytes);
 }
 
-// The next idle class of the few that a call looks at gives its blocks home and its room away. False where that does not leave
-// room for so many bytes.
+// The next idle class of the few that a call looks at gives its blocks home and its room away.
+// False where that does not leave room for so many bytes.
 bool ThreadCache::take_room_of_idle(size_t bytes) {
   if (slow_operations_ < kIdleAfter) return false;
   for (unsigned looks = kLooksForIdle; looks != 0; --looks) {
@@ -316,7 +334,8 @@ bool ThreadCache::take_room_of_idle(size_t bytes) {
   return false;
 }
 
-// Gives a magazine's blocks home and its share back. Its class starts again with its first slots, but in the same array.
+// Gives a magazine's blocks home and its share back. Its class starts again with its first slots,
+// but in the same array.
 void ThreadCache::retire_magazine(unsigned size_class) {
   const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
@@ -381,12 +400,16 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
     count_slow_operation();
     return take_one(size_class);
   }
-  const unsigned wanted = magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
-  // With most of it there, a span of which a part would be left can wait: so spans are taken whole, and come back whole.
+  const unsigned wanted =
+      magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
+  // With most of it there, a span of which a part would be left can wait: so spans are taken whole,
+  // and come back whole.
   const unsigned enough = wanted < class_info(size_class).slots ? wanted : wanted / 2;
   const uint64_t fresh = page_heap.fresh_pages_hint();
-  const unsigned got = default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
-  if (const uint64_t grown = page_heap.fresh_pages_hint() - fresh; LOAM_UNLIKELY(grown != 0)) runs_.note_growth(Pages(grown));
+  const unsigned got =
+      default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
+  if (const uint64_t grown = page_heap.fresh_pages_hint() - fresh; LOAM_UNLIKELY(grown != 0))
+    runs_.note_growth(Pages(grown));
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -396,11 +419,13 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
 }
 
 template <class Give>
-LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsigned at_once, Give give) {
+LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsigned at_once,
+                                       Give give) {
   const Magazine m = magazine(size_class);
   const unsigned held = static_cast<unsigned>(m.head - m.base);
-  // The magazine forgets its blocks before the bin learns of some, and is empty until the others have moved: a fork()
-  // in between loses blocks in the child, any other order would free some twice there.
+  // The magazine forgets its blocks before the bin learns of some, and is empty until the others
+  // have moved: a fork() in between loses blocks in the child, any other order would free some
+  // twice there.
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   for (unsigned given = 0; given < count; given += at_once) {
@@ -410,7 +435,8 @@ LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsi
     memmove(m.base, m.base + count, (held - count) * sizeof(void*));
   } else {
     // Not memmove(): count_mixed() may read.
-    for (size_t i = count; i < held; ++i) __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
+    for (size_t i = count; i < held; ++i)
+      __atomic_store_n(&m.base[i - count], m.base[i], __ATOMIC_RELAXED);
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.head, m.base + (held - count), __ATOMIC_RELEASE);
@@ -422,8 +448,8 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
            [&](void** blocks, unsigned here) { give_home(size_class, blocks, here, wait); });
 }
 
-// So many of the magazine's first blocks, or a few less, that no span of few slots is left in the middle: its blocks were
-// most likely allocated together, are freed together and go home together.
+// So many of the magazine's first blocks, or a few less, that no span of few slots is left in the
+// middle: its blocks were most likely allocated together, are freed together and go home together.
 unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   const SizeClassInfo& info = class_info(size_class);
   if (info.slots > count || count == held_blocks(size_class)) return count;
@@ -442,13 +468,14 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   return count;
 }
 
-// What a class in use has too much of: perhaps another thread has too little. The cold half goes: what was freed longest
-// ago, at the bottom. Or all of it, where this thread only frees and another takes: fewer and longer batches, and no less
-// for this one.
+// What a class in use has too much of: perhaps another thread has too little. The cold half goes:
+// what was freed longest ago, at the bottom. Or all of it, where this thread only frees and another
+// takes: fewer and longer batches, and no less for this one.
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return overflow_mixed(count);
-  if (LOAM_LIKELY(!default_small_heap.wants_transfer(size_class, this, bases_[size_class][0], home))) {
+  if (LOAM_LIKELY(
+          !default_small_heap.wants_transfer(size_class, this, bases_[size_class][0], home))) {
     return evict(size_class, end_of_span(size_class, count), SmallHeap::Wait::kNo);
   }
   const auto m = magazine(size_class);
@@ -462,17 +489,19 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   });
 }
 
-// Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are freed only holds as many.
+// Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are
+// freed only holds as many.
 uint8_t ThreadCache::wanted_again(unsigned size_class) const {
   const auto m = magazine(size_class);
-  // There is less room than free places for blocks that share lines, and none in an armed magazine, which waits for a call.
+  // There is less room than free places for blocks that share lines, and none in an armed magazine,
+  // which waits for a call.
   const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
   const ptrdiff_t wanted = half < room ? half : room;
   return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<uint8_t>(wanted);
 }
 
-// Blocks of mixed spans that this thread's classes are in want of stay with it: at home they would become free ranges, of which
-// the next refill would cut them again.
+// Blocks of mixed spans that this thread's classes are in want of stay with it: at home they would
+// become free ranges, of which the next refill would cut them again.
 void ThreadCache::overflow_mixed(unsigned count) {
   MixedHeap::Kept kept;
   for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = wanted_again(c);
@@ -481,8 +510,8 @@ void ThreadCache::overflow_mixed(unsigned count) {
     default_small_heap.give_mixed(blocks, here, &kept);
     for (unsigned i = 0; i < kept.count; ++i) {
       const Magazine m = magazine(kept.size_class[i]);
-      // As push(), but without a note among the recent frees, which are compared with what stands in the magazine of the block's
-      // pages: this is another.
+      // As push(), but without a note among the recent frees, which are compared with what stands
+      // in the magazine of the block's pages: this is another.
       __atomic_store_n(m.head, kept.block[i], __ATOMIC_RELAXED);
       __atomic_store_n(&m.head, m.head + 1, __ATOMIC_RELEASE);
     }
@@ -505,14 +534,17 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
   if (const uint64_t frees = pushed() - collected_at_; LOAM_UNLIKELY(frees >= kCollectFrees)) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
-  const bool stay_armed = (LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend()) || guard_is_due_;
+  const bool stay_armed =
+      (LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend()) || guard_is_due_;
   disarm(size_class);
-  if (!push(size_class, block) && !put_below(size_class, block)) make_room_and_push(size_class, block);
+  if (!push(size_class, block) && !put_below(size_class, block))
+    make_room_and_push(size_class, block);
   if (LOAM_UNLIKELY(stay_armed)) arm(magazine(size_class));
 }
 
 bool ThreadCache::free_run(Span* span) {
-  if (!runs_.is_bypassed() && (LOAM_LIKELY(runs_.give(span)) || (runs_.pass_batch(span) && runs_.give(span)))) {
+  if (!runs_.is_bypassed() &&
+      (LOAM_LIKELY(runs_.give(span)) || (runs_.pass_batch(span) && runs_.give(span)))) {
     if (LOAM_UNLIKELY(runs_.calls() % kRunsPerLook == 0)) attend_kept();
     return true;
   }
@@ -541,18 +573,21 @@ void ThreadCache::free_run_slow(Span* span) {
   if (page_heap.wants_ticks()) attend();
   runs_.make_room(span);
   if (free_run(span)) return;
-  // Where there is no room for it, its shard's lock and not the page heap's: threads that got none would all meet there.
+  // Where there is no room for it, its shard's lock and not the page heap's: threads that got none
+  // would all meet there.
   if (LOAM_UNLIKELY(!runs_.park_refused(span))) return page_heap.free(span);
   if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) attend_parked();
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {
-  // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a base and a head of
-  // two arrays are no range.
+  // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a
+  // base and a head of two arrays are no range.
   const auto m = magazine(size_class);
   void** const base = __atomic_load_n(&m.base, __ATOMIC_ACQUIRE);
   void** const head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
-  if (base == nullptr || head < base || head - base > static_cast<ptrdiff_t>(max_capacity(size_class))) return false;
+  if (base == nullptr || head < base ||
+      head - base > static_cast<ptrdiff_t>(max_capacity(size_class)))
+    return false;
   for (void** slot = base; slot < head; ++slot) {
     if (__atomic_load_n(slot, __ATOMIC_RELAXED) == block) return true;
   }
@@ -576,24 +611,29 @@ void ThreadCache::stop_at_own(unsigned size_class) {
   if (m.base + own.level < m.high) m.high = m.base + own.level;
 }
 
-// A block that is surely another's. False, and nothing happened, where none is known to be, or there is no room.
+// A block that is surely another's. False, and nothing happened, where none is known to be, or
+// there is no room.
 bool ThreadCache::put_below(unsigned size_class, void* block) {
   if (LOAM_LIKELY(!shares_lines(size_class))) return false;
   const Magazine m = magazine(size_class);
   Own& own = own_[size_class];
-  if (own.below == kMostBelow || m.head != m.base + own.level || own.level >= tuning_[size_class].capacity) return false;
+  if (own.below == kMostBelow || m.head != m.base + own.level ||
+      own.level >= tuning_[size_class].capacity)
+    return false;
   if (own.level == 0) {
-    // So that the thread's next block is not this one. As who has no cache: it did not ask for them.
+    // So that the thread's next block is not this one. As who has no cache: it did not ask for
+    // them.
     const unsigned got = default_small_heap.take(
-        size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)), nullptr, ~0u, 0, home);
+        size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)), nullptr, ~0u, 0,
+        home);
     own.level = got;
     __atomic_store_n(&m.head, m.base + got, __ATOMIC_RELEASE);
   }
   void** const top = m.head;
   void** const place = own.below < own.level ? m.base + own.below : top;
   if (place != top) {
-    // What stands there goes up. A fork() before the head does loses it in the child, any other order would have it there
-    // twice.
+    // What stands there goes up. A fork() before the head does loses it in the child, any other
+    // order would have it there twice.
     void* const moved = *place;
     void**& recent = recent_[recent_index(moved)];
     if (recent == place) recent = top;
@@ -647,7 +687,8 @@ void ThreadCache::collect() {
       retire_magazine(c);
       continue;
     }
-    // Neither missed nor overflowed: what it holds may be more than it needs. A single block is not.
+    // Neither missed nor overflowed: what it holds may be more than it needs. A single block is
+    // not.
     if (use == Use::kHit) shrink(c);
     arm(m);
   }

@@ -1,5 +1,6 @@
-// What a thread's cache checks of pointers that were freed: that a block begins there, and that it is not free. With default options a
-// share of them, where a call is slow anyway (decision 69); with LOAM_CHECK_FREE=full each, at once.
+// What a thread's cache checks of pointers that were freed: that a block begins there, and that it
+// is not free. With default options a share of them, where a call is slow anyway (decision 69);
+// with LOAM_CHECK_FREE=full each, at once.
 #include <atomic>
 
 #include "cache/cache_registry.h"
@@ -9,17 +10,20 @@ namespace loam {
 
 namespace {
 
-// Of the pointers that rest in its magazine each look checks this share, and one. Chosen: in 100,000 frees each is checked six times or
-// more. More costs programs with long magazines, less lets a wrong pointer be handed out for longer (decision 69).
+// Of the pointers that rest in its magazine each look checks this share, and one. Chosen: in
+// 100,000 frees each is checked six times or more. More costs programs with long magazines, less
+// lets a wrong pointer be handed out for longer (decision 69).
 constexpr unsigned kCheckedShare = 64;
-// Of a batch that goes to another thread, no bin sees any. Chosen: four instructions a block; what goes to and fro is found within
-// some twenty journeys.
+// Of a batch that goes to another thread, no bin sees any. Chosen: four instructions a block; what
+// goes to and fro is found within some twenty journeys.
 constexpr unsigned kCheckedOfBatch = 4;
 
-// Whether a pointer that was freed as a block of the class begins none, or one that is free. A hint, without a lock: a block that is
-// right keeps its span, whose first page and class stay what they are; but the span may become partial, or mixed, at any moment.
-// Blocks of mixed spans are left to who has their lock.
-LOAM_INLINE bool seems_wrong(unsigned size_class, const SizeClassInfo& info, const void* block, const Span* span) {
+// Whether a pointer that was freed as a block of the class begins none, or one that is free. A
+// hint, without a lock: a block that is right keeps its span, whose first page and class stay what
+// they are; but the span may become partial, or mixed, at any moment. Blocks of mixed spans are
+// left to who has their lock.
+LOAM_INLINE bool seems_wrong(unsigned size_class, const SizeClassInfo& info, const void* block,
+                             const Span* span) {
   constexpr uint32_t kClassAndKind = Span::label_of(SizeClass(0xff), 0, SpanKind(0xff), 0);
   const uint32_t label = span->label() & kClassAndKind;
   if (LOAM_UNLIKELY(label != Span::label_of(SizeClass(size_class), 0, SpanKind::kSmall, 0)) &&
@@ -36,12 +40,15 @@ LOAM_INLINE bool seems_wrong(unsigned size_class, const SizeClassInfo& info, con
 
 }  // namespace
 
-// Looks come at irregular distances: a program that frees in rounds would have each meet the same block.
+// Looks come at irregular distances: a program that frees in rounds would have each meet the same
+// block.
 LOAM_INLINE void ThreadCache::begin_next_look() {
-  static_assert((kLookJitter & (kLookJitter - 1)) == 0 && kLookJitter <= kFreesPerLook, "chance's top bits; pushed_ >= 0");
+  static_assert((kLookJitter & (kLookJitter - 1)) == 0 && kLookJitter <= kFreesPerLook,
+                "chance's top bits; pushed_ >= 0");
   const uint64_t total = pushed();
   chance_ = chance_ * 1664525 + 1013904223;  // Knuth and Lewis
-  const uint32_t frees = kFreesPerLook - kLookJitter / 2 + static_cast<uint32_t>((uint64_t{chance_} * kLookJitter) >> 32);
+  const uint32_t frees = kFreesPerLook - kLookJitter / 2 +
+                         static_cast<uint32_t>((uint64_t{chance_} * kLookJitter) >> 32);
   __atomic_store_n(&pushed_, total + frees - kFreesPerLook, __ATOMIC_RELAXED);
   __atomic_store_n(&until_look_, frees, __ATOMIC_RELAXED);
 }
@@ -59,14 +66,17 @@ bool ThreadCache::look(unsigned size_class, void* block) {
     unsigned at = static_cast<unsigned>((uint64_t{chance_ * kLookJitter} * held) >> 32);
     for (unsigned left = 1 + held / kCheckedShare; left != 0; --left) {
       void** const place = m.base + at;
-      if (LOAM_UNLIKELY(seems_wrong(size_class, info, *place, spans.at(reinterpret_cast<uintptr_t>(*place))))) {
+      if (LOAM_UNLIKELY(seems_wrong(size_class, info, *place,
+                                    spans.at(reinterpret_cast<uintptr_t>(*place))))) {
         send_home(size_class, place);
         break;
       }
       if (++at == held) at = 0;
     }
   }
-  if (LOAM_LIKELY(!seems_wrong(size_class, info, block, spans.at(reinterpret_cast<uintptr_t>(block))))) return true;
+  if (LOAM_LIKELY(
+          !seems_wrong(size_class, info, block, spans.at(reinterpret_cast<uintptr_t>(block)))))
+    return true;
   give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
   return false;
 }
@@ -75,7 +85,9 @@ bool ThreadCache::look(unsigned size_class, void* block) {
 LOAM_NOINLINE void ThreadCache::check_one_mixed() {
   const Magazine m = magazine(kMixedClass);
   void** const place = m.base + pushed() / kFreesPerLook % static_cast<size_t>(m.head - m.base);
-  if (LOAM_UNLIKELY(default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(*place)) == 0)) send_home(kMixedClass, place);
+  if (LOAM_UNLIKELY(default_small_heap.mixed().block_bytes(reinterpret_cast<uintptr_t>(*place)) ==
+                    0))
+    send_home(kMixedClass, place);
 }
 
 void ThreadCache::send_home(unsigned size_class, void** place) {
@@ -107,7 +119,9 @@ void ThreadCache::check_all() {
     SpanFinder spans;
     for (void** place = base + held_blocks(c); place != base;) {
       --place;
-      if (LOAM_UNLIKELY(seems_wrong(c, info, *place, spans.at(reinterpret_cast<uintptr_t>(*place))))) send_home(c, place);
+      if (LOAM_UNLIKELY(
+              seems_wrong(c, info, *place, spans.at(reinterpret_cast<uintptr_t>(*place)))))
+        send_home(c, place);
     }
   }
 }
@@ -118,7 +132,9 @@ unsigned ThreadCache::check_share(unsigned size_class, void** blocks, unsigned c
   SpanFinder spans;
   for (unsigned i = (chance_ ^ count) % kCheckedOfBatch; i < count; i += kCheckedOfBatch) {
     void* block = blocks[i];
-    if (LOAM_LIKELY(!seems_wrong(size_class, info, block, spans.at(reinterpret_cast<uintptr_t>(block))))) continue;
+    if (LOAM_LIKELY(
+            !seems_wrong(size_class, info, block, spans.at(reinterpret_cast<uintptr_t>(block)))))
+      continue;
     blocks[i] = blocks[--count];
     give_home(size_class, &block, 1, SmallHeap::Wait::kYes);
   }
@@ -129,7 +145,8 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
   if (size_class != kMixedClass) {
     const SizeClassInfo& info = class_info(size_class);
     const Span* span = span_at(reinterpret_cast<uintptr_t>(block));
-    const size_t offset = span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
+    const size_t offset =
+        span == nullptr ? 0 : reinterpret_cast<uintptr_t>(block) - span_base(span);
     const size_t slot = offset / info.bytes;
     if (span == nullptr || !begins_slot(info, offset)) {
       report_misuse("free of a pointer into the middle of a block", block);
@@ -137,7 +154,8 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
     }
     // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
     const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
-    freed = freed || ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
+    freed =
+        freed || ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);
   }
   if (LOAM_LIKELY(!freed)) return true;
   report_misuse("double free", block);

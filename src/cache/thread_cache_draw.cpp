@@ -1,4 +1,5 @@
-// What a thread's cache leaves to chance: which calls are sampled, which block gets guards, which slot of a magazine is handed out.
+// What a thread's cache leaves to chance: which calls are sampled, which block gets guards, which
+// slot of a magazine is handed out.
 #include "cache/thread_cache.h"
 #include "os/os.h"
 #include "os/random.h"
@@ -7,8 +8,9 @@ namespace loam {
 
 namespace {
 
-// Slow calls of free(), one in kFreesPerLook, from one block between guards to the next, on average. Chosen: with 5,120 frees the
-// four system calls that such a block costs are a hundredth of a program that does little else than call.
+// Slow calls of free(), one in kFreesPerLook, from one block between guards to the next, on
+// average. Chosen: with 5,120 frees the four system calls that such a block costs are a hundredth
+// of a program that does little else than call.
 constexpr uint64_t kLooksPerGuard = 20;
 
 }  // namespace
@@ -67,8 +69,8 @@ void ThreadCache::mix(unsigned size_class) {
   if (other == top) return;
   void* const last = m.base[top];
   void* const picked = m.base[other];
-  // The top leaves the magazine while the two change places: a fork() in between loses a block in the child, any
-  // other order would have one there twice.
+  // The top leaves the magazine while the two change places: a fork() in between loses a block in
+  // the child, any other order would have one there twice.
   __atomic_store_n(&m.head, m.base + top, __ATOMIC_RELEASE);
   __atomic_store_n(&m.base[other], last, __ATOMIC_RELEASE);
   __atomic_store_n(&m.base[top], picked, __ATOMIC_RELEASE);

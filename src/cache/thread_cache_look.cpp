@@ -32,7 +32,8 @@ bool ThreadCache::is_valid() const {
   for (unsigned c = 0; c < kMagazineCount; ++c) {
     const auto m = magazine(c);
     const Tuning& t = tuning_[c];
-    if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head) return false;
+    if (m.head < m.base || m.head > m.base + t.capacity || m.low < m.base || m.low > m.head)
+      return false;
     if (m.high < m.head || m.high > m.base + t.capacity) return false;
     for (void** slot = m.base; slot < m.head; ++slot) {
       // A block's span may have become mixed while it waited here.

@@ -7,7 +7,8 @@
 #include "private/heap_registry.h"
 #include "small/remote_pool.h"
 
-// The records are no standard-layout types, but none has a virtual base: offsetof() is right for them.
+// The records are no standard-layout types, but none has a virtual base: offsetof() is right for
+// them.
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 
 namespace loam {
@@ -54,14 +55,15 @@ struct Constants {
   uint64_t private_slot_bytes = sizeof(CacheSlot);
 };
 
-constexpr uint32_t kMaxListed = 1u << 20;  // records in a list: a bound for readers, not for the heap
+constexpr uint32_t kMaxListed = 1u
+                                << 20;  // records in a list: a bound for readers, not for the heap
 
 constexpr void set_name(char (&to)[24], const char* from) {
   for (unsigned i = 0; from[i] != '\0'; ++i) to[i] = from[i];  // too long: no constant, so no build
 }
 
-constexpr CounterTable table(const char* name, TableKind kind, const void* address, size_t stride, size_t count,
-                             size_t lock = kNoOffset, size_t link = kNoOffset) {
+constexpr CounterTable table(const char* name, TableKind kind, const void* address, size_t stride,
+                             size_t count, size_t lock = kNoOffset, size_t link = kNoOffset) {
   CounterTable t{};
   set_name(t.name, name);
   t.kind = kind;
@@ -74,15 +76,16 @@ constexpr CounterTable table(const char* name, TableKind kind, const void* addre
   return t;
 }
 
-constexpr CounterTable inner_table(const char* name, TableKind kind, Table parent, size_t offset, size_t stride,
-                                   size_t count, size_t link = kNoOffset) {
+constexpr CounterTable inner_table(const char* name, TableKind kind, Table parent, size_t offset,
+                                   size_t stride, size_t count, size_t link = kNoOffset) {
   CounterTable t = table(name, kind, nullptr, stride, count, kNoOffset, link);
   t.parent = parent;
   t.offset = offset;
   return t;
 }
 
-constexpr CounterField field(Table of, const char* name, size_t offset, size_t width, size_t count = 1) {
+constexpr CounterField field(Table of, const char* name, size_t offset, size_t width,
+                             size_t count = 1) {
   CounterField f{};
   set_name(f.name, name);
   f.table = of;
@@ -98,7 +101,9 @@ using namespace counter_format;
 
 // Friend of the classes whose figures it names; nothing else looks into them.
 struct CounterFields {
-  static constexpr size_t lock_of(size_t mutex) { return mutex + __builtin_offsetof(Mutex, state_); }
+  static constexpr size_t lock_of(size_t mutex) {
+    return mutex + __builtin_offsetof(Mutex, state_);
+  }
 
   static constexpr Constants make_constants() {
     Constants c;
@@ -106,7 +111,6 @@ struct CounterFields {
     return c;
   }
   static const Constants constants;
-
 
   // The fields of a table, one after another.
   struct Writer {
@@ -131,8 +135,10 @@ struct CounterFields {
       (*this)("timed_alloc_ns", at + __builtin_offsetof(CallCounts, timed_alloc_ns), 8, 2);
       (*this)("timed_frees", at + __builtin_offsetof(CallCounts, timed_frees), 8, 2);
       (*this)("timed_free_ns", at + __builtin_offsetof(CallCounts, timed_free_ns), 8, 2);
-      (*this)("alloc_log2_ns", at + __builtin_offsetof(CallCounts, alloc_log2_ns), 8, CallCounts::kTimeBins);
-      return (*this)("free_log2_ns", at + __builtin_offsetof(CallCounts, free_log2_ns), 8, CallCounts::kTimeBins);
+      (*this)("alloc_log2_ns", at + __builtin_offsetof(CallCounts, alloc_log2_ns), 8,
+              CallCounts::kTimeBins);
+      return (*this)("free_log2_ns", at + __builtin_offsetof(CallCounts, free_log2_ns), 8,
+                     CallCounts::kTimeBins);
     }
     constexpr Writer& runs(size_t at) {
       (*this)("runs_taken", at + __builtin_offsetof(RunCounts, taken), 8);
@@ -144,158 +150,185 @@ struct CounterFields {
     }
   };
 
-#define LOAM_FIELD(name, type, member) (name, __builtin_offsetof(type, member), sizeof(type::member))
+#define LOAM_FIELD(name, type, member) \
+  (name, __builtin_offsetof(type, member), sizeof(type::member))
 
   static constexpr CounterField* write_small(CounterField* next) {
     next = Writer{next, kConstants} LOAM_FIELD("page_bytes", Constants, page_bytes)
-        LOAM_FIELD("block_bytes", Constants, block_bytes)
-        LOAM_FIELD("map_bytes_per_block", Constants, map_bytes_per_block)
-        LOAM_FIELD("span_record_bytes", Constants, span_record_bytes)
-        LOAM_FIELD("magazine_limit", Constants, magazine_limit)
-        LOAM_FIELD("frees_per_look", Constants, frees_per_look)
-        LOAM_FIELD("granule_bytes", Constants, granule_bytes)
-        LOAM_FIELD("private_slot_bytes", Constants, private_slot_bytes).next;
+               LOAM_FIELD("block_bytes", Constants, block_bytes)
+                   LOAM_FIELD("map_bytes_per_block", Constants, map_bytes_per_block)
+                       LOAM_FIELD("span_record_bytes", Constants, span_record_bytes)
+                           LOAM_FIELD("magazine_limit", Constants, magazine_limit)
+                               LOAM_FIELD("frees_per_look", Constants, frees_per_look)
+                                   LOAM_FIELD("granule_bytes", Constants, granule_bytes) LOAM_FIELD(
+                                       "private_slot_bytes", Constants, private_slot_bytes)
+                                       .next;
     next = write_class(next, kClasses);
     next = write_class(next, kSplitClasses);
     next = write_bin(next, kBins);
-    return Writer{next, kMixed}.lock(__builtin_offsetof(MixedShard, mutex_))
-        LOAM_FIELD("spans", MixedShard, spans_)
-        LOAM_FIELD("span_pages", MixedShard, span_pages_)
-        LOAM_FIELD("free_granules", MixedShard, free_granules_)
-        LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_)
-        LOAM_FIELD("converted", MixedShard, converted_)
-        LOAM_FIELD("taken", MixedShard, taken_)
-        LOAM_FIELD("given", MixedShard, given_)
-        ("blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount).next;
+    return Writer{next, kMixed}
+        .lock(__builtin_offsetof(MixedShard, mutex_)) LOAM_FIELD("spans", MixedShard, spans_)
+            LOAM_FIELD("span_pages", MixedShard, span_pages_)
+                LOAM_FIELD("free_granules", MixedShard, free_granules_)
+                    LOAM_FIELD("unbacked_pages", MixedShard, unbacked_pages_) LOAM_FIELD(
+                        "converted", MixedShard, converted_) LOAM_FIELD("taken", MixedShard, taken_)
+                        LOAM_FIELD("given", MixedShard, given_)(
+                            "blocks", __builtin_offsetof(MixedShard, blocks_), 8, kSizeClassCount)
+        .next;
   }
 
   static constexpr CounterField* write_class(CounterField* next, Table table) {
     return Writer{next, table} LOAM_FIELD("bytes", SizeClassInfo, bytes)
-        LOAM_FIELD("pages", SizeClassInfo, pages)
-        LOAM_FIELD("slots", SizeClassInfo, slots).next;
+        LOAM_FIELD("pages", SizeClassInfo, pages) LOAM_FIELD("slots", SizeClassInfo, slots)
+            .next;
   }
 
   static constexpr CounterField* write_bin(CounterField* next, Table table) {
-    return Writer{next, table}.lock(__builtin_offsetof(Bin, mutex_))
-        LOAM_FIELD("spans", Bin, spans_)
-        LOAM_FIELD("free_slots", Bin, free_slots_)
-        LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
-        LOAM_FIELD("absent_slots", Bin, absent_slots_)
-        LOAM_FIELD("absent_pages", Bin, absent_pages_)
-        LOAM_FIELD("taken", Bin, taken_)
-        LOAM_FIELD("given", Bin, given_)
-        ("queued", __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_), 4)
-        LOAM_FIELD("remote_batches", Bin, remote_batches_)
-        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)
-        ("occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists).next;
+    return Writer{next, table}
+        .lock(__builtin_offsetof(Bin, mutex_)) LOAM_FIELD("spans", Bin, spans_) LOAM_FIELD(
+            "free_slots", Bin, free_slots_) LOAM_FIELD("unbacked_pages", Bin, unbacked_pages_)
+            LOAM_FIELD("absent_slots", Bin, absent_slots_)
+                LOAM_FIELD("absent_pages", Bin, absent_pages_) LOAM_FIELD("taken", Bin, taken_)
+                    LOAM_FIELD("given", Bin, given_)(
+                        "queued",
+                        __builtin_offsetof(Bin, remote_) + __builtin_offsetof(RemoteQueue, queued_),
+                        4) LOAM_FIELD("remote_batches", Bin, remote_batches_)
+                        LOAM_FIELD("remote_blocks", Bin, remote_blocks_)(
+                            "occupancy", __builtin_offsetof(Bin, occupancy_), 4, Bin::kLists)
+        .next;
   }
 
   static constexpr CounterField* write_caches(CounterField* next) {
-    next = Writer{next, kRegistry}.lock(__builtin_offsetof(CacheRegistry, mutex_))
-        LOAM_FIELD("threads", CacheRegistry, threads_)
-        LOAM_FIELD("refills", CacheRegistry, ended_refills_)
-        LOAM_FIELD("flushes", CacheRegistry, ended_flushes_)
-        LOAM_FIELD("pushed", CacheRegistry, ended_pushed_)
-        .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
-        .runs(__builtin_offsetof(CacheRegistry, ended_runs_)).next;
-    next = Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_)
-        LOAM_FIELD("flushes", ThreadCache, flushes_)
-        LOAM_FIELD("pushed", ThreadCache, pushed_)
-        LOAM_FIELD("until_look", ThreadCache, until_look_)
-        .calls(__builtin_offsetof(ThreadCache, calls_))
-        .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))
-        ("run_pages_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_), 8)
-        ("runs_held", __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_), 8).next;
+    next = Writer{next, kRegistry}
+               .lock(__builtin_offsetof(CacheRegistry, mutex_))
+                   LOAM_FIELD("threads", CacheRegistry, threads_)
+                       LOAM_FIELD("refills", CacheRegistry, ended_refills_)
+                           LOAM_FIELD("flushes", CacheRegistry, ended_flushes_)
+                               LOAM_FIELD("pushed", CacheRegistry, ended_pushed_)
+               .calls(__builtin_offsetof(CacheRegistry, ended_calls_))
+               .runs(__builtin_offsetof(CacheRegistry, ended_runs_))
+               .next;
+    next =
+        Writer{next, kCaches} LOAM_FIELD("refills", ThreadCache, refills_) LOAM_FIELD(
+            "flushes", ThreadCache,
+            flushes_) LOAM_FIELD("pushed", ThreadCache,
+                                 pushed_) LOAM_FIELD("until_look", ThreadCache, until_look_)
+            .calls(__builtin_offsetof(ThreadCache, calls_))
+            .runs(__builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, counts_))(
+                "run_pages_held",
+                __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_pages_),
+                8)(
+                "runs_held",
+                __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_),
+                8)
+            .next;
     // From the head of a class, whose place the table names: its words do not stand side by side.
-    constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_), bases = __builtin_offsetof(ThreadCache, bases_);
-    return Writer{next, kMagazines}("head", 0, sizeof(void**))("base", bases - heads, sizeof(void**)).next;
+    constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_),
+                     bases = __builtin_offsetof(ThreadCache, bases_);
+    return Writer{next, kMagazines}("head", 0, sizeof(void**))("base", bases - heads,
+                                                               sizeof(void**))
+        .next;
   }
 
   static constexpr CounterField* write_pages(CounterField* next) {
-    next = Writer{next, kPageHeap}.lock(__builtin_offsetof(PageHeap, mutex_))
-        LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_)
-        LOAM_FIELD("committed_blocks", PageHeap, committed_blocks_)
-        LOAM_FIELD("used_pages", PageHeap, used_)
-        LOAM_FIELD("parked_pages", PageHeap, parked_pages_)
-        LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_)
-        LOAM_FIELD("peak_used_pages", PageHeap, peak_used_)
-        LOAM_FIELD("fresh_pages", PageHeap, fresh_pages_)
-        LOAM_FIELD("purge_calls", PageHeap, purge_calls_)
-        LOAM_FIELD("purged_pages", PageHeap, purged_pages_)
-        LOAM_FIELD("purge_ns", PageHeap, purge_ns_)
-        LOAM_FIELD("refused_calls", PageHeap, refused_calls_)
-        LOAM_FIELD("large_blocks", PageHeap, large_blocks_)
-        LOAM_FIELD("large_pages", PageHeap, large_pages_)
-        LOAM_FIELD("large_requested", PageHeap, large_requested_)
-        LOAM_FIELD("large_allocs", PageHeap, large_allocations_)
-        ("idle_mapping_pages", __builtin_offsetof(PageHeap, idle_) + __builtin_offsetof(IdleMappings, pages_), 8).next;
+    next = Writer{next, kPageHeap}
+               .lock(__builtin_offsetof(PageHeap, mutex_))
+                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_) LOAM_FIELD(
+                       "committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD("used_pages",
+                                                                                   PageHeap, used_)
+                       LOAM_FIELD("parked_pages", PageHeap, parked_pages_) LOAM_FIELD(
+                           "dirty_pages", PageHeap, dirty_pages_) LOAM_FIELD("peak_used_pages",
+                                                                             PageHeap, peak_used_)
+                           LOAM_FIELD("fresh_pages", PageHeap, fresh_pages_) LOAM_FIELD(
+                               "purge_calls", PageHeap, purge_calls_)
+                               LOAM_FIELD("purged_pages", PageHeap, purged_pages_) LOAM_FIELD(
+                                   "purge_ns", PageHeap, purge_ns_)
+                                   LOAM_FIELD("refused_calls", PageHeap, refused_calls_) LOAM_FIELD(
+                                       "large_blocks", PageHeap, large_blocks_)
+                                       LOAM_FIELD("large_pages", PageHeap, large_pages_) LOAM_FIELD(
+                                           "large_requested", PageHeap, large_requested_)
+                                           LOAM_FIELD("large_allocs", PageHeap, large_allocations_)(
+                                               "idle_mapping_pages",
+                                               __builtin_offsetof(PageHeap, idle_) +
+                                                   __builtin_offsetof(IdleMappings, pages_),
+                                               8)
+               .next;
     next = Writer{next, kRegions} LOAM_FIELD("base", Region, base)
-        LOAM_FIELD("extents", Region, extent_count)
-        LOAM_FIELD("spans_used", Region, spans_used)
-        LOAM_FIELD("records_purged", Region, records_purged)
-        LOAM_FIELD("maps_purged", Region, maps_purged).next;
+               LOAM_FIELD("extents", Region, extent_count)
+                   LOAM_FIELD("spans_used", Region, spans_used)
+                       LOAM_FIELD("records_purged", Region, records_purged)
+                           LOAM_FIELD("maps_purged", Region, maps_purged)
+                               .next;
     next = Writer{next, kExtents} LOAM_FIELD("first_block", Extent, first_block)
-        LOAM_FIELD("block_count", Extent, block_count)
-        LOAM_FIELD("committed_blocks", Extent, committed_blocks).next;
-    next = Writer{next, kShards}.lock(__builtin_offsetof(PageShard, mutex))
-        LOAM_FIELD("parked_pages", PageShard, parked_pages).next;
-    return Writer{next, kBlocks}("free", __builtin_offsetof(Block, free), 8, kPagesPerBlock / 64)
-        ("backed", __builtin_offsetof(Block, backed), 8, kPagesPerBlock / 64)
-        LOAM_FIELD("free_pages", Block, free_pages)
-        LOAM_FIELD("dirty_pages", Block, dirty_pages).next;
+               LOAM_FIELD("block_count", Extent, block_count)
+                   LOAM_FIELD("committed_blocks", Extent, committed_blocks)
+                       .next;
+    next = Writer{next, kShards}
+               .lock(__builtin_offsetof(PageShard, mutex))
+                   LOAM_FIELD("parked_pages", PageShard, parked_pages)
+               .next;
+    return Writer{next, kBlocks}("free", __builtin_offsetof(Block, free), 8, kPagesPerBlock / 64)(
+               "backed", __builtin_offsetof(Block, backed), 8, kPagesPerBlock / 64)
+        LOAM_FIELD("free_pages", Block, free_pages) LOAM_FIELD("dirty_pages", Block, dirty_pages)
+            .next;
   }
 
   static constexpr CounterField* write_others(CounterField* next) {
-    next = Writer{next, kHuge}.lock(__builtin_offsetof(HugeMap, mutex_))
-        LOAM_FIELD("blocks", HugeMap, count_)
-        LOAM_FIELD("mapped", HugeMap, mapped_bytes_)
-        LOAM_FIELD("requested", HugeMap, requested_bytes_)
-        LOAM_FIELD("peak_mapped", HugeMap, peak_mapped_bytes_)
-        LOAM_FIELD("allocs", HugeMap, allocations_)
-        LOAM_FIELD("bits", HugeMap, bits_).next;
+    next = Writer{next, kHuge}
+               .lock(__builtin_offsetof(HugeMap, mutex_)) LOAM_FIELD("blocks", HugeMap, count_)
+                   LOAM_FIELD("mapped", HugeMap, mapped_bytes_)
+                       LOAM_FIELD("requested", HugeMap, requested_bytes_)
+                           LOAM_FIELD("peak_mapped", HugeMap, peak_mapped_bytes_)
+                               LOAM_FIELD("allocs", HugeMap, allocations_)
+                                   LOAM_FIELD("bits", HugeMap, bits_)
+               .next;
     next = Writer{next, kHugeBlocks} LOAM_FIELD("address", HugeMap::Entry, address)
-        LOAM_FIELD("mapped", HugeMap::Entry, mapped)
-        LOAM_FIELD("requested", HugeMap::Entry, requested)
-        LOAM_FIELD("heap", HugeMap::Entry, heap).next;
-    next = Writer{next, kMetadata}.lock(__builtin_offsetof(MetadataArena, mutex_))
-        LOAM_FIELD("used", MetadataArena, held_bytes_).next;
+               LOAM_FIELD("mapped", HugeMap::Entry, mapped)
+                   LOAM_FIELD("requested", HugeMap::Entry, requested)
+                       LOAM_FIELD("heap", HugeMap::Entry, heap)
+                           .next;
+    next = Writer{next, kMetadata}
+               .lock(__builtin_offsetof(MetadataArena, mutex_))
+                   LOAM_FIELD("used", MetadataArena, held_bytes_)
+               .next;
     next = Writer{next, kRemotePool}.lock(__builtin_offsetof(RemotePool, mutex_)).next;
-    return Writer{next, kSampler}
-        LOAM_FIELD("rate", Sampler, rate_)
+    return Writer{next, kSampler} LOAM_FIELD("rate", Sampler, rate_)
         LOAM_FIELD("live_rounding", Sampler, live_rounding_)
-        LOAM_FIELD("followed", Sampler, followed_)
-        LOAM_FIELD("sampled", Sampler, sampled_)
-        LOAM_FIELD("lost", Sampler, lost_)
-        LOAM_FIELD("table_bytes", Sampler, table_bytes_).next;
+            LOAM_FIELD("followed", Sampler, followed_) LOAM_FIELD("sampled", Sampler, sampled_)
+                LOAM_FIELD("lost", Sampler, lost_) LOAM_FIELD("table_bytes", Sampler, table_bytes_)
+                    .next;
   }
 
   static constexpr CounterField* write_private(CounterField* next) {
     next = Writer{next, kPrivateRegistry}.lock(__builtin_offsetof(HeapRegistry, mutex_)).next;
-    next = Writer{next, kPrivateHeaps}.lock(__builtin_offsetof(PrivateHeap, mutex_))
-        LOAM_FIELD("generation", PrivateHeap, generation_)
-        ("name", __builtin_offsetof(PrivateHeap, name_), 1, PrivateHeap::kNameBytes)
-        LOAM_FIELD("charged", PrivateHeap, charged_)
-        LOAM_FIELD("peak", PrivateHeap, peak_)
-        LOAM_FIELD("maximum", PrivateHeap, maximum_)
-        LOAM_FIELD("records", PrivateHeap, records_)
-        LOAM_FIELD("set_aside", PrivateHeap, set_aside_)
-        LOAM_FIELD("large_bytes", PrivateHeap, large_bytes_)
-        LOAM_FIELD("large_taken", PrivateHeap, large_taken_)
-        LOAM_FIELD("large_given", PrivateHeap, large_given_)
-        LOAM_FIELD("refills", PrivateHeap, ended_refills_)
-        LOAM_FIELD("flushes", PrivateHeap, ended_flushes_)
-        LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
-        LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
-        LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_).next;
+    next = Writer{next, kPrivateHeaps}
+               .lock(__builtin_offsetof(PrivateHeap, mutex_)) LOAM_FIELD("generation", PrivateHeap,
+                                                                         generation_)(
+                   "name", __builtin_offsetof(PrivateHeap, name_), 1, PrivateHeap::kNameBytes)
+                   LOAM_FIELD("charged", PrivateHeap, charged_) LOAM_FIELD(
+                       "peak", PrivateHeap, peak_) LOAM_FIELD("maximum", PrivateHeap, maximum_)
+                       LOAM_FIELD("records", PrivateHeap, records_)
+                           LOAM_FIELD("set_aside", PrivateHeap, set_aside_) LOAM_FIELD(
+                               "large_bytes", PrivateHeap, large_bytes_)
+                               LOAM_FIELD("large_taken", PrivateHeap, large_taken_) LOAM_FIELD(
+                                   "large_given", PrivateHeap, large_given_)
+                                   LOAM_FIELD("refills", PrivateHeap, ended_refills_) LOAM_FIELD(
+                                       "flushes", PrivateHeap, ended_flushes_)
+                                       LOAM_FIELD("unbacked_pages", PrivateHeap, unbacked_pages_)
+                                           LOAM_FIELD("starters", PrivateHeap, mixed_runs_)
+                                               LOAM_FIELD("mixed_pages", PrivateHeap, mixed_pages_)
+               .next;
     next = Writer{next, kPrivateBins} LOAM_FIELD("spans", HeapBin, spans)
-        LOAM_FIELD("free_slots", HeapBin, free_slots)
-        LOAM_FIELD("in_starters", HeapBin, in_mixed)
-        LOAM_FIELD("taken", HeapBin, taken)
-        LOAM_FIELD("given", HeapBin, given).next;
+               LOAM_FIELD("free_slots", HeapBin, free_slots)
+                   LOAM_FIELD("in_starters", HeapBin, in_mixed) LOAM_FIELD("taken", HeapBin, taken)
+                       LOAM_FIELD("given", HeapBin, given)
+                           .next;
     next = Writer{next, kPrivateCaches} LOAM_FIELD("refills", HeapCache, refills)
-        LOAM_FIELD("flushes", HeapCache, flushes).next;
+               LOAM_FIELD("flushes", HeapCache, flushes)
+                   .next;
     return Writer{next, kPrivateMagazines} LOAM_FIELD("head", HeapMagazine, head)
-        LOAM_FIELD("base", HeapMagazine, base).next;
+        LOAM_FIELD("base", HeapMagazine, base)
+            .next;
   }
 #undef LOAM_FIELD
 
@@ -305,7 +338,8 @@ struct CounterFields {
   };
   static constexpr AllFields all_fields() {
     AllFields all{};
-    CounterField* end = write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
+    CounterField* end =
+        write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
     end = write_bin(end, kMoreBins);
     all.count = static_cast<unsigned>(end - all.fields);
     return all;
@@ -346,28 +380,30 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kClasses] = table("class", kArray, kSizeClasses, sizeof kSizeClasses[0], kSizeClassCount);
   t[kBins] = table("bin", kArray, default_small_heap.bins_, sizeof(Bin), kMagazineCount,
                    lock_of(__builtin_offsetof(Bin, mutex_)));
-  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard), MixedHeap::kShards,
-                    lock_of(__builtin_offsetof(MixedShard, mutex_)));
+  t[kMixed] = table("mixed", kArray, default_small_heap.mixed_.shards_, sizeof(MixedShard),
+                    MixedHeap::kShards, lock_of(__builtin_offsetof(MixedShard, mutex_)));
   t[kRegistry] = table("registry", kRecord, &cache_registry, sizeof cache_registry, 1,
                        lock_of(__builtin_offsetof(CacheRegistry, mutex_)));
   // A list's head is its first member: list.h says so.
-  t[kCaches] = table("cache", kList, &cache_registry.live_, sizeof(ThreadCache), kMaxListed, kNoOffset,
-                     __builtin_offsetof(ThreadCache, next));
+  t[kCaches] = table("cache", kList, &cache_registry.live_, sizeof(ThreadCache), kMaxListed,
+                     kNoOffset, __builtin_offsetof(ThreadCache, next));
   t[kMagazines] = inner_table("magazine", kNested, kCaches, __builtin_offsetof(ThreadCache, heads_),
                               sizeof(void**), kMagazineCount);
   t[kPageHeap] = table("page_heap", kRecord, &page_heap, sizeof page_heap, 1,
                        lock_of(__builtin_offsetof(PageHeap, mutex_)));
   t[kRegions] = table("region", kList, &page_heap.regions_, 0, kDirectoryEntries, kNoOffset,
                       __builtin_offsetof(Region, next));
-  t[kExtents] = inner_table("extent", kNested, kRegions, __builtin_offsetof(Region, extents), sizeof(Extent),
-                            kMaxExtents);
-  t[kBlocks] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, blocks), sizeof(Block),
-                           kBlocksPerRegion);
+  t[kExtents] = inner_table("extent", kNested, kRegions, __builtin_offsetof(Region, extents),
+                            sizeof(Extent), kMaxExtents);
+  t[kBlocks] = inner_table("block", kNested, kRegions, __builtin_offsetof(Region, blocks),
+                           sizeof(Block), kBlocksPerRegion);
   t[kShards] = table("page_shard", kArray, page_heap.shards_, sizeof(PageShard), kPageShards,
-                          lock_of(__builtin_offsetof(PageShard, mutex)));
-  t[kHuge] = table("huge", kRecord, &huge_map, sizeof huge_map, 1, lock_of(__builtin_offsetof(HugeMap, mutex_)));
-  t[kHugeBlocks] = inner_table("huge_block", kPointed, kHuge, __builtin_offsetof(HugeMap, table_),
-                               sizeof(HugeMap::Entry), kMaxListed, __builtin_offsetof(HugeMap, bits_));
+                     lock_of(__builtin_offsetof(PageShard, mutex)));
+  t[kHuge] = table("huge", kRecord, &huge_map, sizeof huge_map, 1,
+                   lock_of(__builtin_offsetof(HugeMap, mutex_)));
+  t[kHugeBlocks] =
+      inner_table("huge_block", kPointed, kHuge, __builtin_offsetof(HugeMap, table_),
+                  sizeof(HugeMap::Entry), kMaxListed, __builtin_offsetof(HugeMap, bits_));
   t[kMetadata] = table("metadata", kRecord, &metadata, sizeof metadata, 1,
                        lock_of(__builtin_offsetof(MetadataArena, mutex_)));
   t[kRemotePool] = table("remote_pool", kRecord, &remote_pool, sizeof remote_pool, 1,
@@ -375,17 +411,23 @@ constexpr CounterFields::Directory CounterFields::make() {
   t[kSampler] = table("sampler", kRecord, &sampler, sizeof sampler, 1);
   t[kPrivateRegistry] = table("private_registry", kRecord, &heap_registry, sizeof heap_registry, 1,
                               lock_of(__builtin_offsetof(HeapRegistry, mutex_)));
-  t[kPrivateHeaps] = table("private_heap", kList, &heap_registry.heaps_, sizeof(PrivateHeap), kMaxListed,
-                           lock_of(__builtin_offsetof(PrivateHeap, mutex_)), __builtin_offsetof(PrivateHeap, next));
-  t[kPrivateBins] = inner_table("private_bin", kGroup, kPrivateHeaps, __builtin_offsetof(PrivateHeap, groups_),
-                                sizeof(HeapBin), kSizeClassCount, HeapBins::kBins);
-  t[kPrivateCaches] = inner_table("private_cache", kChain, kPrivateHeaps, __builtin_offsetof(PrivateHeap, caches_),
-                                  sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
-  t[kPrivateMagazines] = inner_table("private_magazine", kNested, kPrivateCaches,
-                                     __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
-  t[kMoreBins] = table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
-                       kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
-  t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo), SplitClasses::kMost + 1);
+  t[kPrivateHeaps] = table("private_heap", kList, &heap_registry.heaps_, sizeof(PrivateHeap),
+                           kMaxListed, lock_of(__builtin_offsetof(PrivateHeap, mutex_)),
+                           __builtin_offsetof(PrivateHeap, next));
+  t[kPrivateBins] =
+      inner_table("private_bin", kGroup, kPrivateHeaps, __builtin_offsetof(PrivateHeap, groups_),
+                  sizeof(HeapBin), kSizeClassCount, HeapBins::kBins);
+  t[kPrivateCaches] =
+      inner_table("private_cache", kChain, kPrivateHeaps, __builtin_offsetof(PrivateHeap, caches_),
+                  sizeof(HeapCache), kMaxListed, __builtin_offsetof(HeapCache, next));
+  t[kPrivateMagazines] =
+      inner_table("private_magazine", kNested, kPrivateCaches,
+                  __builtin_offsetof(HeapCache, magazines), sizeof(HeapMagazine), kSizeClassCount);
+  t[kMoreBins] =
+      table("more_bin", kArray, default_small_heap.more_bins_, sizeof(Bin),
+            kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
+  t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo),
+                           SplitClasses::kMost + 1);
   for (unsigned i = 0; i < Directory::kAll.count; ++i) d.fields[i] = Directory::kAll.fields[i];
   return d;
 }
@@ -406,7 +448,8 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&split_classes, sizeof split_classes);
   piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
   piece(&cache_registry, sizeof cache_registry);
-  for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c)) piece(c, sizeof *c);
+  for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c))
+    piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);
   for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
     const char* begin = reinterpret_cast<const char*>(r->blocks);  // to the last of the scalars
@@ -418,12 +461,14 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&remote_pool, sizeof remote_pool);
   piece(&sampler, sizeof sampler);
   piece(&heap_registry, sizeof heap_registry);
-  for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr; h = List<PrivateHeap>::next(h)) {
+  for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr;
+       h = List<PrivateHeap>::next(h)) {
     piece(h, sizeof *h);
     for (const HeapBins* group : h->groups_) {
       if (group != nullptr) piece(group, sizeof *group);
     }
-    for (HeapCache* c = h->caches_.front(); c != nullptr; c = List<HeapCache>::next(c)) piece(c, sizeof *c);
+    for (HeapCache* c = h->caches_.front(); c != nullptr; c = List<HeapCache>::next(c))
+      piece(c, sizeof *c);
   }
 }
 

@@ -1,5 +1,5 @@
-// The directory that readers in other processes find: where the heap's figures lie, by name. The format is
-// formats/counters.md; this file is its C++ form.
+// The directory that readers in other processes find: where the heap's figures lie, by name. The
+// format is formats/counters.md; this file is its C++ form.
 //
 //   loam_counters:  | header 128 | tables, 64 each | fields, 48 each |
 //
@@ -10,7 +10,15 @@
 
 namespace loam {
 
-enum class TableKind : uint32_t { kRecord = 1, kArray = 2, kList = 3, kNested = 4, kPointed = 5, kGroup = 6, kChain = 7 };
+enum class TableKind : uint32_t {
+  kRecord = 1,
+  kArray = 2,
+  kList = 3,
+  kNested = 4,
+  kPointed = 5,
+  kGroup = 6,
+  kChain = 7
+};
 
 inline constexpr uint32_t kNoOffset = UINT32_MAX;
 
@@ -40,7 +48,8 @@ struct CounterTable {
   };
   uint32_t stride;
   uint32_t count;
-  uint32_t link;  ///< lists: offset of the next pointer; kPointed: of the number's power of two; kGroup: group size
+  uint32_t link;  ///< lists: offset of the next pointer; kPointed: of the number's power of two;
+                  ///< kGroup: group size
   uint32_t lock;
   uint64_t reserved;
 };
@@ -59,12 +68,13 @@ static_assert(sizeof(CounterField) == 48);
 /// The block, whose size depends on how many tables and fields there are.
 [[nodiscard]] const CounterHeader* counter_directory();
 
-/// Calls visit(context, address, length) for every piece of memory that a reader may want; they do not overlap.
-/// pre: every lock of the heap is held
+/// Calls visit(context, address, length) for every piece of memory that a reader may want; they do
+/// not overlap. pre: every lock of the heap is held
 void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
 
 [[nodiscard]] inline const CounterTable* tables_of(const CounterHeader* header) {
-  return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) + header->header_size);
+  return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) +
+                                               header->header_size);
 }
 [[nodiscard]] inline const CounterField* fields_of(const CounterHeader* header) {
   return reinterpret_cast<const CounterField*>(tables_of(header) + header->table_count);

@@ -83,12 +83,13 @@ void sort(Segment* segments, size_t count) {
   }
 }
 
-// A process looks for what ended ones left behind at its first image, its end, and each time that it has written so many more, and one for
-// each few of others' files: a hundred processes that look at a hundred files are some thousand looks a second. Chosen.
+// A process looks for what ended ones left behind at its first image, its end, and each time that
+// it has written so many more, and one for each few of others' files: a hundred processes that look
+// at a hundred files are some thousand looks a second. Chosen.
 constexpr unsigned kWritesPerSweep = 5;
 constexpr unsigned kFilesPerWrite = 4;
-// How long the program's end waits for an image that is being written. Chosen: longer than one takes, but on a disk that stands still; then
-// the file is left for the next process to remove.
+// How long the program's end waits for an image that is being written. Chosen: longer than one
+// takes, but on a disk that stands still; then the file is left for the next process to remove.
 constexpr unsigned kMostWaitMs = 100;
 
 void refuse_to_publish(const char* what) {
@@ -101,8 +102,10 @@ void refuse_to_publish(const char* what) {
 
 void Publisher::enable(const char* where, const Pause& pause) {
   if (text::same(where, "off")) return;
-  if (!text::same(where, "1") && where[0] != '/') return refuse_to_publish("the value must be off, 1 or an absolute path");
-  if (const char* why = os::private_folder(where, folder_, sizeof folder_)) return refuse_to_publish(why);
+  if (!text::same(where, "1") && where[0] != '/')
+    return refuse_to_publish("the value must be off, 1 or an absolute path");
+  if (const char* why = os::private_folder(where, folder_, sizeof folder_))
+    return refuse_to_publish(why);
   pause_ = pause;
   state_.store(State::kIdle, std::memory_order_relaxed);
   start();
@@ -116,7 +119,8 @@ void Publisher::name_file() {
 
 void Publisher::start() {
   State expected = State::kIdle;
-  // acq_rel: the new thread sees the names; starting it allocates, and comes back here to find kStarted
+  // acq_rel: the new thread sees the names; starting it allocates, and comes back here to find
+  // kStarted
   if (!state_.compare_exchange_strong(expected, State::kStarted, std::memory_order_acq_rel)) return;
   name_file();
   if (!os::start_thread(&run)) state_.store(State::kFailed, std::memory_order_relaxed);
@@ -130,7 +134,8 @@ void Publisher::run() {
     publisher.writes_.store(true);
     if (publisher.state_.load() == State::kStarted) {
       publisher.write_one();
-      if (until_sweep-- == 0) until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
+      if (until_sweep-- == 0)
+        until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
     }
     publisher.writes_.store(false);
     os::sleep_ms(kPeriodMs);

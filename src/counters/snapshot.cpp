@@ -22,7 +22,8 @@ LOAM_NOINLINE ClassSnapshot look_at(unsigned c, const uint32_t cached_mixed[kSiz
   s.free = bin.free_slots;
   s.mixed = c < kSizeClassCount ? default_small_heap.mixed().blocks(c) : 0;
   const size_t outside = bin.slots - bin.free_slots + s.mixed;
-  const size_t held = cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
+  const size_t held =
+      cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
   s.cached = held < outside ? held : outside;
   s.live = outside - s.cached;
   s.unbacked_pages = bin.unbacked_pages;

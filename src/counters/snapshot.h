@@ -6,8 +6,8 @@
 //   committed      = used + dirty + clean (purged or never touched)
 //   resident (est) = used + dirty + huge + metadata - unbacked
 //
-// The figures of the classes are handed to a visitor one after the other. Together they would be some 24 KB, which is more
-// than a thread with a small stack has left.
+// The figures of the classes are handed to a visitor one after the other. Together they would be
+// some 24 KB, which is more than a thread with a small stack has left.
 #pragma once
 
 #include "small/size_classes.h"
@@ -45,11 +45,11 @@ struct Snapshot {
   size_t span_tail_bytes;
   size_t mixed_spans;  ///< sparse spans that serve every class
   size_t mixed_span_bytes;
-  size_t mixed_free_bytes;    ///< part of span_free_bytes
+  size_t mixed_free_bytes;     ///< part of span_free_bytes
   uint64_t mixed_conversions;  ///< spans that became mixed since the start
-  size_t unbacked_bytes;  ///< pages inside live spans that were given back, or not used yet
-  size_t used_bytes;      ///< pages in runs
-  size_t dirty_bytes;     ///< free pages that are backed
+  size_t unbacked_bytes;       ///< pages inside live spans that were given back, or not used yet
+  size_t used_bytes;           ///< pages in runs
+  size_t dirty_bytes;          ///< free pages that are backed
   size_t committed_bytes;
   size_t reserved_bytes;
   size_t metadata_bytes;
@@ -67,18 +67,22 @@ struct Snapshot {
   uint64_t mixed_lock_acquisitions;
   uint64_t mixed_lock_contentions;
 
-  [[nodiscard]] size_t live_bytes() const { return live_small_bytes + live_large_bytes + live_huge_bytes; }
+  [[nodiscard]] size_t live_bytes() const {
+    return live_small_bytes + live_large_bytes + live_huge_bytes;
+  }
 };
 
 using VisitClass = void (*)(void* context, unsigned size_class, const ClassSnapshot& figures);
 
-/// Exact when no other thread allocates; within a few blocks otherwise. `visit` gets the classes that are in use, with no
-/// lock held.
+/// Exact when no other thread allocates; within a few blocks otherwise. `visit` gets the classes
+/// that are in use, with no lock held.
 void take_snapshot(Snapshot* out, VisitClass visit, void* context);
 
 template <class Visit>
 void take_snapshot(Snapshot* out, Visit visit) {
-  take_snapshot(out, [](void* it, unsigned c, const ClassSnapshot& k) { (*static_cast<Visit*>(it))(c, k); }, &visit);
+  take_snapshot(
+      out, [](void* it, unsigned c, const ClassSnapshot& k) { (*static_cast<Visit*>(it))(c, k); },
+      &visit);
 }
 
 /// One class alone.

@@ -33,9 +33,12 @@ constexpr unsigned kLongSlots = 1024;
 
 // A heap's own figures: those of scope heap.
 struct HeapSums {
-  uint64_t small_bytes, small_blocks, large_bytes, large_blocks, huge_bytes, huge_blocks, large_requested;
-  uint64_t cached_bytes, cached_blocks, deepest, spans, free_bytes, free_blocks, tail_bytes, unbacked_bytes;
-  uint64_t set_aside, records, taken, given, batches, remote, queued, acquired, contended, refused, long_slots;
+  uint64_t small_bytes, small_blocks, large_bytes, large_blocks, huge_bytes, huge_blocks,
+      large_requested;
+  uint64_t cached_bytes, cached_blocks, deepest, spans, free_bytes, free_blocks, tail_bytes,
+      unbacked_bytes;
+  uint64_t set_aside, records, taken, given, batches, remote, queued, acquired, contended, refused,
+      long_slots;
 };
 
 void put(const HeapSums& s, Values* out) {
@@ -76,7 +79,8 @@ void add_lock(const Mutex& mutex, HeapSums* s) {
   s->refused += mutex.refusals();
 }
 
-void add_class(unsigned c, uint64_t spans, uint64_t tail, uint64_t free, uint64_t live, uint64_t cached, HeapSums* s) {
+void add_class(unsigned c, uint64_t spans, uint64_t tail, uint64_t free, uint64_t live,
+               uint64_t cached, HeapSums* s) {
   const uint64_t bytes = class_info(c).bytes;
   s->spans += spans;
   s->free_blocks += free;
@@ -154,8 +158,10 @@ struct PrivateSums {
   uint64_t large_bytes, large_blocks;
 };
 
-// A function of its own, not inlined: what it needs does not lie on the stack beside what the others do.
-LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge, uint64_t metadata_bytes, Values* out) {
+// A function of its own, not inlined: what it needs does not lie on the stack beside what the
+// others do.
+LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge,
+                             uint64_t metadata_bytes, Values* out) {
   uint64_t* v = out->of;
   PageHeap::RunCounts runs;
   page_heap.count_runs(&runs);
@@ -216,8 +222,10 @@ LOAM_NOINLINE void put_calls(Values* out) {
   v[kTimedAllocNanoseconds] = calls.timed_alloc_ns[0] + calls.timed_alloc_ns[1];
   v[kTimedFrees] = calls.timed_frees[0] + calls.timed_frees[1];
   v[kTimedFreeNanoseconds] = calls.timed_free_ns[0] + calls.timed_free_ns[1];
-  if (calls.timed_alloc_ns[1] != 0) v[kAllocRate] = calls.timed_allocs[1] * 1'000'000'000u / calls.timed_alloc_ns[1];
-  if (calls.timed_free_ns[1] != 0) v[kFreeRate] = calls.timed_frees[1] * 1'000'000'000u / calls.timed_free_ns[1];
+  if (calls.timed_alloc_ns[1] != 0)
+    v[kAllocRate] = calls.timed_allocs[1] * 1'000'000'000u / calls.timed_alloc_ns[1];
+  if (calls.timed_free_ns[1] != 0)
+    v[kFreeRate] = calls.timed_frees[1] * 1'000'000'000u / calls.timed_free_ns[1];
 }
 
 PrivateHeap* private_of(loam_heap* heap) {
@@ -256,14 +264,16 @@ bool read(loam_heap* heap, Values* out) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
     const HeapReading reading = add_private(own, &sums);
-    // Own mappings are among them. What was asked for in them is not kept: their rounding shows as 0 here.
+    // Own mappings are among them. What was asked for in them is not kept: their rounding shows as
+    // 0 here.
     sums.large_bytes = sums.large_requested = reading.large_bytes;
     sums.large_blocks = reading.large_blocks;
     put(sums, out);
     return true;
   }
   Snapshot snapshot;
-  take_snapshot(&snapshot, [&sums](unsigned c, const ClassSnapshot& k) { add_default_class(c, k, &sums); });
+  take_snapshot(&snapshot,
+                [&sums](unsigned c, const ClassSnapshot& k) { add_default_class(c, k, &sums); });
   add_shared(&sums);
   PrivateSums others{};
   heap_registry.for_each([&](PrivateHeap* own) {
@@ -284,7 +294,8 @@ bool read(loam_heap* heap, Values* out) {
   sums.large_requested = pages.large_requested + huge.requested_bytes;
   put(sums, out);
   if (heap != nullptr) {
-    // The default heap's share; which of the others' blocks have a mapping of their own is not kept.
+    // The default heap's share; which of the others' blocks have a mapping of their own is not
+    // kept.
     uint64_t* v = out->of;
     v[kLiveBytes] -= others.large_bytes;
     v[kLiveBlocks] -= others.large_blocks;
@@ -337,7 +348,8 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     v[kClassLockContentions] = k.lock_contentions;
     v[kClassLockRefusals] = k.lock_refusals;
     uint64_t partial = 0;
-    for (unsigned i = 0; i < kOccupancyBuckets - 1; ++i) partial += out->occupancy[i] = k.occupancy[i];
+    for (unsigned i = 0; i < kOccupancyBuckets - 1; ++i)
+      partial += out->occupancy[i] = k.occupancy[i];
     v[kClassFullSpans] = out->occupancy[kOccupancyBuckets - 1] = spans - partial;
   }
   v[kClassSpans] = spans;
@@ -366,9 +378,9 @@ bool read_lock(unsigned index, LockFigures* out) {
   const struct {
     const char* name;
     const Mutex& mutex;
-  } shared[] = {{"registry", cache_registry.mutex()}, {"page_heap", page_heap.mutex()}, {"huge", huge_map.mutex()},
-                {"metadata", metadata.mutex()}, {"remote_pool", remote_pool.mutex()},
-                {"private_registry", heap_registry.mutex()}};
+  } shared[] = {{"registry", cache_registry.mutex()}, {"page_heap", page_heap.mutex()},
+                {"huge", huge_map.mutex()},           {"metadata", metadata.mutex()},
+                {"remote_pool", remote_pool.mutex()}, {"private_registry", heap_registry.mutex()}};
   constexpr unsigned kShared = sizeof shared / sizeof *shared;
   if (index < kShared) {
     put_lock(shared[index].name, shared[index].mutex, out);
@@ -398,7 +410,8 @@ unsigned read_histogram(Histogram which, uint64_t (&out)[kHistogramBins]) {
   CallCounts calls;
   cache_registry.sum_calls(&calls);
   static_assert(CallCounts::kTimeBins == kHistogramBins);
-  memcpy(out, which == Histogram::kAllocTime ? calls.alloc_log2_ns : calls.free_log2_ns, sizeof out);
+  memcpy(out, which == Histogram::kAllocTime ? calls.alloc_log2_ns : calls.free_log2_ns,
+         sizeof out);
   return kHistogramBins;
 }
 

@@ -1,7 +1,8 @@
-// The counters of formats/counters.toml, read from inside: figures under the heap's locks, and what is derived
-// from them. Readers in other processes derive the same from counter_directory.h.
+// The counters of formats/counters.toml, read from inside: figures under the heap's locks, and what
+// is derived from them. Readers in other processes derive the same from counter_directory.h.
 //
-// Thread-safe. No lock is held between the records, so under load the sums are of slightly different moments.
+// Thread-safe. No lock is held between the records, so under load the sums are of slightly
+// different moments.
 #pragma once
 
 #include <loam/loam.h>
@@ -33,7 +34,9 @@ struct LockFigures {
 };
 
 /// The default heap, whose handle is the api layer's.
-[[nodiscard]] inline loam_heap* default_heap() { return reinterpret_cast<loam_heap*>(uintptr_t{1}); }
+[[nodiscard]] inline loam_heap* default_heap() {
+  return reinterpret_cast<loam_heap*>(uintptr_t{1});
+}
 
 /// Null: the process. False when `heap` is none.
 [[nodiscard]] bool read(loam_heap* heap, Values* out);

@@ -16,8 +16,9 @@ constinit Mutex canary_mutex;
 constinit std::atomic<bool> canary_drawn{false};
 constinit uint64_t canary_secret[2] = {};
 
-// The eight bytes that repeat behind a block, first the one for addresses that are multiples of 8. Two rounds of
-// multiply and fold (as in wyhash, Wang Yi 2019) keep the secret from showing in one canary.
+// The eight bytes that repeat behind a block, first the one for addresses that are multiples of 8.
+// Two rounds of multiply and fold (as in wyhash, Wang Yi 2019) keep the secret from showing in one
+// canary.
 uint64_t pattern_of(const void* block) {
   uint64_t x = reinterpret_cast<uintptr_t>(block) ^ canary_secret[0];
   for (int round = 0; round < 2; ++round) {
@@ -40,7 +41,8 @@ void start_canaries() {
 
 namespace {
 
-// Those bytes of a word that lie at its address and the `skipped` ones behind it. (Little-endian, as pattern_of() has it.)
+// Those bytes of a word that lie at its address and the `skipped` ones behind it. (Little-endian,
+// as pattern_of() has it.)
 constexpr uint64_t bytes_from(size_t skipped) { return ~uint64_t{0} << (skipped * 8); }
 
 uint64_t word_at(const void* at) {
@@ -51,8 +53,8 @@ uint64_t word_at(const void* at) {
 
 }  // namespace
 
-// Blocks are aligned to 16 and slots are whole words, so an offset's low bits are its address's, and the word in which a canary
-// begins is the block's.
+// Blocks are aligned to 16 and slots are whole words, so an offset's low bits are its address's,
+// and the word in which a canary begins is the block's.
 void write_canary(void* block, size_t from, size_t to) {
   const uint64_t pattern = pattern_of(block);
   auto* bytes = static_cast<unsigned char*>(block);

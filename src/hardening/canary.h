@@ -1,23 +1,27 @@
-// Bytes behind a block that nobody may write: a secret pattern from the end of what was asked for to the end of the
-// slot or page. A write past the block's end shows when the block is freed, resized or validated.
+// Bytes behind a block that nobody may write: a secret pattern from the end of what was asked for
+// to the end of the slot or page. A write past the block's end shows when the block is freed,
+// resized or validated.
 //
 //   | bytes asked for | canary: at least kCanaryBytes ...... | the next slot
 //
-// The pattern depends on a secret of the process and on the address, so a canary that was read elsewhere is of no use;
-// no byte of it is zero, so the terminator of a string that is one too long always shows.
+// The pattern depends on a secret of the process and on the address, so a canary that was read
+// elsewhere is of no use; no byte of it is zero, so the terminator of a string that is one too long
+// always shows.
 #pragma once
 
 #include "base/config.h"
 
 namespace loam {
 
-/// The least that stands behind a block. Chosen: one word, so that an index off by one shows for every element type.
+/// The least that stands behind a block. Chosen: one word, so that an index off by one shows for
+/// every element type.
 inline constexpr size_t kCanaryBytes = 8;
 
 /// Draws the secret; further calls do nothing. Before the first block with a canary; thread-safe.
 void start_canaries();
 
-/// Writes the canary of `block` to its bytes [from, to). pre: here and below, `block` and `to` are multiples of 8
+/// Writes the canary of `block` to its bytes [from, to). pre: here and below, `block` and `to` are
+/// multiples of 8
 void write_canary(void* block, size_t from, size_t to);
 
 /// The offset of the first byte of [from, to) that was overwritten; `to` when none was.

@@ -24,7 +24,8 @@ void FreeLog::add(const void* block, const Free& free) {
   std::atomic_thread_fence(std::memory_order_release);
   entry.caller.store(free.caller, std::memory_order_relaxed);
   const uint64_t bytes = free.bytes & ((uint64_t{1} << kBytesBits) - 1);
-  entry.thread_and_bytes.store(uint64_t{free.thread} << kBytesBits | bytes, std::memory_order_relaxed);
+  entry.thread_and_bytes.store(uint64_t{free.thread} << kBytesBits | bytes,
+                               std::memory_order_relaxed);
   entry.block.store(block, std::memory_order_release);  // pairs with the acquire in find()
 }
 
@@ -35,8 +36,9 @@ bool FreeLog::find(const void* block, Free* out) const {
     const Entry& entry = ring_[(next - back) % kEntries];
     if (entry.block.load(std::memory_order_acquire) != block) continue;
     const uint64_t both = entry.thread_and_bytes.load(std::memory_order_relaxed);
-    *out = Free{entry.caller.load(std::memory_order_relaxed), static_cast<uint32_t>(both >> kBytesBits),
-                both & ((uint64_t{1} << kBytesBits) - 1)};
+    *out =
+        Free{entry.caller.load(std::memory_order_relaxed),
+             static_cast<uint32_t>(both >> kBytesBits), both & ((uint64_t{1} << kBytesBits) - 1)};
     // Still the same entry after it was read?
     std::atomic_thread_fence(std::memory_order_acquire);
     if (entry.block.load(std::memory_order_relaxed) == block) return true;

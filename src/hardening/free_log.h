@@ -1,8 +1,9 @@
-// Who freed what: the last kEntries frees of the process, for reports. A ring that threads write without a lock; a
-// report reads it backwards, so it finds the last free of an address if that is recent enough.
+// Who freed what: the last kEntries frees of the process, for reports. A ring that threads write
+// without a lock; a report reads it backwards, so it finds the last free of an address if that is
+// recent enough.
 //
-// An entry that is being overwritten while a report reads it may lack its caller, never name another block's: the block
-// is stored last (release) and taken away first.
+// An entry that is being overwritten while a report reads it may lack its caller, never name
+// another block's: the block is stored last (release) and taken away first.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@ class FreeLog {
  public:
   constexpr FreeLog() = default;
 
-  /// Frees that are remembered. Chosen: more than a quarantine of 1 MiB has of blocks of 64 bytes, and few enough to stay in a
-  /// processor's cache beside it: 384 KiB.
+  /// Frees that are remembered. Chosen: more than a quarantine of 1 MiB has of blocks of 64 bytes,
+  /// and few enough to stay in a processor's cache beside it: 384 KiB.
   static constexpr size_t kEntries = size_t{1} << 14;
 
   struct Free {

@@ -20,8 +20,11 @@ constinit Hardening hardening;
 
 namespace {
 
-Shadow::State small_state(size_t bytes) { return static_cast<Shadow::State>(Shadow::kSmallest + bytes); }
-static_assert(Shadow::kSmallest + kLargestSmall < Shadow::kLarge, "a small block's size fits its state");
+Shadow::State small_state(size_t bytes) {
+  return static_cast<Shadow::State>(Shadow::kSmallest + bytes);
+}
+static_assert(Shadow::kSmallest + kLargestSmall < Shadow::kLarge,
+              "a small block's size fits its state");
 
 bool is_small(Shadow::State state) { return state < Shadow::kLarge; }
 
@@ -29,7 +32,8 @@ uintptr_t number_of(const void* block) { return reinterpret_cast<uintptr_t>(bloc
 
 Span* large_span_at(const void* block) {
   Span* span = span_at(number_of(block));
-  const bool begins = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == number_of(block);
+  const bool begins =
+      span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == number_of(block);
   return begins ? span : nullptr;
 }
 
@@ -41,7 +45,8 @@ uint32_t this_thread_number() {
   return cache->thread_number;
 }
 
-// The heap's own slots, past magazines that are armed for the detour alone; where calls are counted, all of them are.
+// The heap's own slots, past magazines that are armed for the detour alone; where calls are
+// counted, all of them are.
 LOAM_INLINE void* take_slot(const PlainHeap& plain, unsigned size_class, size_t bytes) {
   if (LOAM_LIKELY(!sampler.on())) {
     if (void* block = current_cache->pop_armed(size_class)) return block;
@@ -50,17 +55,20 @@ LOAM_INLINE void* take_slot(const PlainHeap& plain, unsigned size_class, size_t 
 }
 
 LOAM_INLINE void give_slot(const PlainHeap& plain, unsigned size_class, void* block) {
-  if (LOAM_LIKELY(!sampler.on()) && LOAM_LIKELY(current_cache->push_armed(size_class, block))) return;
+  if (LOAM_LIKELY(!sampler.on()) && LOAM_LIKELY(current_cache->push_armed(size_class, block)))
+    return;
   plain.free_small(size_class, block);
 }
 
 }  // namespace
 
-bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks, const PlainHeap& plain) {
+bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks,
+                      const PlainHeap& plain) {
   if (cache_registry.totals().threads > 1) return false;
   const bool walls = (features & (kQuarantine | kGuards)) != 0;
   if ((features & (kQuarantine | kGuards | kSample)) != 0) {
-    if (!walled_blocks.start(walls ? WalledBlocks::kMostLive : WalledBlocks::kMostSampled)) return false;
+    if (!walled_blocks.start(walls ? WalledBlocks::kMostLive : WalledBlocks::kMostSampled))
+      return false;
     os::report_faults(&report_fault);
   }
   features_ = features;
@@ -72,7 +80,8 @@ bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks, c
   if (!shadow.on() && !shadow.start()) return false;
   if (has(kQuarantine) && !quarantine_.start(quarantine_bytes)) return false;
   if (has(kTrace) && !log_.start()) return false;
-  if (has(kGuards)) nothing_ = reinterpret_cast<uintptr_t>(os::reserve(kNothingBytes, os::granularity()));
+  if (has(kGuards))
+    nothing_ = reinterpret_cast<uintptr_t>(os::reserve(kNothingBytes, os::granularity()));
   if (has(kCanary)) {
     start_canaries();
     canary_ = kCanaryBytes;
@@ -100,7 +109,8 @@ void* Hardening::allocate(size_t bytes, size_t alignment, bool* zero) {
   } else if (padded <= kLargestSmall) {
     size_class = class_for(padded);
   }
-  return size_class == 0 ? allocate_large(bytes, alignment, zero) : allocate_slot(size_class, bytes, alignment);
+  return size_class == 0 ? allocate_large(bytes, alignment, zero)
+                         : allocate_slot(size_class, bytes, alignment);
 }
 
 void* Hardening::allocate_small(unsigned size_class, size_t bytes) {
@@ -130,7 +140,8 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
     block = other;
   }
   if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
-  // A block that no state can be noted of is served all the same, and is as it would be without hardening.
+  // A block that no state can be noted of is served all the same, and is as it would be without
+  // hardening.
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
   if (canary_ != 0) write_canary(block, bytes, class_info(size_class).bytes);
@@ -142,13 +153,15 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
 void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   if (walled_blocks.on() && (has(kQuarantine) || has(kGuards))) {
     const size_t aligned = alignment < 16 ? 16 : alignment;
-    void* block = walled_blocks.allocate(bytes, canary_, aligned, WalledBlocks::wall_for(bytes), false);
+    void* block =
+        walled_blocks.allocate(bytes, canary_, aligned, WalledBlocks::wall_for(bytes), false);
     if (LOAM_LIKELY(block != nullptr)) {
       *zero = true;
       return block;
     }
   }
-  // Too many of those, or their addresses were refused: then the canary alone stands behind the block.
+  // Too many of those, or their addresses were refused: then the canary alone stands behind the
+  // block.
   void* block = plain_.allocate_pages(bytes, alignment, canary_, zero);
   if (block == nullptr) return nullptr;
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
@@ -164,17 +177,20 @@ void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
   place->store(Shadow::kLarge, std::memory_order_release);
 }
 
-// The next address of which no block is known. None after some looks: then a slot with a canary has to do.
+// The next address of which no block is known. None after some looks: then a slot with a canary has
+// to do.
 void* Hardening::allocate_nothing() {
   constexpr unsigned kLooks = 64;
   for (unsigned looks = 0; looks < kLooks; ++looks) {
     // relaxed: the state below decides who has it
-    const uintptr_t address = nothing_ + next_nothing_.fetch_add(16, std::memory_order_relaxed) % kNothingBytes;
+    const uintptr_t address =
+        nothing_ + next_nothing_.fetch_add(16, std::memory_order_relaxed) % kNothingBytes;
     std::atomic<Shadow::State>* place = shadow.make(address);
     if (place == nullptr) return nullptr;
     Shadow::State state = place->load(std::memory_order_relaxed);
     // relaxed: the pointer's way to other threads orders it
-    if (!Shadow::is_live(state) && place->compare_exchange_strong(state, small_state(0), std::memory_order_relaxed)) {
+    if (!Shadow::is_live(state) &&
+        place->compare_exchange_strong(state, small_state(0), std::memory_order_relaxed)) {
       return reinterpret_cast<void*>(address);
     }
   }
@@ -183,7 +199,8 @@ void* Hardening::allocate_nothing() {
 
 const void* Hardening::nothing_after(const void* block) const {
   if (nothing_ == 0) return nullptr;
-  const size_t handed_out = next_nothing_.load(std::memory_order_relaxed);  // a walk sees what was there before it
+  const size_t handed_out =
+      next_nothing_.load(std::memory_order_relaxed);  // a walk sees what was there before it
   const size_t end = handed_out < kNothingBytes ? handed_out : kNothingBytes;
   for (size_t at = block == nullptr ? 0 : number_of(block) - nothing_ + 16; at < end; at += 16) {
     const void* const next = reinterpret_cast<const void*>(nothing_ + at);
@@ -195,7 +212,8 @@ const void* Hardening::nothing_after(const void* block) const {
 void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
   if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
   const size_t aligned = alignment < 16 ? 16 : alignment;
-  // Every other one ends where its page does: there an overflow faults, and in the others what is before the block.
+  // Every other one ends where its page does: there an overflow faults, and in the others what is
+  // before the block.
   const bool right = current_cache->coin();
   return walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
 }
@@ -208,10 +226,12 @@ Shadow::State Hardening::state_of(const void* block) {
 
 Hardening::Extent Hardening::measure(const void* block, Shadow::State state) const {
   if (is_small(state)) {
-    return {size_t{state} - Shadow::kSmallest, class_info(static_cast<unsigned>(class_at(block))).bytes};
+    return {size_t{state} - Shadow::kSmallest,
+            class_info(static_cast<unsigned>(class_at(block))).bytes};
   }
   if (state == Shadow::kLarge) {
-    if (const Span* span = large_span_at(block)) return {span->large.requested, Pages(span->large.pages).bytes()};
+    if (const Span* span = large_span_at(block))
+      return {span->large.requested, Pages(span->large.pages).bytes()};
   }
   const HugeMap::Entry entry = huge_map.find(number_of(block));
   return {entry.requested, entry.mapped};
@@ -219,7 +239,8 @@ Hardening::Extent Hardening::measure(const void* block, Shadow::State state) con
 
 size_t Hardening::requested(const void* block) const {
   const Shadow::State state = state_of(block);
-  return LOAM_LIKELY(is_small(state)) ? size_t{state} - Shadow::kSmallest : measure(block, state).requested;
+  return LOAM_LIKELY(is_small(state)) ? size_t{state} - Shadow::kSmallest
+                                      : measure(block, state).requested;
 }
 
 // ---- freeing ------------------------------------------------------------------------------------
@@ -241,18 +262,23 @@ bool Hardening::intact(const void* block) const {
 
 void Hardening::report_size(const void* block, size_t said, size_t requested) {
   ReportLine what;
-  what.add("free with a wrong size: ").add_number(said).add(" bytes for a block of ").add_number(requested);
+  what.add("free with a wrong size: ")
+      .add_number(said)
+      .add(" bytes for a block of ")
+      .add_number(requested);
   report_misuse(what.text(), block);
 }
 
 // Of two threads that free a block one goes on, and the other sees why not.
-LOAM_INLINE bool Hardening::mark_freed(std::atomic<Shadow::State>* place, Shadow::State state, const void* block) {
+LOAM_INLINE bool Hardening::mark_freed(std::atomic<Shadow::State>* place, Shadow::State state,
+                                       const void* block) {
   if (os::is_single_threaded()) {
     place->store(Shadow::kFreed, std::memory_order_relaxed);
     return true;
   }
   // acq_rel: pairs with the other's
-  if (LOAM_LIKELY(place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel))) return true;
+  if (LOAM_LIKELY(place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel)))
+    return true;
   report_misuse("double free", block);
   return false;
 }
@@ -262,20 +288,25 @@ void Hardening::free(void* block, const void* caller, size_t said) {
   size_class != 0 ? free_known(size_class, block, caller, said) : free_large(block, caller, said);
 }
 
-LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const void* caller, size_t said) {
+LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const void* caller,
+                                       size_t said) {
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
+  const Shadow::State state =
+      place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   // A stale state may say what stood here before the pages changed hands: the map knows better.
-  if (LOAM_UNLIKELY(!Shadow::is_live(state) || !is_small(state))) return free_unknown(block, size_class, state);
+  if (LOAM_UNLIKELY(!Shadow::is_live(state) || !is_small(state)))
+    return free_unknown(block, size_class, state);
   const Extent extent{size_t{state} - Shadow::kSmallest, class_info(size_class).bytes};
-  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested))
+    report_size(block, said, extent.requested);
   check_canary(block, extent);
   if (LOAM_UNLIKELY(!mark_freed(place, state, block))) return;
   std::atomic_thread_fence(std::memory_order_release);  // as in resize_small()
   if ((features_ & (kTrace | kQuarantine)) != 0) {
     const uint32_t thread = this_thread_number();
     if (log_.on()) log_.add(block, {caller, thread, extent.requested});
-    if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable))) return hold_back(block, extent.usable, thread);
+    if (quarantine_.on() && LOAM_LIKELY(quarantine_.takes(extent.usable)))
+      return hold_back(block, extent.usable, thread);
   }
   if (has(kZero)) memset(block, 0, extent.usable);
   give_slot(plain_, size_class, block);
@@ -287,18 +318,23 @@ void Hardening::free_small(unsigned size_class, void* block, const void* caller)
 
 void Hardening::free_large(void* block, const void* caller, size_t said) {
   if (const HugeMap::Entry entry = huge_map.find(number_of(block)); entry.has_walls()) {
-    if (LOAM_UNLIKELY(said != kNotSaid && said != entry.requested)) report_size(block, said, entry.requested);
+    if (LOAM_UNLIKELY(said != kNotSaid && said != entry.requested))
+      report_size(block, said, entry.requested);
     const uint32_t thread = this_thread_number();
     if (log_.on()) log_.add(block, {caller, thread, entry.requested});
-    if (!walled_blocks.free(block, caller, thread)) report_misuse("double free", block);  // another thread was faster
+    if (!walled_blocks.free(block, caller, thread))
+      report_misuse("double free", block);  // another thread was faster
     return;
   }
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
-  const Shadow::State state = place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
+  const Shadow::State state =
+      place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
   const bool nothing = is_nothing(block);
-  if (!Shadow::is_live(state) || (is_small(state) && !nothing)) return free_unknown(block, 0, state);
+  if (!Shadow::is_live(state) || (is_small(state) && !nothing))
+    return free_unknown(block, 0, state);
   const Extent extent = measure(block, state);
-  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested)) report_size(block, said, extent.requested);
+  if (LOAM_UNLIKELY(said != kNotSaid && said != extent.requested))
+    report_size(block, said, extent.requested);
   if (!nothing) check_canary(block, extent);
   if (!mark_freed(place, state, block)) return;
   if (log_.on()) log_.add(block, {caller, this_thread_number(), extent.requested});
@@ -314,7 +350,8 @@ void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State sta
     return plain_.free_small(size_class, block);
   }
   // Stale where a private heap has the place.
-  if (state == Shadow::kFreed && !plain_.is_private(block)) return report_misuse("double free", block);
+  if (state == Shadow::kFreed && !plain_.is_private(block))
+    return report_misuse("double free", block);
   plain_.free_large(block);
 }
 
@@ -357,7 +394,8 @@ void Hardening::check_everything() {
     return first_overwritten(reinterpret_cast<void*>(entry.address), entry.requested, entry.mapped);
   };
   const auto is_overrun = [&](const HugeMap::Entry& entry) {
-    const bool is_known = canary_ != 0 && !forked_ && shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge;
+    const bool is_known = canary_ != 0 && !forked_ &&
+                          shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge;
     return entry.heap == 0 && (entry.has_walls() || is_known) && broken_at(entry) != entry.mapped;
   };
   // No block goes while the table looks at it.
@@ -368,17 +406,20 @@ void Hardening::check_everything() {
   }
 }
 
-// By the states, which no other thread takes away. What one of them frees or resizes while this looks is seen by its state, which
-// is another after the look than before. Large runs may lose their pages meanwhile: they are looked at only by the one thread.
+// By the states, which no other thread takes away. What one of them frees or resizes while this
+// looks is seen by its state, which is another after the look than before. Large runs may lose
+// their pages meanwhile: they are looked at only by the one thread.
 void Hardening::check_live_blocks() {
   const bool alone = cache_registry.totals().threads <= 1;
   for (uintptr_t begin = 0; begin >> kRegionShift < kDirectoryEntries;) {
     const Region* region = region_at(begin);
     const size_t step = region == nullptr ? kRegionBytes : kBlockBytes;
-    const auto state = region == nullptr ? BlockState::kUncommitted
-                                         : region->blocks[Region::page_of(begin).index / kPagesPerBlock].state;
+    const auto state = region == nullptr
+                           ? BlockState::kUncommitted
+                           : region->blocks[Region::page_of(begin).index / kPagesPerBlock].state;
     if (state != BlockState::kUncommitted && state != BlockState::kWhole) {
-      for (uintptr_t page = begin; page < begin + kBlockBytes; page += kPageBytes) check_live_blocks_of(page, alone);
+      for (uintptr_t page = begin; page < begin + kBlockBytes; page += kPageBytes)
+        check_live_blocks_of(page, alone);
     }
     begin += step;
   }
@@ -397,7 +438,8 @@ void Hardening::check_live_blocks_of(uintptr_t page, bool alone) {
     const size_t broken = first_overwritten(block, extent.requested, extent.usable);
     if (LOAM_LIKELY(broken == extent.usable)) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
-    if (place->load(std::memory_order_relaxed) == state && !intact(block)) check_canary(block, extent);
+    if (place->load(std::memory_order_relaxed) == state && !intact(block))
+      check_canary(block, extent);
   }
 }
 
@@ -409,7 +451,8 @@ bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bo
   if (!must_stay && !worth_staying(extent.usable, padded)) return false;
   if (canary_ != 0) write_canary(block, bytes, extent.usable);
   shadow.find(number_of(block))->store(small_state(bytes), std::memory_order_relaxed);
-  // What the program writes from here on is seen after the state; pairs with the fence in check_live_blocks_of().
+  // What the program writes from here on is seen after the state; pairs with the fence in
+  // check_live_blocks_of().
   std::atomic_thread_fence(std::memory_order_release);
   return true;
 }
@@ -423,9 +466,11 @@ bool Hardening::resize_large(void* block, size_t bytes, bool in_place, void** mo
   const size_t whole = bytes + canary_;
   if (Span* span = large_span_at(block)) {
     *moved = block;
-    if (whole > kMaxRun.bytes() || !page_heap.resize_large(span, Pages::covering(whole), bytes)) *moved = nullptr;
+    if (whole > kMaxRun.bytes() || !page_heap.resize_large(span, Pages::covering(whole), bytes))
+      *moved = nullptr;
   } else {
-    // Its state goes first: another thread may be given the old address as soon as the mapping has moved.
+    // Its state goes first: another thread may be given the old address as soon as the mapping has
+    // moved.
     place->store(Shadow::kFreed, std::memory_order_relaxed);
     *moved = huge_map.resize(number_of(block), bytes, in_place, canary_);
   }
@@ -440,7 +485,8 @@ void* Hardening::reallocate(void* block, size_t bytes, const void* caller) {
   const Extent extent = measure(block, state);
   if (!is_nothing(block)) check_canary(block, extent);
   void* moved = block;
-  if (is_small(state) ? resize_small(block, extent, bytes, false) : resize_large(block, bytes, false, &moved)) {
+  if (is_small(state) ? resize_small(block, extent, bytes, false)
+                      : resize_large(block, bytes, false, &moved)) {
     return moved;
   }
   bool zero = false;
@@ -456,7 +502,8 @@ bool Hardening::try_resize(void* block, size_t bytes) {
   const Extent extent = measure(block, state);
   if (!is_nothing(block)) check_canary(block, extent);
   void* moved;
-  return is_small(state) ? resize_small(block, extent, bytes, true) : resize_large(block, bytes, true, &moved);
+  return is_small(state) ? resize_small(block, extent, bytes, true)
+                         : resize_large(block, bytes, true, &moved);
 }
 
 // ---- fork, faults -------------------------------------------------------------------------------
@@ -488,12 +535,15 @@ bool report_fault(const void* address) {
   const uintptr_t at = number_of(address);
   if (hardening.is_nothing(address)) {
     const void* const block = reinterpret_cast<void*>(at & ~uintptr_t{15});
-    write_report(hardening.freed(block) ? "use after free of a block of 0 bytes" : "overflow: access to a block of 0 bytes", address);
+    write_report(hardening.freed(block) ? "use after free of a block of 0 bytes"
+                                        : "overflow: access to a block of 0 bytes",
+                 address);
     return true;
   }
   if (const HugeMap::Entry live = huge_map.covering(at); live.has_walls()) {
     const bool before = at < live.address;
-    write_report(before ? "underflow: access before a block" : "overflow: access behind a block", address);
+    write_report(before ? "underflow: access before a block" : "overflow: access behind a block",
+                 address);
     return true;
   }
   if (walled_blocks.freed_at(at).begin == 0) return false;

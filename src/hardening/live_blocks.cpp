@@ -10,10 +10,12 @@ namespace loam {
 bool seems_live(const void* block) {
   const FoundBlock found = find_block(block);
   if (hardening.on() && found.kind != FoundBlock::kPrivate) {
-    if (hardening.owns(block)) return found.kind != FoundBlock::kNothing || hardening.owns_nothing(block);
+    if (hardening.owns(block))
+      return found.kind != FoundBlock::kNothing || hardening.owns_nothing(block);
     if (hardening.freed(block)) return false;
   }
-  if (found.kind != FoundBlock::kSmall) return found.kind == FoundBlock::kLarge || found.kind == FoundBlock::kHuge;
+  if (found.kind != FoundBlock::kSmall)
+    return found.kind == FoundBlock::kLarge || found.kind == FoundBlock::kHuge;
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
   if (!is_cut_into_slots(found.span->run_kind())) return true;
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
@@ -23,7 +25,8 @@ bool seems_live(const void* block) {
   const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
   if (!is_cut_into_slots(found.span->run_kind())) return true;
   return ((word >> (slot % 64)) & 1) == 0 &&
-         !is_absent(found.span, static_cast<unsigned>(slot), class_info(index_of(found.span->size_class)));
+         !is_absent(found.span, static_cast<unsigned>(slot),
+                    class_info(index_of(found.span->size_class)));
 }
 
 bool is_live(const void* block) {

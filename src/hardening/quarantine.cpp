@@ -32,11 +32,13 @@ bool Quarantine::open(Stripe& stripe) {
   stripe.ring = static_cast<Entry*>(map_own_table((mask_ + 1) * sizeof(Entry)));
   if (stripe.ring == nullptr) return false;
   // relaxed: a stripe that learns of its smaller share late gives back late
-  share_.store(limit_ / (in_use_.fetch_add(1, std::memory_order_relaxed) + 1), std::memory_order_relaxed);
+  share_.store(limit_ / (in_use_.fetch_add(1, std::memory_order_relaxed) + 1),
+               std::memory_order_relaxed);
   return true;
 }
 
-unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMostOut], bool* pushed) {
+unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMostOut],
+                              bool* pushed) {
   Stripe& stripe = stripes_[thread % kStripes];
   Lock lock(stripe.mutex);
   if (LOAM_UNLIKELY(stripe.ring == nullptr) && !open(stripe)) {
@@ -46,20 +48,23 @@ unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMo
     return 1;
   }
   const size_t share = share_.load(std::memory_order_relaxed);
-  // What comes out soon was written long ago, and is in no near cache: asked for now, it is there by then.
+  // What comes out soon was written long ago, and is in no near cache: asked for now, it is there
+  // by then.
   if (stripe.count > kAhead) {
     const Entry& soon = stripe.ring[(stripe.first + kAhead) & mask_];
     prefetch_for_write(soon.block);
   }
   unsigned taken = 0;
-  while (taken < kMostOut && stripe.count != 0 && (stripe.count > mask_ || stripe.held_bytes + entry.bytes > share)) {
+  while (taken < kMostOut && stripe.count != 0 &&
+         (stripe.count > mask_ || stripe.held_bytes + entry.bytes > share)) {
     out[taken] = stripe.ring[stripe.first];
     stripe.held_bytes -= out[taken++].bytes;
     stripe.first = (stripe.first + 1) & mask_;
     --stripe.count;
   }
   // Alone, a block may be more than a share.
-  *pushed = stripe.count <= mask_ && (stripe.count == 0 || stripe.held_bytes + entry.bytes <= share);
+  *pushed =
+      stripe.count <= mask_ && (stripe.count == 0 || stripe.held_bytes + entry.bytes <= share);
   if (LOAM_LIKELY(*pushed)) {
     stripe.ring[(stripe.first + stripe.count++) & mask_] = entry;
     stripe.held_bytes += entry.bytes;
@@ -85,11 +90,13 @@ size_t first_unpoisoned(const void* block, size_t bytes) {
   constexpr uint64_t kWord = Quarantine::kPoison * 0x0101010101010101u;
   constexpr size_t kBegin = 4 * sizeof(uint64_t);
   const auto* at = static_cast<const unsigned char*>(block);
-  // The first words, and then each byte as the one so far before it: the C library compares many at a time.
+  // The first words, and then each byte as the one so far before it: the C library compares many at
+  // a time.
   if (LOAM_LIKELY(bytes >= kBegin)) {
     uint64_t word[4];
     memcpy(word, at, sizeof word);
-    const uint64_t wrong = (word[0] ^ kWord) | (word[1] ^ kWord) | (word[2] ^ kWord) | (word[3] ^ kWord);
+    const uint64_t wrong =
+        (word[0] ^ kWord) | (word[1] ^ kWord) | (word[2] ^ kWord) | (word[3] ^ kWord);
     if (LOAM_LIKELY(wrong == 0 && memcmp(at, at + kBegin, bytes - kBegin) == 0)) return bytes;
   }
   size_t i = 0;

@@ -1,12 +1,14 @@
-// Freed blocks that are held back from use, oldest out first, so that a use after free meets nobody's block and shows.
+// Freed blocks that are held back from use, oldest out first, so that a use after free meets
+// nobody's block and shows.
 //
 //   held bytes of a stripe <= limit_ / stripes in use;   count <= kPlaces of it;   entries are the newest `count` of a ring
 //
-// Threads have stripes, each with a lock of its own, so that frees of two threads rarely meet. A stripe begins with its first
-// block; then all others may hold less.
+// Threads have stripes, each with a lock of its own, so that frees of two threads rarely meet. A
+// stripe begins with its first block; then all others may hold less.
 //
-// A block in here is full of kPoison. Who takes it out looks whether that is still so. The pattern is no address on any
-// system that Loam runs on: a pointer read out of a freed block faults where it is followed.
+// A block in here is full of kPoison. Who takes it out looks whether that is still so. The pattern
+// is no address on any system that Loam runs on: a pointer read out of a freed block faults where
+// it is followed.
 //
 // Thread-safe by the stripes' locks, under which nothing else happens but the mapping of a ring.
 #pragma once
@@ -24,7 +26,8 @@ class Quarantine {
   static constexpr unsigned char kPoison = 0xf5;
   /// Blocks that one exchange() may drive out. More stay for the next.
   static constexpr unsigned kMostOut = 16;
-  /// Chosen: more than processors that most machines have; each costs a page and its share of the limit.
+  /// Chosen: more than processors that most machines have; each costs a page and its share of the
+  /// limit.
   static constexpr unsigned kStripes = 16;
 
   struct Entry {
@@ -36,14 +39,18 @@ class Quarantine {
   [[nodiscard]] bool start(size_t limit_bytes);
   [[nodiscard]] LOAM_INLINE bool on() const { return limit_ != 0; }
 
-  /// Whether blocks of this size are held back: one may not drive out more than a quarter of the others.
+  /// Whether blocks of this size are held back: one may not drive out more than a quarter of the
+  /// others.
   [[nodiscard]] bool takes(size_t bytes) const { return bytes <= limit_ / 4; }
 
-  /// Puts the entry into the thread's stripe where there is room (*pushed), and else makes some: the oldest blocks come out, at most
-  /// kMostOut, which the caller checks and frees before he asks again. Returns how many. `thread` is any number of the thread's.
-  [[nodiscard]] unsigned exchange(unsigned thread, const Entry& entry, Entry out[kMostOut], bool* pushed);
+  /// Puts the entry into the thread's stripe where there is room (*pushed), and else makes some:
+  /// the oldest blocks come out, at most kMostOut, which the caller checks and frees before he asks
+  /// again. Returns how many. `thread` is any number of the thread's.
+  [[nodiscard]] unsigned exchange(unsigned thread, const Entry& entry, Entry out[kMostOut],
+                                  bool* pushed);
 
-  /// Calls visit(entry) for every block, under its stripe's lock; stops when that is false, and returns false then.
+  /// Calls visit(entry) for every block, under its stripe's lock; stops when that is false, and
+  /// returns false then.
   template <class Visit>
   bool for_each(Visit visit) {
     for (Stripe& stripe : stripes_) {

@@ -1,5 +1,5 @@
-// What the hardened heap knows of every block of malloc()'s, by address and out of reach of overflows: two bytes for
-// each 16 of address space, touched only where blocks begin.
+// What the hardened heap knows of every block of malloc()'s, by address and out of reach of
+// overflows: two bytes for each 16 of address space, touched only where blocks begin.
 //
 //   address --> tables[address >> 30] --> state[(address mod 1 GiB) / 16]
 //
@@ -9,9 +9,10 @@
 //                     (one with walls has no state: its addresses lie apart, and each would take a page here)
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
-// A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a double free is known
-// exactly and at once. kFreed stays until the next block begins there, whatever becomes of the memory in between. A table is 128 MiB of address space; what is touched of it costs at most an eighth of the heap.
-// Thread-safe.
+// A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a
+// double free is known exactly and at once. kFreed stays until the next block begins there,
+// whatever becomes of the memory in between. A table is 128 MiB of address space; what is touched
+// of it costs at most an eighth of the heap. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,11 +36,12 @@ class Shadow {
   [[nodiscard]] bool start();
   [[nodiscard]] bool on() const { return tables_ != nullptr; }
 
-  /// Where the state of a block at `address` stands; null when there is none (nothing was ever noted near, or the
-  /// address is misaligned or wild). Any value is answered.
+  /// Where the state of a block at `address` stands; null when there is none (nothing was ever
+  /// noted near, or the address is misaligned or wild). Any value is answered.
   [[nodiscard]] LOAM_INLINE std::atomic<State>* find(uintptr_t address) const {
     const uintptr_t number = address >> kRegionShift;
-    if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0)) return nullptr;
+    if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0))
+      return nullptr;
     // acquire: pairs with the release in make()
     std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
     return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
@@ -52,7 +54,8 @@ class Shadow {
 
   [[nodiscard]] State state(const void* block) const {
     const std::atomic<State>* place = find(reinterpret_cast<uintptr_t>(block));
-    // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed it
+    // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed
+    // it
     return place == nullptr ? kUnknown : place->load(std::memory_order_relaxed);
   }
   [[nodiscard]] static bool is_live(State state) { return state >= kSmallest; }

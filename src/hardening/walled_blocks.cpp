@@ -15,13 +15,15 @@ bool WalledBlocks::start(size_t most_live) {
   return on();
 }
 
-void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size_t wall, bool right) {
+void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
+                             bool right) {
   const size_t grain = os::granularity();
   if (alignment > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4) return nullptr;
   // relaxed: a limit that two threads pass at once is passed by one
   if (live_.load(std::memory_order_relaxed) >= most_live_) return nullptr;
   const size_t mapped = round_up(bytes + canary, grain);
-  const size_t before = round_up(wall < alignment ? alignment : wall, alignment < grain ? grain : alignment);
+  const size_t before =
+      round_up(wall < alignment ? alignment : wall, alignment < grain ? grain : alignment);
   const size_t whole = before + mapped + round_up(wall, grain);
   const size_t placed = alignment < grain ? grain : alignment;
   void* begin = os::reserve_held(whole, placed);
@@ -29,10 +31,12 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
   if (begin == nullptr) return nullptr;
   const uintptr_t first = reinterpret_cast<uintptr_t>(begin) + before;
   const size_t slack = right ? (mapped - bytes - canary) / alignment * alignment : 0;
-  HugeMap::Entry entry{first + slack, mapped - slack, bytes, 0, before + slack, whole - before - mapped};
+  HugeMap::Entry entry{first + slack,  mapped - slack,         bytes, 0,
+                       before + slack, whole - before - mapped};
   void* const block = reinterpret_cast<void*>(entry.address);
   const bool committed = os::commit(reinterpret_cast<void*>(first), mapped);
-  // Before it is entered: who finds it there may look at its canary, also in the child of a fork() that happens meanwhile.
+  // Before it is entered: who finds it there may look at its canary, also in the child of a fork()
+  // that happens meanwhile.
   if (committed) write_canary(block, bytes, entry.mapped);
   if (!committed || !huge_map.enter(entry)) {
     os::release(begin, whole);
@@ -80,7 +84,8 @@ bool WalledBlocks::free(const void* block, const void* caller, uint32_t thread) 
 
 bool WalledBlocks::hold(const Freed& freed) {
   Lock lock(mutex_);
-  if (count_ == kMostHeld || (count_ != 0 && held_bytes_ + freed.whole > kMostHeldBytes)) return false;
+  if (count_ == kMostHeld || (count_ != 0 && held_bytes_ + freed.whole > kMostHeldBytes))
+    return false;
   ring_[(first_ + count_++) % kMostHeld] = freed;
   held_bytes_ += freed.whole;
   return true;

@@ -17,7 +17,8 @@ void before_first_thread() { heap::register_fork(); }
 
 namespace heap {
 
-// Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map, remote pool, metadata.
+// Lock order: private heaps, caches' registry, bins by class, page heap, its shards, huge map,
+// remote pool, metadata.
 void lock_everything() {
   hardening.lock();
   heap_registry.lock_all();
@@ -59,7 +60,9 @@ void after_fork_in_child() {
 
 }  // namespace
 
-void register_fork() { os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child); }
+void register_fork() {
+  os::register_fork(&lock_everything, &unlock_everything, &after_fork_in_child);
+}
 
 }  // namespace heap
 }  // namespace loam

@@ -70,7 +70,8 @@ void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_st
   void* result;
   if (alignment <= LOAM_ALIGNMENT) {
     result = heap::reallocate(block, bytes == 0 ? 1 : bytes);
-  } else if ((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0 && heap::try_resize(block, bytes)) {
+  } else if ((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0 &&
+             heap::try_resize(block, bytes)) {
     result = block;
   } else {
     result = allocate(bytes, alignment, false, why);
@@ -85,7 +86,7 @@ void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_st
   return result;
 }
 
-// ---- lock -----------------------------------------------------------------------------------------
+// ---- lock --------------------------------------------------------------------------------------
 
 loam_status lock() {
   // relaxed: only the calling thread can have stored its own number
@@ -115,24 +116,27 @@ loam_status unlock() {
 }
 
 void reset_after_fork() {
-  // relaxed: nobody else is here. The forking thread keeps a lock that it has; another's, or one that another was
-  // about to note, is nobody's.
+  // relaxed: nobody else is here. The forking thread keeps a lock that it has; another's, or one
+  // that another was about to note, is nobody's.
   if (turn_owner.load(std::memory_order_relaxed) == this_thread()) return;
   turn_owner.store(0, std::memory_order_relaxed);
   turn_depth = 0;
   turn.reset_after_fork();
 }
 
-// ---- walk -----------------------------------------------------------------------------------------
+// ---- walk --------------------------------------------------------------------------------------
 //
-// By address: spans, then huge blocks. cursor: { where to look next, step in the span there, the last huge block, regions }.
-// Step 0 is the span's region entry; then, for slots of one class, slot + 1; in a mixed span, granule + 1.
-// Of a partial span each piece is a region: what lies between them is others'.
+// By address: spans, then huge blocks. cursor: { where to look next, step in the span there, the
+// last huge block, regions }. Step 0 is the span's region entry; then, for slots of one class, slot
+// + 1; in a mixed span, granule + 1. Of a partial span each piece is a region: what lies between
+// them is others'.
 
 namespace {
 
 // What a walk shows.
-bool is_run(const Span* span) { return span != nullptr && span->heap != kPrivateHeap && holds_blocks(span->kind); }
+bool is_run(const Span* span) {
+  return span != nullptr && span->heap != kPrivateHeap && holds_blocks(span->kind);
+}
 
 // Pages of a run that stand side by side: all of it, or of a partial span those around the address.
 struct Piece {
@@ -159,11 +163,13 @@ struct Slots {
 Slots slots_in(const Span* span, const Piece& piece) {
   const SizeClassInfo& info = class_info(index_of(span->size_class));
   const uintptr_t base = span_base(span);
-  const size_t first = (piece.begin - base + info.bytes - 1) / info.bytes, end = (piece.end - base) / info.bytes;
+  const size_t first = (piece.begin - base + info.bytes - 1) / info.bytes,
+               end = (piece.end - base) / info.bytes;
   return {first, end < info.slots ? end : info.slots};
 }
 
-// The first page at or after `address` where a run of the default heap begins, or a piece of one; 0 if there is none.
+// The first page at or after `address` where a run of the default heap begins, or a piece of one; 0
+// if there is none.
 uintptr_t next_run(uintptr_t address) {
   while (address >> kRegionShift < kDirectoryEntries) {
     const Region* region = region_at(address);
@@ -188,7 +194,8 @@ void describe(const Span* span, const Piece& piece, loam_walk_entry* entry) {
   const uintptr_t base = span_base(span);
   const unsigned first_page = static_cast<unsigned>((piece.begin - base) >> kPageShift);
   const unsigned pages = static_cast<unsigned>((piece.end - piece.begin) >> kPageShift);
-  const uint32_t unbacked = span->unbacked_pages & static_cast<uint32_t>(bit_range(first_page, pages));
+  const uint32_t unbacked =
+      span->unbacked_pages & static_cast<uint32_t>(bit_range(first_page, pages));
   entry->kind = LOAM_ENTRY_REGION;
   entry->bytes = piece.end - piece.begin;
   entry->uncommitted_bytes = Pages(count_bits(unbacked)).bytes();
@@ -239,8 +246,8 @@ size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_wal
   return (begin - base + entry->bytes) / kGranuleBytes + 1;
 }
 
-// The next block that lies in no span: own mappings, then blocks without bytes of the hardened heap. *last: the address of the one
-// before. False when there is none.
+// The next block that lies in no span: own mappings, then blocks without bytes of the hardened
+// heap. *last: the address of the one before. False when there is none.
 bool describe_huge(size_t* last, loam_walk_entry* entry) {
   const void* const before = reinterpret_cast<const void*>(*last);
   HugeMap::Entry huge{};
@@ -255,7 +262,8 @@ bool describe_huge(size_t* last, loam_walk_entry* entry) {
     entry->bytes = huge.requested;
     entry->overhead = huge.mapped - huge.requested;
   } else {
-    const void* const nothing = hardening.nothing_after(hardening.is_nothing(before) ? before : nullptr);
+    const void* const nothing =
+        hardening.nothing_after(hardening.is_nothing(before) ? before : nullptr);
     if (nothing == nullptr) return false;
     *last = reinterpret_cast<uintptr_t>(nothing);
     entry->kind = LOAM_ENTRY_SMALL;
@@ -264,8 +272,8 @@ bool describe_huge(size_t* last, loam_walk_entry* entry) {
   return true;
 }
 
-// The cursor behind an entry that came without one, from what else it says. False when there can be no
-// such entry.
+// The cursor behind an entry that came without one, from what else it says. False when there can be
+// no such entry.
 bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
   cursor[3] = entry.region;

@@ -1,6 +1,6 @@
-// The default heap, the one behind malloc(), with the calls of a private one. What it cannot do as they do
-// is said in <loam/loam.h>: its lock excludes lockers only, and a walk takes slots in caches for live
-// ones.
+// The default heap, the one behind malloc(), with the calls of a private one. What it cannot do as
+// they do is said in <loam/loam.h>: its lock excludes lockers only, and a walk takes slots in
+// caches for live ones.
 #pragma once
 
 #include <loam/loam.h>
@@ -11,11 +11,12 @@ namespace loam::default_heap {
 
 [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why);
 [[nodiscard]] loam_status free(void* block);
-[[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
+[[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero,
+                               loam_status* why);
 [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
 
-/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK; `surely`: every cache is searched, and a broken canary is
-/// LOAM_CORRUPT.
+/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK; `surely`: every cache is searched, and a broken
+/// canary is LOAM_CORRUPT.
 [[nodiscard]] loam_status check(const void* block, bool surely);
 
 [[nodiscard]] loam_status lock();

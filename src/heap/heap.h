@@ -1,5 +1,5 @@
-// Heap: the one place where the layers meet. Everything malloc's family needs, with C semantics but for errno
-// and exceptions, which the api layer adds.
+// Heap: the one place where the layers meet. Everything malloc's family needs, with C semantics but
+// for errno and exceptions, which the api layer adds.
 //
 //   bytes <= 32 KiB   a slot of a size class, through the thread's magazine
 //   up to 32 MiB      a run of pages in a region, no class: cost grows page by page
@@ -17,13 +17,14 @@ namespace loam {
 
 namespace heap {
 
-/// What the cache has at hand for a request; null when the slow path must serve it. The thread's variable by reference: a large
-/// request does not read it.
+/// What the cache has at hand for a request; null when the slow path must serve it. The thread's
+/// variable by reference: a large request does not read it.
 [[nodiscard]] LOAM_INLINE void* allocate_cached(ThreadCache* const& cache, size_t bytes);
 /// False when the slow path must take the block.
 [[nodiscard]] LOAM_INLINE bool free_cached(ThreadCache* const& cache, void* block);
 
-/// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is refused.
+/// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is
+/// refused.
 [[nodiscard]] LOAM_INLINE void* allocate(size_t bytes);
 [[nodiscard]] LOAM_NOINLINE void* allocate_slow(size_t bytes);
 
@@ -36,7 +37,8 @@ namespace heap {
 LOAM_INLINE void free(void* block);
 LOAM_NOINLINE void free_slow(void* block);
 
-/// The same for a block of which the caller says the size: a wrong one is found by the hardened heap, and else ignored.
+/// The same for a block of which the caller says the size: a wrong one is found by the hardened
+/// heap, and else ignored.
 LOAM_INLINE void free_sized(void* block, size_t bytes);
 LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 
@@ -52,15 +54,16 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// The same; what is no block is reported as well.
 [[nodiscard]] size_t usable_size_or_report(const void* block);
 
-/// Bytes that were asked for where that is known (large blocks), else the usable size. pre: seems_live(block)
+/// Bytes that were asked for where that is known (large blocks), else the usable size. pre:
+/// seems_live(block)
 [[nodiscard]] size_t requested_size(const void* block);
 
 struct CompactResult {
   size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
   size_t released_bytes;      ///< given back to the system
 };
-/// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and free pages
-/// inside live spans. May take milliseconds.
+/// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and
+/// free pages inside live spans. May take milliseconds.
 CompactResult compact();
 /// The last part of that alone: all free runs of pages.
 CompactResult purge_free_pages();

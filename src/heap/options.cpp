@@ -24,7 +24,8 @@ void complain(const char* name, const char* used = nullptr) {
   for (const Option& option : kOptions) {
     if (!text::same(option.name, name)) continue;
     if (used == nullptr) used = option.initial;
-    for (const char* part : {"loam: ", option.name, " must be one of ", option.values, "; using ", used, "\n"}) {
+    for (const char* part :
+         {"loam: ", option.name, " must be one of ", option.values, "; using ", used, "\n"}) {
       os::write_error(part, text::length(part));
     }
   }
@@ -49,7 +50,9 @@ struct Word {
     }
     return true;
   }
-  [[nodiscard]] bool is(const char* word) const { return length == text::length(word) && begins_with(word, length); }
+  [[nodiscard]] bool is(const char* word) const {
+    return length == text::length(word) && begins_with(word, length);
+  }
   [[nodiscard]] Word behind(size_t bytes) const { return {begin + bytes, length - bytes}; }
 
   static char small(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -58,9 +61,10 @@ struct Word {
   static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 };
 
-// The value's place in the option's two values, or -1 when it is not set. A wrong one is reported, and counts as `protects` if
-// one of the two protects more.
-int choice(const char* name, const char* first, const char* second, const char* protects = nullptr) {
+// The value's place in the option's two values, or -1 when it is not set. A wrong one is reported,
+// and counts as `protects` if one of the two protects more.
+int choice(const char* name, const char* first, const char* second,
+           const char* protects = nullptr) {
   const char* value = os::option(name);
   if (value == nullptr) return -1;
   const Word word(value);
@@ -87,7 +91,8 @@ void start_sampling(const char* value) {
   const uint64_t calls = number(value, Sampler::kMaxRate);
   if (calls == 0) return complain("LOAM_SAMPLE");
   if (sampler.start(calls)) return;
-  constexpr const char kRefused[] = "loam: LOAM_SAMPLE: the system refused memory for it; sampling stays off\n";
+  constexpr const char kRefused[] =
+      "loam: LOAM_SAMPLE: the system refused memory for it; sampling stays off\n";
   os::write_error(kRefused, sizeof kRefused - 1);
 }
 
@@ -169,7 +174,8 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
   if (!is_understood || (words == 0 && !is_empty)) {
     // A mistake in typing must not remove the protection that was meant.
     constexpr const char kWrong[] =
-        "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES (from 4K on, as in 4M), "
+        "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES "
+        "(from 4K on, as in 4M), "
         "zero, random, guards, trace, sample; a word that is none of these counts as all\n";
     os::write_error(kWrong, sizeof kWrong - 1);
     wish.features |= Hardening::kAll;
@@ -181,13 +187,16 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
 
 void apply_options(PlainHeap (*plain)()) {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
-  if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1) set_corruption_policy(CorruptionPolicy::kReport);
+  if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1)
+    set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
-  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1, plain);
+  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1,
+                  plain);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
-  if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr) publisher.enable(value, {&heap::lock_everything, &heap::unlock_everything});
+  if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr)
+    publisher.enable(value, {&heap::lock_everything, &heap::unlock_everything});
 }
 
 }  // namespace loam

@@ -1,4 +1,5 @@
-// The options that a user sets in the environment, in one table; ignored in setuid and setgid programs.
+// The options that a user sets in the environment, in one table; ignored in setuid and setgid
+// programs.
 #pragma once
 
 #include "base/config.h"
@@ -18,19 +19,24 @@ inline constexpr Option kOptions[] = {
     {"LOAM_BACKGROUND_PURGE", "off|on", "off",
      "on: a thread gives memory back in a process that has gone quiet as well"},
     {"LOAM_HUGE_PAGES", "off|on", "off",
-     "on: beyond the first 16 MiB the system may back memory by huge pages: faster, and more of it stays resident"},
+     "on: beyond the first 16 MiB the system may back memory by huge pages: faster, and more of it "
+     "stays resident"},
     {"LOAM_ON_CORRUPTION", "abort|report", "abort",
      "what to do when a double free or another misuse of a pointer is found"},
     {"LOAM_CHECK_FREE", "fast|full", "fast",
      "full: check every free and the size that it says, exactly and at once; slower"},
     {"LOAM_HARDEN", "off|all|LIST", "off",
-     "catch overflows, uses after free, wrong frees; LIST of canary, quarantine[=BYTES], zero, random, guards, trace; or sample"},
+     "catch overflows, uses after free, wrong frees; LIST of canary, quarantine[=BYTES], zero, "
+     "random, guards, trace; or sample"},
     {"LOAM_DEEP_BINDING", "ignore|keep", "ignore",
-     "keep: a library that is loaded with RTLD_DEEPBIND is bound so, and may use the system's heap"},
+     "keep: a library that is loaded with RTLD_DEEPBIND is bound so, and may use the system's "
+     "heap"},
     {"LOAM_SAMPLE", "off|N", "off",
-     "count all calls, time one in N on average and follow its block: for rates, times and rounding; slower"},
+     "count all calls, time one in N on average and follow its block: for rates, times and "
+     "rounding; slower"},
     {"LOAM_PUBLISH", "off|1|PATH", "off",
-     "keep an image of the counters in a file, for readers that may not look into the process; 1: in the user's runtime folder"},
+     "keep an image of the counters in a file, for readers that may not look into the process; 1: "
+     "in the user's runtime folder"},
 };
 
 }  // namespace loam
@@ -40,9 +46,9 @@ extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
 
 namespace loam {
 
-/// Reads the environment. An unknown value is reported on standard error. Of an option that protects it counts as the value that
-/// protects most; of another one as the default. `plain`: says what the
-/// hardened heap stands on, if it is wanted.
+/// Reads the environment. An unknown value is reported on standard error. Of an option that
+/// protects it counts as the value that protects most; of another one as the default. `plain`: says
+/// what the hardened heap stands on, if it is wanted.
 void apply_options(PlainHeap (*plain)());
 
 }  // namespace loam

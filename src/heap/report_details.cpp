@@ -31,8 +31,11 @@ uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
   if (const HugeMap::Entry live = huge_map.covering(address); live.address != 0) {
     add_offset(line, address, live.address);
     line.add(", block of ").add_number(live.requested).add(" bytes, heap ");
-    const PrivateHeap* heap = live.heap == 0 ? nullptr : reinterpret_cast<HeapRun*>(live.heap)->heap;
-    add_name(line, heap == nullptr ? "default" : heap->name()[0] != '\0' ? heap->name() : "private");
+    const PrivateHeap* heap =
+        live.heap == 0 ? nullptr : reinterpret_cast<HeapRun*>(live.heap)->heap;
+    add_name(line, heap == nullptr           ? "default"
+                   : heap->name()[0] != '\0' ? heap->name()
+                                             : "private");
     return live.address;
   }
   if (const WalledBlocks::Freed freed = walled_blocks.freed_at(address); freed.begin != 0) {
@@ -79,7 +82,8 @@ void describe_for_report(ReportLine& line, const void* address) {
   const uintptr_t block = add_place(line, reinterpret_cast<uintptr_t>(address));
   line.add(", thread ").add_number(os::thread_number());
   FreeLog::Free last{};
-  if (hardening.owns(reinterpret_cast<void*>(block))) return;  // that free would be an earlier block's
+  if (hardening.owns(reinterpret_cast<void*>(block)))
+    return;  // that free would be an earlier block's
   if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
     last = {freed.caller, freed.thread, freed.requested};
   } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {
@@ -89,7 +93,8 @@ void describe_for_report(ReportLine& line, const void* address) {
   }
   line.add("; freed by thread ").add_number(last.thread);
   char where[128];
-  if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where)) line.add(" at ").add(where);
+  if (last.caller != nullptr && os::describe_code(last.caller, where, sizeof where))
+    line.add(" at ").add(where);
 }
 
 }  // namespace loam

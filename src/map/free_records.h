@@ -1,11 +1,12 @@
-// Which of a region's records are free: the lowest is handed out next, in three steps whatever the rest is.
+// Which of a region's records are free: the lowest is handed out next, in three steps whatever the
+// rest is.
 //
 //   bits[w] bit b   <=>  record 64 * w + b + 1 is free
 //   words_ has w    <=>  bits[w] != 0
 //
-// Not a list through the records: that hands them out the other way round, and after some rounds of a program that builds
-// up and tears down in any order at all. Then who walks through spans in order walks through their records at random
-// (decision 38).
+// Not a list through the records: that hands them out the other way round, and after some rounds of
+// a program that builds up and tears down in any order at all. Then who walks through spans in
+// order walks through their records at random (decision 38).
 #pragma once
 
 #include "base/bin_set.h"
@@ -15,7 +16,8 @@ namespace loam {
 
 class FreeRecords {
  public:
-  /// The first level, which its owner keeps where nothing else lies: most programs touch little of it.
+  /// The first level, which its owner keeps where nothing else lies: most programs touch little of
+  /// it.
   using Bits = uint64_t[kPagesPerRegion / 64];
 
   [[nodiscard]] bool empty() const { return words_.empty(); }
@@ -36,7 +38,8 @@ class FreeRecords {
     return n + 1;
   }
 
-  /// Whether all of so many are free, from that one on. pre: 1 <= number, and the last one <= kPagesPerRegion
+  /// Whether all of so many are free, from that one on. pre: 1 <= number, and the last one <=
+  /// kPagesPerRegion
   [[nodiscard]] bool has_all(const Bits& bits, uint32_t number, uint32_t count) const {
     for (uint32_t n = number - 1, end = n + count; n < end;) {
       const uint32_t here = n % 64 + (end - n) < 64 ? end - n : 64 - n % 64;

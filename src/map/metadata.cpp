@@ -46,8 +46,8 @@ bool MetadataArena::add_chunk() {
   return true;
 }
 
-// Has bump_ stand where a piece of that size may, with room behind it. What lies before becomes smaller pieces; but not in the
-// library's own memory, of which no page goes back.
+// Has bump_ stand where a piece of that size may, with room behind it. What lies before becomes
+// smaller pieces; but not in the library's own memory, of which no page goes back.
 bool MetadataArena::make_room(size_t size) {
   size_t gap = 0;
   for (;;) {
@@ -86,7 +86,8 @@ void MetadataArena::count_free(const FreePiece* piece, bool is_free) {
   if (chunk == nullptr) return;
   const size_t size = kSmallestPiece << piece->index;
   const size_t here = (size < kPageBytes ? size : kPageBytes) / kSmallestPiece;
-  const size_t first = (reinterpret_cast<uintptr_t>(piece) - reinterpret_cast<uintptr_t>(chunk)) >> kPageShift;
+  const size_t first =
+      (reinterpret_cast<uintptr_t>(piece) - reinterpret_cast<uintptr_t>(chunk)) >> kPageShift;
   uint32_t idle = idle_pages_.load(std::memory_order_relaxed);
   for (size_t p = first; p == first || p < first + (size >> kPageShift); ++p) {
     const size_t before = chunk->free_units[p], after = is_free ? before + here : before - here;
@@ -119,18 +120,21 @@ void MetadataArena::cut(char* begin, size_t bytes, unsigned index) {
   for (size_t left = bytes; left != 0; left -= size) push(begin + left - size, index);
 }
 
-// A page that was given back becomes pieces of that size; of a larger size, pages that are side by side become one.
+// A page that was given back becomes pieces of that size; of a larger size, pages that are side by
+// side become one.
 void MetadataArena::use_gone(unsigned index) {
   const size_t size = kSmallestPiece << index;
   const unsigned wanted = size <= kPageBytes ? 1 : static_cast<unsigned>(size >> kPageShift);
   for (Chunk* chunk = chunks_; chunk != nullptr; chunk = chunk->next) {
     // A chunk's pages are numbered from an address that is aligned as the largest piece is.
-    for (unsigned first = 0; (first = chunk->gone.find_set(first)) < kChunkPages; first = (first / wanted + 1) * wanted) {
+    for (unsigned first = 0; (first = chunk->gone.find_set(first)) < kChunkPages;
+         first = (first / wanted + 1) * wanted) {
       if (first % wanted != 0 || chunk->gone.find_clear(first) < first + wanted) continue;
       chunk->gone.clear_range(first, wanted);
       gone_pages_ -= wanted;
       change(held_bytes_, Pages(wanted).bytes());
-      return cut(reinterpret_cast<char*>(chunk) + Pages(first).bytes(), Pages(wanted).bytes(), index);
+      return cut(reinterpret_cast<char*>(chunk) + Pages(first).bytes(), Pages(wanted).bytes(),
+                 index);
     }
   }
 }

@@ -1,6 +1,7 @@
-// Memory for Loam's own records (caches, magazines, remote batches, tables of mixed spans): power-of-two pieces with free
-// lists, cut from chunks between inaccessible pages. What is freed is used again; pages that hold free pieces alone go back to
-// the system when somebody asks (purge()), and are cut anew before anything that was never used is.
+// Memory for Loam's own records (caches, magazines, remote batches, tables of mixed spans):
+// power-of-two pieces with free lists, cut from chunks between inaccessible pages. What is freed is
+// used again; pages that hold free pieces alone go back to the system when somebody asks (purge()),
+// and are cut anew before anything that was never used is.
 //
 //   chunk, 1 MiB, aligned:  | guard | Chunk | piece | piece | ...   | guard |
 //
@@ -31,14 +32,17 @@ class MetadataArena {
   /// pre: allocate(bytes) returned `piece`
   void free(void* piece, size_t bytes);
 
-  /// Gives pages that hold free pieces alone back to the system, until it is `most` bytes or more. Returns bytes.
+  /// Gives pages that hold free pieces alone back to the system, until it is `most` bytes or more.
+  /// Returns bytes.
   size_t purge(size_t most);
-  /// Returns what is reserved and not committed, and calls os::stop_reserving(). pre: the page heap's lock is held, which has
-  /// done the same
+  /// Returns what is reserved and not committed, and calls os::stop_reserving(). pre: the page
+  /// heap's lock is held, which has done the same
   void stop_reserving();
-  /// In pages of the heap that hold free pieces alone, without the lock: what purge() would give back, where the system's
-  /// pages are no larger.
-  [[nodiscard]] size_t idle_bytes() const { return Pages(idle_pages_.load(std::memory_order_relaxed)).bytes(); }
+  /// In pages of the heap that hold free pieces alone, without the lock: what purge() would give
+  /// back, where the system's pages are no larger.
+  [[nodiscard]] size_t idle_bytes() const {
+    return Pages(idle_pages_.load(std::memory_order_relaxed)).bytes();
+  }
 
   /// In pieces, used or free, that may hold memory.
   [[nodiscard]] size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
@@ -61,8 +65,9 @@ class MetadataArena {
     Bitmap<kChunkPages> gone;
     uint8_t free_units[kChunkPages];  ///< of kSmallestPiece
   };
-  // The first pieces come from the library's own memory: most programs need no more, and that saves their start two
-  // system calls. Chosen: caches of two threads, of which half is never touched, and what they hold.
+  // The first pieces come from the library's own memory: most programs need no more, and that saves
+  // their start two system calls. Chosen: caches of two threads, of which half is never touched,
+  // and what they hold.
   static constexpr size_t kFirstChunk = size_t{96} << 10;
   static char first_chunk_[kFirstChunk];
   static constexpr unsigned kSizes = 11;  // 64 B << 0 .. 10

@@ -6,7 +6,7 @@
 
 namespace loam {
 
-constinit uintptr_t directory[kDirectoryEntries] = {};
+constinit DirectoryEntry directory[kDirectoryEntries];
 constinit const Span no_span = {};
 
 namespace {
@@ -14,7 +14,8 @@ namespace {
 // Records are made accessible in steps: one mprotect() for 4,096 spans, and overcommit_memory=2 is
 // charged for what is used only. Smaller steps cost calls, larger ones commit charge.
 constexpr uint32_t kSpanStep = 4096;
-// The same where memory is locked, and backed at once for it: a page of the system, as large as any.
+// The same where memory is locked, and backed at once for it: a page of the system, as large as
+// any.
 constexpr uint32_t kLockedSpanStep = 1024;
 
 uint32_t span_step() { return LOAM_LIKELY(os::is_reserving()) ? kSpanStep : kLockedSpanStep; }
@@ -25,7 +26,9 @@ bool commit_spans(Region* region, uint32_t count) {
   const size_t grain = os::granularity();
   begin = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(begin), grain));
   end = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(end), grain));
-  if (begin != end && os::commit_more(begin, static_cast<size_t>(end - begin)) != os::Committed::kYes) return false;
+  if (begin != end &&
+      os::commit_more(begin, static_cast<size_t>(end - begin)) != os::Committed::kYes)
+    return false;
   region->spans_committed = count;
   return true;
 }
@@ -34,12 +37,12 @@ bool commit_spans(Region* region, uint32_t count) {
 
 Region* add_region(uintptr_t base) {
   LOAM_ASSERT((base & (kRegionBytes - 1)) == 0);
-  LOAM_ASSERT(directory[base >> kRegionShift] == 0);
+  LOAM_ASSERT(directory[base >> kRegionShift].read() == 0);
   char* reserved = static_cast<char*>(os::reserve_metadata(kHeaderBytes, kHeaderAlignment));
   if (reserved == nullptr) return nullptr;
   Region* region = reinterpret_cast<Region*>(reserved + kHeaderGuard);
-  const size_t fixed =
-      round_up(sizeof(Region) - (kRecordsPerRegion - span_step()) * sizeof(Span), os::granularity());
+  const size_t fixed = round_up(sizeof(Region) - (kRecordsPerRegion - span_step()) * sizeof(Span),
+                                os::granularity());
   if (os::commit_more(region, fixed) != os::Committed::kYes) {
     os::give_up(reserved, kHeaderBytes);
     return nullptr;
@@ -47,18 +50,20 @@ Region* add_region(uintptr_t base) {
   region->base = base;
   region->spans_committed = span_step();
   region->spans_used = 1;  // number 0 means "none" in page_span
-  LOAM_ASSERT(static_cast<void*>(region->page_class) == region);  // region_at() takes the one for the other
+  LOAM_ASSERT(static_cast<void*>(region->page_class) ==
+              region);  // region_at() takes the one for the other
   const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
-  // A header whose address is the number of its region's first page: by every layout of an address space it lies elsewhere.
+  // A header whose address is the number of its region's first page: by every layout of an address
+  // space it lies elsewhere.
   LOAM_CHECK(classes != 0, "page map: a region's entry would say that there is none");
-  // release publishes the header; pairs with the acquire in region_at()
-  __atomic_store_n(&directory[base >> kRegionShift], classes, __ATOMIC_RELEASE);
+  directory[base >> kRegionShift].publish(classes);
   return region;
 }
 
 namespace {
 
-// The page of a record that is used again holds memory from here on, and the rest of the system's page with it.
+// The page of a record that is used again holds memory from here on, and the rest of the system's
+// page with it.
 LOAM_COLD void note_record_used(Region* region, const Span* span) {
   const unsigned page = region->number_of_page(span);
   if (!region->purged_record_pages.test(page)) return;
@@ -75,12 +80,15 @@ size_t purge_free_records(Region* region, size_t most) {
   if (region->free_records.empty()) return 0;
   const size_t grain = os::granularity();
   const uintptr_t spans = reinterpret_cast<uintptr_t>(region->spans);
-  // Of whole pages below what was handed out at least once: others hold nothing, or records that were never used.
-  const uintptr_t end = reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]) / grain * grain;
+  // Of whole pages below what was handed out at least once: others hold nothing, or records that
+  // were never used.
+  const uintptr_t end =
+      reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]) / grain * grain;
   const auto may_go = [&](uintptr_t place) {
     const auto number = static_cast<uint32_t>((place - spans) / sizeof(Span));
     return !region->purged_record_pages.test(region->number_of_page(&region->spans[number])) &&
-           region->free_records.has_all(region->free_record_bits, number, static_cast<uint32_t>(grain / sizeof(Span)));
+           region->free_records.has_all(region->free_record_bits, number,
+                                        static_cast<uint32_t>(grain / sizeof(Span)));
   };
   size_t purged = 0;
   for (uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[1]), grain);
@@ -89,8 +97,9 @@ size_t purge_free_records(Region* region, size_t most) {
     while (past < end && past - begin < most - purged && may_go(past)) past += grain;
     const size_t bytes = past - begin;
     if (bytes != 0 && os::purge(reinterpret_cast<void*>(begin), bytes)) {
-      region->purged_record_pages.set_range(region->number_of_page(reinterpret_cast<const Span*>(begin)),
-                                            static_cast<unsigned>(bytes / kPageBytes));
+      region->purged_record_pages.set_range(
+          region->number_of_page(reinterpret_cast<const Span*>(begin)),
+          static_cast<unsigned>(bytes / kPageBytes));
       purged += bytes;
     }
     begin = past + grain;
@@ -114,7 +123,8 @@ struct MapOfPages {
         block_bytes(kPagesPerBlock * sizeof(Entry)),
         group(static_cast<unsigned>(os::granularity() / (kPagesPerBlock * sizeof(Entry)))),
         purged(its_purged) {
-    static_assert(kPagesPerBlock * sizeof(Entry) <= kPageBytes, "a page of the system is of one block or more");
+    static_assert(kPagesPerBlock * sizeof(Entry) <= kPageBytes,
+                  "a page of the system is of one block or more");
   }
 };
 
@@ -139,7 +149,8 @@ size_t purge_map(Region* region, const MapOfPages& map) {
   for (unsigned first = 0; first < kBlocksPerRegion;) {
     unsigned end = first;
     while (end < kBlocksPerRegion && may_go(end)) end += map.group;
-    if (end != first && os::purge(map.begin + first * map.block_bytes, (end - first) * map.block_bytes)) {
+    if (end != first &&
+        os::purge(map.begin + first * map.block_bytes, (end - first) * map.block_bytes)) {
       for (unsigned b = first; b < end; ++b) {
         if (region->blocks[b].state == BlockState::kUncommitted || map.purged->test(b)) continue;
         map.purged->set(b);
@@ -156,7 +167,8 @@ size_t purge_map(Region* region, const MapOfPages& map) {
 size_t purge_idle_maps(Region* region, unsigned least) {
   unsigned candidates = 0;
   for (unsigned w = 0; w < Bitmap<kBlocksPerRegion>::kWords; ++w) {
-    candidates += count_bits(region->whole.words[w] & ~region->whole_backed.words[w] & ~region->purged_names.words[w]);
+    candidates += count_bits(region->whole.words[w] & ~region->whole_backed.words[w] &
+                             ~region->purged_names.words[w]);
   }
   if (candidates < least) return 0;
   size_t purged = 0;
@@ -169,17 +181,21 @@ void note_maps_used(Region* region, unsigned block) {
   for_each_map(region, [&](const MapOfPages& map) {
     if (!map.purged->test(block)) return;
     const unsigned first = block / map.group * map.group;
-    region->maps_purged -= static_cast<uint32_t>(map.purged->count_range(first, map.group) * map.block_bytes);
+    region->maps_purged -=
+        static_cast<uint32_t>(map.purged->count_range(first, map.group) * map.block_bytes);
     map.purged->clear_range(first, map.group);
   });
 }
 
 void return_reserved_records(Region* region) {
   const size_t grain = os::granularity();
-  const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]), grain);
+  const uintptr_t begin =
+      round_up(reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]), grain);
   // Those that were never used go too.
-  region->spans_committed = static_cast<uint32_t>((begin - reinterpret_cast<uintptr_t>(region->spans)) / sizeof(Span));
-  const uintptr_t end = reinterpret_cast<uintptr_t>(region) + kHeaderBytes - 2 * kHeaderGuard;  // the guard stays
+  region->spans_committed =
+      static_cast<uint32_t>((begin - reinterpret_cast<uintptr_t>(region->spans)) / sizeof(Span));
+  const uintptr_t end =
+      reinterpret_cast<uintptr_t>(region) + kHeaderBytes - 2 * kHeaderGuard;  // the guard stays
   if (begin < end) os::release(reinterpret_cast<void*>(begin), end - begin);
 }
 
@@ -210,8 +226,10 @@ bool lock_maps(Region* region, unsigned first, unsigned blocks) {
   bool done = true;
   for_each_map(region, [&](const MapOfPages& map) {
     for (unsigned b = first / map.group * map.group; b < first + blocks; b += map.group) {
-      // A new mapping over the old, which reads as zero: it is locked as the program wants new memory to be.
-      if (is_untouched(region, b, map.group)) done = done && os::commit(map.begin + b * map.block_bytes, map.group * map.block_bytes);
+      // A new mapping over the old, which reads as zero: it is locked as the program wants new
+      // memory to be.
+      if (is_untouched(region, b, map.group))
+        done = done && os::commit(map.begin + b * map.block_bytes, map.group * map.block_bytes);
     }
   });
   return done;
@@ -221,7 +239,9 @@ void for_each_idle_directory(const Region* regions, VisitPart visit) {
   const size_t grain = os::granularity();
   const auto is_used = [&](uintptr_t page) {
     for (const Region* region = regions; region != nullptr; region = region->next) {
-      if (reinterpret_cast<uintptr_t>(&directory[region->base >> kRegionShift]) / grain * grain == page) return true;
+      if (reinterpret_cast<uintptr_t>(&directory[region->base >> kRegionShift]) / grain * grain ==
+          page)
+        return true;
     }
     return false;
   };
@@ -242,7 +262,8 @@ bool purged_maps_are_valid(const Region* region) {
       if (!map.purged->test(b)) continue;
       bytes += map.block_bytes;
       valid = valid && region->whole.test(b);
-      for (size_t i = 0; i < map.block_bytes; ++i) valid = valid && map.begin[b * map.block_bytes + i] == 0;
+      for (size_t i = 0; i < map.block_bytes; ++i)
+        valid = valid && map.begin[b * map.block_bytes + i] == 0;
     }
   });
   return valid && bytes == region->maps_purged;
@@ -255,7 +276,8 @@ bool purged_records_are_valid(const Region* region) {
     if (reinterpret_cast<uintptr_t>(span) % kPageBytes != 0) continue;
     if (!region->purged_record_pages.test(region->number_of_page(span))) continue;
     ++pages;
-    if (!region->free_records.has_all(region->free_record_bits, number, kPageBytes / sizeof(Span))) return false;
+    if (!region->free_records.has_all(region->free_record_bits, number, kPageBytes / sizeof(Span)))
+      return false;
   }
   return pages * kPageBytes == region->records_purged;
 }
@@ -269,7 +291,8 @@ Span* take_span_record(Region* region) {
     if (LOAM_UNLIKELY(number == kRecordsPerRegion)) return nullptr;
     if (number == region->spans_committed) {
       const uint32_t more = number + span_step();
-      if (!commit_spans(region, more < kRecordsPerRegion ? more : kRecordsPerRegion)) return nullptr;
+      if (!commit_spans(region, more < kRecordsPerRegion ? more : kRecordsPerRegion))
+        return nullptr;
     }
     region->spans_used = number + 1;
   }
@@ -286,7 +309,8 @@ void return_span_record(Region* region, Span* span) {
 
 namespace {
 
-// Every page's entry gets the value: by words, in which no entry is split, so who reads one meanwhile sees it whole.
+// Every page's entry gets the value: by words, in which no entry is split, so who reads one
+// meanwhile sees it whole.
 template <class Entry>
 LOAM_INLINE void fill(Entry* entry, Pages pages, Entry value) {
   using Word [[gnu::may_alias]] = uint64_t;
@@ -325,7 +349,8 @@ void unpublish_pages(Region* region, PageId first, Pages pages) {
 size_t metadata_bytes(const Region* region) {
   size_t blocks = 0;
   for (uint32_t i = 0; i < region->extent_count; ++i) blocks += region->extents[i].committed_blocks;
-  return blocks * kMapBytesPerBlock - region->maps_purged + region->spans_used * sizeof(Span) - region->records_purged;
+  return blocks * kMapBytesPerBlock - region->maps_purged + region->spans_used * sizeof(Span) -
+         region->records_purged;
 }
 
 }  // namespace loam

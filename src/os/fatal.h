@@ -1,4 +1,5 @@
-// What happens after a caller's mistake was found (see base/check.h for the calls), and the line that says so.
+// What happens after a caller's mistake was found (see base/check.h for the calls), and the line
+// that says so.
 #pragma once
 
 #include "base/config.h"
@@ -6,8 +7,8 @@
 namespace loam {
 
 enum class CorruptionPolicy {
-  kAbort,   ///< one line, then abort(): the default
-  kReport,  ///< one line, the operation is dropped, the program goes on
+  kAbort,      ///< one line, then abort(): the default
+  kReport,     ///< one line, the operation is dropped, the program goes on
   kTerminate,  ///< as kAbort; and calls that could answer with a status abort too
 };
 
@@ -15,7 +16,8 @@ enum class CorruptionPolicy {
 void set_corruption_policy(CorruptionPolicy to);
 [[nodiscard]] CorruptionPolicy corruption_policy();
 
-/// A line of text on the stack: what does not fit is cut off, nothing is allocated. For signal handlers too.
+/// A line of text on the stack: what does not fit is cut off, nothing is allocated. For signal
+/// handlers too.
 class ReportLine {
  public:
   ReportLine& add(const char* text);
@@ -36,8 +38,9 @@ class ReportLine {
 /// The line of report_misuse() alone: the process ends by what is reported, or is about to.
 void write_report(const char* what, const void* address);
 
-/// Has `describe` add what is known of an address to every report: ", class 48, ...". It must answer any value and
-/// take no lock that the heap may hold while it reports. One function; null for none.
+/// Has `describe` add what is known of an address to every report: ", class 48, ...". It must
+/// answer any value and take no lock that the heap may hold while it reports. One function; null
+/// for none.
 void set_report_details(void (*describe)(ReportLine& line, const void* address));
 
 }  // namespace loam

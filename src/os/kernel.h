@@ -1,16 +1,18 @@
-// Calls of Linux without the C library between. A program, or a tool that is loaded before the heap, may bring an mmap(),
-// a syscall() or a clock of its own which allocates; the heap calls with its locks held (decision 64).
+// Calls of Linux without the C library between. A program, or a tool that is loaded before the
+// heap, may bring an mmap(), a syscall() or a clock of its own which allocates; the heap calls with
+// its locks held (decision 64).
 //
-// A result from -4095 to -1 is the negated errno; errno itself stays as it is. Where the processor is none of ours, or the
-// heap itself is compiled for a sanitizer, the calls go through the C library: the sanitizer listens there.
+// A result from -4095 to -1 is the negated errno; errno itself stays as it is. Where the processor
+// is none of ours, or the heap itself is compiled for a sanitizer, the calls go through the C
+// library: the sanitizer listens there.
 #pragma once
 
-#include <cerrno>
-#include <ctime>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <type_traits>
 #include <unistd.h>
+#include <cerrno>
+#include <ctime>
+#include <type_traits>
 
 #include "base/config.h"
 
@@ -19,8 +21,9 @@
 #else
 #define LOAM_OS_FEATURE(name) 0
 #endif
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || LOAM_OS_FEATURE(thread_sanitizer) || \
-    LOAM_OS_FEATURE(address_sanitizer) || LOAM_OS_FEATURE(memory_sanitizer)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) ||           \
+    LOAM_OS_FEATURE(thread_sanitizer) || LOAM_OS_FEATURE(address_sanitizer) || \
+    LOAM_OS_FEATURE(memory_sanitizer)
 #define LOAM_OS_DIRECT 0
 #elif defined(__x86_64__) && defined(__LP64__)
 #define LOAM_OS_DIRECT 1
@@ -54,7 +57,10 @@ LOAM_INLINE long enter(long number, long a, long b, long c, long d, long e, long
   register long x3 asm("x3") = d;
   register long x4 asm("x4") = e;
   register long x5 asm("x5") = f;
-  asm volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+  asm volatile("svc 0"
+               : "+r"(x0)
+               : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+               : "memory");
   return x0;
 #endif
 }
@@ -63,8 +69,9 @@ LOAM_INLINE long enter(long number, long a, long b, long c, long d, long e, long
 
 inline long enter(long number, long a, long b, long c, long d, long e, long f) {
   const int saved = errno;
-  const long result = number == SYS_munmap ? munmap(reinterpret_cast<void*>(a), static_cast<size_t>(b))
-                                           : syscall(number, a, b, c, d, e, f);
+  const long result = number == SYS_munmap
+                          ? munmap(reinterpret_cast<void*>(a), static_cast<size_t>(b))
+                          : syscall(number, a, b, c, d, e, f);
   const int why = errno;
   errno = saved;
   return result == -1 ? -why : result;
@@ -89,7 +96,9 @@ LOAM_INLINE long call(long number, Arguments... arguments) {
 }
 
 /// Null when refused.
-LOAM_INLINE void* as_pointer(long result) { return result < 0 && result >= -4095 ? nullptr : reinterpret_cast<void*>(result); }
+LOAM_INLINE void* as_pointer(long result) {
+  return result < 0 && result >= -4095 ? nullptr : reinterpret_cast<void*>(result);
+}
 
 /// Null when refused.
 inline void* map(void* hint, size_t bytes, int protection, int flags) {
@@ -105,7 +114,8 @@ inline void* map(void* hint, size_t bytes, int protection, int flags) {
 
 inline void unmap(void* address, size_t bytes) { call(SYS_munmap, address, bytes); }
 
-/// Finds the clock that needs no system call; until then the clocks are system calls. The C library must be ready.
+/// Finds the clock that needs no system call; until then the clocks are system calls. The C library
+/// must be ready.
 void find_clock();
 
 /// Sixteen random bytes that the kernel gives a process; null before start().

@@ -1,12 +1,8 @@
-// Linux. The kernel is called directly (os/kernel.h): that keeps errno, and nothing of a program's or a tool's is called with
-// the heap's locks held. What the C library has to do itself is done without a lock: threads, their ends, fork.
+// Linux. The kernel is called directly (os/kernel.h): that keeps errno, and nothing of a program's
+// or a tool's is called with the heap's locks held. What the C library has to do itself is done
+// without a lock: threads, their ends, fork.
 #if defined(__linux__)
 
-#include <atomic>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <ctime>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -14,6 +10,11 @@
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -33,7 +34,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000  // Linux 4.17; older kernels take the address as a wish
 #endif
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
+#define MADV_POPULATE_WRITE \
+  23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
 #endif
 
 extern "C" __attribute__((weak)) char __libc_single_threaded;  // glibc 2.32
@@ -58,9 +60,10 @@ void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to 
   return kernel::as_pointer(kernel::call(SYS_mremap, from, from_bytes, to_bytes, flags, to));
 }
 
-// A large aligned mapping may well fit below this library's own data, then below the last one. A guess only, which
-// saves the four calls of the search in map_aligned(); as random as the place of the library. Where address space
-// is scarce (RLIMIT_AS) guesses would spread what little there is over many GiB, each of which needs its records.
+// A large aligned mapping may well fit below this library's own data, then below the last one. A
+// guess only, which saves the four calls of the search in map_aligned(); as random as the place of
+// the library. Where address space is scarce (RLIMIT_AS) guesses would spread what little there is
+// over many GiB, each of which needs its records.
 constinit uintptr_t last_place = 0;
 constexpr uintptr_t kNoGuess = 1;
 
@@ -98,14 +101,16 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
 
 constinit std::atomic<bool> stopped_reserving{false};  // of zeros: the file's writable part is full
 
-// A new mapping is locked as the program wants new memory to be; addresses that hold nothing shall not count.
+// A new mapping is locked as the program wants new memory to be; addresses that hold nothing shall
+// not count.
 void unlock_held(void* address, size_t bytes) {
   if (!is_reserving()) kernel::call(SYS_munlock, address, bytes);
 }
 
 Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
-  const long got = kernel::call(SYS_mmap, address, bytes, protection,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  const long got =
+      kernel::call(SYS_mmap, address, bytes, protection,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   void* const p = kernel::as_pointer(got);
   if (p == address) return Committed::kYes;
   if (p == nullptr) return got == -EEXIST ? Committed::kTaken : Committed::kRefused;
@@ -113,12 +118,15 @@ Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   return Committed::kTaken;
 }
 
-// Places below the last one whose first page is looked at. Chosen: as many as libraries and large blocks may lie in the way.
+// Places below the last one whose first page is looked at. Chosen: as many as libraries and large
+// blocks may lie in the way.
 constexpr unsigned kPlacesTried = 64;
 
-// Below the last place, where at least the first page is free: others may come in later, which commit_more() then says.
+// Below the last place, where at least the first page is free: others may come in later, which
+// commit_more() then says.
 void* find_place(size_t bytes, size_t alignment) {
-  if (guess_place(bytes, alignment) == 0) {  // as in a program at a low fixed address: below where the kernel maps now
+  if (guess_place(bytes, alignment) ==
+      0) {  // as in a program at a low fixed address: below where the kernel maps now
     void* const page = map(nullptr, granularity(), PROT_NONE);
     if (page == nullptr) return nullptr;
     __atomic_store_n(&last_place, reinterpret_cast<uintptr_t>(page), __ATOMIC_RELAXED);
@@ -150,9 +158,11 @@ size_t granularity() {
   return 4096;
 #else
   static constinit size_t cached = 0;
-  const size_t known = __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
+  const size_t known =
+      __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
   if (known != 0) return known;
-  // Advice about no byte at all is refused unless the address begins a page. Linux has none above 64 KiB.
+  // Advice about no byte at all is refused unless the address begins a page. Linux has none above
+  // 64 KiB.
   size_t bytes = 4096;
   while (bytes < 65536 && kernel::call(SYS_madvise, bytes, 0, MADV_NORMAL) == -EINVAL) bytes *= 2;
   __atomic_store_n(&cached, bytes, __ATOMIC_RELAXED);
@@ -173,9 +183,11 @@ void* reserve_held(size_t bytes, size_t alignment) {
   return held;
 }
 
-// A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new memory to be. mprotect()
-// would leave it as it was when it was reserved.
-bool commit(void* address, size_t bytes) { return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr; }
+// A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new
+// memory to be. mprotect() would leave it as it was when it was reserved.
+bool commit(void* address, size_t bytes) {
+  return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr;
+}
 
 Committed commit_more(void* address, size_t bytes) {
   if (!is_reserving()) return map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
@@ -186,7 +198,8 @@ void give_up(void* address, size_t bytes) {
   if (is_reserving()) release(address, bytes);
 }
 
-// relaxed, both: who reserves and commits holds the lock under which the caller returned what was reserved
+// relaxed, both: who reserves and commits holds the lock under which the caller returned what was
+// reserved
 void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed); }
 bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
 
@@ -197,7 +210,8 @@ bool is_locked(const void* address) {
 }
 
 bool locks_new_memory() {
-  const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   void* const page = kernel::as_pointer(got);
   if (page == nullptr) return got == -EAGAIN;  // not a page more may be locked
   const bool locked = is_locked(page);
@@ -206,11 +220,12 @@ bool locks_new_memory() {
 }
 
 void unlock_zeros(void* address, size_t bytes) {
-  if (kernel::call(SYS_munlock, address, bytes) == 0) static_cast<void>(advise(address, bytes, MADV_DONTNEED));
+  if (kernel::call(SYS_munlock, address, bytes) == 0)
+    static_cast<void>(advise(address, bytes, MADV_DONTNEED));
 }
 
-// Unlocked first: what becomes writable and is locked is backed at once. Asked before, since a filter of system calls may know
-// madvise() only.
+// Unlocked first: what becomes writable and is locked is backed at once. Asked before, since a
+// filter of system calls may know madvise() only.
 bool commit_sparse(void* address, size_t bytes) {
   if (is_locked(address)) kernel::call(SYS_munlock, address, bytes);
   return protect(address, bytes, PROT_READ | PROT_WRITE);
@@ -230,7 +245,8 @@ bool lock_all_memory(int flags, Locked which) {
   return refusal == 0;
 }
 
-// One call for what madvise() and mprotect() would take two; and a system that counts what it promised (overcommit) counts less.
+// One call for what madvise() and mprotect() would take two; and a system that counts what it
+// promised (overcommit) counts less.
 bool decommit(void* address, size_t bytes) {
   if (map(address, bytes, PROT_NONE, MAP_FIXED) == nullptr) return false;
   unlock_held(address, bytes);
@@ -270,10 +286,12 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 }
 
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
-  if (is_locked(address)) return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
+  if (is_locked(address))
+    return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
   void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
   if (moved == nullptr) return nullptr;
-  // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory for unmapped.
+  // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory
+  // for unmapped.
   if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
     map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED);
   }
@@ -297,7 +315,9 @@ void wait_while_equal(const uint32_t* word, uint32_t expected) {
   kernel::call(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }
 
-void wake_one(const uint32_t* word) { kernel::call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+void wake_one(const uint32_t* word) {
+  kernel::call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
 
 bool barrier_all_threads() {
   if (kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
@@ -310,7 +330,8 @@ void yield() { kernel::call(SYS_sched_yield); }
 
 namespace {
 
-// Enough for a tick and for a debugger's or profiler's hook; the C library adds what static TLS needs.
+// Enough for a tick and for a debugger's or profiler's hook; the C library adds what static TLS
+// needs.
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 void* call_body(void* body) {
@@ -326,22 +347,25 @@ bool start_thread(void (*body)()) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   const long least = sysconf(_SC_THREAD_STACK_MIN);
-  pthread_attr_setstacksize(&attributes, kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
+  pthread_attr_setstacksize(&attributes,
+                            kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // A new thread inherits the mask: the program's signals stay with the program's threads. But not what the C library
-  // sends itself from 32 on, to cancel threads and to change their user.
+  // A new thread inherits the mask: the program's signals stay with the program's threads. But not
+  // what the C library sends itself from 32 on, to cancel threads and to change their user.
   const uint64_t all = ~(uint64_t{7} << (32 - 1));
   uint64_t before = 0;
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
   pthread_t thread;
-  const bool started = pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
+  const bool started =
+      pthread_create(&thread, &attributes, &call_body, reinterpret_cast<void*>(body)) == 0;
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
   return started;
 }
 
 void sleep_ms(unsigned ms) {
   const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
-  kernel::call(SYS_nanosleep, &span, nullptr);  // woken early by nobody: the thread has its signals blocked
+  kernel::call(SYS_nanosleep, &span,
+               nullptr);  // woken early by nobody: the thread has its signals blocked
 }
 
 void start() {
@@ -354,7 +378,8 @@ const char* variable(const char* name) {
   if (environ == nullptr) return nullptr;  // cleared by the program
   const size_t length = text::length(name);
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (text::begins_with(*entry, name, length) && (*entry)[length] == '=') return *entry + length + 1;
+    if (text::begins_with(*entry, name, length) && (*entry)[length] == '=')
+      return *entry + length + 1;
   }
   return nullptr;
 }
@@ -394,7 +419,8 @@ void abort_process() {
   const long process = kernel::call(SYS_getpid), thread = kernel::call(SYS_gettid);
   kernel::call(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, nullptr, sizeof only);
   kernel::call(SYS_tgkill, process, thread, SIGABRT);
-  // It is ignored, or a handler came back. The kernel's struct sigaction: all zero is the default action.
+  // It is ignored, or a handler came back. The kernel's struct sigaction: all zero is the default
+  // action.
   const uint64_t none[8] = {};
   kernel::call(SYS_rt_sigaction, SIGABRT, none, nullptr, sizeof only);
   kernel::call(SYS_tgkill, process, thread, SIGABRT);

@@ -1,12 +1,13 @@
-// Linux: the clocks. The kernel maps code into every process that reads them without a system call, and the heap finds that
-// code itself: the C library's clock_gettime() may be a program's or a tool's, and the clock is read with locks held.
+// Linux: the clocks. The kernel maps code into every process that reads them without a system call,
+// and the heap finds that code itself: the C library's clock_gettime() may be a program's or a
+// tool's, and the clock is read with locks held.
 #if defined(__linux__)
 
-#include <atomic>
-#include <ctime>
 #include <elf.h>
 #include <link.h>
 #include <sys/auxv.h>
+#include <atomic>
+#include <ctime>
 
 #include "base/text.h"
 #include "os/kernel.h"
@@ -61,8 +62,10 @@ ReadClock find_in(uintptr_t image) {
   uintptr_t base = 0;
   const ElfW(Dyn)* entry = nullptr;
   for (unsigned i = 0; i < header->e_phnum; ++i) {
-    if (segments[i].p_type == PT_LOAD && base == 0) base = image + segments[i].p_offset - segments[i].p_vaddr;
-    if (segments[i].p_type == PT_DYNAMIC) entry = reinterpret_cast<const ElfW(Dyn)*>(image + segments[i].p_offset);
+    if (segments[i].p_type == PT_LOAD && base == 0)
+      base = image + segments[i].p_offset - segments[i].p_vaddr;
+    if (segments[i].p_type == PT_DYNAMIC)
+      entry = reinterpret_cast<const ElfW(Dyn)*>(image + segments[i].p_offset);
   }
   if (entry == nullptr) return nullptr;
   const ElfW(Sym)* symbols = nullptr;
@@ -78,7 +81,8 @@ ReadClock find_in(uintptr_t image) {
   }
   if (symbols == nullptr || names == nullptr) return nullptr;
   for (size_t i = count_symbols(hash, gnu_hash); i-- > 0;) {
-    if (symbols[i].st_shndx == SHN_UNDEF || !text::same(names + symbols[i].st_name, kClockName)) continue;
+    if (symbols[i].st_shndx == SHN_UNDEF || !text::same(names + symbols[i].st_name, kClockName))
+      continue;
     return reinterpret_cast<ReadClock>(base + symbols[i].st_value);
   }
   return nullptr;

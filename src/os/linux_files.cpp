@@ -1,22 +1,24 @@
 // Linux: the folder and the files in which a program publishes (counters/publisher.h).
 //
-// A folder is opened one component after the other, none through a link, and each must be one that no other user may put
-// something else in the place of. What is done in it is done by its descriptor, so nobody can change what the path means in
-// between. No descriptor stays open: programs close those that they do not know, or count them.
+// A folder is opened one component after the other, none through a link, and each must be one that
+// no other user may put something else in the place of. What is done in it is done by its
+// descriptor, so nobody can change what the path means in between. No descriptor stays open:
+// programs close those that they do not know, or count them.
 //
-// Whose file it is says a lock that a living process holds on it, and no number: that of a process in another namespace of
-// numbers means nothing here. A lock (flock) lasts as long as what was opened does; a mapping keeps that open, costs no
-// descriptor, and goes with the process however it ends, with exec(), and not along with fork().
+// Whose file it is says a lock that a living process holds on it, and no number: that of a process
+// in another namespace of numbers means nothing here. A lock (flock) lasts as long as what was
+// opened does; a mapping keeps that open, costs no descriptor, and goes with the process however it
+// ends, with exec(), and not along with fork().
 #if defined(__linux__)
 
-#include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
-#include <initializer_list>
 #include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <initializer_list>
 
 #include "base/text.h"
 #include "os/kernel.h"
@@ -55,17 +57,25 @@ long open_in(const File& folder, const char* name, int flags, long mode = 0) {
   return kernel::call(SYS_openat, folder.number(), name, flags | O_NOFOLLOW | O_CLOEXEC, mode);
 }
 
-bool examine(const File& file, struct stat* out) { return kernel::call(SYS_newfstatat, file.number(), "", out, AT_EMPTY_PATH) == 0; }
+bool examine(const File& file, struct stat* out) {
+  return kernel::call(SYS_newfstatat, file.number(), "", out, AT_EMPTY_PATH) == 0;
+}
 
-bool is_same(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
-void remove_in(const File& folder, const char* name) { kernel::call(SYS_unlinkat, folder.number(), name, 0); }
+void remove_in(const File& folder, const char* name) {
+  kernel::call(SYS_unlinkat, folder.number(), name, 0);
+}
 
-// Nobody but root and the user may put another thing in the place of what is in that folder. In a sticky one (/tmp) that is
-// so of what belongs to one of them, which is what the next look asks.
+// Nobody but root and the user may put another thing in the place of what is in that folder. In a
+// sticky one (/tmp) that is so of what belongs to one of them, which is what the next look asks.
 const char* why_unsafe(const struct stat& folder) {
-  if (folder.st_uid != 0 && folder.st_uid != own_user()) return "a folder on the path belongs to another user";
-  if ((folder.st_mode & 022) != 0 && (folder.st_mode & S_ISVTX) == 0) return "others may write to a folder on the path";
+  if (folder.st_uid != 0 && folder.st_uid != own_user())
+    return "a folder on the path belongs to another user";
+  if ((folder.st_mode & 022) != 0 && (folder.st_mode & S_ISVTX) == 0)
+    return "others may write to a folder on the path";
   return nullptr;
 }
 
@@ -74,7 +84,8 @@ const char* open_folder(const char* path, File* out) {
   out->become(kernel::call(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
   struct stat found {};
   for (const char* at = path;;) {
-    if (!out->good() || !examine(*out, &found)) return "a part of the path is a link, or no folder, or closed to the user";
+    if (!out->good() || !examine(*out, &found))
+      return "a part of the path is a link, or no folder, or closed to the user";
     while (*at == '/') ++at;
     if (*at == '\0') break;
     if (const char* why = why_unsafe(found)) return why;
@@ -94,7 +105,8 @@ const char* open_folder(const char* path, File* out) {
 
 // Two texts and, unless it is kNoNumber, a number behind each other; false when they do not fit.
 constexpr uint64_t kNoNumber = UINT64_MAX;
-bool print_path(char* out, size_t size, const char* first, const char* more, uint64_t number = kNoNumber) {
+bool print_path(char* out, size_t size, const char* first, const char* more,
+                uint64_t number = kNoNumber) {
   size_t length = 0;
   for (const char* part : {first, more}) {
     for (; *part != '\0' && length < size; ++part) out[length++] = *part;
@@ -121,8 +133,9 @@ bool is_image(const char* name) {
 
 // The lock on what was published last. Of this process: fork() leaves it behind.
 constinit void* held_lock = nullptr;
-// One more than the descriptor of the file that is being written, else 0, for the child of a fork() that happens meanwhile: it would
-// hold the lock. (Whatever is not 0 at the start would be in the library's file, and copied by each process.)
+// One more than the descriptor of the file that is being written, else 0, for the child of a fork()
+// that happens meanwhile: it would hold the lock. (Whatever is not 0 at the start would be in the
+// library's file, and copied by each process.)
 constinit std::atomic<long> open_file{0};
 constinit ino_t open_inode = 0;
 
@@ -141,19 +154,22 @@ bool write_all(const File& file, const char* from, size_t bytes) {
   return true;
 }
 
-// A new file with all of the data, under its lock, and what keeps the lock. False when the system refuses.
-bool write_locked(const File& folder, const char* name, const void* data, size_t bytes, void** lock) {
+// A new file with all of the data, under its lock, and what keeps the lock. False when the system
+// refuses.
+bool write_locked(const File& folder, const char* name, const void* data, size_t bytes,
+                  void** lock) {
   File file(open_in(folder, name, O_RDWR | O_CREAT | O_EXCL, 0600));
   struct stat found {};
   if (!file.good() || !examine(file, &found)) return false;
   open_inode = found.st_ino;
   open_file.store(file.number() + 1, std::memory_order_relaxed);
-  // Refused where the file system has no such locks: then others take the file for a dead one's, and the next follows soon. A
-  // sweep that has just met it has the lock, and removes it.
+  // Refused where the file system has no such locks: then others take the file for a dead one's,
+  // and the next follows soon. A sweep that has just met it has the lock, and removes it.
   bool good = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB) != -EWOULDBLOCK;
   good = good && write_all(file, static_cast<const char*>(data), bytes);
   if (good) {
-    *lock = kernel::as_pointer(kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_SHARED, file.number(), 0));
+    *lock = kernel::as_pointer(
+        kernel::call(SYS_mmap, 0, granularity(), PROT_NONE, MAP_SHARED, file.number(), 0));
     good = *lock != nullptr;
     if (good) kernel::call(SYS_madvise, *lock, granularity(), MADV_DONTFORK);
   }
@@ -168,11 +184,13 @@ bool is_held(const File& folder, const char* name) {
   if (!file.good()) return false;
   const long locked = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB);
   if (locked != 0) return locked == -EWOULDBLOCK;
-  struct stat found {}, named {};
+  struct stat found {
+  }, named{};
   // It may have been replaced since it was opened: then what has the name is somebody's.
-  const bool is_named = examine(file, &found) && S_ISREG(found.st_mode) &&
-                        kernel::call(SYS_newfstatat, folder.number(), name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-                        is_same(found, named);
+  const bool is_named =
+      examine(file, &found) && S_ISREG(found.st_mode) &&
+      kernel::call(SYS_newfstatat, folder.number(), name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+      is_same(found, named);
   if (is_named) remove_in(folder, name);
   return false;
 }
@@ -198,7 +216,8 @@ const char* private_folder(const char* wanted, char* out, size_t size) {
 bool publish_file(const char* path, const char* name, const void* data, size_t bytes) {
   File folder(-1);
   char beside[64];
-  if (!print_path(beside, sizeof beside, name, kNewSuffix) || open_folder(path, &folder) != nullptr) return false;
+  if (!print_path(beside, sizeof beside, name, kNewSuffix) || open_folder(path, &folder) != nullptr)
+    return false;
   remove_in(folder, beside);  // what an earlier process of this number left
   void* lock = nullptr;
   // The new one takes the name at once: who has the old one open goes on reading that.
@@ -226,7 +245,8 @@ unsigned remove_dead_files(const char* path) {
   };
   alignas(Entry) char entries[2048];
   for (;;) {
-    const long got = list.good() ? kernel::call(SYS_getdents64, list.number(), entries, sizeof entries) : 0;
+    const long got =
+        list.good() ? kernel::call(SYS_getdents64, list.number(), entries, sizeof entries) : 0;
     if (got <= 0) return living;
     for (long at = 0; at < got;) {
       const auto* entry = reinterpret_cast<const Entry*>(entries + at);
@@ -245,7 +265,8 @@ void forget_files_after_fork() {
   held_lock = nullptr;
   File left(open_file.exchange(0, std::memory_order_relaxed) - 1);
   struct stat found {};
-  // Where the parent opened it between the copies of its descriptors and of its memory, the number is another file's.
+  // Where the parent opened it between the copies of its descriptors and of its memory, the number
+  // is another file's.
   if (left.good() && (!examine(left, &found) || found.st_ino != open_inode)) left.release();
 }
 

@@ -1,19 +1,21 @@
 // Linux: what the heap asks of the C library's threads: their end, and fork().
 //
-// The C library calls what was registered before a fork in reverse order, and after it in order. Everything else that is
-// registered may allocate, or wait for threads that do; so the heap comes first, whoever is started before it (decision 64).
+// The C library calls what was registered before a fork in reverse order, and after it in order.
+// Everything else that is registered may allocate, or wait for threads that do; so the heap comes
+// first, whoever is started before it (decision 64).
 #if defined(__linux__)
 
-#include <atomic>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <atomic>
 
 #include "os/os.h"
 
-// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that holds a
-// stream and waits for the heap, while the forking thread holds the heap and waits for the streams, would be
-// a deadlock; so the streams come first here too. The lock is recursive. The symbols are glibc's, exported
-// for its own libraries; other C libraries lack them, and the problem.
+// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that
+// holds a stream and waits for the heap, while the forking thread holds the heap and waits for the
+// streams, would be a deadlock; so the streams come first here too. The lock is recursive. The
+// symbols are glibc's, exported for its own libraries; other C libraries lack them, and the
+// problem.
 extern "C" __attribute__((weak)) void _IO_list_lock();
 extern "C" __attribute__((weak)) void _IO_list_unlock();
 extern "C" __attribute__((weak)) void _IO_list_resetlock();
@@ -31,7 +33,8 @@ bool find_thread_exit_key(void (*callback)(void*), pthread_key_t* out) {
   if (known == 0) {
     pthread_key_t made;
     if (pthread_key_create(&made, callback) != 0) return false;
-    if (thread_exit_key.compare_exchange_strong(known, uint64_t{made} + 1, std::memory_order_acq_rel)) {
+    if (thread_exit_key.compare_exchange_strong(known, uint64_t{made} + 1,
+                                                std::memory_order_acq_rel)) {
       known = uint64_t{made} + 1;
     } else {
       pthread_key_delete(made);  // another thread was faster
@@ -46,8 +49,8 @@ constinit Handler heap_prepare = nullptr;
 constinit Handler heap_parent = nullptr;
 constinit Handler heap_child = nullptr;
 
-// A process with one thread needs no locks to fork; taking none lets a signal handler that interrupted the
-// heap fork, as with glibc's own malloc: both sides go on with what they held.
+// A process with one thread needs no locks to fork; taking none lets a signal handler that
+// interrupted the heap fork, as with glibc's own malloc: both sides go on with what they held.
 constinit std::atomic<bool> forking_alone{false};
 
 void prepare_fork() {

@@ -1,8 +1,8 @@
 // Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
 #if defined(__linux__)
 
-#include <csignal>
 #include <sys/random.h>
+#include <csignal>
 
 #include "os/kernel.h"
 #include "os/linux_maps.h"
@@ -19,8 +19,8 @@ void random_bytes(void* out, size_t bytes) {
     got += static_cast<size_t>(some);
   }
   if (got == bytes) return;
-  // Forbidden by a sandbox, or too early in the system's life. The kernel gave every process sixteen random bytes;
-  // the clock makes two calls differ.
+  // Forbidden by a sandbox, or too early in the system's life. The kernel gave every process
+  // sixteen random bytes; the clock makes two calls differ.
   const unsigned char* const seed = kernel::boot_random;
   uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out);
   for (; got < bytes; ++got) {
@@ -36,8 +36,9 @@ namespace {
 using FaultReport = bool (*)(const void* address);
 constinit FaultReport fault_report = nullptr;
 
-// The system has put the default action back already (SA_RESETHAND): the same access faults again when this returns, and ends the
-// process as it would have. What another process sent does not come again by itself.
+// The system has put the default action back already (SA_RESETHAND): the same access faults again
+// when this returns, and ends the process as it would have. What another process sent does not come
+// again by itself.
 void handle_fault(int signal, siginfo_t* info, void*) {
   ErrnoGuard guard;
   if (info->si_code > 0) {
@@ -51,10 +52,12 @@ void handle_fault(int signal, siginfo_t* info, void*) {
 
 void report_faults(bool (*report)(const void* address)) {
   ErrnoGuard guard;
-  struct sigaction now{};
-  if (sigaction(SIGSEGV, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;
+  struct sigaction now {};
+  if (sigaction(SIGSEGV, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 ||
+      now.sa_handler != SIG_DFL)
+    return;
   fault_report = report;
-  struct sigaction ours{};
+  struct sigaction ours {};
   ours.sa_sigaction = &handle_fault;
   ours.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
   sigaction(SIGSEGV, &ours, nullptr);
@@ -73,8 +76,8 @@ const char* after_last_slash(const char* text) {
 
 }  // namespace
 
-// "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6": a module's mappings follow each other, and the one of its
-// file's beginning comes first.
+// "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6": a module's mappings follow each other,
+// and the one of its file's beginning comes first.
 bool describe_code(const void* code, char* out, size_t size) {
   const uint64_t wanted = reinterpret_cast<uintptr_t>(code);
   MapsReader maps;
@@ -104,7 +107,8 @@ bool describe_code(const void* code, char* out, size_t size) {
     out[length++] = 'x';
     const uint64_t offset = wanted - base;
     for (int shift = 60; shift >= 0; shift -= 4) {
-      if (offset >> shift != 0 || shift == 0) out[length++] = "0123456789abcdef"[(offset >> shift) & 15];
+      if (offset >> shift != 0 || shift == 0)
+        out[length++] = "0123456789abcdef"[(offset >> shift) & 15];
     }
     out[length] = '\0';
     return true;

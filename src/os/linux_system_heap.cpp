@@ -1,7 +1,8 @@
 // Linux: the GNU C library's own allocator beside this heap (os/system_heap.h).
 //
-// A pointer is one of its live blocks if it lies where that allocator has its memory and what stands before it is what that
-// allocator writes there (glibc's malloc/malloc.c, unchanged since 2.3):
+// A pointer is one of its live blocks if it lies where that allocator has its memory and what
+// stands before it is what that allocator writes there (glibc's malloc/malloc.c, unchanged
+// since 2.3):
 //
 //   chunk:  | size of the chunk before, if free | size, flags | block ... | next chunk: | ... | size, kBeforeInUse |
 //
@@ -32,7 +33,8 @@ namespace {
 constexpr size_t kBeforeInUse = 1, kIsMapping = 2, kIsInOtherArena = 4, kFlags = 7;
 constexpr size_t kHeaderBytes = 2 * sizeof(size_t);
 constexpr size_t kLeastChunk = 4 * sizeof(size_t);
-constexpr uintptr_t kOtherHeapBytes = uintptr_t{64} << 20;  // HEAP_MAX_SIZE; with huge pages by glibc.malloc.hugetlb it differs
+constexpr uintptr_t kOtherHeapBytes =
+    uintptr_t{64} << 20;  // HEAP_MAX_SIZE; with huge pages by glibc.malloc.hugetlb it differs
 
 // Private, writable, anonymous memory around an address; as many mappings as follow each other.
 struct Area {
@@ -58,7 +60,8 @@ bool parse(const char* line, Area* out) {
   return *at == '\0' || out->is_program_heap || text::begins_with(at, "[anon", 5);
 }
 
-// Where the program's [heap] begins, once it was seen; its end is asked of the system, since it grows.
+// Where the program's [heap] begins, once it was seen; its end is asked of the system, since it
+// grows.
 constinit std::atomic<uintptr_t> program_heap{0};
 
 bool find_area(uintptr_t address, Area* out) {
@@ -106,22 +109,27 @@ bool lies_in_other_heap(uintptr_t chunk, const Area& area, uintptr_t* end) {
   if (heap < area.begin) return false;
   const uintptr_t arena = word_at(heap), previous = word_at(heap + sizeof(size_t));
   const size_t bytes = word_at(heap + 2 * sizeof(size_t));
-  if (arena % sizeof(size_t) != 0 || bytes > kOtherHeapBytes || bytes % granularity() != 0 || bytes > area.end - heap) return false;
+  if (arena % sizeof(size_t) != 0 || bytes > kOtherHeapBytes || bytes % granularity() != 0 ||
+      bytes > area.end - heap)
+    return false;
   *end = heap + bytes;
   // An arena's record is at the start of its first heap.
-  return previous == 0 ? arena > heap && arena < heap + 16 * sizeof(size_t) : previous % kOtherHeapBytes == 0;
+  return previous == 0 ? arena > heap && arena < heap + 16 * sizeof(size_t)
+                       : previous % kOtherHeapBytes == 0;
 }
 
 bool is_in_use(uintptr_t chunk, size_t bytes, uintptr_t end) {
   if (chunk >= end || bytes > end - chunk || end - chunk - bytes < kHeaderBytes) return false;
   const size_t next = word_at(chunk + bytes + sizeof(size_t));
-  return (next & kBeforeInUse) != 0 && (next & ~kFlags) >= kHeaderBytes && (next & ~kFlags) <= end - chunk - bytes;
+  return (next & kBeforeInUse) != 0 && (next & ~kFlags) >= kHeaderBytes &&
+         (next & ~kFlags) <= end - chunk - bytes;
 }
 
 using Free = void (*)(void*);
 constinit std::atomic<Free> system_free{nullptr};
 
-// By the C library's own name for it, in the C library: not ours, and not that of another allocator behind us.
+// By the C library's own name for it, in the C library: not ours, and not that of another allocator
+// behind us.
 Free find_system_free() {
   // relaxed: any thread finds the same
   Free found = system_free.load(std::memory_order_relaxed);
@@ -142,10 +150,12 @@ size_t system_block_bytes(const void* block) {
   const size_t word = word_at(chunk + sizeof(size_t)), bytes = word & ~kFlags;
   if (bytes < kLeastChunk || bytes % kHeaderBytes != 0 || find_system_free() == nullptr) return 0;
   if ((word & kIsMapping) != 0) {
-    return (word & kFlags) == kIsMapping && fills_pages(chunk, bytes, area) ? bytes - kHeaderBytes : 0;
+    return (word & kFlags) == kIsMapping && fills_pages(chunk, bytes, area) ? bytes - kHeaderBytes
+                                                                            : 0;
   }
   uintptr_t end = area.end;
-  const bool lies_there = (word & kIsInOtherArena) != 0 ? lies_in_other_heap(chunk, area, &end) : area.is_program_heap;
+  const bool lies_there =
+      (word & kIsInOtherArena) != 0 ? lies_in_other_heap(chunk, area, &end) : area.is_program_heap;
   return lies_there && is_in_use(chunk, bytes, end) ? bytes - sizeof(size_t) : 0;
 }
 

@@ -1,13 +1,15 @@
-// A lock of 4 bytes and the counts that a profiler wants: how often taken, how often somebody had to wait.
+// A lock of 4 bytes and the counts that a profiler wants: how often taken, how often somebody had
+// to wait.
 //
 //   state_: 0 free, 1 held, 2 held and somebody may sleep
 //
-// While the process has one thread, it is taken and left by plain loads and stores: an atomic instruction waits until every
-// store before it has reached the cache, and where a program writes to blocks that are in no cache, that is most of what a
-// refill costs (decision 37).
+// While the process has one thread, it is taken and left by plain loads and stores: an atomic
+// instruction waits until every store before it has reached the cache, and where a program writes
+// to blocks that are in no cache, that is most of what a refill costs (decision 37).
 //
-// The counts are written only by the holder, so plain relaxed stores suffice; readers may see a count
-// that is one operation old. Not recursive. Usable as static storage before any constructor ran.
+// The counts are written only by the holder, so plain relaxed stores suffice; readers may see a
+// count that is one operation old. Not recursive. Usable as static storage before any constructor
+// ran.
 #pragma once
 
 #include <atomic>
@@ -47,15 +49,19 @@ class LOAM_CAPABILITY("mutex") Mutex {
   void reset_after_fork() { state_.store(0, std::memory_order_relaxed); }
 
   [[nodiscard]] bool is_locked() const { return state_.load(std::memory_order_relaxed) != 0; }
-  [[nodiscard]] uint64_t acquisitions() const { return acquisitions_.load(std::memory_order_relaxed); }
-  [[nodiscard]] uint64_t contentions() const { return contentions_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t acquisitions() const {
+    return acquisitions_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] uint64_t contentions() const {
+    return contentions_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
  private:
   friend struct CounterFields;
 
-  // False where somebody holds it. The state is the same whichever way it was taken, so a second thread may start while
-  // the first is inside.
+  // False where somebody holds it. The state is the same whichever way it was taken, so a second
+  // thread may start while the first is inside.
   LOAM_INLINE bool take() {
     if (os::is_single_threaded()) {
       if (LOAM_UNLIKELY(state_.load(std::memory_order_relaxed) != 0)) return false;
@@ -64,7 +70,8 @@ class LOAM_CAPABILITY("mutex") Mutex {
     } else {
       uint32_t expected = 0;
       // acquire pairs with the release in unlock()
-      if (LOAM_UNLIKELY(!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire, std::memory_order_relaxed))) {
+      if (LOAM_UNLIKELY(!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
+                                                        std::memory_order_relaxed))) {
         return false;
       }
     }

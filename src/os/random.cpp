@@ -37,7 +37,8 @@ void RandomSource::refill() {
   uint32_t* x = output_;
   for (unsigned round = 0; round < 8; round += 2) {
     for (unsigned i = 0; i < 4; ++i) quarter_round(x[i], x[4 + i], x[8 + i], x[12 + i]);
-    for (unsigned i = 0; i < 4; ++i) quarter_round(x[i], x[4 + (i + 1) % 4], x[8 + (i + 2) % 4], x[12 + (i + 3) % 4]);
+    for (unsigned i = 0; i < 4; ++i)
+      quarter_round(x[i], x[4 + (i + 1) % 4], x[8 + (i + 2) % 4], x[12 + (i + 3) % 4]);
   }
   for (unsigned i = 0; i < kWords; ++i) output_[i] += in[i];
   if (++key_[8] == 0) ++key_[9];

@@ -1,17 +1,18 @@
-// Random numbers that an attacker cannot foretell from those he has seen: the ChaCha stream cipher with 8 rounds
-// (Bernstein 2008), keyed by the system. For choices of the hardened heap; the default heap makes none.
+// Random numbers that an attacker cannot foretell from those he has seen: the ChaCha stream cipher
+// with 8 rounds (Bernstein 2008), keyed by the system. For choices of the hardened heap; the
+// default heap makes none.
 //
-// Thread-safe by a lock of its own, the last in the order. A fork()ed child must call reset_after_fork(), or parent and
-// child would make the same choices.
+// Thread-safe by a lock of its own, the last in the order. A fork()ed child must call
+// reset_after_fork(), or parent and child would make the same choices.
 #pragma once
 
 #include "os/mutex.h"
 
 namespace loam {
 
-/// A number in [0, limit) of `bits` random ones, uniform: by multiplication instead of a remainder; what would make some results
-/// likelier is to be drawn again, and then this is false (Lemire 2019). The remainder, a division, decides only where the low half is
-/// this small: rarely.
+/// A number in [0, limit) of `bits` random ones, uniform: by multiplication instead of a remainder;
+/// what would make some results likelier is to be drawn again, and then this is false (Lemire
+/// 2019). The remainder, a division, decides only where the low half is this small: rarely.
 template <unsigned bits>
 [[nodiscard]] LOAM_INLINE bool draws_below(uint64_t drawn, uint32_t limit, uint32_t* result) {
   const uint64_t product = drawn * limit, low = product & ((uint64_t{1} << bits) - 1);
@@ -32,7 +33,7 @@ class RandomSource {
   void reset_after_fork();
 
  private:
-  void refill();  // the lock is held
+  void refill();                       // the lock is held
   [[nodiscard]] uint32_t next_half();  // the same
 
   static constexpr unsigned kWords = 16;

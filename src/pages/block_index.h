@@ -1,8 +1,8 @@
 // Blocks by the length of a run: the smallest run that fits, in O(1).
 //
-// One list per length 0 < n <= 512 and one set of the lists that are not empty. The length under which
-// a block stands is an upper bound of its longest run: taking pages may leave it too high, and the next
-// search that the block disappoints puts it right. So taking never rescans.
+// One list per length 0 < n <= 512 and one set of the lists that are not empty. The length under
+// which a block stands is an upper bound of its longest run: taking pages may leave it too high,
+// and the next search that the block disappoints puts it right. So taking never rescans.
 //
 // Lock: the page heap's. promises_less() needs none.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace loam {
 
-template <class Tag, uint16_t Block::* Bin>
+template <class Tag, uint16_t Block::*Bin>
 class BlockIndex {
  public:
   /// Puts the block under `longest` (0 = takes it out).
@@ -36,7 +36,8 @@ class BlockIndex {
     return bin == kBins ? nullptr : lists_[bin].front();
   }
 
-  /// Whether some block's bound is at least `from` and less than `below`, at some moment. Needs no lock.
+  /// Whether some block's bound is at least `from` and less than `below`, at some moment. Needs no
+  /// lock.
   [[nodiscard]] LOAM_INLINE bool promises_less(unsigned from, unsigned below) const {
     return occupied_.find_set(from) < below;
   }
@@ -59,7 +60,8 @@ class BlockIndex {
 
  private:
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
-  // The longest last, beside the set: a small heap has one block, nearly all of it free, and so one page here.
+  // The longest last, beside the set: a small heap has one block, nearly all of it free, and so one
+  // page here.
   List<Block, Tag> lists_[kPagesPerBlock + 1];
   BinSet<kBins> occupied_;
 };

@@ -1,14 +1,16 @@
-// What the last long run made the heap's memory grow by, while memory that was freed lies idle: as much of that should go back.
+// What the last long run made the heap's memory grow by, while memory that was freed lies idle: as
+// much of that should go back.
 //
 //   backed    what the heap holds: what is used, what is free and backed, and blocks in mappings of their own
 //   level     what it came up to, but for what is owed: never falls
 //   owed      what the last long run took fresh beyond the level, and nobody has paid for since
 //
-// A run of several blocks of pages finds what was freed too short, or in pieces, and takes fresh memory beside it: a vector that
-// doubles would leave its own size behind. So pages that are free go back for those that it takes: at once, and when what it took
-// the place of is freed, for as many as it has not written to by then. A page that went raises the level by one, so that all that
-// ever go are no more than the memory that the program comes up to: who goes on with the same sizes pays no more than one fault a
-// page for this, in its life.
+// A run of several blocks of pages finds what was freed too short, or in pieces, and takes fresh
+// memory beside it: a vector that doubles would leave its own size behind. So pages that are free
+// go back for those that it takes: at once, and when what it took the place of is freed, for as
+// many as it has not written to by then. A page that went raises the level by one, so that all that
+// ever go are no more than the memory that the program comes up to: who goes on with the same sizes
+// pays no more than one fault a page for this, in its life.
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once
@@ -37,7 +39,8 @@ class GrowthDebt {
     debtor_ = taker;
   }
 
-  /// A long run is freed. If it is the debtor it was in use, most likely: its pages are the program's level now.
+  /// A long run is freed. If it is the debtor it was in use, most likely: its pages are the
+  /// program's level now.
   void note_free(uintptr_t address) {
     if (address == debtor_.address) settle();
   }
@@ -77,8 +80,8 @@ class GrowthDebt {
   Debtor debtor_{};
 };
 
-/// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is copied is written in order, so that
-/// a sixteenth is near enough; a look costs some 150 ns.
+/// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is
+/// copied is written in order, so that a sixteenth is near enough; a look costs some 150 ns.
 inline constexpr size_t kPagesLookedAt = 16;
 
 /// How many of the debtor's pages hold nothing, about.

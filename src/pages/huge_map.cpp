@@ -11,25 +11,30 @@ constinit HugeMap huge_map;
 
 namespace {
 
-// To the page heap, whose memory that is free goes where a block grew. pre: the table's lock is not held
+// To the page heap, whose memory that is free goes where a block grew. pre: the table's lock is not
+// held
 void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t bytes) {
   page_heap.note_huge({before, Pages::covering(bytes_before)}, {after, Pages::covering(bytes)});
 }
 
-// Those of a mapping's pages that make up 2 MiB, where the user asked for them (LOAM_HUGE_PAGES=on). A refusal is as good.
+// Those of a mapping's pages that make up 2 MiB, where the user asked for them
+// (LOAM_HUGE_PAGES=on). A refusal is as good.
 void ask_for_huge_pages(void* block, size_t mapped) {
   if (LOAM_LIKELY(!page_heap.wants_huge_pages()) || mapped < kBlockBytes) return;
   static_cast<void>(os::advise_huge(block, mapped, true));
 }
 
-// A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be, and then whether it is.
-// pre: the table's lock is not held
+// A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be,
+// and then whether it is. pre: the table's lock is not held
 void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
   const Pages pages = Pages::covering(mapped);
-  const size_t wanted = alignment <= os::granularity() ? kPageBytes : alignment;  // as all of them are
-  const IdleMappings::Mapping kept = *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, wanted, grows);
+  const size_t wanted =
+      alignment <= os::granularity() ? kPageBytes : alignment;  // as all of them are
+  const IdleMappings::Mapping kept =
+      *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, wanted, grows);
   void* block = reinterpret_cast<void*>(kept.address);
-  if (kept.address != 0 && kept.pages != pages) block = os::remap_block(block, kept.pages.bytes(), mapped, false);
+  if (kept.address != 0 && kept.pages != pages)
+    block = os::remap_block(block, kept.pages.bytes(), mapped, false);
   if (block == nullptr && kept.address != 0) {  // it could not grow
     note_change(kept.address, kept.pages.bytes(), 0, 0);
     os::release(reinterpret_cast<void*>(kept.address), kept.pages.bytes());
@@ -39,7 +44,8 @@ void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
     block = os::map_block(mapped, alignment);
     if (block != nullptr) ask_for_huge_pages(block, mapped);
   }
-  if (block != nullptr) note_change(0, *zero ? 0 : kept.pages.bytes(), reinterpret_cast<uintptr_t>(block), mapped);
+  if (block != nullptr)
+    note_change(0, *zero ? 0 : kept.pages.bytes(), reinterpret_cast<uintptr_t>(block), mapped);
   return block;
 }
 
@@ -103,7 +109,8 @@ void HugeMap::erase(Entry* entry) {
   table_[hole] = Entry{};
 }
 
-void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra, bool grows) {
+void* HugeMap::allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra,
+                        bool grows) {
   const size_t grain = os::granularity();
   if (alignment < grain) alignment = grain;
   if (bytes > PTRDIFF_MAX - alignment || extra > PTRDIFF_MAX - alignment - bytes) return nullptr;
@@ -166,32 +173,37 @@ bool HugeMap::free(uintptr_t address, bool may_wait) {
 }
 
 void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t extra, bool zero) {
-  if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes) return nullptr;
+  if (bytes > PTRDIFF_MAX - os::granularity() || extra > PTRDIFF_MAX - os::granularity() - bytes)
+    return nullptr;
   const size_t mapped = round_up(bytes + extra, os::granularity());
   const Entry old = find(address);
   const size_t old_mapped = old.mapped;
   if (old_mapped == 0 || old.has_walls()) return nullptr;
-  // What was kept and begins where the block ends is the block's from here on, with what others wrote there.
+  // What was kept and begins where the block ends is the block's from here on, with what others
+  // wrote there.
   const uintptr_t end = address + old_mapped;
   const bool takes_kept = mapped > old_mapped && !zero;
-  const Pages more = takes_kept ? page_heap.take_mapping_at(end, Pages::covering(mapped - old_mapped)) : Pages(0);
+  const Pages more =
+      takes_kept ? page_heap.take_mapping_at(end, Pages::covering(mapped - old_mapped)) : Pages(0);
   const size_t mapped_before = old_mapped + more.bytes();
   Entry changed{};
   if (Lock lock(mutex_); Entry* const entry = locate(address)) {
     const bool stays = mapped == mapped_before;
-    void* const moved = stays ? reinterpret_cast<void*>(address)
-                              : os::remap_block(reinterpret_cast<void*>(address), mapped_before, mapped, in_place);
+    void* const moved =
+        stays ? reinterpret_cast<void*>(address)
+              : os::remap_block(reinterpret_cast<void*>(address), mapped_before, mapped, in_place);
     if (moved != nullptr) {
       changed = {reinterpret_cast<uintptr_t>(moved), mapped, bytes, entry->heap};
-      // The lock is held across the move: another thread may be given the old address at once, and must not
-      // find a stale entry under it.
+      // The lock is held across the move: another thread may be given the old address at once, and
+      // must not find a stale entry under it.
       erase(entry);
       const bool inserted = insert(changed);
       LOAM_CHECK(inserted, "huge map: no place for a block that was just removed");
     }
   }
   if (changed.address != 0) {
-    if (mapped > mapped_before) ask_for_huge_pages(reinterpret_cast<void*>(changed.address), mapped);
+    if (mapped > mapped_before)
+      ask_for_huge_pages(reinterpret_cast<void*>(changed.address), mapped);
     if (mapped != mapped_before) note_change(address, mapped_before, changed.address, mapped);
   } else if (more != Pages(0)) {
     note_change(end, more.bytes(), 0, 0);
@@ -263,7 +275,8 @@ HugeMap::Entry HugeMap::after(uintptr_t address) {
   const Entry* next = nullptr;
   for (size_t i = 0; i < size; ++i) {
     const Entry& entry = table_[i];
-    if (entry.address > address && (next == nullptr || entry.address < next->address)) next = &entry;
+    if (entry.address > address && (next == nullptr || entry.address < next->address))
+      next = &entry;
   }
   return next == nullptr ? Entry{} : *next;
 }

@@ -19,7 +19,8 @@ class HugeMap {
     size_t mapped;      ///< bytes of the mapping
     size_t requested;
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
-    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are its walls (hardening/walled_blocks.h);
+    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are
+                        ///< its walls (hardening/walled_blocks.h);
     size_t behind = 0;  ///< a block without walls has none of either
 
     [[nodiscard]] bool has_walls() const { return behind != 0; }
@@ -27,30 +28,39 @@ class HugeMap {
     [[nodiscard]] size_t whole() const { return before + mapped + behind; }
   };
 
-  /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero: whether it must read as zero, and then
-  /// whether it does. `grows`: resize() will most likely follow. Null when refused.
-  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero, size_t extra = 0, bool grows = false);
+  /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero:
+  /// whether it must read as zero, and then whether it does. `grows`: resize() will most likely
+  /// follow. Null when refused.
+  [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero,
+                               size_t extra = 0, bool grows = false);
 
-  /// A large run that grows becomes a block here, as allocate() makes it, with what it holds, which is moved and not copied. Null, and
-  /// nothing happened, when refused, or where a copy is better: the run is short, or mappings are kept. pre: the run is shorter
+  /// A large run that grows becomes a block here, as allocate() makes it, with what it holds, which
+  /// is moved and not copied. Null, and nothing happened, when refused, or where a copy is better:
+  /// the run is short, or mappings are kept. pre: the run is shorter
   [[nodiscard]] void* take_over(Span* run, size_t bytes, uint64_t heap, size_t extra = 0);
   /// Shorter runs are copied. Measured: both take as long (decision 58). 256 KiB
   static constexpr Pages kLeastMoved{64};
 
-  /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false when there is none.
+  /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false
+  /// when there is none.
   [[nodiscard]] bool free(uintptr_t address, bool may_wait = true);
 
-  /// Resizes, moving if that is allowed; null when refused, the block then unchanged. `zero`: what is behind the old mapping's
-  /// end must read as zero, so nothing that was kept is taken for it.
-  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0, bool zero = false);
+  /// Resizes, moving if that is allowed; null when refused, the block then unchanged. `zero`: what
+  /// is behind the old mapping's end must read as zero, so nothing that was kept is taken for it.
+  [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0,
+                             bool zero = false);
 
-  /// Enters a block with walls that somebody else has mapped. False when memory for the table is refused.
+  /// Enters a block with walls that somebody else has mapped. False when memory for the table is
+  /// refused.
   [[nodiscard]] bool enter(const Entry& entry);
-  /// Removes one: its mapping is the caller's. False when there is none at this address, or it has no walls.
+  /// Removes one: its mapping is the caller's. False when there is none at this address, or it has
+  /// no walls.
   [[nodiscard]] bool take_walled(uintptr_t address, Entry* removed);
-  /// It holds so many bytes now, of which so many were asked for: its wall behind changed by as much. pre: it has walls
+  /// It holds so many bytes now, of which so many were asked for: its wall behind changed by as
+  /// much. pre: it has walls
   void change_walled(uintptr_t address, size_t mapped, size_t requested);
-  /// The first block for which visit(entry) is true, address 0 when there is none. Under the lock: none goes meanwhile.
+  /// The first block for which visit(entry) is true, address 0 when there is none. Under the lock:
+  /// none goes meanwhile.
   template <class Visit>
   [[nodiscard]] Entry first_where(Visit visit) {
     Lock lock(mutex_);
@@ -60,14 +70,15 @@ class HugeMap {
     }
     return Entry{};
   }
-  /// The block that covers the address, with its walls; for reports: address 0 also when the lock is held. O(blocks).
+  /// The block that covers the address, with its walls; for reports: address 0 also when the lock
+  /// is held. O(blocks).
   [[nodiscard]] Entry covering(uintptr_t address);
 
   /// What is at exactly this address; address 0 in the result means nothing.
   [[nodiscard]] Entry find(uintptr_t address);
 
-  /// The entry with the smallest address above this one; address 0 when there is none. So a walk meets each block that is there all
-  /// the while once, whatever comes and goes. O(blocks).
+  /// The entry with the smallest address above this one; address 0 when there is none. So a walk
+  /// meets each block that is there all the while once, whatever comes and goes. O(blocks).
   [[nodiscard]] Entry after(uintptr_t address);
 
   struct Totals {

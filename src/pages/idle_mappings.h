@@ -1,5 +1,5 @@
-// Mappings of blocks that had one of their own and were freed, kept for the next such block: what they hold need not be faulted in
-// again.
+// Mappings of blocks that had one of their own and were freed, kept for the next such block: what
+// they hold need not be faulted in again.
 //
 //   kept     only once a request came that one which went shortly before would have served: who frees his one large buffer keeps
 //            nothing of it. Until none was taken for kKeptMs
@@ -30,15 +30,16 @@ class IdleMappings {
   [[nodiscard]] Pages pages() const { return pages_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
 
-  /// A block of so many pages is asked for that could do without: whether what is freed is kept, this time or the next.
+  /// A block of so many pages is asked for that could do without: whether what is freed is kept,
+  /// this time or the next.
   [[nodiscard]] bool are_kept(Pages wanted, uint64_t now_ms) {
     note_missed(wanted, now_ms);
     return keeps_;
   }
 
-  /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest mapping that holds them, or of the
-  /// longest where the block `grows` (what is behind it will be wanted next); or all of the longest, which may be made longer. None
-  /// where nothing is kept.
+  /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest
+  /// mapping that holds them, or of the longest where the block `grows` (what is behind it will be
+  /// wanted next); or all of the longest, which may be made longer. None where nothing is kept.
   [[nodiscard]] Mapping take(Pages wanted, size_t alignment, uint64_t now_ms, bool grows = false) {
     Mapping* best = find(wanted, alignment, grows);
     if ((best == nullptr || best->pages < wanted) && join()) best = find(wanted, alignment, grows);
@@ -81,7 +82,8 @@ class IdleMappings {
     return true;
   }
 
-  /// Takes at most so many pages out of the oldest, from its end on: they go. pre: not empty, most is not 0
+  /// Takes at most so many pages out of the oldest, from its end on: they go. pre: not empty, most
+  /// is not 0
   [[nodiscard]] Mapping shed(Pages most) {
     Mapping* oldest = mappings_;
     for (Mapping& mapping : *this) {
@@ -120,7 +122,9 @@ class IdleMappings {
   Mapping* find(Pages wanted, size_t alignment, bool grows) {
     Mapping* best = nullptr;
     for (Mapping& mapping : *this) {
-      if (mapping.pages >= wanted ? (mapping.address & (alignment - 1)) != 0 : alignment > kPageBytes) continue;
+      if (mapping.pages >= wanted ? (mapping.address & (alignment - 1)) != 0
+                                  : alignment > kPageBytes)
+        continue;
       if (best == nullptr || is_better(mapping.pages, best->pages, wanted, grows)) best = &mapping;
     }
     return best;
@@ -138,7 +142,8 @@ class IdleMappings {
     return one < other;
   }
 
-  // Makes one of those that lie side by side: late, since whose block grows wants what is behind it. False where there are none.
+  // Makes one of those that lie side by side: late, since whose block grows wants what is behind
+  // it. False where there are none.
   bool join() {
     const unsigned before = count_;
     while (join_two()) {
@@ -170,9 +175,9 @@ class IdleMappings {
   unsigned count_ = 0;
   bool keeps_ = false;
   Pages pages_{};
-  Pages gone_{};          // of mappings that were not kept, shortly one after the other
-  uint64_t gone_ms_ = 0;  // when the last of them went
-  uint64_t taken_ms_ = 0; // when one was taken, or asked for
+  Pages gone_{};           // of mappings that were not kept, shortly one after the other
+  uint64_t gone_ms_ = 0;   // when the last of them went
+  uint64_t taken_ms_ = 0;  // when one was taken, or asked for
 };
 
 }  // namespace loam

@@ -13,9 +13,8 @@ namespace {
 // operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
 constexpr unsigned kOperationsPerTick = 32;
 
-
-// A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most programs, far
-// shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
+// A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most
+// programs, far shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
 constexpr uint64_t kParkedMs = 100;
 
 }  // namespace
@@ -30,14 +29,17 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
   unsigned need = count + alignment - 1;
   if (need > kPagesPerBlock) need = kPagesPerBlock;
   for (;;) {
-    Block* candidate = from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
+    Block* candidate =
+        from == From::kDirty ? dirty_[index].smallest(need) : free_index(index).smallest(need);
     if (candidate == nullptr) return false;
     if (from == From::kDirty) {
       *fit = best_fit(dirty_bits(candidate), count, alignment);
-      dirty_[index].place(candidate, fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));
+      dirty_[index].place(candidate,
+                          fit->found ? fit->longest_left : longest_run(dirty_bits(candidate)));
     } else {
       *fit = best_fit(candidate->free, count, alignment);
-      free_index(index).place(candidate, fit->found ? fit->longest_left : longest_run(candidate->free));
+      free_index(index).place(candidate,
+                              fit->found ? fit->longest_left : longest_run(candidate->free));
     }
     if (fit->found) {
       *block = candidate;
@@ -68,7 +70,8 @@ void PageHeap::activate(Block* block, Taker taker) {
   free_index(unsigned(taker.kind)).place(block, kPagesPerBlock);
 }
 
-PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Taker taker, Source source) {
+PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Taker taker,
+                                        Source source) {
   const unsigned own = unsigned(taker.kind);
   const unsigned other = own ^ 1u;
   Block* block = nullptr;
@@ -98,7 +101,8 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   place.region = region_of(block);
   place.page = first_page_of(block) + Pages(fit.first);
   if (count <= kMaxSpanPages && LOAM_LIKELY(!block->may_be_huge)) {
-    place.unbacked = ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
+    place.unbacked =
+        ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
   }
   place.fresh = mark_used(block, fit.first, count) == 0;
   return place;
@@ -120,9 +124,10 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
   const uint64_t fresh_before = fresh_pages_;
   const auto find = [&] {
-    return LOAM_LIKELY(!is_long) ? take_in_block(static_cast<unsigned>(pages.count),
-                                                 static_cast<unsigned>(alignment.count), taker, source)
-                                 : take_blocks(pages, alignment, taker);
+    return LOAM_LIKELY(!is_long)
+               ? take_in_block(static_cast<unsigned>(pages.count),
+                               static_cast<unsigned>(alignment.count), taker, source)
+               : take_blocks(pages, alignment, taker);
   };
   Place place = find();
   // Refused, perhaps, since mappings that were kept hold what there may be.
@@ -145,8 +150,9 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for huge pages in a block of which all pages are free, and none is backed: the first that is touched may back all of them then,
-// so all of them count as backed, and go back as what is free and backed does. False for other blocks, and where the system refuses.
+// Asks for huge pages in a block of which all pages are free, and none is backed: the first that is
+// touched may back all of them then, so all of them count as backed, and go back as what is free
+// and backed does. False for other blocks, and where the system refuses.
 bool PageHeap::back_whole(Block* block) {
   if (block->free_pages != kPagesPerBlock || block->dirty_pages != 0) return false;
   if (!os::advise_huge(block_base(block), kBlockBytes, true)) return false;
@@ -183,12 +189,14 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
 
 // ---- giving back ------------------------------------------------------------------------------
 
-void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms) {
+void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
+                         uint64_t since_ms) {
   LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
   block->free.set_range(first, count);
   unsigned dirty = count;
   if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
-    if (LOAM_UNLIKELY(block->may_be_huge) && count != kPagesPerBlock) keep_small_pages(block_base(block));
+    if (LOAM_UNLIKELY(block->may_be_huge) && count != kPagesPerBlock)
+      keep_small_pages(block_base(block));
     block->backed.clear_range(first, count);
     dirty = 0;
   } else {
@@ -224,7 +232,8 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   }
 }
 
-// The block's place in the list of ages, as one that was freed into at `since_ms`. What was parked joins it late.
+// The block's place in the list of ages, as one that was freed into at `since_ms`. What was parked
+// joins it late.
 void PageHeap::note_age(Block* block, uint64_t since_ms) {
   const uint32_t since = static_cast<uint32_t>(since_ms);
   if (block->aged) {
@@ -245,10 +254,11 @@ void PageHeap::note_age(Block* block, uint64_t since_ms) {
   age_.insert_after(after, block);
 }
 
-// Exact but for what other threads park at this moment, which they note themselves. Only a program that keeps less than
-// the floor pays for the sum.
+// Exact but for what other threads park at this moment, which they note themselves. Only a program
+// that keeps less than the floor pays for the sum.
 void PageHeap::note_waiting() {
-  if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count > PurgePolicy::kFloor.count) {
+  if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count >
+      PurgePolicy::kFloor.count) {
     pages_wait_.store(true, std::memory_order_relaxed);
   }
 }
@@ -257,14 +267,15 @@ void PageHeap::refresh_dirty(Block* block) {
   dirty_index(block).place(block, longest_run(dirty_bits(block)));
 }
 
-void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms) {
+void PageHeap::release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
+                             uint64_t since_ms) {
   used_ -= pages;
   uint32_t page = first.index;
   size_t left = pages.count;
   while (left != 0) {
     const unsigned offset = page % kPagesPerBlock;
-    const unsigned here = left < kPagesPerBlock - offset ? static_cast<unsigned>(left)
-                                                         : kPagesPerBlock - offset;
+    const unsigned here =
+        left < kPagesPerBlock - offset ? static_cast<unsigned>(left) : kPagesPerBlock - offset;
     mark_free(&region->blocks[page / kPagesPerBlock], offset, here, unbacked_mask, since_ms);
     page += here;
     left -= here;
@@ -280,8 +291,8 @@ void PageHeap::count_operation() {
 
 // ---- the public calls -------------------------------------------------------------------------
 
-Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap, bool* zero,
-                               unsigned shard) {
+Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
+                               bool* zero, unsigned shard) {
   Span* parked = nullptr;
   if (alignment.count == 1 && pages.count <= kPagesPerBlock) {
     const unsigned more = heap == 0 ? slack_of(pages) : 0;
@@ -290,9 +301,11 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   Lock lock(mutex_);
   if (parked != nullptr) {
     parked->large.requested = requested;
-    parked->large.cached_at = 0;  // these two are owned.run and owned.reciprocal in a private heap's
+    parked->large.cached_at =
+        0;  // these two are owned.run and owned.reciprocal in a private heap's
     parked->large.parked_ms = 0;
-    // release: its page names it already if it was one of a batch, and who asks for a stale pointer finds no run then
+    // release: its page names it already if it was one of a batch, and who asks for a stale pointer
+    // finds no run then
     __atomic_store_n(&parked->heap, heap, __ATOMIC_RELEASE);
     publish_large(parked);
     *zero = false;
@@ -412,9 +425,10 @@ void PageHeap::release_parked() {
   });
 }
 
-// A backed run where one appears once parked runs are joined with their neighbours: as few as will do, and those
-// of the same kind first.
-bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block, Fit* fit) {
+// A backed run where one appears once parked runs are joined with their neighbours: as few as will
+// do, and those of the same kind first.
+bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block,
+                             Fit* fit) {
   const RunKind kind = taker.kind;
   const auto search_in = [&](ParkedRuns& parked, unsigned number) {
     const bool is_spans = number == ParkedRuns::kSpansRuns;
@@ -448,7 +462,8 @@ void PageHeap::release_old_parked() {
   looked_at_parked_ms_ = now_ms_;
   for (size_t left = 64 + parked_pages_.count / 512; left != 0; --left) {
     Span* span = whole_spans_.back();
-    if (span == nullptr || static_cast<uint32_t>(now_ms_) - span->unbacked_pages <= kParkedMs) break;
+    if (span == nullptr || static_cast<uint32_t>(now_ms_) - span->unbacked_pages <= kParkedMs)
+      break;
     join_whole(span);
   }
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
@@ -526,7 +541,8 @@ void PageHeap::count_runs(RunCounts* out) {
         if (block.free_pages == 0) continue;
         PageBits clean = block.free;
         for (unsigned w = 0; w < PageBits::kWords; ++w) clean.words[w] &= ~block.backed.words[w];
-        dirty_bits(&block).for_each_run([&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
+        dirty_bits(&block).for_each_run(
+            [&](unsigned, unsigned n) { ++out->dirty[highest_bit(n)]; });
         clean.for_each_run([&](unsigned, unsigned n) { ++out->clean[highest_bit(n)]; });
       }
     }
@@ -538,7 +554,8 @@ bool PageHeap::block_is_valid(const Block* block) const {
   if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
   if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
   if (longest_run(dirty) > block->dirty_bin) return false;
-  if (block->state == BlockState::kActive && longest_run(block->free) > block->free_bin) return false;
+  if (block->state == BlockState::kActive && longest_run(block->free) > block->free_bin)
+    return false;
   return block->aged == (block->dirty_pages != 0);
 }
 
@@ -546,7 +563,9 @@ bool PageHeap::is_valid() {
   Lock lock(mutex_);
   size_t free_pages = 0, dirty = 0, whole = 0;
   for (const Region* region = regions_; region != nullptr; region = region->next) {
-    if (!region->free_records.is_valid(region->free_record_bits) || !purged_records_are_valid(region)) return false;
+    if (!region->free_records.is_valid(region->free_record_bits) ||
+        !purged_records_are_valid(region))
+      return false;
     if (!purged_maps_are_valid(region)) return false;
     for (unsigned i = 0; i < kBlocksPerRegion; ++i) {
       const Block* block = &region->blocks[i];
@@ -571,9 +590,12 @@ bool PageHeap::is_valid() {
   Pages whole_spans{};
   for (const Span* span = whole_spans_.front(); span != nullptr; span = List<Span>::next(span)) {
     const Region* of = region_of(span);
-    if (span->kind != SpanKind::kEmpty || span->page_count != whole_spans_.front()->page_count) return false;
+    if (span->kind != SpanKind::kEmpty || span->page_count != whole_spans_.front()->page_count)
+      return false;
     for (uint32_t page = span->first_page; page < span->first_page + span->page_count; ++page) {
-      if (&of->spans[of->page_span[page]] != span || of->page_class[page] != index_of(span->size_class)) return false;
+      if (&of->spans[of->page_span[page]] != span ||
+          of->page_class[page] != index_of(span->size_class))
+        return false;
     }
     whole_spans += Pages(span->page_count);
   }
@@ -583,10 +605,14 @@ bool PageHeap::is_valid() {
     const ParkedRuns& parked = this->parked(1 + i);
     Pages waiting = parked.pages();
     if (!parked.is_valid(1 + i) || !shards_[i].batches.is_valid()) return false;
-    for (const Span* batch = shards_[i].batches.front(); batch != nullptr; batch = List<Span>::next(batch)) {
+    for (const Span* batch = shards_[i].batches.front(); batch != nullptr;
+         batch = List<Span>::next(batch)) {
       uint64_t left = batch->batch.runs;
-      for (const Span* span = batch; span != nullptr; span = span == batch ? batch->batch.rest : List<Span>::next(span)) {
-        if (left-- == 0 || span->kind != SpanKind::kCached || span->large.pages != batch->batch.pages) return false;
+      for (const Span* span = batch; span != nullptr;
+           span = span == batch ? batch->batch.rest : List<Span>::next(span)) {
+        if (left-- == 0 || span->kind != SpanKind::kCached ||
+            span->large.pages != batch->batch.pages)
+          return false;
         if (shard_of(span) != i || span_at(span_base(span)) != span) return false;
         waiting += Pages(span->large.pages);
       }

@@ -1,29 +1,33 @@
-// The page heap: hands out runs of 4 KiB pages, takes them back, joins neighbours at once, and decides
-// which free pages stay backed.
+// The page heap: hands out runs of 4 KiB pages, takes them back, joins neighbours at once, and
+// decides which free pages stay backed.
 //
 //   used + parked + free pages         = pages of all committed blocks
 //   dirty_pages                        = sum of |free & backed| over blocks   <= free_pages
 //   a block is in the age list         <=> it has dirty pages
 //   a block is in region->whole        <=> all of its pages are free
 //
-// Order of preference for a run of n pages: a backed run in blocks of its kind, then in whole blocks (both
-// again once parked runs are merged); a run of its kind's blocks that is not all backed; a backed run in the
-// other kind's blocks; a whole block, old or fresh; any run of the other kind's blocks.
+// Order of preference for a run of n pages: a backed run in blocks of its kind, then in whole
+// blocks (both again once parked runs are merged); a run of its kind's blocks that is not all
+// backed; a backed run in the other kind's blocks; a whole block, old or fresh; any run of the
+// other kind's blocks.
 //
-// A freed run is parked for a while, joined with parked neighbours: the next requests of its kind take it, or are cut
-// out of it. Large runs are parked in shards (page_shard.h), each with a lock; batches of one length wait there as they
-// stand (kind kCached), for a request of that length, and join the parked runs before one of another looks further. Parked
-// runs join what the bitmaps hold before anything that is not backed is taken, and when they have waited for kParkedMs.
+// A freed run is parked for a while, joined with parked neighbours: the next requests of its kind
+// take it, or are cut out of it. Large runs are parked in shards (page_shard.h), each with a lock;
+// batches of one length wait there as they stand (kind kCached), for a request of that length, and
+// join the parked runs before one of another looks further. Parked runs join what the bitmaps hold
+// before anything that is not backed is taken, and when they have waited for kParkedMs.
 //
-// An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map still names it, so who
-// takes and gives spans of one length in turn pays for no cut, no join and no entry of the map. A request of another
-// length joins some of them to the parked runs, and nothing that is not backed is taken before all of them.
+// An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map
+// still names it, so who takes and gives spans of one length in turn pays for no cut, no join and
+// no entry of the map. A request of another length joins some of them to the parked runs, and
+// nothing that is not backed is taken before all of them.
 //
-// Spans that are shorter than those fill one block after the other (take_filling()): parked runs and what the bitmaps hold
-// alike, so that other blocks become whole.
+// Spans that are shorter than those fill one block after the other (take_filling()): parked runs
+// and what the bitmaps hold alike, so that other blocks become whole.
 //
-// Runs of more than one block begin where a block does, where the fewest pages must be backed anew, and share the last one.
-// All public functions take the locks themselves. What is parked in shards counts as used in used_.
+// Runs of more than one block begin where a block does, where the fewest pages must be backed anew,
+// and share the last one. All public functions take the locks themselves. What is parked in shards
+// counts as used in used_.
 #pragma once
 
 #include "map/page_map.h"
@@ -38,28 +42,32 @@
 
 namespace loam {
 
-/// Runs up to this many pages live in regions; larger blocks have a mapping of their own (huge_map.h).
-/// Chosen: 32 MiB; above it a mapping's cost vanishes and mremap() moves it without copying.
+/// Runs up to this many pages live in regions; larger blocks have a mapping of their own
+/// (huge_map.h). Chosen: 32 MiB; above it a mapping's cost vanishes and mremap() moves it without
+/// copying.
 inline constexpr Pages kMaxRun{8192};
 
 /// As the requested size of a large run: pages that are set aside for a heap and count as no block.
 inline constexpr size_t kNobodysBlock = 0;
 
-/// Short runs are looked for where more than this part of the heap lies free and holds memory, or more than is worth keeping.
-/// Measured: with any at all, as many spans are short, and a program that frees in order finds fewer neighbours (decision 56).
+/// Short runs are looked for where more than this part of the heap lies free and holds memory, or
+/// more than is worth keeping. Measured: with any at all, as many spans are short, and a program
+/// that frees in order finds fewer neighbours (decision 56).
 inline constexpr size_t kShortRunsShare = 16;
 
-/// A large block gets a freed run, parked or kept by its thread, that is longer by at most this part of its request:
-/// whole, since what is cut off would serve nobody. Chosen: as the small classes above 1 KiB round (decision 14), half of
-/// it on average. A smaller part finds fewer runs, a larger one rounds more.
+/// A large block gets a freed run, parked or kept by its thread, that is longer by at most this
+/// part of its request: whole, since what is cut off would serve nobody. Chosen: as the small
+/// classes above 1 KiB round (decision 14), half of it on average. A smaller part finds fewer runs,
+/// a larger one rounds more.
 inline constexpr unsigned kSlackShare = 16;
 
-/// Runs up to this many pages are kept by the threads that free them (cache/run_cache.h). Chosen: longer ones are worth
-/// a lock; 1 MiB.
+/// Runs up to this many pages are kept by the threads that free them (cache/run_cache.h). Chosen:
+/// longer ones are worth a lock; 1 MiB.
 inline constexpr Pages kLongestKept{256};
 
-/// Pages that a parked run may be longer than a request that gets it whole. A request of a length that threads keep gets
-/// no run that they do not: that one would come back here, and be found here, every time.
+/// Pages that a parked run may be longer than a request that gets it whole. A request of a length
+/// that threads keep gets no run that they do not: that one would come back here, and be found
+/// here, every time.
 [[nodiscard]] constexpr unsigned slack_of(Pages pages) {
   const size_t slack = pages.count / kSlackShare;
   const bool is_kept = pages <= kLongestKept;
@@ -67,9 +75,10 @@ inline constexpr Pages kLongestKept{256};
   return static_cast<unsigned>(slack < most ? slack : most);
 }
 
-/// What is parked in a shard is left to its threads while it is no more than this, and while all shards together hold
-/// no more than kReserves bytes, or the heap's size divided by kReserveShare: threads that take from each other's shards
-/// meet there again at every free. As much as a thread's cache of whole runs may keep (decision 14). 2 MiB
+/// What is parked in a shard is left to its threads while it is no more than this, and while all
+/// shards together hold no more than kReserves bytes, or the heap's size divided by kReserveShare:
+/// threads that take from each other's shards meet there again at every free. As much as a thread's
+/// cache of whole runs may keep (decision 14). 2 MiB
 inline constexpr Pages kReserve{512};
 inline constexpr size_t kReserves = size_t{4} << 20;
 inline constexpr size_t kReserveShare = 32;
@@ -88,7 +97,7 @@ struct PageStats {
   uint64_t fresh_pages;    ///< pages handed out that were not backed
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
-  size_t large_blocks;     ///< live runs that are one block, of all heaps
+  size_t large_blocks;  ///< live runs that are one block, of all heaps
   Pages large_pages;
   size_t large_requested;  ///< bytes asked for in them
   uint64_t large_allocations;
@@ -100,14 +109,18 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  /// Asks the system for huge pages in what is committed and mapped from here on, once the heap has 16 MiB (decision 63). Where its
-  /// pages are larger than ours it has none of 2 MiB, and is not asked.
+  /// Asks the system for huge pages in what is committed and mapped from here on, once the heap has
+  /// 16 MiB (decision 63). Where its pages are larger than ours it has none of 2 MiB, and is not
+  /// asked.
   void want_huge_pages(bool wanted = true) {
     wants_huge_pages_.store(wanted && os::granularity() == kPageBytes, std::memory_order_relaxed);
   }
-  [[nodiscard]] bool wants_huge_pages() const { return wants_huge_pages_.load(std::memory_order_relaxed); }
-  /// Before pages go back that lie in that block of 2 MiB, while others of it stay: the system would fill the gaps (khugepaged), or
-  /// back all of it at the next touch. Takes no lock. A refusal is as good. pre: not all of its pages are free, or the lock is held
+  [[nodiscard]] bool wants_huge_pages() const {
+    return wants_huge_pages_.load(std::memory_order_relaxed);
+  }
+  /// Before pages go back that lie in that block of 2 MiB, while others of it stay: the system
+  /// would fill the gaps (khugepaged), or back all of it at the next touch. Takes no lock. A
+  /// refusal is as good. pre: not all of its pages are free, or the lock is held
   void keep_small_pages(const void* address) const {
     if (LOAM_LIKELY(!wants_huge_pages())) return;
     const uintptr_t block = reinterpret_cast<uintptr_t>(address) / kBlockBytes * kBlockBytes;
@@ -116,54 +129,62 @@ class PageHeap {
 
   enum class Source : uint8_t {
     kAny,
-    kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else null
+    kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else
+              ///< null
   };
   enum class Use : bool {
-    kAtOnce,    ///< all pages of it
-    kBySlots,   ///< pages that hold no memory yet are named as unbacked: who hands out a slot there takes them off
+    kAtOnce,   ///< all pages of it
+    kBySlots,  ///< pages that hold no memory yet are named as unbacked: who hands out a slot there
+               ///< takes them off
   };
-  /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for private
-  /// heaps). The record's slots are not filled in. Null when memory is refused.
-  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
-                                    Source source = Source::kAny, Use use = Use::kAtOnce) {
+  /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for
+  /// private heaps). The record's slots are not filled in. Null when memory is refused.
+  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte,
+                                    SpanOwner owner, Source source = Source::kAny,
+                                    Use use = Use::kAtOnce) {
     return allocate_spans(1, pages, size_class, class_byte, owner, source, use);
   }
   /// The same, and up to `most` in all, linked through `next`, where more of them wait whole.
-  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
-                                     SpanOwner owner, Source source, Use use = Use::kAtOnce);
+  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class,
+                                     SizeClass class_byte, SpanOwner owner, Source source,
+                                     Use use = Use::kAtOnce);
 
   /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
   /// alignment is a power of two. `shard`: the thread's, if it has one
   [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
                                      bool* zero, unsigned shard = 0);
 
-  /// A large run that is no block yet, or none, and more that came with it: of its length, kind kCached, named by their
-  /// first pages, linked through `next`.
+  /// A large run that is no block yet, or none, and more that came with it: of its length, kind
+  /// kCached, named by their first pages, linked through `next`.
   struct Runs {
     Span* first = nullptr;
     Span* rest = nullptr;
     unsigned rest_count = 0;
   };
-  /// A parked large run for one block of the default heap, or null: the calling thread's own shard first. It may be longer
-  /// by `more` pages. Perhaps no page names it yet, its record lacks the requested size, and it counts as no block; takes
-  /// the shards' locks alone. Its memory is not zero. With it a batch, if one waits whose other runs are `most` or fewer
-  /// and have `room` pages or fewer.
-  [[nodiscard]] Runs take_run(Pages pages, unsigned more, unsigned shard, Pages room = Pages(0), unsigned most = 0);  // shard_runs.h
+  /// A parked large run for one block of the default heap, or null: the calling thread's own shard
+  /// first. It may be longer by `more` pages. Perhaps no page names it yet, its record lacks the
+  /// requested size, and it counts as no block; takes the shards' locks alone. Its memory is not
+  /// zero. With it a batch, if one waits whose other runs are `most` or fewer and have `room` pages
+  /// or fewer.
+  [[nodiscard]] Runs take_run(Pages pages, unsigned more, unsigned shard, Pages room = Pages(0),
+                              unsigned most = 0);  // shard_runs.h
 
-  /// Has a batch of runs of the default heap wait as it stands: `count` large runs of one length and one shard, kind
-  /// kCached, linked through `next`, that count as no block. pre: as give_run()
+  /// Has a batch of runs of the default heap wait as it stands: `count` large runs of one length
+  /// and one shard, kind kCached, linked through `next`, that count as no block. pre: as give_run()
   void give_batch(Span* first, unsigned count);
-  /// Where a large run waits once it is freed. A hint, but for who holds the page heap's lock or that shard's: blocks move.
+  /// Where a large run waits once it is freed. A hint, but for who holds the page heap's lock or
+  /// that shard's: blocks move.
   [[nodiscard]] static unsigned shard_of(const Span* span) {
-    return __atomic_load_n(&region_of(span)->blocks[span->first_page / kPagesPerBlock].shard, __ATOMIC_RELAXED);
+    return __atomic_load_n(&region_of(span)->blocks[span->first_page / kPagesPerBlock].shard,
+                           __ATOMIC_RELAXED);
   }
   /// Pages that were asked for last in a shard.
   [[nodiscard]] uint32_t length_asked(unsigned shard) const {
     return __atomic_load_n(&shards_[shard].asked, __ATOMIC_RELAXED);  // a hint
   }
 
-  /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes the lock of its shard
-  /// alone. pre: at most kPagesPerBlock pages
+  /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes
+  /// the lock of its shard alone. pre: at most kPagesPerBlock pages
   void give_run(Span* span);  // shard_runs.h
 
   /// The shard of a thread from here on, until it leaves it.
@@ -173,49 +194,55 @@ class PageHeap {
   /// Gives a run back. pre: no live block in it
   void free(Span* span);
 
-  /// The same with spans that are linked through `next`, the last first: allocate_spans() hands that one out next.
+  /// The same with spans that are linked through `next`, the last first: allocate_spans() hands
+  /// that one out next.
   void free_spans(Span* last);
 
-  /// Gives back those pages of a span (a mask): whoever asks gets them, while the span stays what it is. Those among them
-  /// that it has as unbacked are taken as such. pre: no live block in them
+  /// Gives back those pages of a span (a mask): whoever asks gets them, while the span stays what
+  /// it is. Those among them that it has as unbacked are taken as such. pre: no live block in them
   void free_pages_of(const Span* span, uint32_t pages);
 
-  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap, kind kCached, that count
-  /// as no block any more. pre: as give_run(). One lock for all of a shard
+  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap,
+  /// kind kCached, that count as no block any more. pre: as give_run(). One lock for all of a shard
   void give_home(Span* first);
 
-  /// Grows or shrinks a large run where it stands; false when what follows is taken, or lies in another block of pages than
-  /// the run's end and the run does not begin one.
+  /// Grows or shrinks a large run where it stands; false when what follows is taken, or lies in
+  /// another block of pages than the run's end and the run does not begin one.
   [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
 
   /// Gives backed free pages back to the system: all of them. Returns the pages purged.
   Pages purge_all();
-  /// Gives the pages back that hold free records of runs alone, or entries of free pages in the maps. Returns bytes.
+  /// Gives the pages back that hold free records of runs alone, or entries of free pages in the
+  /// maps. Returns bytes.
   size_t purge_records();
 
-  /// A block in a mapping of its own (huge_map.h) came, grew, shrank or went: what it was and is. Where it grew, memory
-  /// that is free goes back.
+  /// A block in a mapping of its own (huge_map.h) came, grew, shrank or went: what it was and is.
+  /// Where it grew, memory that is free goes back.
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
-  /// What a large run held was moved to a block in a mapping of its own, of as many pages: the run is free, and none
-  /// of its pages is backed. pre: it is one block
+  /// What a large run held was moved to a block in a mapping of its own, of as many pages: the run
+  /// is free, and none of its pages is backed. pre: it is one block
   void hand_over(Span* run);
-  /// A block of so many pages is asked for that could do without: whether mappings are kept, this time or the next.
+  /// A block of so many pages is asked for that could do without: whether mappings are kept, this
+  /// time or the next.
   [[nodiscard]] bool keeps_mappings(Pages wanted);
 
-  /// A mapping that was kept, or a part of one, for a block of so many pages, which may be about to grow; it may have fewer. Address
-  /// 0: none. The caller says with note_huge() what became of it.
-  [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment, bool grows = false);
+  /// A mapping that was kept, or a part of one, for a block of so many pages, which may be about to
+  /// grow; it may have fewer. Address 0: none. The caller says with note_huge() what became of it.
+  [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment,
+                                                   bool grows = false);
   /// Pages that were kept, from that address on, for the block before it: at most so many.
   [[nodiscard]] Pages take_mapping_at(uintptr_t address, Pages most);
-  /// A block's mapping, once the block is freed: true if it is kept. Otherwise the caller releases it, and it is no block's any more.
+  /// A block's mapping, once the block is freed: true if it is kept. Otherwise the caller releases
+  /// it, and it is no block's any more.
   [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 
-  /// Returns the address space of what is free at the ends of extents; true if there was some. For when the
-  /// system refuses more.
+  /// Returns the address space of what is free at the ends of extents; true if there was some. For
+  /// when the system refuses more.
   bool release_idle_extents();
 
-  /// mlockall(): what is only reserved goes back before, and is neither counted nor locked from then on. Sets errno.
+  /// mlockall(): what is only reserved goes back before, and is neither counted nor locked from
+  /// then on. Sets errno.
   int lock_all_memory(int flags);
 
   /// One step of the purge policy; cheap when there is nothing to do.
@@ -223,27 +250,38 @@ class PageHeap {
   /// The same, unless somebody holds the lock. For who comes here often.
   void tick_unless_busy();
 
-  /// True while more is backed than is worth keeping: somebody should call tick() now and then, and that of the heap whose
-  /// spans these are.
-  [[nodiscard]] bool wants_ticks() const { return pages_wait() || spans_wait_.load(std::memory_order_relaxed); }
+  /// True while more is backed than is worth keeping: somebody should call tick() now and then, and
+  /// that of the heap whose spans these are.
+  [[nodiscard]] bool wants_ticks() const {
+    return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
+  }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
-  /// Whether so many pages lie free that hold memory that a search for short runs of them is worth it.
+  /// Whether so many pages lie free that hold memory that a search for short runs of them is worth
+  /// it.
   [[nodiscard]] bool short_runs_wait() const {
-    return pages_wait() || Pages(waiting_hint_.load(std::memory_order_relaxed) * kShortRunsShare).bytes() > used_bytes_hint();
+    return pages_wait() ||
+           Pages(waiting_hint_.load(std::memory_order_relaxed) * kShortRunsShare).bytes() >
+               used_bytes_hint();
   }
   /// Whether pages inside of spans may be.
   void note_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
 
   /// Bytes in runs, some operations old: for limits that follow the heap's size.
-  [[nodiscard]] size_t used_bytes_hint() const { return used_hint_.load(std::memory_order_relaxed); }
-  /// Pages handed out so far that were not backed; the difference of two is true though it wraps. Recent.
-  [[nodiscard]] uint64_t fresh_pages_hint() const { return __atomic_load_n(&fresh_pages_, __ATOMIC_RELAXED); }
+  [[nodiscard]] size_t used_bytes_hint() const {
+    return used_hint_.load(std::memory_order_relaxed);
+  }
+  /// Pages handed out so far that were not backed; the difference of two is true though it wraps.
+  /// Recent.
+  [[nodiscard]] uint64_t fresh_pages_hint() const {
+    return __atomic_load_n(&fresh_pages_, __ATOMIC_RELAXED);
+  }
 
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
   [[nodiscard]] bool reserves(uintptr_t address);
-  /// Places that the last search for a run of more than one block looked at, without the lock: for tests.
+  /// Places that the last search for a run of more than one block looked at, without the lock: for
+  /// tests.
   [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
 
   /// Free runs inside blocks, [k]: of 2^k to 2^(k+1) - 1 pages.
@@ -283,11 +321,13 @@ class PageHeap {
   Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
   Place take_blocks(Pages pages, Pages alignment, Taker taker);
   void use_blocks(Block* block, size_t pages, Taker taker);
-  bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block, Fit* fit);
+  bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
+              Fit* fit);
   Block* take_whole(Taker taker);
   bool grow(unsigned blocks);
   bool commit(Region* region, Extent& extent, unsigned blocks);
-  /// Commits so many, the first at that place. False where nothing uncommitted begins there, or too little.
+  /// Commits so many, the first at that place. False where nothing uncommitted begins there, or too
+  /// little.
   bool commit_at(Region* region, uint32_t block, unsigned blocks);
   [[nodiscard]] bool extend(const Span* span, Pages more);
   [[nodiscard]] bool has_free_blocks(Region* region, size_t first, size_t pages);
@@ -297,7 +337,8 @@ class PageHeap {
   void stop_reserving_locked();
   /// for_each_idle_map() of all regions, and for_each_idle_directory().
   void for_each_idle_part(VisitPart visit);
-  /// Unmaps free blocks at the ends of extents, if they are more than that; for programs that lock their memory.
+  /// Unmaps free blocks at the ends of extents, if they are more than that; for programs that lock
+  /// their memory.
   void unmap_ends(size_t more_than);
   void unmap_ends_if_locked();
   void append_region(Region* region);
@@ -310,9 +351,11 @@ class PageHeap {
   /// Marks pages of one block used; returns how many of them were backed before.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
   LOAM_COLD bool back_whole(Block* block);
-  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask, uint64_t since_ms);
+  void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
+                 uint64_t since_ms);
   void note_age(Block* block, uint64_t since_ms);
-  void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask, uint64_t since_ms);
+  void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
+                     uint64_t since_ms);
   void refresh_dirty(Block* block);
   void note_dirty();
   LOAM_NOINLINE void note_waiting();
@@ -321,7 +364,8 @@ class PageHeap {
   void park_span(Span* span, uint64_t since_ms);
   [[nodiscard]] bool should_stay_whole(const Span* span) const;
   void keep_whole(Span* span);
-  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner);
+  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
+                         SpanOwner owner);
   void join_whole(Span* span);
   /// Joins that many of them at most, the longest kept first; false when there was none.
   bool join_whole(unsigned most);
@@ -332,19 +376,22 @@ class PageHeap {
   void note_taken_elsewhere(unsigned own, const Span* span);
   LOAM_NOINLINE void move_block(Block* block, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
-  /// The first `count` pages of the shortest run that is parked there and holds them; or all of it, if it is longer by
-  /// at most `more`. By ParkedRuns::number(). pre: that place's lock is held
+  /// The first `count` pages of the shortest run that is parked there and holds them; or all of it,
+  /// if it is longer by at most `more`. By ParkedRuns::number(). pre: that place's lock is held
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
   /// The same in a shard, whose count of parked pages follows.
   Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
-  /// The same where a batch waits: one of it, or of the parked runs once as much of it is joined as it takes.
+  /// The same where a batch waits: one of it, or of the parked runs once as much of it is joined as
+  /// it takes.
   LOAM_NOINLINE Cut take_beside_batches(unsigned shard, unsigned count, unsigned more, Span** out);
   Span* take_one_of_batch(PageShard& shard);
   /// Joins a batch with the runs that are parked there. pre: the lock of the shard is held
   void join_batch(unsigned shard, Span* batch);
-  /// Joins that many runs or a few more, the longest kept first; false when there was none. pre: as join_batch()
+  /// Joins that many runs or a few more, the longest kept first; false when there was none. pre: as
+  /// join_batch()
   bool join_batches(unsigned shard, unsigned most);
-  /// take_span_record(), also of what shards keep. pre: the page heap's lock is held, and no shard's
+  /// take_span_record(), also of what shards keep. pre: the page heap's lock is held, and no
+  /// shard's
   [[nodiscard]] LOAM_INLINE Span* take_record(Region* region) {
     Span* const span = take_span_record(region);
     return LOAM_LIKELY(span != nullptr) ? span : take_last_record(region);
@@ -357,7 +404,9 @@ class PageHeap {
   static void set_parked(PageShard& shard, uint64_t pages) {
     __atomic_store_n(&shard.parked_pages, pages, __ATOMIC_RELAXED);
   }
-  [[nodiscard]] unsigned shards_in_use() const { return shards_in_use_.load(std::memory_order_relaxed); }
+  [[nodiscard]] unsigned shards_in_use() const {
+    return shards_in_use_.load(std::memory_order_relaxed);
+  }
   void use_shard(unsigned shard);
   [[nodiscard]] Pages pages_in_shards() const;
   [[nodiscard]] Pages really_used() const { return used_ - pages_in_shards(); }
@@ -369,13 +418,13 @@ class PageHeap {
   Span* cut_filling(Span* run, unsigned count);
   LOAM_NOINLINE Span* search_filling(unsigned count);
   void fill_from(Region* region, PageId page);
-  // How many parked runs are joined with their neighbours before the next search. Chosen: such a search costs as
-  // much as joining one, so less would search in vain more often; more would undo what the next requests could
-  // have taken as it stands.
+  // How many parked runs are joined with their neighbours before the next search. Chosen: such a
+  // search costs as much as joining one, so less would search in vain more often; more would undo
+  // what the next requests could have taken as it stands.
   static constexpr unsigned kJoinedPerSearch = 32;
   static constexpr unsigned kNoShard = kPageShards;
-  /// Visits every place where runs are parked, with its lock held: those of that kind first, until one says true. Not
-  /// what is reserved for threads of other shards than `own`, if that is one.
+  /// Visits every place where runs are parked, with its lock held: those of that kind first, until
+  /// one says true. Not what is reserved for threads of other shards than `own`, if that is one.
   template <class Visit>
   bool for_each_parked(RunKind kind, unsigned own, Visit visit);
   void release_parked(Span* span);
@@ -414,18 +463,20 @@ class PageHeap {
     return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
   }
 
-  // All zero at first, and what a program's first block needs comes last, behind the long tables: a page that is
-  // touched costs every program's start (decision 18).
+  // All zero at first, and what a program's first block needs comes last, behind the long tables: a
+  // page that is touched costs every program's start (decision 18).
   PageShard shards_[kPageShards];
   ParkedRuns parked_[1 + kPageShards];  // large runs' of each shard, and spans' last: see parked()
-  DirtyIndex dirty_[kRunKinds + 1];  // the last one holds whole blocks
-  FreeIndex free_[kRunKinds];        // that of spans last: see free_index()
+  DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole blocks
+  FreeIndex free_[kRunKinds];           // that of spans last: see free_index()
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
   std::atomic<bool> spans_wait_{false};
   std::atomic<bool> wants_huge_pages_{false};
-  std::atomic<size_t> waiting_hint_{0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
-  std::atomic<unsigned> shards_in_use_{0};  // the first so many: a thread had them, or a block is theirs
+  std::atomic<size_t> waiting_hint_{
+      0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
+  std::atomic<unsigned> shards_in_use_{
+      0};  // the first so many: a thread had them, or a block is theirs
   std::atomic<size_t> used_hint_{0};
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
@@ -437,9 +488,9 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages parked_pages_{};  // of spans, those that wait whole too
-  List<Span> whole_spans_;  // kEmpty, all of one length, the last freed first
-  Pages span_length_{};     // that was asked for last
+  Pages parked_pages_{};       // of spans, those that wait whole too
+  List<Span> whole_spans_;     // kEmpty, all of one length, the last freed first
+  Pages span_length_{};        // that was asked for last
   Region* filling_ = nullptr;  // whose block short spans fill; null: none
   PageId filled_to_{};         // there: the block's pages before it were passed
   Pages peak_used_{};
@@ -456,23 +507,26 @@ class PageHeap {
   uint64_t large_allocations_ = 0;
   PurgePolicy policy_;
   GrowthDebt growth_;
-  Pages huge_pages_{};  // of mappings of their own, those that are kept too
+  Pages huge_pages_{};       // of mappings of their own, those that are kept too
   uint64_t fresh_huge_ = 0;  // pages that those took
   struct {
     GrowthDebt::Debtor block;
     Pages fresh;
   } grown_{};  // the last of them that took any, until it is freed
-  uint64_t seen_fresh_ = 0;  // of fresh_pages_ and fresh_huge_: as many mappings went for them as were kept
+  uint64_t seen_fresh_ =
+      0;  // of fresh_pages_ and fresh_huge_: as many mappings went for them as were kept
   IdleMappings idle_;
   List<Block, AgeList> age_;
 };
 
-// At once, not at the next tick: a program may free a few large runs and then never come here again.
+// At once, not at the next tick: a program may free a few large runs and then never come here
+// again.
 LOAM_INLINE void PageHeap::note_parked() {
   if (LOAM_UNLIKELY(!pages_wait())) note_waiting();
 }
 
-LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more, Span** out) {
+LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, unsigned more,
+                                               Span** out) {
   const bool is_spans = number == ParkedRuns::kSpansRuns;
   const RunKind kind = is_spans ? RunKind::kSpan : RunKind::kLarge;
   ParkedRuns& parked = *one_address(&this->parked(number));

@@ -1,10 +1,11 @@
-// Runs of more than one block: whole blocks that follow each other, and the free beginning of the one behind them.
+// Runs of more than one block: whole blocks that follow each other, and the free beginning of the
+// one behind them.
 //
 //   | used  . . | . . . . . | . . . . . | . . used |        .  free
 //               ^------- a stretch ---------^
 //
-// They begin where a block does. So one that shrinks to a block's length or less lies in one block, as every run of that
-// length must: it may be parked, or kept by its thread.
+// They begin where a block does. So one that shrinks to a block's length or less lies in one block,
+// as every run of that length must: it may be parked, or kept by its thread.
 #include "pages/page_heap.h"
 
 namespace loam {
@@ -24,13 +25,16 @@ size_t backed_pages(const Region* region, uint32_t first, size_t pages) {
   size_t backed = 0;
   const Block* block = &region->blocks[first / kPagesPerBlock];
   for (; pages >= kPagesPerBlock; pages -= kPagesPerBlock) backed += (block++)->dirty_pages;
-  if (pages != 0 && block->dirty_pages != 0) backed += block->backed.count_range(0, static_cast<unsigned>(pages));
+  if (pages != 0 && block->dirty_pages != 0)
+    backed += block->backed.count_range(0, static_cast<unsigned>(pages));
   return backed;
 }
 
-// The first place for so many pages, at or behind `start`, that ends behind the beginning of what may hold memory: a backed
-// block, or what is free at the stretch's tail. pre: start is a multiple of grain
-uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, Pages pages, uint32_t grain) {
+// The first place for so many pages, at or behind `start`, that ends behind the beginning of what
+// may hold memory: a backed block, or what is free at the stretch's tail. pre: start is a multiple
+// of grain
+uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, Pages pages,
+                           uint32_t grain) {
   const uint32_t backed = region->whole_backed.find_set(start / kPagesPerBlock) * kPagesPerBlock;
   const uint32_t next = backed < tail ? backed : tail;
   if (next < start + pages.count) return start;
@@ -39,12 +43,16 @@ uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, 
 
 }  // namespace
 
-// Most free blocks are either backed all over or not at all, so few places have to be looked at: in a stretch none behind
-// one that needs no fresh page, and, once a place is known that needs them all, only such that hold a backed block. A region
-// with a place that needs none is the last one: behind it nothing but a shorter stretch could be found.
+// Most free blocks are either backed all over or not at all, so few places have to be looked at: in
+// a stretch none behind one that needs no fresh page, and, once a place is known that needs them
+// all, only such that hold a backed block. A region with a place that needs none is the last one:
+// behind it nothing but a shorter stretch could be found.
 PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker) {
-  const auto blocks_of = [](Pages p) { return static_cast<unsigned>((p.count + kPagesPerBlock - 1) / kPagesPerBlock); };
-  const uint32_t grain = alignment.count <= kPagesPerBlock ? kPagesPerBlock : static_cast<uint32_t>(alignment.count);
+  const auto blocks_of = [](Pages p) {
+    return static_cast<unsigned>((p.count + kPagesPerBlock - 1) / kPagesPerBlock);
+  };
+  const uint32_t grain =
+      alignment.count <= kPagesPerBlock ? kPagesPerBlock : static_cast<uint32_t>(alignment.count);
   release_parked();
   places_looked_at_ = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -56,9 +64,11 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
         if ((size_t{count} + 1) * kPagesPerBlock <= pages.count) return;
         if (least_fresh == 0 && size_t{count} * kPagesPerBlock >= shortest) return;
         const uint32_t first = first_block * kPagesPerBlock;
-        const uint32_t tail = first + count * kPagesPerBlock;  // here the pages of a block in use begin
+        const uint32_t tail =
+            first + count * kPagesPerBlock;  // here the pages of a block in use begin
         const size_t length = stretch_pages(region, first_block, count);
-        for (uint32_t start = (first + grain - 1) & ~(grain - 1); start + pages.count <= first + length; start += grain) {
+        for (uint32_t start = (first + grain - 1) & ~(grain - 1);
+             start + pages.count <= first + length; start += grain) {
           if (least_fresh == 0 && length >= shortest) break;
           // What holds nothing is no better.
           if (least_fresh < pages.count || (least_fresh == pages.count && length >= shortest)) {

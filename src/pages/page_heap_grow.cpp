@@ -8,19 +8,21 @@ namespace loam {
 
 namespace {
 
-// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more means
-// commit charge that overcommit_memory=2 refuses.
+// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more
+// means commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitBlocks = 32;
 
-// Blocks that keep small pages where huge ones are asked for. Chosen: 16 MiB; a program that needs no more would pay for pages that it
-// does not touch, and has few of which the processor's cache of addresses does not know.
+// Blocks that keep small pages where huge ones are asked for. Chosen: 16 MiB; a program that needs
+// no more would pay for pages that it does not touch, and has few of which the processor's cache of
+// addresses does not know.
 constexpr size_t kSmallPageBlocks = 8;
 
-// Where memory is locked, free blocks at an extent's end stay mapped up to this part of the heap. Chosen: less would map and fill
-// them again for each long block, more is locked for nothing.
+// Where memory is locked, free blocks at an extent's end stay mapped up to this part of the heap.
+// Chosen: less would map and fill them again for each long block, more is locked for nothing.
 constexpr size_t kIdleEndShare = 8;
 
-// Extents that are made for one request, and that others' mappings may take the place of before it is served. Chosen.
+// Extents that are made for one request, and that others' mappings may take the place of before it
+// is served. Chosen.
 constexpr unsigned kGrowthAttempts = 4;
 
 }  // namespace
@@ -33,7 +35,8 @@ void PageHeap::stop_reserving_locked() {
       const uint32_t left = extent.block_count - extent.committed_blocks;
       if (left == 0) continue;
       const size_t first = extent.first_block + extent.committed_blocks;
-      os::release(reinterpret_cast<char*>(region->base) + (first << kBlockShift), size_t{left} << kBlockShift);
+      os::release(reinterpret_cast<char*>(region->base) + (first << kBlockShift),
+                  size_t{left} << kBlockShift);
     }
     return_reserved_records(region);
   }
@@ -42,7 +45,8 @@ void PageHeap::stop_reserving_locked() {
 }
 
 void PageHeap::for_each_idle_part(VisitPart visit) {
-  for (Region* region = regions_; region != nullptr; region = region->next) for_each_idle_map(region, visit);
+  for (Region* region = regions_; region != nullptr; region = region->next)
+    for_each_idle_map(region, visit);
   for_each_idle_directory(regions_, visit);
 }
 
@@ -51,7 +55,9 @@ void PageHeap::unmap_ends(size_t more_than) {
     for (uint32_t i = 0; i < region->extent_count; ++i) {
       Extent& extent = region->extents[i];
       uint32_t tail = 0;
-      while (tail < extent.committed_blocks && region->whole.test(extent.first_block + extent.committed_blocks - 1 - tail)) ++tail;
+      while (tail < extent.committed_blocks &&
+             region->whole.test(extent.first_block + extent.committed_blocks - 1 - tail))
+        ++tail;
       if (tail <= more_than) continue;
       release_blocks(region, extent.first_block + extent.committed_blocks - tail, tail, 0);
       extent.committed_blocks -= tail;
@@ -70,12 +76,14 @@ int PageHeap::lock_all_memory(int flags) {
   stop_reserving_locked();
   bool done = os::lock_all_memory(flags, os::Locked::kAll);
   if (!done && os::is_single_threaded()) {
-    // All that is mapped may be too much. What no other thread can look at is not, for as long as that.
+    // All that is mapped may be too much. What no other thread can look at is not, for as long as
+    // that.
     for_each_idle_part(&os::release);
     done = os::lock_all_memory(flags, os::Locked::kPresent);
     os::ErrnoGuard guard;
     for_each_idle_part([](void* begin, size_t bytes) {
-      LOAM_CHECK(os::commit(begin, bytes), "page map: the system took memory and does not give it back");
+      LOAM_CHECK(os::commit(begin, bytes),
+                 "page map: the system took memory and does not give it back");
     });
     if (done) done = os::lock_all_memory(flags, os::Locked::kFuture);
   }
@@ -96,7 +104,8 @@ bool PageHeap::add_extent(unsigned blocks) {
     }
     if (memory == nullptr) continue;
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
-    // The first region is not looked up: reading the directory before it is written would fault twice.
+    // The first region is not looked up: reading the directory before it is written would fault
+    // twice.
     const bool looked_for = regions_ != nullptr && address >> kAddressBits == 0;
     Region* region = looked_for ? region_at(address) : nullptr;
     if (region == nullptr && address >> kAddressBits == 0) {
@@ -117,11 +126,13 @@ bool PageHeap::add_extent(unsigned blocks) {
   return false;
 }
 
-void PageHeap::release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved) {
+void PageHeap::release_blocks(Region* region, uint32_t first, uint32_t committed,
+                              uint32_t reserved) {
   for (uint32_t b = first; b < first + committed; ++b) forget_block(&region->blocks[b]);
   const uint32_t mapped = os::is_reserving() ? committed + reserved : committed;
   if (mapped != 0) {
-    os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift), size_t{mapped} << kBlockShift);
+    os::release(reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift),
+                size_t{mapped} << kBlockShift);
   }
   committed_blocks_ -= committed;
   reserved_blocks_ -= committed + reserved;
@@ -179,8 +190,9 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   if (step > left) step = left;
   const uint32_t first = extent.first_block + extent.committed_blocks;
   char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
-  // A program that had all memory locked without a call of ours. What was committed last tells, unless the program locked that
-  // block alone. The first blocks are not looked at: that would be a system call at a program's start.
+  // A program that had all memory locked without a call of ours. What was committed last tells,
+  // unless the program locked that block alone. The first blocks are not looked at: that would be a
+  // system call at a program's start.
   if (os::is_reserving() && extent.committed_blocks != 0 && os::is_locked(address - 1) &&
       (os::is_locked(address) || os::locks_new_memory())) {
     stop_reserving_locked();
@@ -202,13 +214,14 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
     }
     if (got != os::Committed::kYes) return false;
   }
-  // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks would
-  // cost 2 MiB a block. A refusal (no such pages on this system) is as good.
+  // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks
+  // would cost 2 MiB a block. A refusal (no such pages on this system) is as good.
   static_cast<void>(os::advise_huge(address, step << kBlockShift, false));
   const bool may_be_huge = wants_huge_pages() && committed_blocks_ >= kSmallPageBlocks;
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];
-    if (LOAM_UNLIKELY(may_be_huge)) block.may_be_huge = true;  // a bit is read before it is written: that would be another fault
+    if (LOAM_UNLIKELY(may_be_huge))
+      block.may_be_huge = true;  // a bit is read before it is written: that would be another fault
     block.free.set_range(0, kPagesPerBlock);
     block.free_pages = kPagesPerBlock;
     block.state = BlockState::kWhole;
@@ -224,7 +237,8 @@ bool PageHeap::commit_at(Region* region, uint32_t block, unsigned blocks) {
   for (uint32_t i = 0; i < region->extent_count; ++i) {
     Extent& extent = region->extents[i];
     if (extent.first_block + extent.committed_blocks != block) continue;
-    if (extent.block_count - extent.committed_blocks >= blocks) return commit(region, extent, blocks);
+    if (extent.block_count - extent.committed_blocks >= blocks)
+      return commit(region, extent, blocks);
   }
   return false;
 }

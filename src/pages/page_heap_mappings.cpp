@@ -1,5 +1,5 @@
-// The page heap's part in blocks that have a mapping of their own: what is free goes where one grew, and mappings that were freed wait
-// for the next.
+// The page heap's part in blocks that have a mapping of their own: what is free goes where one
+// grew, and mappings that were freed wait for the next.
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -60,7 +60,8 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   const bool kept = idle_.keep(address, pages, now_ms_);
   if (!kept) huge_pages_ -= pages;
   if (grown_.block.address == address) grown_ = {};
-  // What the last one took fresh and has not written to yet will be written to: as a vector's that doubles, whose old array this is.
+  // What the last one took fresh and has not written to yet will be written to: as a vector's that
+  // doubles, whose old array this is.
   if (kept && grown_.fresh != Pages(0)) {
     const Pages untouched = untouched_pages(grown_.block);
     if (grown_.fresh > untouched) grown_.fresh = untouched;

@@ -7,12 +7,13 @@ namespace loam {
 
 namespace {
 
-// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages are
-// 0.3 to 0.8 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
+// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages
+// are 0.3 to 0.8 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
 constexpr size_t kPagesPerTick = 2048;
 
-// How often pages of free records are looked for, and in regions of how many records that were ever handed out. Chosen: as
-// seldom as what is idle goes; fewer records are less than the floor that is always kept.
+// How often pages of free records are looked for, and in regions of how many records that were ever
+// handed out. Chosen: as seldom as what is idle goes; fewer records are less than the floor that is
+// always kept.
 constexpr uint64_t kRecordsMs = PurgePolicy::kIdleMs;
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
 // ... of the maps of how many blocks.
@@ -20,8 +21,8 @@ constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
 // ... and idle pages of the heap's other memory.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
-// Pages that go for what a long run takes, at once: what a buffer leaves behind that doubled up to the longest run. Bounds the pause, to
-// some 6 ms.
+// Pages that go for what a long run takes, at once: what a buffer leaves behind that doubled up to
+// the longest run. Bounds the pause, to some 6 ms.
 constexpr Pages kMostPaid{2 * kMaxRun.count};
 
 }  // namespace
@@ -37,10 +38,12 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
     if (done >= limit.count) return;
-    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is free.
+    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is
+    // free.
     unsigned begin = first / grain * grain;
     unsigned end = (first + length + grain - 1) / grain * grain;
-    if (begin != first && block->free.count_range(begin, first - begin) != first - begin) begin += grain;
+    if (begin != first && block->free.count_range(begin, first - begin) != first - begin)
+      begin += grain;
     const unsigned past = first + length;
     if (end != past && block->free.count_range(past, end - past) != end - past) end -= grain;
     if (begin < purged_to) begin = purged_to;
@@ -69,8 +72,8 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     block->aged = false;
     region->whole_backed.clear(region->number_of(block));
   } else if (done < limit.count) {
-    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the system
-    // with used memory). Behind the others, so that a walk in this order meets them first.
+    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the
+    // system with used memory). Behind the others, so that a walk in this order meets them first.
     age_.remove(block);
     age_.push_back(block);
   }
@@ -90,7 +93,8 @@ void PageHeap::note_long_free() {
   pay_growth(growth_.owed(backed()));
 }
 
-// Whole blocks alone: what long runs leave, in few calls. What is free beside live blocks is small blocks' next.
+// Whole blocks alone: what long runs leave, in few calls. What is free beside live blocks is small
+// blocks' next.
 void PageHeap::pay_growth(Pages owed) {
   if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
   if (owed > kMostPaid) owed = kMostPaid;
@@ -113,7 +117,8 @@ void PageHeap::tick_locked() {
   const Pages waiting = elsewhere + (used_ - used);
   const bool may_purge = waiting > PurgePolicy::kFloor;
   // A system call: once in the coarse clock's step, and where it tells more than the clock does.
-  const uint64_t running_ms = may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
+  const uint64_t running_ms =
+      may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting, running_ms);
   waiting_hint_.store(elsewhere.count, std::memory_order_relaxed);
   pages_wait_.store(may_purge || !idle_.empty(), std::memory_order_relaxed);
@@ -123,11 +128,13 @@ void PageHeap::tick_locked() {
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
     const bool records_remain = purge_records_locked(kFewRecords, kMost) >= kMost;
     static_cast<void>(purge_maps(kFewBlocks));
-    const bool pieces_remain = metadata.idle_bytes() >= kFewPieces && metadata.purge(kMost) >= kMost;
+    const bool pieces_remain =
+        metadata.idle_bytes() >= kFewPieces && metadata.purge(kMost) >= kMost;
     if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
   }
   size_t idle = decision.idle.count;
-  // Of a huge page only what is idle goes: the rest would be split, and what a block has not used yet is young.
+  // Of a huge page only what is idle goes: the rest would be split, and what a block has not used
+  // yet is young.
   size_t young = wants_huge_pages() ? 0 : decision.young.count;
   size_t bound = kPagesPerTick + idle / 64;
   while (bound != 0) {
@@ -144,12 +151,14 @@ void PageHeap::tick_locked() {
     bound -= done < bound ? done : bound;
   }
   // The last tick for now: nobody may come again.
-  if (may_purge && dirty_pages_ + parked_pages_ <= PurgePolicy::kFloor) static_cast<void>(purge_maps(kFewBlocks));
+  if (may_purge && dirty_pages_ + parked_pages_ <= PurgePolicy::kFloor)
+    static_cast<void>(purge_maps(kFewBlocks));
 }
 
 size_t PageHeap::purge_maps(unsigned least) {
   size_t purged = 0;
-  for (Region* region = regions_; region != nullptr; region = region->next) purged += purge_idle_maps(region, least);
+  for (Region* region = regions_; region != nullptr; region = region->next)
+    purged += purge_idle_maps(region, least);
   return purged;
 }
 

@@ -4,7 +4,8 @@
 
 namespace loam {
 
-// Has free pages of a block of large runs stand in its bitmap, wherever they wait. False where one of them is not free.
+// Has free pages of a block of large runs stand in its bitmap, wherever they wait. False where one
+// of them is not free.
 bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   Region* const region = region_of(block);
   Lock lock(shards_[block->shard].mutex);
@@ -17,9 +18,10 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
     Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
     if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
     if (behind == nullptr) {
-      // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more than some are
-      // joined. A span's kind is its bin's, and not looked at.
-      const Span* whole = class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
+      // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more
+      // than some are joined. A span's kind is its bin's, and not looked at.
+      const Span* whole =
+          class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
       const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
       if (may_wait && !joined && join_batches(block->shard, kJoinedPerSearch)) {
         joined = true;
@@ -32,7 +34,8 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   }
 }
 
-// Whether so many pages from that block's first on are free. Where the heap's memory ends it is made longer.
+// Whether so many pages from that block's first on are free. Where the heap's memory ends it is
+// made longer.
 bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
   for (size_t b = first; pages != 0; ++b) {
     if (b == kBlocksPerRegion) return false;
@@ -48,8 +51,8 @@ bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
   return true;
 }
 
-// To the end of its last block; and into those behind it if it begins a block, for who takes no more pages than a block has
-// counts on their lying in one.
+// To the end of its last block; and into those behind it if it begins a block, for who takes no
+// more pages than a block has counts on their lying in one.
 bool PageHeap::extend(const Span* span, Pages more) {
   Region* const region = region_of(span);
   const size_t end = span->first_page + span->large.pages;

@@ -6,21 +6,23 @@ namespace loam {
 
 namespace {
 
-// Records that a shard gets for its cuts at once, and that it may keep beyond a look at what is old. Chosen: a cut takes
-// one and a join gives one, so few suffice; more are memory in the region's header, 64 bytes each.
+// Records that a shard gets for its cuts at once, and that it may keep beyond a look at what is
+// old. Chosen: a cut takes one and a join gives one, so few suffice; more are memory in the
+// region's header, 64 bytes each.
 constexpr uint32_t kSparesAtOnce = 16;
 constexpr uint32_t kMostSpares = 64;
 
-// Runs that are parked in a shard before it is worth keeping others away. Chosen: whoever frees a thousand large blocks is
-// likely to go on; less would keep memory from others for nothing.
+// Runs that are parked in a shard before it is worth keeping others away. Chosen: whoever frees a
+// thousand large blocks is likely to go on; less would keep memory from others for nothing.
 constexpr uint32_t kParkedWhenBusy = 1024;
 
-// Runs of batches that are joined for one request of another length, before it looks, and as often as it finds nothing.
-// Chosen: as with spans (page_heap_spans.cpp).
+// Runs of batches that are joined for one request of another length, before it looks, and as often
+// as it finds nothing. Chosen: as with spans (page_heap_spans.cpp).
 constexpr unsigned kRunsJoinedPerRequest = 32;
 
-// Runs that a shard's threads take out of others' shards until the block of the last one becomes theirs. Chosen: a move costs
-// some microseconds and the page heap's lock, a run from elsewhere a lock that its owner may hold.
+// Runs that a shard's threads take out of others' shards until the block of the last one becomes
+// theirs. Chosen: a move costs some microseconds and the page heap's lock, a run from elsewhere a
+// lock that its owner may hold.
 constexpr uint32_t kTakenPerMove = 16;
 
 }  // namespace
@@ -37,8 +39,11 @@ unsigned PageHeap::join_shard() {
       best = s;
       fewest = threads;
     }
-    // Threads that start at once must not choose the same: they would meet at its lock for as long as they live.
-    if (!shards_[best].threads.compare_exchange_strong(fewest, fewest + 1, std::memory_order_relaxed)) continue;
+    // Threads that start at once must not choose the same: they would meet at its lock for as long
+    // as they live.
+    if (!shards_[best].threads.compare_exchange_strong(fewest, fewest + 1,
+                                                       std::memory_order_relaxed))
+      continue;
     use_shard(best);
     return best;
   }
@@ -47,20 +52,25 @@ unsigned PageHeap::join_shard() {
 void PageHeap::use_shard(unsigned shard) {
   // relaxed: who looks at shards a moment too early misses what is parked there a moment later
   unsigned count = shards_in_use();
-  while (count <= shard && !shards_in_use_.compare_exchange_weak(count, shard + 1, std::memory_order_relaxed)) {
+  while (count <= shard &&
+         !shards_in_use_.compare_exchange_weak(count, shard + 1, std::memory_order_relaxed)) {
   }
 }
 
-void PageHeap::leave_shard(unsigned shard) { shards_[shard].threads.fetch_sub(1, std::memory_order_relaxed); }
+void PageHeap::leave_shard(unsigned shard) {
+  shards_[shard].threads.fetch_sub(1, std::memory_order_relaxed);
+}
 
 Pages PageHeap::pages_in_shards() const {
   Pages sum{};
   const unsigned count = shards_in_use();
-  for (unsigned s = 0; s < count; ++s) sum += Pages(__atomic_load_n(&shards_[s].parked_pages, __ATOMIC_RELAXED));
+  for (unsigned s = 0; s < count; ++s)
+    sum += Pages(__atomic_load_n(&shards_[s].parked_pages, __ATOMIC_RELAXED));
   return sum;
 }
 
-// Those of others, rather than memory that is not backed; its own first, if nobody looked or it had but no record.
+// Those of others, rather than memory that is not backed; its own first, if nobody looked or it had
+// but no record.
 Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too) {
   const unsigned shards = shards_in_use();
   for (unsigned i = own_too ? 0 : 1; i < shards; ++i) {
@@ -85,18 +95,19 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
   return nullptr;
 }
 
-// Who lives on what others freed would go on meeting them, since what it frees returns to where it was: threads that began
-// together, and whoever comes after a thread that had all blocks.
+// Who lives on what others freed would go on meeting them, since what it frees returns to where it
+// was: threads that began together, and whoever comes after a thread that had all blocks.
 void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
   // relaxed: of two threads of a shard at once one may not count
   std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
   const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
   count.store(taken, std::memory_order_relaxed);
-  if (taken % kTakenPerMove == 0) move_block(&region_of(span)->blocks[span->first_page / kPagesPerBlock], own);
+  if (taken % kTakenPerMove == 0)
+    move_block(&region_of(span)->blocks[span->first_page / kPagesPerBlock], own);
 }
 
-// What is parked in the block goes with it. Both locks, and the page heap's: whoever holds any of them finds a block's shard
-// as it is.
+// What is parked in the block goes with it. Both locks, and the page heap's: whoever holds any of
+// them finds a block's shard as it is.
 void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS {
   if (!mutex_.try_lock()) return;  // another time
   const unsigned from = block->shard;
@@ -159,13 +170,16 @@ Span* PageHeap::take_last_record(Region* region) {
 
 void PageHeap::return_spares(unsigned shard) {
   for (Region* region = regions_; region != nullptr; region = region->next) {
-    while (region->spares[shard].count > kMostSpares) return_span_record(region, take_spare_record(region, shard));
+    while (region->spares[shard].count > kMostSpares)
+      return_span_record(region, take_spare_record(region, shard));
   }
 }
 
 void PageHeap::look_at_clock(PageShard& shard) { shard.now_ms = os::now_coarse_ms(); }
 
-void PageHeap::park_large(Span* span, uint64_t since_ms) { park_in(shard_of(span), span, since_ms); }
+void PageHeap::park_large(Span* span, uint64_t since_ms) {
+  park_in(shard_of(span), span, since_ms);
+}
 
 void PageHeap::give_home(Span* first) {
   const uint64_t now = os::now_coarse_ms();
@@ -192,11 +206,13 @@ void PageHeap::give_batch(Span* first, unsigned count) {
   {
     Lock lock(shard.mutex);
     // A block of theirs may have changed its shard (move_block()).
-    for (const Span* run = first; run != nullptr; run = List<Span>::next(run)) together &= shard_of(run) == s;
+    for (const Span* run = first; run != nullptr; run = List<Span>::next(run))
+      together &= shard_of(run) == s;
     if (LOAM_LIKELY(together)) {
       const uint32_t pushes = shard.pushes;
       // As give_run() would, one after the other.
-      if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook) look_at_clock(shard);
+      if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook)
+        look_at_clock(shard);
       __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
       first->batch.runs = count;
       first->batch.rest = rest;

@@ -1,4 +1,5 @@
-// The page heap's spans: made of runs of pages, and kept whole where the next request may want them as they stand.
+// The page heap's spans: made of runs of pages, and kept whole where the next request may want them
+// as they stand.
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -6,20 +7,23 @@ namespace loam {
 
 namespace {
 
-// Spans that wait whole and are joined for one request of another length, before it looks, and as often as it finds
-// nothing. Chosen: a pause of some 5 us; fewer left waiting what the request could have used.
+// Spans that wait whole and are joined for one request of another length, before it looks, and as
+// often as it finds nothing. Chosen: a pause of some 5 us; fewer left waiting what the request
+// could have used.
 constexpr unsigned kJoinedPerRequest = 32;
 
-// Pages of the shortest span that waits whole. Chosen: with spans of fewer pages, whose turn costs little a block, `queue`
-// needed 2.5 % more memory, since single pages were taken where they lay and not where they fit best (decision 25).
+// Pages of the shortest span that waits whole. Chosen: with spans of fewer pages, whose turn costs
+// little a block, `queue` needed 2.5 % more memory, since single pages were taken where they lay
+// and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
-// Pages that one request passes in the block that short spans fill. Chosen: a pause of a fraction of a microsecond; who
-// finds nothing there takes a run of another block.
+// Pages that one request passes in the block that short spans fill. Chosen: a pause of a fraction
+// of a microsecond; who finds nothing there takes a run of another block.
 constexpr uint32_t kPassedPerRequest = 64;
 
 // The record of a span of which no slot is free yet, whatever it was before.
-void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class, SpanOwner owner) {
+void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class,
+                SpanOwner owner) {
   *span = Span{};
   span->first_page = first_page;
   span->page_count = static_cast<uint8_t>(pages.count);
@@ -48,11 +52,14 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
   parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, since_ms);
 }
 
-// Whether the next request may well want it as it stands: the map names it by its class, and is to go on doing so.
+// Whether the next request may well want it as it stands: the map names it by its class, and is to
+// go on doing so.
 LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
   if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
-  if (const Span* last = whole_spans_.front(); last != nullptr && last->page_count != span->page_count) return false;
+  if (const Span* last = whole_spans_.front();
+      last != nullptr && last->page_count != span->page_count)
+    return false;
   return class_in(region_of(span), PageId(span->first_page)) == index_of(span->size_class);
 }
 
@@ -63,9 +70,10 @@ LOAM_INLINE void PageHeap::keep_whole(Span* span) {
   whole_spans_.push_front(span);
 }
 
-// Those that wait whole, if they have the length. Their records are as allocate_spans() leaves them.
-LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
-                                             SpanOwner owner) {
+// Those that wait whole, if they have the length. Their records are as allocate_spans() leaves
+// them.
+LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeClass size_class,
+                                             SizeClass class_byte, SpanOwner owner) {
   span_length_ = pages;
   Span* const first = whole_spans_.front();
   if (first == nullptr) return nullptr;
@@ -118,13 +126,14 @@ LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
   filled_to_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
 }
 
-// The first `count` pages of the next backed run that holds them, parked or in the bitmaps, of the block that is being
-// filled. Every page is passed once, whatever becomes free behind. pre: a block is being filled, and no parked run has
-// just that length
+// The first `count` pages of the next backed run that holds them, parked or in the bitmaps, of the
+// block that is being filled. Every page is passed once, whatever becomes free behind. pre: a block
+// is being filled, and no parked run has just that length
 LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
   // Mostly the rest of the run that the last request was served from.
   Span* const rest = free_run_at(filling_, filled_to_.index, ParkedRuns::kSpansRuns);
-  if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index || rest->large.pages < count)) {
+  if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index ||
+                    rest->large.pages < count)) {
     return search_filling(count);
   }
   return cut_filling(rest, count);
@@ -151,7 +160,8 @@ Span* PageHeap::search_filling(unsigned count) {
     const unsigned offset = page - begin;
     if (!block->free.test(offset)) {
       Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
-      if (run == nullptr || run->first_page != page) {  // in use, or the end of a run that began in front of the page
+      if (run == nullptr ||
+          run->first_page != page) {  // in use, or the end of a run that began in front of the page
         ++page;
       } else if (run->large.pages < count) {
         page += static_cast<uint32_t>(run->large.pages);
@@ -183,8 +193,8 @@ Span* PageHeap::search_filling(unsigned count) {
   return nullptr;
 }
 
-// A parked run for a span: the first pages of the shortest that holds it. A short span takes one of just its length; else
-// what the block that is being filled has.
+// A parked run for a span: the first pages of the shortest that holds it. A short span takes one of
+// just its length; else what the block that is being filled has.
 Span* PageHeap::unpark_span(Pages pages) {
   const unsigned count = static_cast<unsigned>(pages.count);
   // The first question also keeps a small program off the pages of lists that are empty.
@@ -201,8 +211,8 @@ Span* PageHeap::unpark_span(Pages pages) {
   return span;
 }
 
-Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte, SpanOwner owner,
-                               Source source, Use use) {
+Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
+                               SizeClass class_byte, SpanOwner owner, Source source, Use use) {
   Lock lock(mutex_);
   Span* span = take_whole_spans(most, pages, size_class, class_byte, owner);
   if (LOAM_LIKELY(span != nullptr)) {
@@ -224,7 +234,8 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
     }
     span->first_page = place.page.index;
     // A larger page of the system's holds memory with its first slot, wherever that is.
-    if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes)) unbacked = place.unbacked;
+    if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
+      unbacked = place.unbacked;
     // Where nothing was backed there is nothing to fill.
     if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
   }
@@ -243,8 +254,9 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
   }
 }
 
-// They go as they came, or a batch would lie the wrong way round among those that wait whole: the next round's batches begin at
-// other places, so after some hundred rounds of a program that frees in order no span would be followed by its neighbour.
+// They go as they came, or a batch would lie the wrong way round among those that wait whole: the
+// next round's batches begin at other places, so after some hundred rounds of a program that frees
+// in order no span would be followed by its neighbour.
 void PageHeap::free_spans(Span* last) {
   Span* first = reversed(last);
   Lock lock(mutex_);
@@ -275,7 +287,8 @@ void PageHeap::release_some(const Span* span, uint32_t pages) {
 void PageHeap::free_span(Span* span) {
   const Pages pages(span->page_count);
   if (LOAM_UNLIKELY(span->kind == SpanKind::kPartial)) {
-    release_some(span, static_cast<uint32_t>(bit_range(0, span->page_count)) & ~span->partial.absent_pages);
+    release_some(
+        span, static_cast<uint32_t>(bit_range(0, span->page_count)) & ~span->partial.absent_pages);
     return return_span_record(region_of(span), span);
   }
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {

@@ -1,16 +1,18 @@
-// Freed runs that wait for the next request of their kind: joined with each other, but not with what the blocks'
-// bitmaps hold.
+// Freed runs that wait for the next request of their kind: joined with each other, but not with
+// what the blocks' bitmaps hold.
 //
 //   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...      (Knuth's boundary tags)
 //   lists_[n] -> record -> record       runs of n pages, the last freed first; occupied_ marks the lists in use
 //
-// So freeing joins and a request finds the shortest run that holds it in O(1), without a look at a bitmap. A parked
-// run keeps its record (kind kParked; no page names it but by a tag, so nobody takes it for a block) and the time
-// when it was parked. It lies in one block. Runs that wait in different places do not join: a tag says whose it is.
+// So freeing joins and a request finds the shortest run that holds it in O(1), without a look at a
+// bitmap. A parked run keeps its record (kind kParked; no page names it but by a tag, so nobody
+// takes it for a block) and the time when it was parked. It lies in one block. Runs that wait in
+// different places do not join: a tag says whose it is.
 //
-// Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C; Wilson et al.,
-// "Dynamic storage allocation: a survey and critical review", 1995, sections 3.5 (what waits) and 3.6 (fits).
-// Lock: number 0 (spans' runs) has the page heap's, number n > 0 (large runs) that of its shard n - 1.
+// Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C;
+// Wilson et al., "Dynamic storage allocation: a survey and critical review", 1995, sections 3.5
+// (what waits) and 3.6 (fits). Lock: number 0 (spans' runs) has the page heap's, number n > 0
+// (large runs) that of its shard n - 1.
 #pragma once
 
 #include "map/page_map.h"
@@ -25,10 +27,10 @@ class ParkedRuns {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] size_t count() const { return count_; }
 
-  /// Joins what is freed with the parked runs of the same kind before and behind it, in its block. The longer part's
-  /// time is the whole's: a long run that is cut and mended all the time must still get old.
-  /// `number` is this place's. pre: span->large.pages <= kPagesPerBlock, the run lies in one block, and no page names
-  /// the record, whose `heap` is 0
+  /// Joins what is freed with the parked runs of the same kind before and behind it, in its block.
+  /// The longer part's time is the whole's: a long run that is cut and mended all the time must
+  /// still get old. `number` is this place's. pre: span->large.pages <= kPagesPerBlock, the run
+  /// lies in one block, and no page names the record, whose `heap` is 0
   LOAM_INLINE void push(Span* span, unsigned number, uint64_t now_ms) {
     Region* const region = one_address(region_of(span));
     const uint32_t begin = span->first_page;
@@ -45,7 +47,8 @@ class ParkedRuns {
     };
     Span* whole = span;
     uint32_t first = begin;
-    if (Span* before = begin % kPagesPerBlock != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
+    if (Span* before =
+            begin % kPagesPerBlock != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
       // It grows, and keeps its record: of what is freed one after the other only the end moves.
       put_tag(region, begin - 1, 0);
       join(before);
@@ -65,15 +68,19 @@ class ParkedRuns {
     }
     whole->large.pages = pages;
     whole->large.parked_ms = since_ms;
-    const uint32_t tag = kFreeRunTag | number << kFreeRunListShift | static_cast<uint32_t>(whole - region->spans);
+    const uint32_t tag =
+        kFreeRunTag | number << kFreeRunListShift | static_cast<uint32_t>(whole - region->spans);
     put_tag(region, first, tag);
     put_tag(region, first + static_cast<uint32_t>(pages) - 1, tag);
     link(whole, static_cast<unsigned>(pages));
   }
 
-  /// The first `pages` pages of the last one of exactly this length, with `record` for their record; the rest waits on,
-  /// with its time. pre: shortest(length) == length > pages; nobody uses the record
-  LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) { cut(lists_[length].front(), pages, record); }
+  /// The first `pages` pages of the last one of exactly this length, with `record` for their
+  /// record; the rest waits on, with its time. pre: shortest(length) == length > pages; nobody uses
+  /// the record
+  LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) {
+    cut(lists_[length].front(), pages, record);
+  }
 
   /// The same of this one. pre: it waits here, and is longer; nobody uses the record
   LOAM_INLINE void cut(Span* rest, uint32_t pages, Span* record) {
@@ -124,7 +131,8 @@ class ParkedRuns {
     return nullptr;
   }
 
-  /// One that was parked before that time, of any length from `*length` on, which moves; null if there is none.
+  /// One that was parked before that time, of any length from `*length` on, which moves; null if
+  /// there is none.
   [[nodiscard]] Span* pop_older(uint64_t before_ms, unsigned* length) {
     for (; (*length = occupied_.find_set(*length)) != kBins; ++*length) {
       Span* span = lists_[*length].back();
@@ -161,7 +169,8 @@ class ParkedRuns {
     for (unsigned n = 0; n <= kPagesPerBlock; ++n) {
       if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
       for (const Span* span = lists_[n].front(); span != nullptr; span = List<Span>::next(span)) {
-        if (span->kind != SpanKind::kParked || span->large.pages != n || span->list != number) return false;
+        if (span->kind != SpanKind::kParked || span->large.pages != n || span->list != number)
+          return false;
         if (!tags_are_valid(span)) return false;
         ++count;
       }
@@ -209,7 +218,9 @@ class ParkedRuns {
     Region* region = region_of(span);
     const uint32_t begin = span->first_page, last = last_page(span);
     if (begin / kPagesPerBlock != last / kPagesPerBlock) return false;
-    if (free_run_at(region, begin, span->list) != span || free_run_at(region, last, span->list) != span) return false;
+    if (free_run_at(region, begin, span->list) != span ||
+        free_run_at(region, last, span->list) != span)
+      return false;
     for (uint32_t page = begin + 1; page < last; ++page) {
       if (region->page_span[page] != 0) return false;
     }

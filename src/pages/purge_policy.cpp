@@ -11,7 +11,8 @@ Pages PurgePolicy::peak_of(unsigned slots) const {
   return Pages(peak);
 }
 
-PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty, uint64_t running_ms) {
+PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty,
+                                          uint64_t running_ms) {
   if (slot_began_ms_ == 0) slot_began_ms_ = last_ms_ = now_ms;
   // The window slides by slots; a long silence empties it whole.
   for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved) {

@@ -1,14 +1,15 @@
-// How many free pages to give back, and when. Pure arithmetic over counts and clock readings, so that
-// tests drive it through hours in microseconds.
+// How many free pages to give back, and when. Pure arithmetic over counts and clock readings, so
+// that tests drive it through hours in microseconds.
 //
 //   keep   = peak use of the last kHoldMs - use now + kFloor     what the near future may need again
 //   idle   = dirty - keep                                        may go once nobody wanted it for kIdleMs
 //   soon   = peak use of the last kSoonMs - use now + kFloor     what it needs again most likely
 //   young  = dirty - soon                                        may go against the budget
 //
-// A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second of faults
-// brings) of the running time, all threads' together, goes into faults that we caused: the loss is bounded by design, and no cap on
-// size can thrash. What has been idle goes for nothing.
+// A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second
+// of faults brings) of the running time, all threads' together, goes into faults that we caused:
+// the loss is bounded by design, and no cap on size can thrash. What has been idle goes for
+// nothing.
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once
@@ -19,37 +20,40 @@ namespace loam {
 
 class PurgePolicy {
  public:
-  /// Chosen: long enough to bridge the rounds of a batch program, short enough that a service is small
-  /// again soon after its peak. Longer keeps more, shorter refaults more.
+  /// Chosen: long enough to bridge the rounds of a batch program, short enough that a service is
+  /// small again soon after its peak. Longer keeps more, shorter refaults more.
   static constexpr uint64_t kHoldMs = 4000;
-  /// Chosen: what a program used within the last moment it is about to use again more often than not, and then a purge costs a
-  /// fault and saves nothing. Counted by slots: a quarter of a second at least, half at most. Measured against twice and half as
-  /// long (decision 3).
+  /// Chosen: what a program used within the last moment it is about to use again more often than
+  /// not, and then a purge costs a fault and saves nothing. Counted by slots: a quarter of a second
+  /// at least, half at most. Measured against twice and half as long (decision 3).
   static constexpr uint64_t kSoonMs = 500;
-  /// Chosen: a page that nobody wanted for this long will not be missed much (a fault is 2 us a second).
+  /// Chosen: a page that nobody wanted for this long will not be missed much (a fault is 2 us a
+  /// second).
   static constexpr uint64_t kIdleMs = 1000;
   /// Kept always: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
-  /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to give it back) is 10,000
-  /// pages a second for each running thread. Measured against 20,000 and 40,000 (decision 3).
+  /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to
+  /// give it back) is 10,000 pages a second for each running thread. Measured against 20,000 and
+  /// 40,000 (decision 3).
   static constexpr int64_t kPagesPerSecond = 10'000;
-  /// Chosen: of so many threads at most, since every purge interrupts all of them, under the page heap's lock.
+  /// Chosen: of so many threads at most, since every purge interrupts all of them, under the page
+  /// heap's lock.
   static constexpr uint64_t kMostRunning = 8;
   /// Chosen: how much unspent budget may gather; an eighth of a second of it.
   static constexpr int64_t kBudgetCap = kPagesPerSecond / 8;
-  /// Measured: a purge after a while of other work costs 10 us before its first page (8 us for one page, 33 for
-  /// 40, 71 for 128, 229 for 512). Against the budget go this many at once or none, so that the pages cost
-  /// nearly what they must and fewer calls pay for one.
+  /// Measured: a purge after a while of other work costs 10 us before its first page (8 us for one
+  /// page, 33 for 40, 71 for 128, 229 for 512). Against the budget go this many at once or none, so
+  /// that the pages cost nearly what they must and fewer calls pay for one.
   static constexpr Pages kBatch{128};
 
   struct Decision {
-    Pages idle;   ///< pages that may go from blocks idle since before idle_before_ms
-    Pages young;  ///< pages that may go from any block; counts against the budget
+    Pages idle;               ///< pages that may go from blocks idle since before idle_before_ms
+    Pages young;              ///< pages that may go from any block; counts against the budget
     uint32_t idle_before_ms;  ///< blocks last freed into before this time are old
   };
 
-  /// `running_ms`: what the process's threads have run for, together, since its start; 0 = not known, or no more than the time that
-  /// went by since the last decision.
+  /// `running_ms`: what the process's threads have run for, together, since its start; 0 = not
+  /// known, or no more than the time that went by since the last decision.
   [[nodiscard]] Decision decide(uint64_t now_ms, Pages used, Pages dirty, uint64_t running_ms = 0);
 
   /// Than the last decision.
@@ -78,7 +82,8 @@ class PurgePolicy {
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
   uint64_t last_running_ms_ = 0;
-  int64_t spent_ = 0;  // of kBudgetCap; may go into debt: a purge ends at a run's end, not inside it
+  int64_t spent_ =
+      0;  // of kBudgetCap; may go into debt: a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
   unsigned slot_ = 0;
 };

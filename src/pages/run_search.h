@@ -17,7 +17,8 @@ struct Fit {
 /// The smallest run of set bits that holds `count` pages at a multiple of `alignment` (in pages, a
 /// power of two), lowest address first among equals. O(runs).
 ///
-/// Best fit rather than first fit: the scan sees every run anyway, because it computes longest_left.
+/// Best fit rather than first fit: the scan sees every run anyway, because it computes
+/// longest_left.
 template <class Bits>
 [[nodiscard]] inline Fit best_fit(const Bits& bits, unsigned count, unsigned alignment) {
   Fit fit;

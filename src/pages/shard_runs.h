@@ -1,5 +1,6 @@
-// A large run out of a shard of the page heap (page_shard.h), and back into one: PageHeap::take_run() and give_run(),
-// inline in the cache of runs, since a pair of malloc and free of a large block is little else.
+// A large run out of a shard of the page heap (page_shard.h), and back into one:
+// PageHeap::take_run() and give_run(), inline in the cache of runs, since a pair of malloc and free
+// of a large block is little else.
 //
 // Lock: each takes its shard's.
 #pragma once
@@ -8,12 +9,15 @@
 
 namespace loam {
 
-// How many runs are parked in a shard between two looks at the clock: a look costs as much as a fifth of parking. What is
-// parked meanwhile may seem older than it is, and for long only in a program that frees so few that nothing is lost.
+// How many runs are parked in a shard between two looks at the clock: a look costs as much as a
+// fifth of parking. What is parked meanwhile may seem older than it is, and for long only in a
+// program that frees so few that nothing is lost.
 inline constexpr uint32_t kParkedPerLook = 8;
 
-LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more, Span** out) {
-  if (shard >= kPageShards) __builtin_unreachable();  // so its runs are no spans': one question less
+LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more,
+                                              Span** out) {
+  if (shard >= kPageShards)
+    __builtin_unreachable();  // so its runs are no spans': one question less
   const Cut result = cut_parked(1 + shard, count, more, out);
   if (LOAM_LIKELY(result == Cut::kDone)) {
     PageShard& from = *one_address(&shards_[shard]);
@@ -23,12 +27,14 @@ LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, un
   return result;
 }
 
-LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsigned own, Pages room, unsigned most) {
+LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsigned own, Pages room,
+                                              unsigned most) {
   if (LOAM_UNLIKELY(pages.count > kPagesPerBlock)) return {};
   const unsigned count = static_cast<unsigned>(pages.count);
   PageShard& shard = *one_address(&shards_[own]);
   // relaxed: a hint
-  if (__atomic_load_n(&shard.asked, __ATOMIC_RELAXED) != count) __atomic_store_n(&shard.asked, count, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&shard.asked, __ATOMIC_RELAXED) != count)
+    __atomic_store_n(&shard.asked, count, __ATOMIC_RELAXED);
   Cut result = Cut::kNothing;
   // relaxed: what comes a moment later is missed
   if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
@@ -36,7 +42,8 @@ LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsign
     shard.mutex.lock();
     Span* const batch = shard.batches.front();
     if (const unsigned runs = batch != nullptr ? static_cast<unsigned>(batch->batch.runs) : ~0u;
-        runs - 1 <= most && batch->batch.pages == count && (runs - 1) * uint64_t{count} <= room.count) {
+        runs - 1 <= most && batch->batch.pages == count &&
+        (runs - 1) * uint64_t{count} <= room.count) {
       shard.batches.remove(batch);
       set_parked(shard, shard.parked_pages - runs * uint64_t{count});
       shard.mutex.unlock();

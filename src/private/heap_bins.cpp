@@ -24,8 +24,8 @@ uint32_t pages_of(const HeapRun* run, size_t first, size_t end) {
 }
 
 // Writes `count` neighbouring slots below `end`, the last one lowest. Returns where that stands.
-LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, size_t step, uint8_t* state,
-                                            unsigned state_step, unsigned count) {
+LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, size_t step,
+                                            uint8_t* state, unsigned state_step, unsigned count) {
   for (; count >= 4; count -= 4, first += 4 * step, state += 4 * state_step) {
     end -= 4;
     end[3] = CacheSlot{reinterpret_cast<void*>(first), state};
@@ -45,21 +45,24 @@ LOAM_INLINE ptrdiff_t step_from(const CacheSlot* slots, const CacheSlot* end) {
   return reinterpret_cast<intptr_t>(slots[1].block) - reinterpret_cast<intptr_t>(slots[0].block);
 }
 
-// Gives the slots that follow each other in the batch by `step` as they do in the span, blocks and states, as far as one
-// word of free bits goes. `slot` is the first one's number. Returns how many that were; 0 where something is wrong with
-// them, which giving them one by one will tell. Apart: few need its registers.
-LOAM_NOINLINE unsigned give_neighbours(HeapRun* run, const CacheSlot* slots, const CacheSlot* end, ptrdiff_t step,
-                                       unsigned slot) {
+// Gives the slots that follow each other in the batch by `step` as they do in the span, blocks and
+// states, as far as one word of free bits goes. `slot` is the first one's number. Returns how many
+// that were; 0 where something is wrong with them, which giving them one by one will tell. Apart:
+// few need its registers.
+LOAM_NOINLINE unsigned give_neighbours(HeapRun* run, const CacheSlot* slots, const CacheSlot* end,
+                                       ptrdiff_t step, unsigned slot) {
   const bool exact = run->exact;
-  if (LOAM_UNLIKELY(slot >= run->slots) || LOAM_UNLIKELY(run->state_of(slot) != slots->state)) return 0;
+  if (LOAM_UNLIKELY(slot >= run->slots) || LOAM_UNLIKELY(run->state_of(slot) != slots->state))
+    return 0;
   const bool upwards = step > 0;
   const unsigned bit = slot % 64, left = run->slots - slot;
   unsigned most = !upwards ? bit + 1 : left < 64 - bit ? left : 64 - bit;
   if (most > end - slots) most = static_cast<unsigned>(end - slots);
-  const unsigned blocks =
-      run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].block); }, most, step);
-  const unsigned count = run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].state); },
-                                       blocks, upwards ? 1 + exact : -1 - exact);
+  const unsigned blocks = run_length_of(
+      [slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].block); }, most, step);
+  const unsigned count =
+      run_length_of([slots](unsigned i) { return reinterpret_cast<uintptr_t>(slots[i].state); },
+                    blocks, upwards ? 1 + exact : -1 - exact);
   const unsigned lowest = upwards ? slot : slot + 1 - count;
   const uint64_t bits = bit_range(lowest % 64, count);
   uint64_t& word = run->free_bits()[lowest / 64];
@@ -101,11 +104,13 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   }
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
   if (run == nullptr) {
-    *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED
+                                                               : LOAM_OUT_OF_MEMORY;
     uncharge(bytes);
     return nullptr;
   }
-  Span* span = page_heap.allocate_span(Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap);
+  Span* span =
+      page_heap.allocate_span(Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap);
   if (span == nullptr) {
     *why = LOAM_OUT_OF_MEMORY;
     free_record(run, record_bytes);
@@ -146,11 +151,13 @@ void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
   run->span->unbacked_pages &= ~back;
 }
 
-// Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached afterwards.
+// Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached
+// afterwards.
 unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why) {
   HeapBin* bin = make_bin(size_class);
   if (bin == nullptr) {
-    *why = maximum_ != 0 && charged_ + sizeof(HeapBins) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    *why = maximum_ != 0 && charged_ + sizeof(HeapBins) > maximum_ ? LOAM_LIMIT_REACHED
+                                                                   : LOAM_OUT_OF_MEMORY;
     return 0;
   }
   unsigned got = 0;
@@ -159,7 +166,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     HeapRun* run = nullptr;
     for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
     if (run == nullptr) {
-      // What is asked for beyond the first slot is a convenience, and no reason to come closer to a maximum.
+      // What is asked for beyond the first slot is a convenience, and no reason to come closer to a
+      // maximum.
       if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
     }
     if (run == bin->kept_empty) bin->kept_empty = nullptr;
@@ -181,7 +189,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
         const unsigned first = word * 64 + shift;
         if (LOAM_UNLIKELY(run->span->unbacked_pages != 0)) note_backed(run, first, count);
         uint8_t* const state = run->state_of(first);
-        next = fill_slots_downwards(next, run->base + first * slot_bytes, slot_bytes, state, 1u + exact, count);
+        next = fill_slots_downwards(next, run->base + first * slot_bytes, slot_bytes, state,
+                                    1u + exact, count);
         store_states(state, exact, count, kSlotCached);
         bits &= ~bit_range(shift, count);
         some -= count;
@@ -195,8 +204,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
   return got;
 }
 
-// Neighbours in `slots` that are of one span are counted, and the span moved, once; of those that are neighbours in the
-// span too, a word's bits are set at once.
+// Neighbours in `slots` that are of one span are counted, and the span moved, once; of those that
+// are neighbours in the span too, a word's bits are set at once.
 void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
   for (const CacheSlot* const end = slots + count; slots != end;) {
     HeapRun* run = private_run_at(slots->block);
@@ -219,7 +228,8 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
       const size_t slot = (offset * reciprocal) >> 32;
       const ptrdiff_t step = step_from(slots, end);
       if (step == slot_bytes || step == -slot_bytes) {
-        if (const unsigned several = give_neighbours(run, slots, end, step, unsigned(slot)); LOAM_LIKELY(several != 0)) {
+        if (const unsigned several = give_neighbours(run, slots, end, step, unsigned(slot));
+            LOAM_LIKELY(several != 0)) {
           given += several;
           slots += several - 1;
           continue;
@@ -290,7 +300,8 @@ bool PrivateHeap::bins_are_valid() const {
       const HeapRun* before = nullptr;
       using Link = ListLink<HeapRun, PartialRuns>;
       for (const HeapRun* run = bin->lists[list]; run != nullptr; run = run->Link::next) {
-        if (run->Link::previous != before || run->list != list || run->size_class != c) return false;
+        if (run->Link::previous != before || run->list != list || run->size_class != c)
+          return false;
         if (heap_list_of(run) != list) return false;
         free_slots += run->free_slots;
         before = run;

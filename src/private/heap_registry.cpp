@@ -43,7 +43,8 @@ bool HeapRegistry::add_slab() {
 }
 
 PrivateHeap* HeapRegistry::take_record() {
-  const bool fresh = free_count_ <= kResting && ((slab_ != nullptr && slab_used_ != kSlab) || add_slab());
+  const bool fresh =
+      free_count_ <= kResting && ((slab_ != nullptr && slab_used_ != kSlab) || add_slab());
   if (!fresh) {
     PrivateHeap* record = free_records_.front();
     if (record == nullptr) return nullptr;
@@ -89,7 +90,8 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
     if (status != LOAM_OK) return status;
     if (heap->own_cache_ != nullptr) {
       // Many doors lead to an unsynchronised heap's one cache.
-      for (ThreadHeaps* thread = threads_.front(); thread != nullptr; thread = List<ThreadHeaps>::next(thread)) {
+      for (ThreadHeaps* thread = threads_.front(); thread != nullptr;
+           thread = List<ThreadHeaps>::next(thread)) {
         const ThreadHeaps::Place& place = thread->places[ThreadHeaps::index_of(heap)];
         if (place.heap == heap && place.generation == generation) thread->close(heap);
       }
@@ -107,10 +109,12 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
 ThreadHeaps* HeapRegistry::thread() {
   if (ThreadHeaps* thread = thread_heaps()) return thread;
   // The thread's end is noticed by way of malloc()'s cache.
-  if (current_cache->state() == ThreadCache::State::kUnused && cache_registry.start_thread() == nullptr) {
+  if (current_cache->state() == ThreadCache::State::kUnused &&
+      cache_registry.start_thread() == nullptr) {
     return nullptr;
   }
-  if (current_cache->state() != ThreadCache::State::kLive || !os::barrier_all_threads()) return nullptr;
+  if (current_cache->state() != ThreadCache::State::kLive || !os::barrier_all_threads())
+    return nullptr;
   void* piece = metadata.allocate(sizeof(ThreadHeaps));
   if (piece == nullptr) return nullptr;
   ThreadHeaps* thread = new (piece) ThreadHeaps();
@@ -126,8 +130,8 @@ ThreadHeaps* HeapRegistry::thread() {
 void HeapRegistry::vacate(ThreadHeaps* thread, size_t index) {
   ThreadHeaps::Place& place = thread->places[index];
   if (place.heap == nullptr) return;
-  // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is not
-  // cannot go while the registry is locked.
+  // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is
+  // not cannot go while the registry is locked.
   PrivateHeap* heap = const_cast<PrivateHeap*>(place.heap);
   const bool alive = heap->generation() == place.generation;
   HeapCache* cache = thread->doors[index].cache;
@@ -142,7 +146,8 @@ HeapCache* HeapRegistry::settle(ThreadHeaps* thread, PrivateHeap* heap) {
   const size_t index = ThreadHeaps::index_of(heap);
   vacate(thread, index);
   HeapCache* cache = heap->make_cache(thread);
-  if (cache != nullptr) thread->places[index] = ThreadHeaps::Place{heap, heap->generation(), nullptr, 0};
+  if (cache != nullptr)
+    thread->places[index] = ThreadHeaps::Place{heap, heap->generation(), nullptr, 0};
   return cache;
 }
 

@@ -21,11 +21,13 @@ class HeapRegistry {
   /// Whether the pointer is the record of a living heap. Any value is answered.
   [[nodiscard]] bool is_heap(const void* handle) const;
 
-  /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not come back here.
+  /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not come back
+  /// here.
   template <class Visit>
   void for_each(Visit visit) {
     Lock lock(mutex_);
-    for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) visit(heap);
+    for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap))
+      visit(heap);
   }
   /// As for_each(), with the heap at `index` alone. False when there are not so many.
   template <class Visit>
@@ -41,8 +43,8 @@ class HeapRegistry {
 
   /// The calling thread's table of caches; null when it can have none.
   [[nodiscard]] ThreadHeaps* thread();
-  /// A cache of the heap for the thread, which is the caller, in the place of what the thread had there; null when
-  /// memory is refused.
+  /// A cache of the heap for the thread, which is the caller, in the place of what the thread had
+  /// there; null when memory is refused.
   [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
 
   /// Around fork(): the registry's lock, then every heap's.
@@ -57,7 +59,8 @@ class HeapRegistry {
   static constexpr unsigned kSlabShift = 18;
   static constexpr size_t kSlab = size_t{1} << kSlabShift;
   static constexpr size_t kRecord = 512;
-  static constexpr unsigned kSlabPlaces = 4096;  // half used at most: a million heaps alive at a time
+  static constexpr unsigned kSlabPlaces =
+      4096;  // half used at most: a million heaps alive at a time
 
   static void end_thread();
   [[nodiscard]] PrivateHeap* take_record();

@@ -1,6 +1,6 @@
-// What a private heap knows of one run of its pages: a span cut into slots, a large block, an own mapping, or
-// memory that was set aside. Plain data, out of the memory that it describes; it stands in the heap's list of
-// runs, which is why a heap can be destroyed in O(runs).
+// What a private heap knows of one run of its pages: a span cut into slots, a large block, an own
+// mapping, or memory that was set aside. Plain data, out of the memory that it describes; it stands
+// in the heap's list of runs, which is why a heap can be destroyed in O(runs).
 //
 //   address --> map --> Span (heap != 0) --> owned.run --> HeapRun --> heap, slot, state
 //
@@ -12,22 +12,26 @@
 //   kSlotLive    the program has it
 //   kSlotCached  a thread's cache has it
 //
-// in a heap of exact sizes in two bytes, and a live slot's state is the size that was asked for, plus 2. A
-// state is written by who holds the slot: under the heap's lock while it is free, by the thread whose
-// cache holds it, by the thread that frees it. So liveness of any pointer is exact at once, without a lock
-// and without atomics dearer than a store; only two threads that free one block at the same instant can
-// both succeed, and then the second pointer is refused when it goes home.
+// in a heap of exact sizes in two bytes, and a live slot's state is the size that was asked for,
+// plus 2. A state is written by who holds the slot: under the heap's lock while it is free, by the
+// thread whose cache holds it, by the thread that frees it. So liveness of any pointer is exact at
+// once, without a lock and without atomics dearer than a store; only two threads that free one
+// block at the same instant can both succeed, and then the second pointer is refused when it goes
+// home.
 //
-// A mixed run has pieces in the place of slots, and a block takes neighbouring pieces, as many as it needs. Its first
-// piece has its state and, in a byte behind the free bits, how many pieces follow; the others have kSlotFree and a
-// clear bit, so no pointer to them is taken for a block. Its size class is 0, and magazines of class 0 never have room:
-// caches pass it by. Two kinds are made (mixed_runs.cpp): runs of equal pieces, and spans that a full heap cuts anew.
-// There every slot becomes as many pieces, of which the last may be shorter, so that the live blocks stay where they are:
+// A mixed run has pieces in the place of slots, and a block takes neighbouring pieces, as many as
+// it needs. Its first piece has its state and, in a byte behind the free bits, how many pieces
+// follow; the others have kSlotFree and a clear bit, so no pointer to them is taken for a block.
+// Its size class is 0, and magazines of class 0 never have room: caches pass it by. Two kinds are
+// made (mixed_runs.cpp): runs of equal pieces, and spans that a full heap cuts anew. There every
+// slot becomes as many pieces, of which the last may be shorter, so that the live blocks stay where
+// they are:
 //
 //   slot_bytes     |        slot 0         |        slot 1         |
 //   piece_bytes    |  0  |  1  |  2  |  3 |  4  |  5  |  6  |  7 |       offset_of(5) = slot_bytes + piece_bytes
 //
-// The record of such a span as it was stays beside the new one until the span goes: a thread without the lock may read it.
+// The record of such a span as it was stays beside the new one until the span goes: a thread
+// without the lock may read it.
 //
 //   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | of a mixed run: pieces
 //            that follow a block's first, and the record that this one replaced |
@@ -64,31 +68,37 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
     uint32_t reciprocal;   ///< kSpan: slot of an offset = (offset * reciprocal) >> 32
     uint32_t piece_bytes;  ///< kMixed
   };
-  uint16_t slots;       ///< kSpan; kMixed: pieces; 0 for the others, so no pointer is a slot of them
-  uint8_t size_class;   ///< kSpan
+  uint16_t slots;      ///< kSpan; kMixed: pieces; 0 for the others, so no pointer is a slot of them
+  uint8_t size_class;  ///< kSpan
   RunUse use;
   bool exact;  ///< states take two bytes
   uint8_t list;
   uint16_t free_slots;
-  Span* span;        ///< null for kHuge
-  uint64_t serial;   ///< never used again: tells a walk that this is still the run it stood in
-  size_t bytes;      ///< of the pages or the mapping
+  Span* span;       ///< null for kHuge
+  uint64_t serial;  ///< never used again: tells a walk that this is still the run it stood in
+  size_t bytes;     ///< of the pages or the mapping
   union {
     size_t requested;  ///< kLarge, kHuge: bytes that were asked for
     size_t longest;    ///< kMixed: no stretch of free pieces has more bytes
   };
 
-  /// One more than there are slots: an address in the tail of a span meets a state that says "not live".
+  /// One more than there are slots: an address in the tail of a span meets a state that says "not
+  /// live".
   [[nodiscard]] static size_t state_bytes(unsigned slots, bool exact) {
     return round_up(size_t{slots + 1} << unsigned(exact), sizeof(uint64_t));
   }
   [[nodiscard]] uint64_t* free_bits() {
-    return reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(this + 1) + state_bytes(slots, exact));
+    return reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(this + 1) +
+                                       state_bytes(slots, exact));
   }
   /// First, so that the fast paths compute no offset.
   [[nodiscard]] LOAM_INLINE uint8_t* states() { return reinterpret_cast<uint8_t*>(this + 1); }
-  [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) { return states() + (slot << unsigned(exact)); }
-  [[nodiscard]] unsigned pieces_a_slot() const { return (slot_bytes + piece_bytes - 1) / piece_bytes; }
+  [[nodiscard]] LOAM_INLINE uint8_t* state_of(size_t slot) {
+    return states() + (slot << unsigned(exact));
+  }
+  [[nodiscard]] unsigned pieces_a_slot() const {
+    return (slot_bytes + piece_bytes - 1) / piece_bytes;
+  }
   /// Where a slot or a piece begins; of the number behind the last, where that ends.
   [[nodiscard]] size_t offset_of(size_t slot) const {
     if (use != RunUse::kMixed) return slot * slot_bytes;
@@ -101,7 +111,9 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
     if (use != RunUse::kMixed) return slot + (rest != 0);
     return slot * pieces_a_slot() + (rest + piece_bytes - 1) / piece_bytes;
   }
-  [[nodiscard]] void* slot_address(size_t slot) const { return reinterpret_cast<void*>(base + offset_of(slot)); }
+  [[nodiscard]] void* slot_address(size_t slot) const {
+    return reinterpret_cast<void*>(base + offset_of(slot));
+  }
 
   /// kMixed: how many pieces follow the first one of the block that begins there.
   [[nodiscard]] uint8_t& more_pieces(size_t piece) {
@@ -110,18 +122,25 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   static constexpr unsigned kMostPieces = 256;  ///< of a block: what a byte tells
   /// kMixed: the first piece behind the block that begins there, and the block's bytes.
   [[nodiscard]] size_t end_of(size_t piece) { return piece + more_pieces(piece) + 1u; }
-  [[nodiscard]] size_t bytes_at(size_t piece) { return offset_of(end_of(piece)) - offset_of(piece); }
+  [[nodiscard]] size_t bytes_at(size_t piece) {
+    return offset_of(end_of(piece)) - offset_of(piece);
+  }
   /// kMixed: the record that this one replaced, or null.
   [[nodiscard]] HeapRun*& former() {
-    return *reinterpret_cast<HeapRun**>(reinterpret_cast<char*>(this) + record_bytes() - sizeof(HeapRun*));
+    return *reinterpret_cast<HeapRun**>(reinterpret_cast<char*>(this) + record_bytes() -
+                                        sizeof(HeapRun*));
   }
-  [[nodiscard]] bool is_free(size_t slot) { return ((free_bits()[slot / 64] >> (slot % 64)) & 1) != 0; }
+  [[nodiscard]] bool is_free(size_t slot) {
+    return ((free_bits()[slot / 64] >> (slot % 64)) & 1) != 0;
+  }
 
   [[nodiscard]] static size_t record_bytes(unsigned slots, bool exact, bool mixed = false) {
     return sizeof(HeapRun) + state_bytes(slots, exact) + (slots + 63u) / 64 * sizeof(uint64_t) +
            (mixed ? round_up(size_t{slots}, sizeof(HeapRun*)) + sizeof(HeapRun*) : 0);
   }
-  [[nodiscard]] size_t record_bytes() const { return record_bytes(slots, exact, use == RunUse::kMixed); }
+  [[nodiscard]] size_t record_bytes() const {
+    return record_bytes(slots, exact, use == RunUse::kMixed);
+  }
 };
 
 inline constexpr uint8_t kNoHeapList = 0xff;
@@ -144,13 +163,15 @@ inline void remove_partial(HeapRun*& head, HeapRun* run) {
 }
 
 [[nodiscard]] LOAM_INLINE unsigned load_state(const uint8_t* state, bool exact) {
-  // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed it
+  // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed
+  // it
   return exact ? __atomic_load_n(reinterpret_cast<const uint16_t*>(state), __ATOMIC_RELAXED)
                : __atomic_load_n(state, __ATOMIC_RELAXED);
 }
 LOAM_INLINE void store_state(uint8_t* state, bool exact, unsigned value) {
   if (exact) {
-    __atomic_store_n(reinterpret_cast<uint16_t*>(state), static_cast<uint16_t>(value), __ATOMIC_RELAXED);
+    __atomic_store_n(reinterpret_cast<uint16_t*>(state), static_cast<uint16_t>(value),
+                     __ATOMIC_RELAXED);
   } else {
     __atomic_store_n(state, static_cast<uint8_t>(value), __ATOMIC_RELAXED);
   }
@@ -169,22 +190,24 @@ LOAM_INLINE void store_states(uint8_t* states, bool exact, unsigned count, unsig
 }
 static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
 
-/// The span's record that the page of `block` names, whoever's it is: record 0, which is never used, where it names
-/// none. Null outside all regions.
+/// The span's record that the page of `block` names, whoever's it is: record 0, which is never
+/// used, where it names none. Null outside all regions.
 [[nodiscard]] LOAM_INLINE const Span* span_named_at(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   const Region* region = region_at(address);
   if (LOAM_UNLIKELY(region == nullptr)) return nullptr;
-  size_t place = (address >> kPageShift) % kPagesPerRegion * sizeof(uint32_t);  // one shift and one mask
+  size_t place =
+      (address >> kPageShift) % kPagesPerRegion * sizeof(uint32_t);  // one shift and one mask
   asm("" : "+r"(place));  // or the array's own place is added to it, in an instruction of its own
   const uint32_t* const number =
       reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(region->page_span) + place);
-  // Records' places fit 32 bits, and a parked run's tag and list fall off at their end: its record is nobody's.
+  // Records' places fit 32 bits, and a parked run's tag and list fall off at their end: its record
+  // is nobody's.
   static_assert(kRecordsPerRegion * sizeof(Span) <= kFreeRunTag);
   static_assert(uint32_t{sizeof(Span)} << kFreeRunListShift == 0);
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
-  const Span* const span =
-      one_address(reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset));
+  const Span* const span = one_address(
+      reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset));
   if (span == nullptr) __builtin_unreachable();  // saves callers their test
   return span;
 }
@@ -197,7 +220,8 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
 
 /// Its run; null between its publication and the run's. pre: a private heap's
 [[nodiscard]] LOAM_INLINE HeapRun* run_of(const Span* span) {
-  return static_cast<HeapRun*>(__atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE));  // pairs with the release in set_run()
+  return static_cast<HeapRun*>(
+      __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE));  // pairs with the release in set_run()
 }
 /// Makes the record the span's own; null: it has none any more.
 LOAM_INLINE void set_run(Span* span, HeapRun* run) {
@@ -205,8 +229,8 @@ LOAM_INLINE void set_run(Span* span, HeapRun* run) {
   __atomic_store_n(&span->owned.run, static_cast<void*>(run), __ATOMIC_RELEASE);
 }
 
-/// The private run whose pages hold `address`, as far as the map knows: of a large block its first page
-/// answers, of a huge one nothing does. Null for everything else.
+/// The private run whose pages hold `address`, as far as the map knows: of a large block its first
+/// page answers, of a huge one nothing does. Null for everything else.
 [[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
   const Span* span = private_span_at(block);
   return span == nullptr ? nullptr : run_of(span);

@@ -1,8 +1,9 @@
-// Runs whose pieces serve blocks of all small classes: what a heap makes of its memory when it may take no more. All under
-// the heap's lock. See heap_run.h for the record; the first pages of a heap (starter_pages.cpp) are such runs as well.
+// Runs whose pieces serve blocks of all small classes: what a heap makes of its memory when it may
+// take no more. All under the heap's lock. See heap_run.h for the record; the first pages of a heap
+// (starter_pages.cpp) are such runs as well.
 //
-// A heap is full when a class has no free slot and the maximum has no room for a span of it. Then, in this order
-// (decision 68):
+// A heap is full when a class has no free slot and the maximum has no room for a span of it. Then,
+// in this order (decision 68):
 //
 //   1. a stretch of free pieces of a mixed run that there is
 //   2. what threads cache and hold back comes home, empty runs go, and the class tries once more
@@ -22,12 +23,13 @@ namespace loam {
 
 namespace {
 
-// In a heap with a maximum, the bytes of its spans and mixed runs divided by this are kept for the records of spans that are cut
-// anew. Chosen: a record takes 256 bytes to 1 KiB, and most spans have 32 KiB. More (a smaller number) wastes memory until the
-// heap is full, less makes a full heap serve small blocks from whole slots of larger ones sooner.
+// In a heap with a maximum, the bytes of its spans and mixed runs divided by this are kept for the
+// records of spans that are cut anew. Chosen: a record takes 256 bytes to 1 KiB, and most spans
+// have 32 KiB. More (a smaller number) wastes memory until the heap is full, less makes a full heap
+// serve small blocks from whole slots of larger ones sooner.
 constexpr size_t kShareForRecords = 64;
-// Pieces that a slot becomes at least, and a span about at most, when a full heap cuts it anew. Chosen: more pieces waste less of
-// a slot on a block, and cost 2 or 3 bytes of records each.
+// Pieces that a slot becomes at least, and a span about at most, when a full heap cuts it anew.
+// Chosen: more pieces waste less of a slot on a block, and cost 2 or 3 bytes of records each.
 constexpr size_t kPiecesOfSlot = 8;
 constexpr size_t kPiecesOfSpan = 128;
 constexpr size_t kMostPiecesOfSpan = 256;
@@ -37,7 +39,8 @@ uint8_t list_for(size_t longest) {
   return longest < 256 ? 0 : longest < 2048 ? 1 : 2;
 }
 
-// The first slot or piece at or behind `from` whose bit is as wanted; run->slots when there is none.
+// The first slot or piece at or behind `from` whose bit is as wanted; run->slots when there is
+// none.
 size_t next_with(HeapRun* run, size_t from, bool is_free) {
   const uint64_t* words = run->free_bits();
   for (size_t word = from / 64; word * 64 < run->slots; ++word) {
@@ -50,7 +53,8 @@ size_t next_with(HeapRun* run, size_t from, bool is_free) {
   return run->slots;
 }
 
-// Calls visit(first, end) for each stretch of free slots or pieces until it returns true, and returns whether it did.
+// Calls visit(first, end) for each stretch of free slots or pieces until it returns true, and
+// returns whether it did.
 template <class Visit>
 bool any_stretch(HeapRun* run, Visit visit) {
   for (size_t first = next_with(run, 0, true); first < run->slots;) {
@@ -77,15 +81,17 @@ struct PrivateHeap::Stretch {
   size_t first, end;
 };
 
-// The class that a block of so many bytes of pieces is counted in, and whose bytes it has: the largest that fits.
+// The class that a block of so many bytes of pieces is counted in, and whose bytes it has: the
+// largest that fits.
 unsigned PrivateHeap::class_within(size_t bytes) {
   if (bytes >= kLargestSmall) return kSizeClassCount - 1;
   const unsigned size_class = class_for(bytes);
   return size_class - (kSizeClasses[size_class].bytes > bytes);
 }
 
-// Whether a heap with a maximum has room for so many pages more, of spans or of a large block, and their record, beside what is
-// kept for the records of spans that are cut anew. What was set aside makes room.
+// Whether a heap with a maximum has room for so many pages more, of spans or of a large block, and
+// their record, beside what is kept for the records of spans that are cut anew. What was set aside
+// makes room.
 bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) const {
   if (maximum_ == 0) return true;
   const size_t used = charged_ - set_aside_;
@@ -102,7 +108,7 @@ uint64_t PrivateHeap::returns() const {
   return sum;
 }
 
-// ---- mixed runs -----------------------------------------------------------------------------------
+// ---- mixed runs --------------------------------------------------------------------------------
 
 HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
   const auto pieces = static_cast<unsigned>(pages.bytes() / piece_bytes);
@@ -111,7 +117,9 @@ HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
   use_set_aside(pages);
   if (!charge(pages.bytes())) return nullptr;
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
-  Span* span = run == nullptr ? nullptr : page_heap.allocate_span(pages, SizeClass(1), kNoClass, kPrivateHeap);
+  Span* span = run == nullptr
+                   ? nullptr
+                   : page_heap.allocate_span(pages, SizeClass(1), kNoClass, kPrivateHeap);
   if (span == nullptr) {
     if (run != nullptr) free_record(run, record_bytes);
     uncharge(pages.bytes());
@@ -170,7 +178,8 @@ size_t PrivateHeap::longest_stretch(HeapRun* run) {
   return longest;
 }
 
-// The first stretch that a block fits in, and of it what the block needs. Of a span cut into slots as well.
+// The first stretch that a block fits in, and of it what the block needs. Of a span cut into slots
+// as well.
 bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* out) {
   return any_stretch(run, [&](size_t first, size_t end) {
     for (; first < end; ++first) {
@@ -189,7 +198,8 @@ bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* ou
 // False without a record for the class that the block is counted in.
 bool PrivateHeap::take_pieces(HeapRun* run, const Stretch& stretch, Request* request) {
   const size_t count = stretch.end - stretch.first;
-  const unsigned size_class = class_within(run->offset_of(stretch.end) - run->offset_of(stretch.first));
+  const unsigned size_class =
+      class_within(run->offset_of(stretch.end) - run->offset_of(stretch.first));
   HeapBin* bin = make_bin(size_class);
   if (bin == nullptr) return false;
   set_free(run, stretch.first, stretch.end, false);
@@ -227,14 +237,16 @@ bool PrivateHeap::take_from_mixed(Request* request) {
 }
 
 void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
-  const size_t first = run->slot_from(reinterpret_cast<uintptr_t>(block) - run->base), end = run->end_of(first);
+  const size_t first = run->slot_from(reinterpret_cast<uintptr_t>(block) - run->base),
+               end = run->end_of(first);
   HeapBin* bin = bin_of(class_within(run->bytes_at(first)));
   store_state(run->state_of(first), run->exact, kSlotFree);
   set_free(run, first, end, true);
   run->free_slots = static_cast<uint16_t>(run->free_slots + (end - first));
   --bin->in_mixed;
   ++bin->given;
-  // The newest starter page is kept while the heap is small: a heap at its edge would churn the page heap.
+  // The newest starter page is kept while the heap is small: a heap at its edge would churn the
+  // page heap.
   if (run->free_slots != run->slots || (run == starter_ && mode() == LOAM_MODE_STANDARD)) {
     place_mixed(run, run->bytes);  // what is free beside it was not looked for
   } else {
@@ -242,7 +254,7 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   }
 }
 
-// ---- a full heap ----------------------------------------------------------------------------------
+// ---- a full heap -------------------------------------------------------------------------------
 
 bool PrivateHeap::take_from_new_mixed(Request* request) {
   const size_t fewest = Pages::covering(request->bytes_of_class()).count;
@@ -260,13 +272,17 @@ bool PrivateHeap::take_from_new_mixed(Request* request) {
   return false;
 }
 
-// The span that is cut anew for the request: of a larger class, where every slot is long enough, the one with the most free
-// memory; else one whose free slots are neighbours.
+// The span that is cut anew for the request: of a larger class, where every slot is long enough,
+// the one with the most free memory; else one whose free slots are neighbours.
 HeapRun* PrivateHeap::find_to_recut(const Request& request) {
   HeapRun* best = nullptr;
   const auto consider = [&](HeapRun* run) {
-    const auto free_bytes = [](const HeapRun* of) { return size_t{of->free_slots} * of->slot_bytes; };
-    if (free_bytes(run) < request.bytes_of_class() || (best != nullptr && free_bytes(run) <= free_bytes(best))) return;
+    const auto free_bytes = [](const HeapRun* of) {
+      return size_t{of->free_slots} * of->slot_bytes;
+    };
+    if (free_bytes(run) < request.bytes_of_class() ||
+        (best != nullptr && free_bytes(run) <= free_bytes(best)))
+      return;
     Stretch stretch;
     if (find_stretch(run, request, &stretch)) best = run;
   };
@@ -280,7 +296,9 @@ HeapRun* PrivateHeap::find_to_recut(const Request& request) {
   if (best != nullptr) return best;
   for (unsigned c = 1; c < request.size_class; ++c) {
     const HeapBin* bin = bin_of(c);
-    if (bin == nullptr || bin->free_slots * size_t{kSizeClasses[c].bytes} < request.bytes_of_class()) continue;
+    if (bin == nullptr ||
+        bin->free_slots * size_t{kSizeClasses[c].bytes} < request.bytes_of_class())
+      continue;
     for (HeapRun* run : bin->lists) {
       for (; run != nullptr; run = run->ListLink<HeapRun, PartialRuns>::next) consider(run);
     }
@@ -296,14 +314,16 @@ bool PrivateHeap::take_from_recut(Request* request) {
   const size_t coarse = std::max(run->slot_bytes / kPiecesOfSlot, run->bytes / kPiecesOfSpan);
   const size_t fine = std::max(request->bytes_of_class(), run->bytes / kMostPiecesOfSpan);
   for (const size_t piece : {std::min(fine, coarse), coarse}) {
-    HeapRun* const cut = recut(run, std::min<size_t>(round_up(piece, LOAM_ALIGNMENT), run->slot_bytes), *request);
+    HeapRun* const cut =
+        recut(run, std::min<size_t>(round_up(piece, LOAM_ALIGNMENT), run->slot_bytes), *request);
     if (cut != nullptr) return take_from_run(cut, request);
   }
   return false;
 }
 
-// Makes a span a mixed run whose live blocks stay where they are; null without room for the records. Threads that read the
-// old record at this moment find the same live blocks in it; it is the heap's until the span goes.
+// Makes a span a mixed run whose live blocks stay where they are; null without room for the
+// records. Threads that read the old record at this moment find the same live blocks in it; it is
+// the heap's until the span goes.
 HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& request) {
   Span* const span = old->span;
   HeapRun cut = *old;
@@ -344,7 +364,8 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
     store_state(run->state_of(first), run->exact, load_state(old->state_of(slot), old->exact));
     run->more_pieces(first) = static_cast<uint8_t>(each - 1);
   }
-  // A thread that has seen whose the span is, and comes to its door later, finds a magazine without room.
+  // A thread that has seen whose the span is, and comes to its door later, finds a magazine without
+  // room.
   span->owned.magazine = HeapCache::offset_of(0);
   span->own(nullptr);
   set_run(span, run);
@@ -357,7 +378,8 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
 bool PrivateHeap::take_larger_slot(Request* request) {
   for (unsigned c = request->size_class + 1; c < kSizeClassCount; ++c) {
     const HeapBin* bin = bin_of(c);
-    if (bin == nullptr || bin->free_slots == 0 || kSizeClasses[c].bytes % request->alignment != 0) continue;
+    if (bin == nullptr || bin->free_slots == 0 || kSizeClasses[c].bytes % request->alignment != 0)
+      continue;
     CacheSlot slot;
     loam_status why;
     if (take(c, &slot, 1, &why) == 0) return false;
@@ -371,8 +393,11 @@ bool PrivateHeap::take_larger_slot(Request* request) {
 
 // pre: the caches are stopped and empty, and no class has an empty span
 bool PrivateHeap::squeeze(Request* request) {
-  if (refused_bytes_ != 0 && request->bytes_of_class() >= refused_bytes_ && returns() == refused_at_) return false;
-  if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) || take_larger_slot(request)) {
+  if (refused_bytes_ != 0 && request->bytes_of_class() >= refused_bytes_ &&
+      returns() == refused_at_)
+    return false;
+  if (take_from_mixed(request) || take_from_new_mixed(request) || take_from_recut(request) ||
+      take_larger_slot(request)) {
     return true;
   }
   if (request->alignment == LOAM_ALIGNMENT) {
@@ -402,7 +427,8 @@ bool PrivateHeap::mixed_is_valid(HeapRun* run, size_t* blocks, size_t* lost) {
       if (run->is_free(i) || load_state(run->state_of(i), run->exact) != kSlotFree) return false;
     }
   }
-  return free_pieces == run->free_slots && longest_stretch(run) <= run->longest && run->list == list_for(run->longest);
+  return free_pieces == run->free_slots && longest_stretch(run) <= run->longest &&
+         run->list == list_for(run->longest);
 }
 
 }  // namespace loam

@@ -1,4 +1,5 @@
-// Threads' caches of private heaps: made, filled, emptied, stopped. See private_cache.h for the rules.
+// Threads' caches of private heaps: made, filled, emptied, stopped. See private_cache.h for the
+// rules.
 #include <cstring>
 #include <new>
 
@@ -12,15 +13,17 @@ namespace loam {
 
 namespace {
 
-// Calls that a thread makes on one heap, none on heaps that share its place in between, before it gets a
-// cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which there may be
-// thousands, should cost neither. More makes busy heaps slow for longer.
+// Calls that a thread makes on one heap, none on heaps that share its place in between, before it
+// gets a cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which
+// there may be thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
-// What a cache may grow by beyond its first slots, in bytes of blocks: whatever others hold, and in all.
+// What a cache may grow by beyond its first slots, in bytes of blocks: whatever others hold, and in
+// all.
 constexpr size_t kCacheDue = size_t{512} << 10;
 constexpr size_t kCacheBytes = size_t{2} << 20;
 size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
-// Of a heap with a maximum a cache holds no more than this share: many threads would starve each other.
+// Of a heap with a maximum a cache holds no more than this share: many threads would starve each
+// other.
 constexpr size_t kShareOfMaximum = 64;
 // How often who stops a heap looks before it lets others run.
 constexpr unsigned kLooks = 64;
@@ -29,7 +32,9 @@ constexpr unsigned kLooks = 64;
 
 constinit decltype(HeapCache::process_room) HeapCache::process_room;
 
-void* PrivateHeap::pop_special(const PrivateHeap* heap, size_t bytes) { return pop_as<true>(heap, bytes); }
+void* PrivateHeap::pop_special(const PrivateHeap* heap, size_t bytes) {
+  return pop_as<true>(heap, bytes);
+}
 
 bool PrivateHeap::push_special(const PrivateHeap* heap, const Span* span, void* block) {
   return push_as<true>(heap, span, block);
@@ -42,7 +47,8 @@ HeapCache* PrivateHeap::cache_for_thread() {
   const size_t index = ThreadHeaps::index_of(this);
   ThreadHeaps::Place& place = thread->places[index];
   const uint64_t generation = generation_.load(std::memory_order_relaxed);
-  if (LOAM_LIKELY(place.heap == this && place.generation == generation)) return thread->doors[index].cache;
+  if (LOAM_LIKELY(place.heap == this && place.generation == generation))
+    return thread->doors[index].cache;
   if (place.challenger != this) {
     place.challenger = this;
     place.score = 0;
@@ -72,11 +78,13 @@ HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
 
 void PrivateHeap::close_doors() {
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    if (cache->owner != nullptr) cache->owner->close(this);  // else the heap's own, or nobody's: no door leads there
+    if (cache->owner != nullptr)
+      cache->owner->close(this);  // else the heap's own, or nobody's: no door leads there
   }
 }
 
-// What a magazine of so many slots counts. The first are free of charge, unless the heap has a maximum.
+// What a magazine of so many slots counts. The first are free of charge, unless the heap has a
+// maximum.
 size_t PrivateHeap::granted_for(unsigned size_class, unsigned capacity) const {
   const size_t slot_bytes = kSizeClasses[size_class].bytes;
   const unsigned first = maximum_ != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
@@ -88,14 +96,17 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   const unsigned old_capacity = m.capacity();
   const bool turned = magazine_policy::has_turned(cache->last_ways[size_class], way);
   cache->last_ways[size_class] = way;
-  const unsigned capacity = magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
+  const unsigned capacity =
+      magazine_policy::next_capacity(kSizeClasses[size_class].bytes, old_capacity, turned);
   if (capacity <= old_capacity) return false;
   size_t limit = kCacheBytes;
   if (maximum_ != 0 && maximum_ / kShareOfMaximum < limit) limit = maximum_ / kShareOfMaximum;
   const size_t more = granted_for(size_class, capacity) - granted_for(size_class, old_capacity);
   if (more != 0 && cache->granted_bytes + more > limit) return false;
-  const size_t shared = beyond_cache_due(cache->granted_bytes + more) - beyond_cache_due(cache->granted_bytes);
-  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.used_bytes_hint())) return false;
+  const size_t shared =
+      beyond_cache_due(cache->granted_bytes + more) - beyond_cache_due(cache->granted_bytes);
+  if (shared != 0 && !HeapCache::process_room.take(shared, page_heap.used_bytes_hint()))
+    return false;
   CacheSlot* slots = static_cast<CacheSlot*>(metadata.allocate(capacity * sizeof(CacheSlot)));
   if (slots == nullptr) {
     HeapCache::process_room.give(shared);
@@ -118,7 +129,8 @@ void PrivateHeap::retire_magazine(HeapCache* cache, unsigned size_class) {
   if (m.base == nullptr) return;
   flush(m, m.held());
   const size_t less = granted_for(size_class, m.capacity());
-  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes) - beyond_cache_due(cache->granted_bytes - less));
+  HeapCache::process_room.give(beyond_cache_due(cache->granted_bytes) -
+                               beyond_cache_due(cache->granted_bytes - less));
   cache->granted_bytes -= less;
   metadata.free(m.base, m.capacity() * sizeof(CacheSlot));
   m = HeapMagazine{};
@@ -130,7 +142,8 @@ bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why
   grow(cache, size_class, Way::kTake);
   if (m.base == nullptr) return false;
   ++cache->refills;
-  const unsigned wanted = magazine_policy::refill_count(kSizeClasses[size_class].bytes, m.capacity(), first);
+  const unsigned wanted =
+      magazine_policy::refill_count(kSizeClasses[size_class].bytes, m.capacity(), first);
   m.head = m.base + take(size_class, m.base, wanted, why);
   return m.head != m.base;
 }
@@ -144,7 +157,8 @@ void PrivateHeap::flush(HeapMagazine& m, unsigned count) {
 }
 
 void PrivateHeap::flush_all(HeapCache* cache) {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) flush(cache->magazines[c], cache->magazines[c].held());
+  for (unsigned c = 1; c < kSizeClassCount; ++c)
+    flush(cache->magazines[c], cache->magazines[c].held());
 }
 
 void PrivateHeap::free_cache(HeapCache* cache) {
@@ -167,8 +181,8 @@ void PrivateHeap::end_cache(HeapCache* cache) {
 void PrivateHeap::retire_cache(HeapCache* cache) {
   Lock lock(mutex_);
   cache->owner->close(this);
-  // Who locked the heap may stand in the middle of a walk, in a span that would go home with these slots. Not waited for:
-  // the caller has the registry's lock, which he may want.
+  // Who locked the heap may stand in the middle of a walk, in a span that would go home with these
+  // slots. Not waited for: the caller has the registry's lock, which he may want.
   if (LOAM_UNLIKELY(lock_owner_ != 0)) {
     cache->owner = nullptr;
     return;
@@ -185,14 +199,8 @@ void PrivateHeap::stop_caches() {
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    // acquire: pairs with the release in ThreadHeaps::leave()
-    for (unsigned looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0; ++looks) {
-      if (looks < kLooks) {
-        cpu_pause();
-      } else {
-        os::yield();
-      }
-    }
+    cache->owner->wait_until_left(
+        [](unsigned looks) { looks < kLooks ? cpu_pause() : os::yield(); });
   }
 }
 

@@ -1,27 +1,29 @@
-// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a magazine of
-// slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
+// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a
+// magazine of slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
 //   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap --> magazine of one class: slots
 //
-// A door and its place are chosen by the heap's address; the place names the heap and its generation. Places are
-// contended by heaps; a heap that comes kCacheAfter times in a row takes the place. An open door names its heap,
-// and is all that the fast paths look at: what they are called with is not followed before it equals what the
-// door says. A closed one names what nobody who comes to it can ask for.
+// A door and its place are chosen by the heap's address; the place names the heap and its
+// generation. Places are contended by heaps; a heap that comes kCacheAfter times in a row takes the
+// place. An open door names its heap, and is all that the fast paths look at: what they are called
+// with is not followed before it equals what the door says. A closed one names what nobody who
+// comes to it can ask for.
 //
-// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain stores: a
-// thread says `busy` while it is inside, and looks at the door after that. Who wants the heap for himself takes
-// its lock, closes the doors to all of its caches, makes all threads pass a barrier (os::barrier_all_threads), and
-// waits until no owner of one of the caches is busy. Where the system has no such barrier there are no caches.
-// Busy threads never wait, so the wait is short. Destroying closes the doors for ever; places stay, and are known
-// for stale by their generation, which no other heap ever has.
+// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain
+// stores: a thread says `busy` while it is inside, and looks at the door after that. Who wants the
+// heap for himself takes its lock, closes the doors to all of its caches, makes all threads pass a
+// barrier (os::barrier_all_threads), and waits until no owner of one of the caches is busy. Where
+// the system has no such barrier there are no caches. Busy threads never wait, so the wait is
+// short. Destroying closes the doors for ever; places stay, and are known for stale by their
+// generation, which no other heap ever has.
 //
-// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before its
-// state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot that a
-// thread was moving.
+// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before
+// its state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot
+// that a thread was moving.
 //
-// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever stopped it. A door
-// opens and closes under the lock of the heap whose cache is behind it; what a place names changes by its thread
-// alone, under the registry's lock.
+// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever
+// stopped it. A door opens and closes under the lock of the heap whose cache is behind it; what a
+// place names changes by its thread alone, under the registry's lock.
 #pragma once
 
 #include "base/cpu.h"
@@ -49,10 +51,11 @@ struct HeapMagazine {
 struct ThreadHeaps;
 
 struct HeapCache : ListLink<HeapCache> {
-  /// null: the heap's own, of an unsynchronised heap; of another, nobody's: its thread gave it up while the heap was locked,
-  /// and it goes home with the unlock
+  /// null: the heap's own, of an unsynchronised heap; of another, nobody's: its thread gave it up
+  /// while the heap was locked, and it goes home with the unlock
   ThreadHeaps* owner = nullptr;
-  size_t granted_bytes = 0;      ///< of blocks, beyond the first slots; in a heap with a maximum those too
+  size_t granted_bytes =
+      0;  ///< of blocks, beyond the first slots; in a heap with a maximum those too
   bool exact = false;
   bool zero_on_free = false;
   uint64_t refills = 0;
@@ -60,8 +63,9 @@ struct HeapCache : ListLink<HeapCache> {
   HeapMagazine magazines[kSizeClassCount];
   magazine_policy::Way last_ways[kSizeClassCount] = {};
 
-  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room, and less: a cache of a heap that
-  /// nobody uses for a while keeps what it has, and must not keep malloc()'s caches from growing.
+  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room, and less: a
+  /// cache of a heap that nobody uses for a while keeps what it has, and must not keep malloc()'s
+  /// caches from growing.
   static constexpr size_t kProcessBytes = size_t{4} << 20;
   static SharedRoom<kProcessBytes, ThreadCache::kProcessShare> process_room;
 
@@ -82,13 +86,16 @@ size_t HeapCache::offset_of(size_t size_class) {
 
 struct ThreadHeaps : ListLink<ThreadHeaps> {
   static constexpr unsigned kHeapShift = 9;  // records of heaps are 512 bytes apart
-  /// What stands for a heap of exact sizes, or one that clears what is freed, at its open door: such heaps pass the
-  /// first fast paths by and have their own. It leads to the door beside, so nobody comes here with it.
+  /// What stands for a heap of exact sizes, or one that clears what is freed, at its open door:
+  /// such heaps pass the first fast paths by and have their own. It leads to the door beside, so
+  /// nobody comes here with it.
   [[nodiscard]] static LOAM_INLINE const PrivateHeap* special(const PrivateHeap* heap) {
-    return reinterpret_cast<const PrivateHeap*>(reinterpret_cast<uintptr_t>(heap) ^ uintptr_t{1} << kHeapShift);
+    return reinterpret_cast<const PrivateHeap*>(reinterpret_cast<uintptr_t>(heap) ^
+                                                uintptr_t{1} << kHeapShift);
   }
-  /// What a closed door names: null, or record 2 at those that null and special(null) lead to. It leads neither here
-  /// nor to the door beside: whatever pointer somebody comes with, it is not this, nor is its special().
+  /// What a closed door names: null, or record 2 at those that null and special(null) lead to. It
+  /// leads neither here nor to the door beside: whatever pointer somebody comes with, it is not
+  /// this, nor is its special().
   [[nodiscard]] static const PrivateHeap* nobody(size_t index) {
     return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
   }
@@ -96,7 +103,9 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     std::atomic<const PrivateHeap*> heap{nobody(2)};
     HeapCache* cache = nullptr;
     /// acquire: pairs with the release in open()
-    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const { return equals_acquire(heap, to); }
+    [[nodiscard]] LOAM_INLINE bool leads_to(const PrivateHeap* to) const {
+      return equals_acquire(heap, to);
+    }
   };
   struct Place {
     const PrivateHeap* heap = nullptr;
@@ -121,7 +130,8 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   [[nodiscard]] LOAM_INLINE Door& door_of(const PrivateHeap* heap) {
     // doors[index_of(heap)], by one shift and one mask
     const uintptr_t offset = reinterpret_cast<uintptr_t>(heap) >> (kHeapShift - kDoorShift);
-    return *reinterpret_cast<Door*>(reinterpret_cast<char*>(doors) + (offset & (kPlaces - 1) << kDoorShift));
+    return *reinterpret_cast<Door*>(reinterpret_cast<char*>(doors) +
+                                    (offset & (kPlaces - 1) << kDoorShift));
   }
   /// pre: the heap's cache stands behind its door, or its thread is about to take it away
   void open(const PrivateHeap* heap, const HeapCache* cache) {
@@ -134,7 +144,8 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
   }
 
-  /// Before enter(). Debug builds tell a thread that is busy with a heap from one that is with another.
+  /// Before enter(). Debug builds tell a thread that is busy with a heap from one that is with
+  /// another.
   LOAM_INLINE void note_inside([[maybe_unused]] const PrivateHeap* heap) {
 #if defined(LOAM_DEBUG)
     inside.store(heap, std::memory_order_relaxed);
@@ -149,6 +160,13 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   LOAM_INLINE void leave() {
     // release: pairs with the acquire of who waits for us
     busy.store(0, std::memory_order_release);
+  }
+  /// Until the owner is inside no more, `pause(looks)` each time that it is. pre: closed, and all
+  /// threads passed a barrier since
+  template <class Pause>
+  void wait_until_left(Pause pause) const {
+    // acquire: pairs with the release in leave()
+    for (unsigned looks = 0; busy.load(std::memory_order_acquire) != 0; ++looks) pause(looks);
   }
 };
 

@@ -1,5 +1,6 @@
-// What guards the blocks of a private heap that asked for it: canaries behind live blocks (LOAM_HEAP_CANARY), and freed
-// blocks held back full of poison (LOAM_HEAP_POISON). As in the hardened default heap (hardening.h), per heap.
+// What guards the blocks of a private heap that asked for it: canaries behind live blocks
+// (LOAM_HEAP_CANARY), and freed blocks held back full of poison (LOAM_HEAP_POISON). As in the
+// hardened default heap (hardening.h), per heap.
 //
 //   a held back slot is in the state kSlotCached;   bytes <= kMostBytes;   the newest `count` of a ring
 //
@@ -35,7 +36,9 @@ size_t slot_bytes_of(const CacheSlot& slot) { return private_run_at(slot.block)-
 
 size_t PrivateHeap::canary_bytes() const { return canary() ? kCanaryBytes : 0; }
 
-void PrivateHeap::guard(void* block, size_t bytes, size_t usable) const { write_canary(block, bytes, usable); }
+void PrivateHeap::guard(void* block, size_t bytes, size_t usable) const {
+  write_canary(block, bytes, usable);
+}
 
 size_t PrivateHeap::first_overrun(const Found& found, const void* block) {
   return first_overwritten(block, found.bytes, found.usable);
@@ -43,7 +46,8 @@ size_t PrivateHeap::first_overrun(const Found& found, const void* block) {
 
 void PrivateHeap::report_overflow(const void* block) {
   const Found found = locate(block);
-  if (found.status != LOAM_OK) return report_misuse("overflow: a block's end was overwritten", block);
+  if (found.status != LOAM_OK)
+    return report_misuse("overflow: a block's end was overwritten", block);
   loam::report_overflow(block, first_overrun(found, block), found.bytes);
 }
 
@@ -54,7 +58,8 @@ bool PrivateHeap::blocks_are_intact(bool report) {
     // A large run has no slots; its one block is found at its base.
     const unsigned slots = run->slots != 0 ? run->slots : run->use == RunUse::kSetAside ? 0 : 1;
     for (unsigned slot = 0; slot < slots; ++slot) {
-      const void* block = run->slots != 0 ? run->slot_address(slot) : reinterpret_cast<void*>(run->base);
+      const void* block =
+          run->slots != 0 ? run->slot_address(slot) : reinterpret_cast<void*>(run->base);
       const Found found = locate(block);
       if (found.status != LOAM_OK || first_overrun(found, block) == found.usable) continue;
       if (report) report_overflow(block);
@@ -67,7 +72,9 @@ bool PrivateHeap::blocks_are_intact(bool report) {
 // ---- poison -------------------------------------------------------------------------------------
 
 size_t PrivateHeap::held_back() const { return held_back_ == nullptr ? 0 : held_back_->count; }
-size_t PrivateHeap::held_back_bytes() const { return held_back_ == nullptr ? 0 : held_back_->bytes; }
+size_t PrivateHeap::held_back_bytes() const {
+  return held_back_ == nullptr ? 0 : held_back_->bytes;
+}
 
 // The bins count them as taken, the program has freed them: to readers they are cached.
 void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {
@@ -85,7 +92,8 @@ void PrivateHeap::hold_back(const CacheSlot& slot, size_t bytes) {
     return give(&slot, 1);
   }
   HeldBack& held = *held_back_;
-  while (held.count == HeldBack::kPlaces || held.bytes + bytes > HeldBack::kMostBytes) release_oldest();
+  while (held.count == HeldBack::kPlaces || held.bytes + bytes > HeldBack::kMostBytes)
+    release_oldest();
   poison(slot.block, bytes);
   held.ring[(held.first + held.count++) % HeldBack::kPlaces] = slot;
   held.bytes += bytes;

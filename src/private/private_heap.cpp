@@ -46,9 +46,11 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
     maximum_ = Pages::covering(options.maximum).bytes();
   }
-  // What no address space holds is not tried for, piece by piece. (Beyond the maximum the first piece is refused.)
+  // What no address space holds is not tried for, piece by piece. (Beyond the maximum the first
+  // piece is refused.)
   const bool has_addresses = options.initial >> kAddressBits == 0;
-  if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses)) return LOAM_OUT_OF_MEMORY;
+  if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses))
+    return LOAM_OUT_OF_MEMORY;
   starter_ = nullptr;
   mixed_runs_ = mixed_pages_ = 0;
   refused_bytes_ = 0;
@@ -57,7 +59,8 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   Pages left = Pages::covering(options.initial);
   if (maximum_ != 0 && left.bytes() <= maximum_) {
     // The heap's records are a part of what was asked for, or no heap could begin at its maximum.
-    const size_t records = charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
+    const size_t records =
+        charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
     const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
     if (left > room) left = room;
   }
@@ -67,7 +70,9 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
     const bool fits = run != nullptr && charge(pages.bytes());
     bool zero;
-    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap, &zero) : nullptr;
+    Span* span = fits
+                     ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap, &zero)
+                     : nullptr;
     if (span == nullptr) {
       const bool limited = !fits && maximum_ != 0;
       if (fits) uncharge(pages.bytes());
@@ -96,11 +101,16 @@ loam_status PrivateHeap::stop_for_ever() {
   close_doors();
 #if defined(LOAM_DEBUG)
   if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
-    for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+    for (HeapCache* cache = caches_.front(); cache != nullptr;
+         cache = List<HeapCache>::next(cache)) {
       if (cache->owner == nullptr) continue;
-      // Many looks, for a word that is on its way: who is busy with another heap may stand there for as long as the system likes.
-      const auto is_inside = [&] { return cache->owner->inside.load(std::memory_order_relaxed) == this; };
-      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0 && is_inside(); ++looks) {
+      // Many looks, for a word that is on its way: who is busy with another heap may stand there
+      // for as long as the system likes.
+      const auto is_inside = [&] {
+        return cache->owner->inside.load(std::memory_order_relaxed) == this;
+      };
+      for (int looks = 0; cache->owner->busy.load(std::memory_order_acquire) != 0 && is_inside();
+           ++looks) {
         if (looks == 1000) fatal("a private heap is destroyed while a thread uses it", this);
         os::yield();
       }
@@ -153,7 +163,8 @@ size_t PrivateHeap::charged_for_record(size_t bytes) {
 
 void* PrivateHeap::allocate_record(size_t bytes) {
   const size_t piece = charged_for_record(bytes);
-  if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_) use_set_aside(Pages::covering(piece));
+  if (set_aside_ != 0 && maximum_ != 0 && charged_ + piece > maximum_)
+    use_set_aside(Pages::covering(piece));
   if (!charge(piece)) return nullptr;
   void* record = metadata.allocate(bytes);
   if (record == nullptr) {
@@ -171,8 +182,8 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
   uncharge(piece);
 }
 
-// What was set aside gives way from its end, so the page heap finds the pages that the caller asks it for
-// next.
+// What was set aside gives way from its end, so the page heap finds the pages that the caller asks
+// it for next.
 void PrivateHeap::use_set_aside(Pages pages) {
   if (LOAM_LIKELY(set_aside_ == 0)) return;
   HeapRun* next = nullptr;
@@ -267,7 +278,8 @@ bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
   HeapCache* cache = is_cached(size_class) ? cache_for_thread() : nullptr;
   Use use(*this);
   if (LOAM_UNLIKELY(!is_cached(size_class))) cache = nullptr;
-  const bool may_start = mode() == LOAM_MODE_STANDARD && request->alignment == LOAM_ALIGNMENT && !poisons();
+  const bool may_start =
+      mode() == LOAM_MODE_STANDARD && request->alignment == LOAM_ALIGNMENT && !poisons();
   bool served = may_start && take_from_starter(request);
   if (!served && take_slot(cache, request, why)) return true;
   if (!served) served = take_from_mixed(request);
@@ -284,7 +296,8 @@ bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
   return served;
 }
 
-void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows) {
+void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why,
+                                  bool grows) {
   const size_t pages = Pages::covering((bytes == 0 ? 1 : bytes) + canary_bytes()).bytes();
   HeapRun* run = nullptr;
   {
@@ -301,7 +314,8 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
       }
       run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
       if (run != nullptr) break;
-      *why = maximum_ != 0 && charged_ + sizeof(HeapRun) > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+      *why = maximum_ != 0 && charged_ + sizeof(HeapRun) > maximum_ ? LOAM_LIMIT_REACHED
+                                                                    : LOAM_OUT_OF_MEMORY;
       uncharge(pages);
     }
     if (run == nullptr) return nullptr;
@@ -327,7 +341,9 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   run->requested = bytes;
   run->bytes = pages;
   Span* span = span_at(run->base);
-  run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base ? span : nullptr;
+  run->span = span != nullptr && span->kind == SpanKind::kLarge && span_base(span) == run->base
+                  ? span
+                  : nullptr;
   run->use = run->span != nullptr ? RunUse::kLarge : RunUse::kHuge;
   if (run->span != nullptr) set_run(span, run);
   add_run(run);
@@ -336,7 +352,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
   return block;
 }
 
-// ---- finding and freeing --------------------------------------------------------------------------
+// ---- finding and freeing -----------------------------------------------------------------------
 
 PrivateHeap::Found PrivateHeap::locate(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
@@ -355,7 +371,9 @@ PrivateHeap::Found PrivateHeap::locate(const void* block) {
     found.state = run->state_of(slot);
     const unsigned state = load_state(found.state, run->exact);
     if (state < kSlotLive) return found;
-    found.usable = run->use == RunUse::kSpan ? run->slot_bytes : kSizeClasses[class_within(run->bytes_at(slot))].bytes;
+    found.usable = run->use == RunUse::kSpan
+                       ? run->slot_bytes
+                       : kSizeClasses[class_within(run->bytes_at(slot))].bytes;
     found.bytes = run->exact ? state - kSlotLive : found.usable;
   } else {
     if (run->use == RunUse::kSetAside || address != run->base) return found;
@@ -399,7 +417,8 @@ loam_status PrivateHeap::free(void* block) {
     found = find(block);  // another thread cut the span anew
     if (found.status != LOAM_OK || found.run->slots == 0) return LOAM_INVALID_BLOCK;
   }
-  if (load_state(found.state, found.run->exact) < kSlotLive) return LOAM_INVALID_BLOCK;  // another thread was first
+  if (load_state(found.state, found.run->exact) < kSlotLive)
+    return LOAM_INVALID_BLOCK;  // another thread was first
   if (found.run->use == RunUse::kMixed) {
     // Not held back: memory of a full heap is wanted at once.
     if (zero_on_free() && poisons()) memset(block, 0, end_of(found));
@@ -442,7 +461,7 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   return LOAM_OK;
 }
 
-// ---- lock and behaviour ---------------------------------------------------------------------------
+// ---- lock and behaviour ------------------------------------------------------------------------
 
 loam_status PrivateHeap::lock() {
   if (unsynchronized()) {
@@ -472,7 +491,8 @@ loam_status PrivateHeap::try_lock() {
 
 loam_status PrivateHeap::unlock() {
   Lock lock(mutex_);
-  if (lock_depth_ == 0 || (!unsynchronized() && lock_owner_ != this_thread())) return LOAM_NOT_OWNER;
+  if (lock_depth_ == 0 || (!unsynchronized() && lock_owner_ != this_thread()))
+    return LOAM_NOT_OWNER;
   if (--lock_depth_ != 0 || unsynchronized()) return LOAM_OK;
   lock_owner_ = 0;
   resume_caches();
@@ -512,7 +532,8 @@ void PrivateHeap::reset_after_fork(uintptr_t survivor) {
   mutex_.reset_after_fork();
   inside_.store(0, std::memory_order_relaxed);
   // Who was on a fast path may have had a slot in its hands: cached by its state, in no magazine.
-  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache = caches_.front(); cache != nullptr;
+       cache = List<HeapCache>::next(cache)) {
     if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;
     lost_slots_ += cache->owner->busy.load(std::memory_order_relaxed);
   }

@@ -1,14 +1,14 @@
-// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap that all
-// share.
+// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap
+// that all share.
 //
 //   charged_ = records + pages of all runs (set aside ones included, and those on their way)
 //           <= maximum_ unless that is 0
 //   slots of a bin's spans = free slots + slots that threads' caches hold + live slots
 //   taken - given = cached + live, those in mixed runs included
 //
-// Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap is
-// destroyed. Records are used again for other heaps (oldest first) and for nothing else, so an old handle
-// is answered.
+// Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap
+// is destroyed. Records are used again for other heaps (oldest first) and for nothing else, so an
+// old handle is answered.
 //
 // Lock: mutex_, above the page heap's, the huge map's and the metadata's, below the registry's
 // (heap_registry.h). Public functions take it themselves. An unsynchronised heap does not take it.
@@ -22,11 +22,12 @@
 
 namespace loam {
 
-/// One size class of one private heap. Class 0 has the mixed runs, in lists by what their longest free stretch may be.
+/// One size class of one private heap. Class 0 has the mixed runs, in lists by what their longest
+/// free stretch may be.
 struct HeapBin {
   static constexpr unsigned kLists = 3;  // by share of used slots; fullest first, as in Bin
   HeapRun* lists[kLists];
-  uint32_t in_mixed;     // live blocks in mixed runs
+  uint32_t in_mixed;  // live blocks in mixed runs
   uint32_t unused;
   HeapRun* kept_empty;  // one empty span stays, or a class at the edge would churn the page heap
   uint32_t spans;
@@ -58,7 +59,8 @@ struct HeapReading {
     size_t spans, free_slots, cached, in_mixed;
     uint64_t taken, given;
   };
-  size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs, mixed_pages;
+  size_t charged, records, set_aside, large_bytes, large_blocks, unbacked_pages, mixed_runs,
+      mixed_pages;
   uint64_t lock_acquisitions, lock_contentions, lock_refusals;
 };
 
@@ -71,30 +73,36 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// Makes the record a heap. LOAM_OK, or why not; then nothing is held.
   [[nodiscard]] loam_status start(const loam_heap_options& options, uint64_t generation);
 
-  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever() was
-  /// called.
+  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever()
+  /// was called.
   void finish();
 
-  /// The canary of every live block is whole; `report`: each that is not is reported. pre: no other call is in progress
+  /// The canary of every live block is whole; `report`: each that is not is reported. pre: no other
+  /// call is in progress
   [[nodiscard]] bool blocks_are_intact(bool report);
 
-  // ---- the fast paths, without a lock -------------------------------------------------------------------
+  // ---- the fast paths, without a lock
+  // -------------------------------------------------------------------
 
   /// A block from the calling thread's cache, or null: then allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise free(). Any heap is answered. pre: span ==
-  /// span_named_at(block), not null
-  [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span, void* block);
+  /// True when the block went to the calling thread's cache; otherwise free(). Any heap is
+  /// answered. pre: span == span_named_at(block), not null
+  [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span,
+                                             void* block);
   /// The same for heaps of exact sizes and heaps that clear what is freed.
   [[nodiscard]] LOAM_NOINLINE static void* pop_special(const PrivateHeap* heap, size_t bytes);
-  [[nodiscard]] LOAM_NOINLINE static bool push_special(const PrivateHeap* heap, const Span* span, void* block);
+  [[nodiscard]] LOAM_NOINLINE static bool push_special(const PrivateHeap* heap, const Span* span,
+                                                       void* block);
 
-  // ---- blocks -------------------------------------------------------------------------------------------
+  // ---- blocks
+  // -------------------------------------------------------------------------------------------
 
   /// pre: alignment is a power of two. Null with *why set.
   [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why);
   [[nodiscard]] loam_status free(void* block);
-  [[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
+  [[nodiscard]] void* reallocate(void* block, size_t bytes, size_t alignment, bool zero,
+                                 loam_status* why);
   [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
 
   /// What a pointer is to this heap.
@@ -109,25 +117,30 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// The private heap whose live block starts there, or null. Any value is answered.
   [[nodiscard]] static PrivateHeap* heap_of(const void* block);
 
-  // ---- the whole heap -----------------------------------------------------------------------------------
+  // ---- the whole heap
+  // -----------------------------------------------------------------------------------
 
   [[nodiscard]] loam_status lock();
   [[nodiscard]] loam_status try_lock();
   [[nodiscard]] loam_status unlock();
   [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
   void summary(loam_heap_summary* out);
-  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the largest free
-  /// slot.
+  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the
+  /// largest free slot.
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
   [[nodiscard]] HeapFigures figures();
   /// Does not wait for who holds loam_lock(). A heap without locks is read as it stands.
-  using VisitClass = void (*)(void* context, unsigned size_class, const HeapReading::Class& figures);
+  using VisitClass = void (*)(void* context, unsigned size_class,
+                              const HeapReading::Class& figures);
   void read(HeapReading* out, VisitClass visit, void* context) LOAM_NO_THREAD_SAFETY_ANALYSIS;
   /// `visit` gets one class after the other, under the heap's lock: it asks no heap for anything.
   template <class Visit>
   void read(HeapReading* out, Visit visit) {
-    read(out, [](void* it, unsigned c, const HeapReading::Class& k) { (*static_cast<Visit*>(it))(c, k); }, &visit);
+    read(
+        out,
+        [](void* it, unsigned c, const HeapReading::Class& k) { (*static_cast<Visit*>(it))(c, k); },
+        &visit);
   }
 
   [[nodiscard]] loam_status set_mode(int mode);
@@ -140,7 +153,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] unsigned flags() const { return asked_flags_; }
   [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
   [[nodiscard]] bool canary() const { return (flags_ & LOAM_HEAP_CANARY) != 0; }
-  /// Says which byte behind the live block was overwritten, as report_misuse() does. pre: LOAM_CORRUPT was answered
+  /// Says which byte behind the live block was overwritten, as report_misuse() does. pre:
+  /// LOAM_CORRUPT was answered
   static void report_overflow(const void* block);
   [[nodiscard]] size_t maximum() const { return maximum_; }
   [[nodiscard]] loam_failure_callback on_failure() const { return on_failure_; }
@@ -149,14 +163,16 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   /// Bytes that the maximum leaves.
   [[nodiscard]] size_t room();
 
-  // ---- for the registry ---------------------------------------------------------------------------------
+  // ---- for the registry
+  // ---------------------------------------------------------------------------------
 
   /// 0 when this is no heap (any more).
   [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   /// Ends the heap's identity; LOAM_BUSY while another thread holds its lock.
   [[nodiscard]] loam_status stop_for_ever();
-  /// Brings a cache's slots home and forgets it, at once or, as long as a thread holds the heap's lock, with the unlock:
-  /// nothing in a locked heap changes but by its owner's calls. pre: its thread is the caller, or gone
+  /// Brings a cache's slots home and forgets it, at once or, as long as a thread holds the heap's
+  /// lock, with the unlock: nothing in a locked heap changes but by its owner's calls. pre: its
+  /// thread is the caller, or gone
   void retire_cache(HeapCache* cache);
   /// pre: the other threads' caches are not adopted yet
   void reset_after_fork(uintptr_t survivor);
@@ -165,7 +181,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   template <bool kSpecial>
   [[nodiscard]] LOAM_INLINE static void* pop_as(const PrivateHeap* heap, size_t bytes);
   template <bool kSpecial>
-  [[nodiscard]] LOAM_INLINE static bool push_as(const PrivateHeap* heap, const Span* span, void* block);
+  [[nodiscard]] LOAM_INLINE static bool push_as(const PrivateHeap* heap, const Span* span,
+                                                void* block);
 
   friend class HeapRegistry;
   friend struct CounterFields;
@@ -186,20 +203,24 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
     size_t bytes;      ///< as asked for
     size_t alignment;  ///< LOAM_ALIGNMENT at least
     void* block = nullptr;
-    size_t usable = 0;  ///< what the block has: its class's bytes, or a larger one's where a full heap had nothing closer
+    size_t usable = 0;  ///< what the block has: its class's bytes, or a larger one's where a full
+                        ///< heap had nothing closer
     [[nodiscard]] size_t bytes_of_class() const { return kSizeClasses[size_class].bytes; }
   };
   [[nodiscard]] bool allocate_small(Request* request, loam_status* why);
   [[nodiscard]] bool take_slot(HeapCache* cache, Request* request, loam_status* why);
   /// `grows`: in a mapping of its own, which resize_large() makes longer (decision 54).
-  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why, bool grows = false);
+  [[nodiscard]] void* allocate_large(size_t bytes, size_t alignment, bool zero, loam_status* why,
+                                     bool grows = false);
   [[nodiscard]] loam_status free_large(const Found& found, void* block);
-  /// The block's address afterwards; null when refused, with *why set. `zero`: a mapping must have nothing but zero behind its
-  /// old end.
-  [[nodiscard]] void* resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why);
+  /// The block's address afterwards; null when refused, with *why set. `zero`: a mapping must have
+  /// nothing but zero behind its old end.
+  [[nodiscard]] void* resize_large(const Found& found, void* block, size_t bytes, bool in_place,
+                                   bool zero, loam_status* why);
   void note_resized(HeapRun* run, void* block, size_t bytes, size_t pages);
   [[nodiscard]] void* move_run(const Found& found, size_t bytes, bool zero);
-  [[nodiscard]] void* resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why);
+  [[nodiscard]] void* resize_and_clear(const Found& found, void* block, size_t bytes,
+                                       size_t alignment, bool zero, loam_status* why);
   void add_run(HeapRun* run);
   void forget_run(HeapRun* run);
   void release_run(HeapRun* run);
@@ -246,7 +267,9 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool poisons() const { return (flags_ & LOAM_HEAP_POISON) != 0; }
   [[nodiscard]] size_t canary_bytes() const;
   /// Where a block ends that is cleared: its canary stays, for who validates the heap meanwhile.
-  [[nodiscard]] size_t end_of(const Found& found) const { return canary() ? found.bytes : found.usable; }
+  [[nodiscard]] size_t end_of(const Found& found) const {
+    return canary() ? found.bytes : found.usable;
+  }
   void guard(void* block, size_t bytes, size_t usable) const;
   [[nodiscard]] static size_t first_overrun(const Found& found, const void* block);
   void hold_back(const CacheSlot& slot, size_t bytes);
@@ -285,16 +308,17 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   unsigned flags_ = 0;
   unsigned asked_flags_ = 0;
   std::atomic<int> mode_{0};
-  // Classes 1 .. this one go through caches. Changes under the lock; relaxed: who reads it without asks again inside.
+  // Classes 1 .. this one go through caches. Changes under the lock; relaxed: who reads it without
+  // asks again inside.
   std::atomic<unsigned> cached_classes_{0};
   [[nodiscard]] bool is_cached(unsigned size_class) const {
     return size_class <= cached_classes_.load(std::memory_order_relaxed);
   }
-  uint32_t stopped_word_ = 0;    // 1 while locked by a thread: others sleep on it
+  uint32_t stopped_word_ = 0;  // 1 while locked by a thread: others sleep on it
   uintptr_t lock_owner_ = 0;
   Mutex mutex_;
   unsigned lock_depth_ = 0;
-  bool stopped_ = false;  // the doors to all caches are closed, and nobody is behind one
+  bool stopped_ = false;             // the doors to all caches are closed, and nobody is behind one
   std::atomic<uint32_t> inside_{0};  // debug builds: somebody is in an unsynchronised heap
 
   size_t maximum_ = 0;
@@ -313,13 +337,15 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   size_t threshold_ = 0;
   List<HeapRun> runs_;
   List<HeapCache> caches_;
-  HeapRun* starter_ = nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
+  HeapRun* starter_ =
+      nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
   uint32_t mixed_runs_ = 0;  // starter pages are some
   uint32_t mixed_pages_ = 0;
-  uint32_t lost_slots_ = 0;     // at most so many were in no place when the process was forked
+  uint32_t lost_slots_ = 0;  // at most so many were in no place when the process was forked
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
-  // A request of so many bytes found no place when so much had come home (returns()): none will before more does.
+  // A request of so many bytes found no place when so much had come home (returns()): none will
+  // before more does.
   size_t refused_bytes_ = 0;
   uint64_t refused_at_ = 0;
   loam_failure_callback on_failure_ = nullptr;
@@ -397,7 +423,8 @@ LOAM_INLINE void* PrivateHeap::pop_as(const PrivateHeap* heap, size_t bytes) {
   void* block = head->block;
   uint8_t* state = head->state;
   m->head = head;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: it left before it is live
+  std::atomic_signal_fence(
+      std::memory_order_seq_cst);  // for a fork()ed child: it left before it is live
   const bool exact = kSpecial && cache->exact;
   store_state(state, exact, live_state(exact, bytes));
   thread->leave();
@@ -410,15 +437,16 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   ThreadHeaps* thread = thread_heaps();
   if (LOAM_UNLIKELY(thread == nullptr)) return false;
   if (LOAM_UNLIKELY(!span->is_owned_by(heap))) return false;
-  // Offset / bytes of a slot as a number of 32 + 32 bits. It has no fraction, up to the reciprocal's error, where a
-  // slot begins; a unit test tries every offset of every class.
+  // Offset / bytes of a slot as a number of 32 + 32 bits. It has no fraction, up to the
+  // reciprocal's error, where a slot begins; a unit test tries every offset of every class.
   const uint32_t reciprocal = span->owned.reciprocal;
   const uint64_t quotient = (reinterpret_cast<uintptr_t>(block) - span->owned.base) * reciprocal;
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   ThreadHeaps::Door& door = thread->door_of(heap);
   thread->note_inside(heap);
   thread->enter();
-  // From here on the span is known to be a private heap's: no null, and no span, stands behind a door.
+  // From here on the span is known to be a private heap's: no null, and no span, stands behind a
+  // door.
   if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return false;
@@ -426,22 +454,28 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   HeapCache* cache = door.cache;
   HeapMagazine* const m = one_address(cache->magazine_at(span->owned.magazine));
   CacheSlot* head = m->head;
-  constexpr bool exact = kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
-  uint8_t* state = static_cast<HeapRun*>(span->owned.run)->states() + ((quotient >> 32) << unsigned(exact));
+  constexpr bool exact =
+      kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
+  uint8_t* state =
+      static_cast<HeapRun*>(span->owned.run)->states() + ((quotient >> 32) << unsigned(exact));
   if (LOAM_UNLIKELY(head == m->end || (kSpecial && cache->zero_on_free)) ||
-      LOAM_UNLIKELY(exact ? load_state(state, exact) < kSlotLive : !equals_relaxed(state, kSlotLive))) {
+      LOAM_UNLIKELY(exact ? load_state(state, exact) < kSlotLive
+                          : !equals_relaxed(state, kSlotLive))) {
     thread->leave();
     return false;
   }
   store_state(state, exact, kSlotCached);
   *head = CacheSlot{block, state};
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a fork()ed child: stored before it is covered
+  std::atomic_signal_fence(
+      std::memory_order_seq_cst);  // for a fork()ed child: stored before it is covered
   m->head = head + 1;
   thread->leave();
   return true;
 }
 
-LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) { return pop_as<false>(heap, bytes); }
+LOAM_INLINE void* PrivateHeap::pop(const PrivateHeap* heap, size_t bytes) {
+  return pop_as<false>(heap, bytes);
+}
 LOAM_INLINE bool PrivateHeap::push(const PrivateHeap* heap, const Span* span, void* block) {
   return push_as<false>(heap, span, block);
 }

@@ -27,7 +27,8 @@ void PrivateHeap::note_resized(HeapRun* run, void* block, size_t bytes, size_t p
   if (canary()) guard(block, bytes, pages);
 }
 
-void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, bool in_place, bool zero, loam_status* why) {
+void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, bool in_place,
+                                bool zero, loam_status* why) {
   HeapRun* run = found.run;
   const size_t old_pages = run->bytes;
   // What lies below takes 0 for a run that is nobody's block, and no mapping has 0 bytes.
@@ -44,11 +45,13 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   }
   void* resized = nullptr;
   if (run->use == RunUse::kLarge) {
-    const bool done = pages <= kMaxRun.bytes() && page_heap.resize_large(run->span, Pages(pages >> kPageShift), asked);
+    const bool done = pages <= kMaxRun.bytes() &&
+                      page_heap.resize_large(run->span, Pages(pages >> kPageShift), asked);
     if (done) resized = block;
   } else {
     resized = huge_map.resize(run->base, asked, in_place, canary_bytes(), zero);
-    if (resized != nullptr && clears) clear(resized, bytes, pages < found.bytes ? pages : found.bytes);
+    if (resized != nullptr && clears)
+      clear(resized, bytes, pages < found.bytes ? pages : found.bytes);
   }
   if (resized == nullptr) {
     if (pages > old_pages) uncharge(pages - old_pages);
@@ -64,8 +67,8 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   return resized;
 }
 
-// A run that grows goes to a mapping of its own without a copy. Null, and nothing happened, where that is not to be had.
-// pre: bytes > found.usable
+// A run that grows goes to a mapping of its own without a copy. Null, and nothing happened, where
+// that is not to be had. pre: bytes > found.usable
 void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
   HeapRun* const run = found.run;
   const size_t pages = Pages::covering(bytes + canary_bytes()).bytes(), old_pages = run->bytes;
@@ -73,7 +76,8 @@ void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
   if (!charge(pages - old_pages)) return nullptr;
   // Before the record is another's, as where a run is released.
   set_run(run->span, nullptr);
-  void* const moved = huge_map.take_over(run->span, bytes, reinterpret_cast<uintptr_t>(run), canary_bytes());
+  void* const moved =
+      huge_map.take_over(run->span, bytes, reinterpret_cast<uintptr_t>(run), canary_bytes());
   if (moved == nullptr) {
     set_run(run->span, run);
     uncharge(pages - old_pages);
@@ -87,7 +91,8 @@ void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
 }
 
 // pre: the block is aligned so
-void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment, bool zero, loam_status* why) {
+void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment,
+                                    bool zero, loam_status* why) {
   const bool was_huge = found.run->use == RunUse::kHuge;
   const bool must_stay = alignment > kPageBytes;  // a mapping that moves is aligned to pages
   void* const resized = resize_large(found, block, bytes, must_stay, zero, why);
@@ -142,16 +147,20 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
       return block;
     }
   } else if (bytes > kLargestSmall) {
-    // As the default heap does: what is long and grows has a mapping of its own, and what becomes short has none; unless the maximum has
-    // no room for both places.
-    const bool grows = found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
+    // As the default heap does: what is long and grows has a mapping of its own, and what becomes
+    // short has none; unless the maximum has no room for both places.
+    const bool grows =
+        found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
     if (grows && aligned && alignment <= kPageBytes) {
       if (void* resized = move_run(found, bytes, zero)) return resized;
     }
-    const bool shortens = found.run->use == RunUse::kHuge && bytes < found.bytes && bytes <= kMovesToMapping;
-    if ((grows || shortens) && bytes < room()) moved = allocate_large(bytes, alignment, zero, why, grows);
+    const bool shortens =
+        found.run->use == RunUse::kHuge && bytes < found.bytes && bytes <= kMovesToMapping;
+    if ((grows || shortens) && bytes < room())
+      moved = allocate_large(bytes, alignment, zero, why, grows);
     if (moved == nullptr && aligned) {
-      if (void* resized = resize_and_clear(found, block, bytes, alignment, zero, why)) return resized;
+      if (void* resized = resize_and_clear(found, block, bytes, alignment, zero, why))
+        return resized;
     }
   }
   if (moved == nullptr) moved = allocate(bytes, alignment, zero, why);

@@ -1,7 +1,7 @@
 // Looking at a private heap: walk, summary, figures, validation; and compact, which looks first.
 //
-// A walk's cursor: { generation, base of the run, serial of the run, step in the run }. A step of a span:
-// 0 the region itself, 1 .. kMaxSpanPages its pages that were given back, then its slots.
+// A walk's cursor: { generation, base of the run, serial of the run, step in the run }. A step of a
+// span: 0 the region itself, 1 .. kMaxSpanPages its pages that were given back, then its slots.
 #include "pages/huge_map.h"
 #include "private/private_heap.h"
 
@@ -41,8 +41,8 @@ size_t end_of_slot(HeapRun* run, size_t slot) {
   return end == slot ? end + 1 : end;
 }
 
-// The cursor of an entry that came without one, from what else it says: the run that its address lies in, and the
-// step that led there. Null when no such entry can be.
+// The cursor of an entry that came without one, from what else it says: the run that its address
+// lies in, and the step that led there. Null when no such entry can be.
 HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
   HeapRun* run = private_run_at(entry.address);
@@ -141,7 +141,8 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
 void PrivateHeap::summary(loam_heap_summary* out) {
   Use use(*this);
   stop_caches();
-  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache = caches_.front(); cache != nullptr;
+       cache = List<HeapCache>::next(cache)) {
     for (unsigned c = 1; c < kSizeClassCount; ++c) {
       out->cached += cache->magazines[c].held() * size_t{kSizeClasses[c].bytes};
       out->blocks -= cache->magazines[c].held();  // the bins below count them as taken
@@ -188,7 +189,8 @@ HeapFigures PrivateHeap::figures() {
   f.large_given = large_given_;
   f.refills = ended_refills_;
   f.flushes = ended_flushes_;
-  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache = caches_.front(); cache != nullptr;
+       cache = List<HeapCache>::next(cache)) {
     f.refills += cache->refills;
     f.flushes += cache->flushes;
     ++f.caches;
@@ -203,10 +205,13 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
   uint32_t cached[kSizeClassCount] = {};
   const bool locked = !unsynchronized();
   if (locked) mutex_.lock();
-  const bool running = locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches rest already
+  const bool running =
+      locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches rest already
   if (running) stop_caches();
-  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
-    for (unsigned c = 1; c < kSizeClassCount; ++c) cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
+  for (const HeapCache* cache = caches_.front(); cache != nullptr;
+       cache = List<HeapCache>::next(cache)) {
+    for (unsigned c = 1; c < kSizeClassCount; ++c)
+      cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
   }
   if (running) resume_caches();
   count_held_back(cached);
@@ -257,8 +262,10 @@ bool PrivateHeap::is_valid() {
   Use use(*this);
   stop_caches();
   bool valid = bins_are_valid();
-  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, mixed = 0, mixed_pages = 0, in_mixed = 0;
-  for (const HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, mixed = 0,
+         mixed_pages = 0, in_mixed = 0;
+  for (const HeapCache* cache = caches_.front(); cache != nullptr;
+       cache = List<HeapCache>::next(cache)) {
     for (unsigned c = 0; c < kSizeClassCount; ++c) {
       const HeapMagazine& m = cache->magazines[c];
       valid = valid && m.base <= m.head && m.head <= m.end;
@@ -301,8 +308,8 @@ bool PrivateHeap::is_valid() {
   }
   valid = valid && cached <= cached_states && cached_states <= cached + lost_slots_;
   valid = valid && runs_.is_valid(runs + 1) && bytes + coming_bytes_ + records_ == charged_ &&
-          spans == bin_spans && mixed == mixed_runs_ && mixed_pages == mixed_pages_ && in_mixed == 0 &&
-          large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
+          spans == bin_spans && mixed == mixed_runs_ && mixed_pages == mixed_pages_ &&
+          in_mixed == 0 && large == large_bytes_ && (maximum_ == 0 || charged_ <= maximum_);
   resume_caches();
   return valid;
 }

@@ -5,68 +5,28 @@
 #include "base/cpu.h"
 #include "os/os.h"
 #include "os/random.h"
+#include "small/bin_lists.h"
 #include "small/partial_span.h"
 #include "small/pointer_run.h"
+#include "small/slot_bits.h"
 
 namespace loam {
 
 namespace {
 
-// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used slot, which so always
-// differs from where the span stands.
-constexpr uint8_t kNoList = 0xfe;
-constexpr uint8_t kLeaving = 0xfd;  // in none either: empty, and about to go back
-constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
+using bin_lists::kEmptyList;
+using bin_lists::kLeaving;
+using bin_lists::kListShift;
+using bin_lists::kNoList;
+using bin_lists::list_of;
+using bin_lists::list_of_partial;
+using bin_lists::scaled_list;
 
-// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale is rounded up, and one
-// taken off again, so that this is exact; and that a span without a used slot gets 0xff.
-constexpr unsigned kListShift = 24;
-constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
-constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {
-  return used == 0 ? 0 : scaled_list(used, info.list_scale) >> kListShift;
-}
-
-// pre: not all of its slots are free
-unsigned list_of_partial(const Span* span) {
-  const unsigned own = static_cast<unsigned>(span->partial.own_slots);
-  return (own - span->free_slots) * Bin::kLists / own;
-}
-
-constexpr bool lists_are_exact() {
-  for (unsigned c = 1; c < kSizeClassCount; ++c) {
-    const unsigned slots = kSizeClasses[c].slots;
-    if (scaled_list(0, kSizeClasses[c].list_scale) >> kListShift != 0xff) return false;
-    for (unsigned used = 0; used < slots; ++used) {
-      if (list_of(used, kSizeClasses[c]) != used * Bin::kLists / slots) return false;
-    }
-  }
-  return true;
-}
-static_assert(lists_are_exact(), "a list is an eighth of the slots");
-
-// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for double
-// frees): relaxed, for a live block's bit is clear before and after.
-void store_word(uint64_t* word, uint64_t bits) { __atomic_store_n(word, bits, __ATOMIC_RELAXED); }
-
-void mark_all_free(Span* span, unsigned slots) {
-  for (unsigned slot = 0; slot < slots; slot += 64) {
-    store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
-  }
-}
-
-unsigned count_free(const Span* span) {
-  unsigned bits = 0;
-  const unsigned words = is_partial(span) ? kMaxPartialSlots / 64 : kMaxSlots / 64;
-  for (unsigned i = 0; i < words; ++i) bits += count_bits(span->free_bits[i]);
-  return bits;
-}
-
-bool slot_is_free(const Span* span, unsigned slot) { return (span->free_bits[slot >> 6] >> (slot & 63)) & 1; }
-
-// Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a past phase.
+// Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a
+// past phase.
 constexpr size_t kDonorBytes = size_t{128} << 10;
-// What must be free of its slots, one in so many. Chosen: of large slots a span has few, so that a class whose blocks come and go
-// at random has more of it free (decision 43).
+// What must be free of its slots, one in so many. Chosen: of large slots a span has few, so that a
+// class whose blocks come and go at random has more of it free (decision 43).
 constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
 // Spans that one donation looks at.
 constexpr unsigned kDonorScan = 64;
@@ -95,19 +55,10 @@ LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
   unsigned free = take + span->free_slots;  // free_slots says what will be left
   for (; take != 0; --take, --free) {
     const unsigned slot = pick_at_random(span->free_bits, free);
-    store_word(&span->free_bits[slot / 64], span->free_bits[slot / 64] & ~(uint64_t{1} << (slot % 64)));
+    store_word(&span->free_bits[slot / 64],
+               span->free_bits[slot / 64] & ~(uint64_t{1} << (slot % 64)));
     *--*next = reinterpret_cast<void*>(base + slot * bytes);
   }
-}
-
-// Neighbouring free slots in the longest run, at most `enough`.
-unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
-  unsigned run = 0, longest = 0;
-  for (unsigned slot = 0; slot < slots && longest < enough; ++slot) {
-    run = slot_is_free(span, slot) ? run + 1 : 0;
-    if (run > longest) longest = run;
-  }
-  return longest;
 }
 
 }  // namespace
@@ -153,8 +104,9 @@ void Bin::place(Span* span) {
   }
 }
 
-unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap, void** out,
-                          unsigned wanted, PageHeap::Source source, unsigned enough, bool short_too) {
+unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
+                          void** out, unsigned wanted, PageHeap::Source source, unsigned enough,
+                          bool short_too) {
   const SizeClassInfo& info = class_info(size_class);
   const size_t bytes = info.bytes;
   unsigned got = 0;
@@ -171,13 +123,14 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
       if (left < info.slots) {
         if (got >= enough) break;
       } else if (LOAM_LIKELY(!random_slots && !short_too)) {
-        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class), class_byte,
-                                    SpanOwner(heap, shard_), source);
+        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class),
+                                    class_byte, SpanOwner(heap, shard_), source);
         if (span == nullptr) break;
         for (Span* after; span != nullptr; span = after) {
           after = List<Span>::next(span);
           span->next = nullptr;
-          for (unsigned slot = 0; slot < info.slots; slot += 64) store_word(&span->free_bits[slot / 64], 0);
+          for (unsigned slot = 0; slot < info.slots; slot += 64)
+            store_word(&span->free_bits[slot / 64], 0);
           span->free_slots = 0;
           span->list = kNoList;
           next = fill_run_downwards(next, span_base(span), bytes, info.slots);
@@ -186,10 +139,11 @@ unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_
         }
         continue;
       }
-      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte, SpanOwner(heap, shard_), source,
-                                 PageHeap::Use::kBySlots);
+      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte,
+                                 SpanOwner(heap, shard_), source, PageHeap::Use::kBySlots);
       if (span == nullptr) {
-        if (LOAM_UNLIKELY(short_too)) span = allocate_short(pages, size_class, class_byte, SpanOwner(heap, shard_));
+        if (LOAM_UNLIKELY(short_too))
+          span = allocate_short(pages, size_class, class_byte, SpanOwner(heap, shard_));
         if (span == nullptr) break;
       } else {
         mark_all_free(span, info.slots);
@@ -255,10 +209,12 @@ void Bin::release_span(Span* span, unsigned slots, Span** gone) {
 }
 
 // Says what is wrong with a free that the loop below refused.
-static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset, const void* pointer) {
+static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset,
+                                      const void* pointer) {
   const size_t slot = offset / info.bytes;
-  report_misuse(offset % info.bytes != 0 || slot >= info.slots ? "free of a pointer into the middle of a block"
-                                                               : "double free",
+  report_misuse(offset % info.bytes != 0 || slot >= info.slots
+                    ? "free of a pointer into the middle of a block"
+                    : "double free",
                 pointer);
 }
 
@@ -271,7 +227,8 @@ struct Bin::Giving {
   Span* gone;  // spans that left the bin, linked through `next`
 };
 
-// Moves spans with more free slots than before between lists; empty ones go back. A span may be named more than once.
+// Moves spans with more free slots than before between lists; empty ones go back. A span may be
+// named more than once.
 void Bin::move(Giving& giving, Span** spans, unsigned count) {
   unsigned leaving = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -304,13 +261,16 @@ LOAM_INLINE bool Bin::is_own(const Span* span, unsigned size_class) const {
 }
 
 LOAM_INLINE bool Bin::is_own_partial(const Span* span, unsigned size_class) const {
-  return (span->label() - Span::label_of(SizeClass(size_class), shard_, SpanKind::kPartial, 0)) << (32 - kListShift) == 0;
+  return (span->label() - Span::label_of(SizeClass(size_class), shard_, SpanKind::kPartial, 0))
+             << (32 - kListShift) ==
+         0;
 }
 
 // Marks the slot at the offset as free. False where none begins there, or where it is free already.
 LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uint32_t slots) {
   const uint64_t quotient = uint64_t{offset} * reciprocal;
-  // A slot's beginning leaves no fraction, up to the reciprocal's error; and the span's tail is no slot.
+  // A slot's beginning leaves no fraction, up to the reciprocal's error; and the span's tail is no
+  // slot.
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   const uint64_t slot = quotient >> 32;
   if (LOAM_UNLIKELY(slot >= slots)) return false;
@@ -327,7 +287,8 @@ void Bin::give_other(Giving& giving, void* const* pointer, Span* span) {
   refuse(giving, pointer, span);
 }
 
-// A slot of a partial span of the bin. False where none begins there that is in use: so for all of a span that is about to leave.
+// A slot of a partial span of the bin. False where none begins there that is in use: so for all of
+// a span that is about to leave.
 bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
   const SizeClassInfo& info = giving.info;
   const uint32_t offset = offset_in(span, pointer);
@@ -356,16 +317,18 @@ LOAM_COLD void Bin::refuse(const Giving& giving, void* const* pointer, const Spa
   report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
 }
 
-// Gives the first pointer, which `span` is named for, right or wrong. Returns 1: how many that were.
+// Gives the first pointer, which `span` is named for, right or wrong. Returns 1: how many that
+// were.
 unsigned Bin::give_one(Giving& giving, void* const* pointers, Span* span) {
   Span* found[] = {span, nullptr};
   give_scattered(giving, pointers, found, 1);
   return 1;
 }
 
-// Gives pointers that stand one slot apart, in either direction, as far as one word of free bits goes, the first in `span`.
-// Returns how many that were. pre: 1 <= run
-LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span, unsigned run) {
+// Gives pointers that stand one slot apart, in either direction, as far as one word of free bits
+// goes, the first in `span`. Returns how many that were. pre: 1 <= run
+LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span,
+                                   unsigned run) {
   if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(is_own(span, giving.size_class))) {
     const SizeClassInfo& info = giving.info;
     const uint32_t offset = offset_in(span, pointers[0]);
@@ -376,7 +339,8 @@ LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* 
     if (run > room) run = room;
     const uint64_t bits = bit_range(upwards ? bit : bit + 1 - run, run);
     uint64_t* const word = &span->free_bits[slot >> 6];
-    if (LOAM_LIKELY(slot * info.bytes == offset) && LOAM_LIKELY(slot < info.slots) && LOAM_LIKELY((*word & bits) == 0)) {
+    if (LOAM_LIKELY(slot * info.bytes == offset) && LOAM_LIKELY(slot < info.slots) &&
+        LOAM_LIKELY((*word & bits) == 0)) {
       store_word(word, *word | bits);
       span->free_slots = static_cast<uint16_t>(span->free_slots + run);
       move(giving, &span, 1);
@@ -386,32 +350,39 @@ LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* 
   return give_one(giving, pointers, span);
 }
 
-// Whether the next pointers are most likely one span's: some of them stand no more than so many slots from the first.
+// Whether the next pointers are most likely one span's: some of them stand no more than so many
+// slots from the first.
 constexpr unsigned kNearPointers = 4, kNearSlots = 16;
 LOAM_INLINE bool stand_near(void* const* pointers, size_t left, size_t bytes) {
   if (left < kNearPointers) return false;
   const size_t reach = kNearSlots * bytes;
   const uintptr_t from = reinterpret_cast<uintptr_t>(pointers[0]) - reach;
-  const auto is_near = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) - from < 2 * reach; };
+  const auto is_near = [&](const void* pointer) {
+    return reinterpret_cast<uintptr_t>(pointer) - from < 2 * reach;
+  };
   static_assert(kNearPointers == 4, "the first, and these");
   // No branch for each: which of them it is that does not follows no rule.
-  return (unsigned{is_near(pointers[1])} & unsigned{is_near(pointers[2])} & unsigned{is_near(pointers[3])}) != 0;
+  return (unsigned{is_near(pointers[1])} & unsigned{is_near(pointers[2])} &
+          unsigned{is_near(pointers[3])}) != 0;
 }
 
-// How far apart the next pointers stand, most likely, where that is one slot in either direction: the last of some does as it
-// should. Else 0: a shorter row costs no less by itself.
+// How far apart the next pointers stand, most likely, where that is one slot in either direction:
+// the last of some does as it should. Else 0: a shorter row costs no less by itself.
 constexpr unsigned kShortestRun = 16;
 LOAM_INLINE ptrdiff_t step_of_row(void* const* pointers, size_t left, ptrdiff_t bytes) {
   if (left < kShortestRun) return 0;
   const ptrdiff_t step = static_cast<char*>(pointers[1]) - static_cast<char*>(pointers[0]);
-  const ptrdiff_t reach = static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]);
-  return (step == bytes || step == -bytes) && reach == step * ptrdiff_t{kShortestRun - 1} ? step : 0;
+  const ptrdiff_t reach =
+      static_cast<char*>(pointers[kShortestRun - 1]) - static_cast<char*>(pointers[0]);
+  return (step == bytes || step == -bytes) && reach == step * ptrdiff_t{kShortestRun - 1} ? step
+                                                                                          : 0;
 }
 
-// Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes behind, as far as the
-// pointers are its slots that are not free yet. Returns how many that were. Not inline: all registers are its loop's.
-static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count, uintptr_t base,
-                                         uintptr_t bytes, uint32_t reciprocal) {
+// Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes
+// behind, as far as the pointers are its slots that are not free yet. Returns how many that were.
+// Not inline: all registers are its loop's.
+static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count,
+                                         uintptr_t base, uintptr_t bytes, uint32_t reciprocal) {
   uint64_t* word = words;
   uint64_t bits = *word;
   void* const* next = pointers;
@@ -435,14 +406,15 @@ static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers,
   return static_cast<unsigned>(next - pointers);
 }
 
-// Gives pointers as far as they lie in the first one's span, which is `span`, in any order. Returns how many that were.
-// pre: 1 <= count
-LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span* span, unsigned count) {
+// Gives pointers as far as they lie in the first one's span, which is `span`, in any order. Returns
+// how many that were. pre: 1 <= count
+LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span* span,
+                                    unsigned count) {
   if (LOAM_LIKELY(is_own(span, giving.size_class))) {
     const SizeClassInfo& info = giving.info;
     const uintptr_t base = reinterpret_cast<uintptr_t>(pointers[0]) - offset_in(span, pointers[0]);
-    const unsigned marked =
-        mark_slots(span->free_bits, pointers, count, base, size_t{info.slots} * info.bytes, info.reciprocal);
+    const unsigned marked = mark_slots(span->free_bits, pointers, count, base,
+                                       size_t{info.slots} * info.bytes, info.reciprocal);
     if (LOAM_LIKELY(marked != 0)) {
       span->free_slots = static_cast<uint16_t>(span->free_slots + marked);
       move(giving, &span, 1);
@@ -452,9 +424,11 @@ LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span*
   return give_one(giving, pointers, span);
 }
 
-// Takes spans back of which all slots come, and none before, as far as there are such at the beginning. Returns how many
-// pointers that were. Less than what marking and unmarking costs, and most of what a program does that frees in order.
-LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone) {
+// Takes spans back of which all slots come, and none before, as far as there are such at the
+// beginning. Returns how many pointers that were. Less than what marking and unmarking costs, and
+// most of what a program does that frees in order.
+LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers,
+                                           unsigned count, Span** gone) {
   const SizeClassInfo& info = class_info(size_class);
   const unsigned slots = info.slots;
   const ptrdiff_t bytes = info.bytes;
@@ -477,8 +451,10 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
       continue;
     }
     // A pointer that comes twice is still found.
-    for (unsigned slot = 0; slot < slots; slot += 64) store_word(&span->free_bits[slot / 64], ~uint64_t{0});
-    if (LOAM_UNLIKELY(span->unbacked_pages != 0)) unbacked_pages_ -= count_bits(span->unbacked_pages);
+    for (unsigned slot = 0; slot < slots; slot += 64)
+      store_word(&span->free_bits[slot / 64], ~uint64_t{0});
+    if (LOAM_UNLIKELY(span->unbacked_pages != 0))
+      unbacked_pages_ -= count_bits(span->unbacked_pages);
     span->list = kLeaving;
     span->next = *gone;
     *gone = span;
@@ -488,9 +464,10 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
   return done;
 }
 
-// Gives pointers that lie in the spans that found[] names, which is written over and has room for one more. Not inline: all
-// registers are its loop's.
-LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found, unsigned count) {
+// Gives pointers that lie in the spans that found[] names, which is written over and has room for
+// one more. Not inline: all registers are its loop's.
+LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found,
+                                       unsigned count) {
   const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
   const uint32_t scale = giving.info.list_scale, none_free = scaled_list(slots, scale);
   const uint32_t label = own_label(giving.size_class);
@@ -525,7 +502,8 @@ void Bin::give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, vo
   if (const unsigned whole = give_whole_spans(size_class, pointers, count, &giving.gone)) {
     if (LOAM_LIKELY(whole == count)) {
       if (giving.gone != nullptr) pages.free_spans(giving.gone);
-      if (LOAM_UNLIKELY(more_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes))) pages.note_spans_wait(true);
+      if (LOAM_UNLIKELY(more_empty_ != 0) && idle_.begin_watch(backed_bytes(giving.info.bytes)))
+        pages.note_spans_wait(true);
       return;
     }
     pointers += whole;
@@ -538,15 +516,15 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   const ptrdiff_t bytes = giving.info.bytes;
   const unsigned slots = giving.info.slots;
   void* const* const end = pointers + count;
-  // Counted first: a child that is forked in the middle knows of more free slots than there are, not of fewer than it will
-  // see leave.
+  // Counted first: a child that is forked in the middle knows of more free slots than there are,
+  // not of fewer than it will see leave.
   free_slots_ += count;
   given_ += count;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
-    // Scattered ones up to the next that stand near each other; all their records first: their misses overlap. Those are
-    // looked for now and then only.
+    // Scattered ones up to the next that stand near each other; all their records first: their
+    // misses overlap. Those are looked for now and then only.
     constexpr unsigned kPiece = 64, kStride = 8;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece + 1];
@@ -572,35 +550,44 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
         while (pointers != end) look_up();
       }
     } while (pointers != end && last != found + kPiece);
-    if (last != found) give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
+    if (last != found)
+      give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
     for (; near; near = are_near()) {
       const unsigned left = static_cast<unsigned>(end - pointers);
       // The next span's record, while this one's slots are marked.
       if (left > slots) prefetch_for_write(spans.at(reinterpret_cast<uintptr_t>(pointers[slots])));
       const ptrdiff_t step = step_of_row(pointers, left, bytes);
       if (step == 0) {
-        pointers += give_near(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), left);
+        pointers +=
+            give_near(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), left);
         continue;
       }
       for (unsigned run = run_length(pointers, left, step); run != 0;) {
-        const unsigned done = give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
+        const unsigned done =
+            give_run(giving, pointers, spans.at(reinterpret_cast<uintptr_t>(*pointers)), run);
         pointers += done;
         run -= done;
       }
     }
   }
   if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);
-  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes)))) giving.pages.note_spans_wait(true);
+  if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes))))
+    giving.pages.note_spans_wait(true);
 }
 
-// The longest backed run that is shorter than the class's spans and holds a slot, or about that. Its slots are free.
-Span* Bin::allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner) {
+// The longest backed run that is shorter than the class's spans and holds a slot, or about that.
+// Its slots are free.
+Span* Bin::allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte,
+                          SpanOwner owner) {
   const SizeClassInfo& info = class_info(size_class);
-  static_assert(Pages(kMaxSpanPages).bytes() / (MixedHeap::kLargestBlock + kGranuleBytes) <= kMaxPartialSlots);
+  static_assert(Pages(kMaxSpanPages).bytes() / (MixedHeap::kLargestBlock + kGranuleBytes) <=
+                kMaxPartialSlots);
   for (unsigned slots = info.slots - 1u; slots != 0; slots /= 2) {
-    const unsigned count = static_cast<unsigned>((slots * info.bytes + kPageBytes - 1) >> kPageShift);
+    const unsigned count =
+        static_cast<unsigned>((slots * info.bytes + kPageBytes - 1) >> kPageShift);
     if (count >= info.pages) continue;
-    Span* const span = pages.allocate_span(Pages(count), SizeClass(size_class), class_byte, owner, PageHeap::Source::kBacked);
+    Span* const span = pages.allocate_span(Pages(count), SizeClass(size_class), class_byte, owner,
+                                           PageHeap::Source::kBacked);
     if (span == nullptr) continue;
     const unsigned fitting = static_cast<unsigned>(Pages(count).bytes() / info.bytes);
     const unsigned own = fitting < info.slots ? fitting : info.slots;
@@ -621,7 +608,8 @@ size_t Bin::lendable_bytes_hint(unsigned size_class) const {
   const SizeClassInfo& info = class_info(size_class);
   const size_t free_slots = free_slots_;
   const size_t bytes = backed_bytes(info.bytes);
-  return bytes >= kDonorBytes && free_slots >= (spans_ * info.slots - absent_slots_) / 4 ? bytes : 0;
+  return bytes >= kDonorBytes && free_slots >= (spans_ * info.slots - absent_slots_) / 4 ? bytes
+                                                                                         : 0;
 }
 
 void Bin::keep_empty_locked(size_t bytes, unsigned size_class) {
@@ -662,11 +650,14 @@ size_t Bin::donatable_bytes_hint(unsigned size_class) const {
 }
 
 // False, and the span is the last of its list, when memory for its tables is refused.
-bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home, Pages* lent) {
+bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home,
+                     Pages* lent) {
   // Once it is mixed, others may change it.
-  const unsigned list = span->list, free_slots = span->free_slots, unbacked = count_bits(span->unbacked_pages);
+  const unsigned list = span->list, free_slots = span->free_slots,
+                 unbacked = count_bits(span->unbacked_pages);
   const unsigned absent = count_bits(absent_pages(span));
-  const unsigned own_slots = is_partial(span) ? static_cast<unsigned>(span->partial.own_slots) : info.slots;
+  const unsigned own_slots =
+      is_partial(span) ? static_cast<unsigned>(span->partial.own_slots) : info.slots;
   unlink(span);
   if (!mixed.convert(span, home, lent)) {
     lists_[list].push_back(span);
@@ -685,16 +676,17 @@ bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, un
   return true;
 }
 
-unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
-                            unsigned home) {
+unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes,
+                            size_t wanted_bytes, unsigned home) {
   const SizeClassInfo& info = class_info(size_class);
   const unsigned enough = static_cast<unsigned>((block_bytes + info.bytes - 1) / info.bytes);
   unsigned converted = 0, looked_at = 0;
   size_t gained = 0;
   for (unsigned list = 0; list < kSparseLists; ++list) {
-    // Emptiest first: a conversion costs the same whatever it brings. What does not fit goes behind, so that
-    // the next look meets others.
-    for (Span* last = lists_[list].back(); last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
+    // Emptiest first: a conversion costs the same whatever it brings. What does not fit goes
+    // behind, so that the next look meets others.
+    for (Span* last = lists_[list].back();
+         last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
       Span* span = lists_[list].front();
       const bool was_last = span == last;
       ++looked_at;
@@ -742,9 +734,12 @@ bool Bin::partial_is_valid(const Span* span, unsigned size_class) const {
   }
   for (unsigned page = 0; page < info.pages; ++page) {
     const bool absent = ((span->partial.absent_pages >> page) & 1) != 0;
-    if (absent ? ((span->unbacked_pages >> page) & 1) != 0 : span_at(span_base(span) + Pages(page).bytes()) != span) return false;
+    if (absent ? ((span->unbacked_pages >> page) & 1) != 0
+               : span_at(span_base(span) + Pages(page).bytes()) != span)
+      return false;
   }
-  return own == span->partial.own_slots && own != span->free_slots && is_own_partial(span, size_class);
+  return own == span->partial.own_slots && own != span->free_slots &&
+         is_own_partial(span, size_class);
 }
 
 bool Bin::is_valid_locked(unsigned size_class) const {
@@ -771,7 +766,9 @@ bool Bin::is_valid_locked(unsigned size_class) const {
   size_t empty = 0;
   for (const Span* span = empty_.front(); span != nullptr; span = List<Span>::next(span)) {
     const unsigned bits = count_free(span);
-    if (bits != info.slots || span->free_slots != bits || span->list != kEmptyList || !is_own(span, size_class)) return false;
+    if (bits != info.slots || span->free_slots != bits || span->list != kEmptyList ||
+        !is_own(span, size_class))
+      return false;
     free_slots += bits;
     unbacked += count_bits(span->unbacked_pages);
     ++empty;

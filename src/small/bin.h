@@ -4,8 +4,8 @@
 //   full spans are in no list; every other span is in exactly one
 //   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, in the stash, or live)
 //
-// Taking from the fullest span lets the emptier ones drain and go back whole; every step is O(1) a slot and
-// nothing is ever searched, which is what keeps the hundredth round as fast as the first.
+// Taking from the fullest span lets the emptier ones drain and go back whole; every step is O(1) a
+// slot and nothing is ever searched, which is what keeps the hundredth round as fast as the first.
 //
 // Lock: mutex(); functions named *_locked need it. Above the page heap's lock in the order.
 #pragma once
@@ -28,13 +28,13 @@ namespace loam {
 struct BinStats {
   size_t spans;
   size_t slots;
-  size_t free_slots;       ///< in spans: neither live, nor cached, nor in a remote batch
-  size_t unbacked_pages;   ///< of live spans, given back to the system or not used yet
-  size_t absent_slots;     ///< of partial spans: neither free nor anybody's
+  size_t free_slots;      ///< in spans: neither live, nor cached, nor in a remote batch
+  size_t unbacked_pages;  ///< of live spans, given back to the system or not used yet
+  size_t absent_slots;    ///< of partial spans: neither free nor anybody's
   size_t absent_pages;
-  uint64_t taken;          ///< slots handed to caches since the start
-  uint64_t given;          ///< slots that came back
-  size_t queued;           ///< slots in the remote queue and in the stash
+  uint64_t taken;  ///< slots handed to caches since the start
+  uint64_t given;  ///< slots that came back
+  size_t queued;   ///< slots in the remote queue and in the stash
   uint64_t remote_batches;
   uint64_t remote_blocks;  ///< slots that came in them
   uint64_t lock_acquisitions;
@@ -46,40 +46,44 @@ struct BinStats {
 class Bin {
  public:
   static constexpr unsigned kLists = 8;
-  /// Those of spans of which a quarter is free, or more: they become mixed, and lend pages. Chosen: half leaves most of a bin that a
-  /// phase freed half of alone (decision 43).
+  /// Those of spans of which a quarter is free, or more: they become mixed, and lend pages. Chosen:
+  /// half leaves most of a bin that a phase freed half of alone (decision 43).
   static constexpr unsigned kSparseLists = kLists * 3 / 4;
 
   constexpr Bin() = default;
 
-  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or `source` has
-  /// none. Returns how many; they stand in `out` last first, so that a stack hands out ascending addresses. Once there
-  /// are `enough`, no fresh span is taken of which a part would be left. `short_too`: where no backed run has a span's length,
-  /// the longest that holds a slot becomes a span (partial_span.h); of blocks above MixedHeap::kLargestBlock only.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
-                                     void** out, unsigned wanted,
-                                     PageHeap::Source source = PageHeap::Source::kAny, unsigned enough = ~0u,
-                                     bool short_too = false);
+  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or
+  /// `source` has none. Returns how many; they stand in `out` last first, so that a stack hands out
+  /// ascending addresses. Once there are `enough`, no fresh span is taken of which a part would be
+  /// left. `short_too`: where no backed run has a span's length, the longest that holds a slot
+  /// becomes a span (partial_span.h); of blocks above MixedHeap::kLargestBlock only.
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
+                                     uint8_t heap, void** out, unsigned wanted,
+                                     PageHeap::Source source = PageHeap::Source::kAny,
+                                     unsigned enough = ~0u, bool short_too = false);
 
-  /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another class or to
-  /// nothing is a misuse: reported, then dropped. Slots of a span that became mixed go to `mixed`.
+  /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another
+  /// class or to nothing is a misuse: reported, then dropped. Slots of a span that became mixed go
+  /// to `mixed`.
   void give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                    unsigned count);
 
-  /// Makes sparse spans mixed until about `wanted_bytes` of free ranges that hold `block_bytes` are gained.
-  /// A bounded number of spans is looked at. `home`: as MixedHeap::convert(). Returns how many were converted.
-  unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes, size_t wanted_bytes,
-                         unsigned home = 0);
+  /// Makes sparse spans mixed until about `wanted_bytes` of free ranges that hold `block_bytes` are
+  /// gained. A bounded number of spans is looked at. `home`: as MixedHeap::convert(). Returns how
+  /// many were converted.
+  unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes,
+                         size_t wanted_bytes, unsigned home = 0);
 
-  /// Bytes of free slots, without the lock: how much donate_locked() could bring at most. Zero unless a good
-  /// part of the bin is free.
+  /// Bytes of free slots, without the lock: how much donate_locked() could bring at most. Zero
+  /// unless a good part of the bin is free.
   [[nodiscard]] size_t donatable_bytes_hint(unsigned size_class) const;
 
-  /// Takes what other threads left in the remote queue. Returns the emptied batches, for their pool.
+  /// Takes what other threads left in the remote queue. Returns the emptied batches, for their
+  /// pool.
   [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class);
 
-  /// Gives the pages of free slots inside live spans back to the system, and empty spans to the page heap.
-  /// Returns the pages purged inside spans.
+  /// Gives the pages of free slots inside live spans back to the system, and empty spans to the
+  /// page heap. Returns the pages purged inside spans.
   Pages compact_locked(PageHeap& pages, unsigned size_class);
 
   /// True while more is free than the class should keep without a look: end_period_locked() every
@@ -89,22 +93,25 @@ class Bin {
     return idle_.watched();
   }
   void end_period_locked(size_t slot_bytes);
-  /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest spans' first. A span that
-  /// is met costs a look, one that gives pages back kLooksAPurge. Returns the looks that are left: where they are fewer than
-  /// that, it is to go on later.
-  [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsigned looks);
+  /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest
+  /// spans' first. A span that is met costs a look, one that gives pages back kLooksAPurge. Returns
+  /// the looks that are left: where they are fewer than that, it is to go on later.
+  [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class,
+                                               unsigned looks);
 
-  /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of a bounded number of spans.
-  /// Of a class that mixed spans serve, what is left of such a span becomes one; `home`: as MixedHeap::convert(). Returns how many.
-  /// pre: may_lend(size_class)
-  Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home = 0);
-  /// Whether spans of the class can have a page that no used slot touches, and a record has room to say which.
+  /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of
+  /// a bounded number of spans. Of a class that mixed spans serve, what is left of such a span
+  /// becomes one; `home`: as MixedHeap::convert(). Returns how many. pre: may_lend(size_class)
+  Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted,
+                    unsigned home = 0);
+  /// Whether spans of the class can have a page that no used slot touches, and a record has room to
+  /// say which.
   [[nodiscard]] static bool may_lend(unsigned size_class) {
     const SizeClassInfo& info = class_info(size_class);
     return info.pages > 1 && info.slots <= kMaxPartialSlots;
   }
-  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless a good part of the bin
-  /// is free.
+  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless
+  /// a good part of the bin is free.
   [[nodiscard]] size_t lendable_bytes_hint(unsigned size_class) const;
 
   [[nodiscard]] BinStats stats_locked() const {
@@ -125,7 +132,8 @@ class Bin {
   [[nodiscard]] bool has_one_empty_hint() const { return empty_spans_ == 1; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
-  /// True, once in a while, where threads meet at the lock so often that the class should have more bins.
+  /// True, once in a while, where threads meet at the lock so often that the class should have more
+  /// bins.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
   /// Slots that are free in spans, or in the remote queue and will be; without the lock.
   [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
@@ -159,14 +167,17 @@ class Bin {
     const size_t free = free_slots_ * slot_bytes, gone = Pages(unbacked_pages_).bytes();
     return free < gone ? 0 : free - gone;
   }
-  [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers, unsigned count, Span** gone);
+  [[nodiscard]] unsigned give_whole_spans(unsigned size_class, void* const* pointers,
+                                          unsigned count, Span** gone);
   struct Giving;
   LOAM_NOINLINE void give_some_locked(Giving& giving, void* const* pointers, unsigned count);
   void move(Giving& giving, Span** spans, unsigned count);
   void give_other(Giving& giving, void* const* pointer, Span* span);
   [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
-  [[nodiscard]] Span* allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte, SpanOwner owner);
-  [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home, Pages* lent);
+  [[nodiscard]] Span* allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte,
+                                     SpanOwner owner);
+  [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info,
+                                unsigned home, Pages* lent);
   Pages lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info);
   void refuse(const Giving& giving, void* const* pointer, const Span* span);
   [[nodiscard]] bool partial_is_valid(const Span* span, unsigned size_class) const;
@@ -178,11 +189,11 @@ class Bin {
   Mutex mutex_;
   uint32_t occupied_ = 0;  // bit k: lists_[k] is not empty
   uint16_t more_empty_ = 0;
-  uint8_t shard_ = 0;      // Span::shard of its spans
+  uint8_t shard_ = 0;  // Span::shard of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
-  // In no other list: one stays, or a class at the edge would churn the page heap; where threads meet, as many more as
-  // more_empty_ says, or what is one thread's turn would be the other's next.
+  // In no other list: one stays, or a class at the edge would churn the page heap; where threads
+  // meet, as many more as more_empty_ says, or what is one thread's turn would be the other's next.
   List<Span> empty_;
   // Read without the lock by the hints.
   LockedCount spans_;
@@ -197,15 +208,16 @@ class Bin {
   uint64_t remote_batches_ = 0;
   uint64_t remote_blocks_ = 0;
   uint32_t occupancy_[kLists] = {};  // spans in each list
-  // A search for unwanted pages meets what was in a list when it came there, first the list of the emptiest spans.
+  // A search for unwanted pages meets what was in a list when it came there, first the list of the
+  // emptiest spans.
   uint32_t spans_to_search_ = 0;  // in the first of the ...
   uint8_t lists_to_search_ = 0;   // ... last so many lists
   Crowding crowding_;
   TransferStash stash_;
 };
 
-/// Has every bin hand out random slots of its spans instead of the lowest. Before threads start; the random source was
-/// started.
+/// Has every bin hand out random slots of its spans instead of the lowest. Before threads start;
+/// the random source was started.
 void choose_slots_at_random();
 [[nodiscard]] bool slots_are_chosen_at_random();
 

@@ -1,5 +1,5 @@
-// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody wanted their slots; and are
-// lent to who would touch fresh ones.
+// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody
+// wanted their slots; and are lent to who would touch fresh ones.
 #include "small/bin.h"
 #include "small/partial_span.h"
 
@@ -32,7 +32,8 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   for (unsigned page = 0; page < info.pages; ++page) {
     const unsigned first = (page << kPageShift) / info.bytes;
     const unsigned last = (((page + 1) << kPageShift) - 1) / info.bytes;
-    const bool is_idle = first >= info.slots || all_are_free(free_bits, first, last < info.slots ? last : info.slots - 1u);
+    const bool is_idle = first >= info.slots ||
+                         all_are_free(free_bits, first, last < info.slots ? last : info.slots - 1u);
     idle |= uint32_t{is_idle} << page;
   }
   return idle & ~absent_pages(span);
@@ -43,11 +44,13 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
 // The pages under slots that were just handed out hold memory again once they are written to.
 void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end) {
   const auto slot_of = [&](const void* pointer) {
-    return static_cast<unsigned>((reinterpret_cast<uintptr_t>(pointer) - span_base(span)) / info.bytes);
+    return static_cast<unsigned>((reinterpret_cast<uintptr_t>(pointer) - span_base(span)) /
+                                 info.bytes);
   };
   uint32_t pages = 0;
   const unsigned first = slot_of(end[-1]), last = slot_of(*begin);  // what stands behind lies below
-  if (LOAM_LIKELY(!slots_are_chosen_at_random() && last - first == static_cast<unsigned>(end - begin) - 1)) {
+  if (LOAM_LIKELY(!slots_are_chosen_at_random() &&
+                  last - first == static_cast<unsigned>(end - begin) - 1)) {
     pages = pages_of_slots(first, last, info);
   } else {
     for (; begin != end; ++begin) pages |= pages_of_slot(slot_of(*begin), info);
@@ -57,7 +60,8 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
   span->unbacked_pages &= ~pages;
 }
 
-// Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their pages.
+// Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their
+// pages.
 Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   const SizeClassInfo& info = class_info(size_class);
   if (span->free_slots == info.slots) {
@@ -70,7 +74,8 @@ Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   return purged;
 }
 
-// What is idle in the span becomes the page heap's. Returns how many pages of that are backed; where none is, nothing is done.
+// What is idle in the span becomes the page heap's. Returns how many pages of that are backed;
+// where none is, nothing is done.
 Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   const uint32_t idle = idle_pages(span, info);
   const Pages backed(count_bits(idle & ~span->unbacked_pages));
@@ -90,7 +95,8 @@ Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   }
   span->free_slots = static_cast<uint16_t>(span->free_slots - slots);
   span->partial.own_slots -= slots;
-  __atomic_store_n(&span->partial.absent_pages, span->partial.absent_pages | idle, __ATOMIC_RELAXED);
+  __atomic_store_n(&span->partial.absent_pages, span->partial.absent_pages | idle,
+                   __ATOMIC_RELAXED);
   free_slots_ -= slots;
   absent_slots_ += slots;
   absent_pages_ += count_bits(idle);
@@ -100,14 +106,16 @@ Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   return backed;
 }
 
-Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted, unsigned home) {
+Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted,
+                       unsigned home) {
   const SizeClassInfo& info = class_info(size_class);
   const bool as_mixed = MixedHeap::serves(size_class);
   Pages lent;
   unsigned looked_at = 0;
   for (unsigned list = 0; list < kSparseLists; ++list) {
     // Emptiest first. What has nothing goes behind, so that the next look meets others.
-    for (Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+    for (Span* last = lists_[list].back();
+         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
       Span* const span = lists_[list].front();
       const bool was_last = span == last;
       Pages here;
@@ -180,7 +188,8 @@ unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsign
       continue;
     }
     if (looks < kLooksAPurge) break;
-    // Behind the others: the next look meets those that it has not met, and so does who takes slots.
+    // Behind the others: the next look meets those that it has not met, and so does who takes
+    // slots.
     list.remove(span);
     list.push_back(span);
     --spans_to_search_;

@@ -9,8 +9,9 @@ namespace loam {
 
 class Crowding {
  public:
-  /// Waits and refusals between two looks: the lock is crowded where they came among fewer than kMostAWait acquisitions each.
-  /// Two threads that meet now and then are better off with one place, where either uses what the other freed. Chosen.
+  /// Waits and refusals between two looks: the lock is crowded where they came among fewer than
+  /// kMostAWait acquisitions each. Two threads that meet now and then are better off with one
+  /// place, where either uses what the other freed. Chosen.
   static constexpr uint64_t kWaitsALook = 64;
   static constexpr uint64_t kMostAWait = 32;
 

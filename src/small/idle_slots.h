@@ -1,4 +1,5 @@
-// Which of a bin's free slots nobody wants, so that pages under them may go back: arithmetic over counts.
+// Which of a bin's free slots nobody wants, so that pages under them may go back: arithmetic over
+// counts.
 //
 //   unwanted   = the fewest slots that were free at any time since the last period but one began
 //   backed     = bytes of free slots, but those of pages that went back
@@ -7,7 +8,8 @@
 //
 // A bin takes from its fullest spans, so what it does not want lies in the emptiest.
 //
-// Under the bin's lock, but for watched() and settle(), which one thread at a time calls without it: they guess.
+// Under the bin's lock, but for watched() and settle(), which one thread at a time calls without
+// it: they guess.
 #pragma once
 
 #include <atomic>
@@ -16,17 +18,18 @@
 
 namespace loam {
 
-/// What a search for unwanted pages pays for a span that gives some back, where one that is only met costs a look. Chosen: a
-/// system call, about.
+/// What a search for unwanted pages pays for a span that gives some back, where one that is only
+/// met costs a look. Chosen: a system call, about.
 inline constexpr unsigned kLooksAPurge = 16;
 
 class IdleSlots {
  public:
-  /// Free bytes of a class that are its own breathing, and not worth a search. Chosen: a search for less would touch
-  /// more records than it gives back pages.
+  /// Free bytes of a class that are its own breathing, and not worth a search. Chosen: a search for
+  /// less would touch more records than it gives back pages.
   static constexpr size_t kStep = size_t{128} << 10;
-  /// Chosen: as long as a free page is to lie idle before it goes for nothing (PurgePolicy::kIdleMs); what is
-  /// unwanted was free for one period at least, and for two at most.
+  /// Chosen: as long as a free page is to lie idle before it goes for nothing
+  /// (PurgePolicy::kIdleMs); what is unwanted was free for one period at least, and for two at
+  /// most.
   static constexpr uint64_t kPeriodMs = 1000;
 
   /// True where a watch begins. Called when slots came back.
@@ -62,7 +65,8 @@ class IdleSlots {
   }
   /// Follows what is free downwards, so that its next rise is seen.
   void settle(size_t backed_bytes) {
-    if (backed_bytes < settled_.load(std::memory_order_relaxed)) settled_.store(backed_bytes, std::memory_order_relaxed);
+    if (backed_bytes < settled_.load(std::memory_order_relaxed))
+      settled_.store(backed_bytes, std::memory_order_relaxed);
     if (is_settled(backed_bytes)) watched_.store(false, std::memory_order_relaxed);
   }
 

@@ -19,7 +19,8 @@ void MixedHeap::use_more_shards() {
   Lock lock(shards_[0].mutex());  // who holds it knows how many there are
   const uint8_t doublings = doublings_.load(std::memory_order_relaxed);
   // relaxed: a shard is ready for use from the start
-  if (1u << doublings != kShards) doublings_.store(static_cast<uint8_t>(doublings + 1), std::memory_order_relaxed);
+  if (1u << doublings != kShards)
+    doublings_.store(static_cast<uint8_t>(doublings + 1), std::memory_order_relaxed);
 }
 
 template <class Act>
@@ -35,21 +36,24 @@ LOAM_INLINE unsigned MixedHeap::in_shard(MixedShard& shard, Act act) {
   return result;
 }
 
-unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from, unsigned home) {
+unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from,
+                         unsigned home) {
   if (!serves(size_class)) return 0;
   const bool makes_some = from == From::kLent || (from == From::kBacked && pages().pages_wait());
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
   if (!makes_some && !may_serve(size_class, home)) return 0;
   MixedShard& shard = shard_of(home);
-  const unsigned got =
-      in_shard(shard, [&] { return shard.take_locked(pages(), size_class, out + wanted, wanted, from); });
+  const unsigned got = in_shard(
+      shard, [&] { return shard.take_locked(pages(), size_class, out + wanted, wanted, from); });
   if (got == 0) return 0;
-  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
+  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
+    used_.store(true, std::memory_order_relaxed);
   if (got != wanted) __builtin_memmove(out, out + (wanted - got), got * sizeof(void*));
   return got;
 }
 
-unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned wanted,
+                                     unsigned home) {
   const unsigned count = shards_in_use();
   for (unsigned i = 1; i < count; ++i) {
     if (const unsigned got = take(size_class, out, wanted, From::kSpans, home + i)) return got;
@@ -58,18 +62,22 @@ unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned w
 }
 
 bool MixedHeap::convert(Span* span, unsigned home, Pages* lent) {
-  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed))) used_.store(true, std::memory_order_relaxed);
+  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
+    used_.store(true, std::memory_order_relaxed);
   return shard_of(home).convert(pages(), span, lent);
 }
 
 // A guess without its lock; null where the span names none. That of a live block is right.
 LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
-  MixedShard* const named = static_cast<MixedShard*>(__atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED));
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(shards_);
+  MixedShard* const named =
+      static_cast<MixedShard*>(__atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED));
+  const uintptr_t offset =
+      reinterpret_cast<uintptr_t>(named) - reinterpret_cast<uintptr_t>(shards_);
   return LOAM_LIKELY(offset < sizeof shards_ && offset % sizeof *shards_ == 0) ? named : nullptr;
 }
 
-// One that is in no mixed span by the look at its span's record: a misuse, unless the record changed below our eyes.
+// One that is in no mixed span by the look at its span's record: a misuse, unless the record
+// changed below our eyes.
 LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
   const unsigned count = shards_in_use();
   for (unsigned s = 0; s < count; ++s) {
@@ -81,12 +89,15 @@ LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
   report_misuse("free of a block that is free already, or of memory that is no block", pointer);
 }
 
-LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count, Kept* kept) {
-  const unsigned strangers = in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count, kept); });
+LOAM_INLINE void MixedHeap::give_to(MixedShard& shard, void** pointers, Span** spans,
+                                    unsigned count, Kept* kept) {
+  const unsigned strangers =
+      in_shard(shard, [&] { return shard.give_locked(pages(), pointers, spans, count, kept); });
   for (unsigned i = 0; LOAM_UNLIKELY(i < strangers); ++i) give_stranger(pointers[i]);
 }
 
-LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count, Kept* kept) {
+LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsigned count,
+                                             Kept* kept) {
   while (count != 0) {
     MixedShard* const shard = shard_named_by(spans[0]);
     void* its_pointers[kPiece];
@@ -111,8 +122,9 @@ void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
   LOAM_ASSERT(kept == nullptr || count <= kPiece);
   while (count != 0) {
     const unsigned here = count < kPiece ? count : kPiece;
-    // A free at random misses the cache at the record, at the tables, and at the neighbours in a list: each time all misses
-    // at once, of so many blocks that what came is still there when its turn comes; and the first two while nobody waits.
+    // A free at random misses the cache at the record, at the tables, and at the neighbours in a
+    // list: each time all misses at once, of so many blocks that what came is still there when its
+    // turn comes; and the first two while nobody waits.
     void* its[kPiece];
     Span* spans[kPiece];
     SpanFinder finder;
@@ -122,15 +134,17 @@ void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
       prefetch_for_write(spans[i]);
     }
     for (unsigned i = 0; i < here; ++i) MixedShard::ask_for_tables(spans[i], its[i]);
-    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept) : give_by_shards(its, spans, here, kept);
+    shards_in_use() == 1 ? give_to(shards_[0], its, spans, here, kept)
+                         : give_by_shards(its, spans, here, kept);
     pointers += here;
     count -= here;
   }
 }
 
 size_t MixedHeap::block_bytes(uintptr_t address) {
-  // Pages of a shard get and lose this class byte under its lock only, so what it and the record say holds until we leave,
-  // whatever becomes of the pointer. (Misaligned addresses have no class.)
+  // Pages of a shard get and lose this class byte under its lock only, so what it and the record
+  // say holds until we leave, whatever becomes of the pointer. (Misaligned addresses have no
+  // class.)
   size_t bytes = 0;
   const auto look = [&](MixedShard& shard) {
     Lock lock(shard.mutex());

@@ -25,7 +25,9 @@ LOAM_INLINE unsigned level_of(const Span* span) { return static_cast<uint8_t>(sp
 static_assert(static_cast<uint8_t>(kFullList + 1) == 0, "full spans have no free range");
 static_assert(MixedShard::kLists <= kGoing);
 
-unsigned absent_granules(const Span* span) { return count_bits(absent_pages(span)) * kGranulesPerPage; }
+unsigned absent_granules(const Span* span) {
+  return count_bits(absent_pages(span)) * kGranulesPerPage;
+}
 
 // Of what is in no block of the span.
 unsigned own_free_granules(const Span* span) { return span->free_slots - absent_granules(span); }
@@ -79,8 +81,8 @@ void MixedShard::place(Span* span, unsigned level) {
 
 // A mixed span without a block, in the list of those without a free range.
 void MixedShard::open(Span* span, void* tables, uint32_t absent) {
-  // First of all, and release: seems_live() looks without a lock at live blocks' bits, in whose place the tables'
-  // address now stands.
+  // First of all, and release: seems_live() looks without a lock at live blocks' bits, in whose
+  // place the tables' address now stands.
   span->set_run_kind(SpanKind::kMixed);
   __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);
@@ -122,11 +124,12 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   }
   span->free_slots = static_cast<uint16_t>(t.granules() - used * granules);
   free_granules_ -= used * granules;
-  // Blocks that were handed out under the old class byte may be freed under it until this is seen: their
-  // bin sends them on.
+  // Blocks that were handed out under the old class byte may be freed under it until this is seen:
+  // their bin sends them on.
   const uint32_t own = static_cast<uint32_t>(bit_range(0, pages)) & ~absent;
   for_each_run(own, [&](unsigned first, unsigned length, uint32_t) {
-    publish_pages(region_of(span), span, PageId(span->first_page + first), Pages(length), SizeClass(kMixedClass));
+    publish_pages(region_of(span), span, PageId(span->first_page + first), Pages(length),
+                  SizeClass(kMixedClass));
   });
   blocks_[size_class] += used;
   taken_ += used;  // their bin counts them as given
@@ -141,13 +144,16 @@ LOAM_INLINE void MixedShard::note_free(PageHeap& pages) {
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.note_spans_wait(true);
 }
 
-// Halves of a span's length: longer pieces leave less behind their last block, and a page serves every class that comes
-// here.
+// Halves of a span's length: longer pieces leave less behind their last block, and a page serves
+// every class that comes here.
 bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
-  if (from != From::kLent && !pages.pages_wait()) return false;  // little is free: not worth a search
-  const unsigned least = static_cast<unsigned>((kSizeClasses[size_class].bytes + kPageBytes - 1) >> kPageShift);
+  if (from != From::kLent && !pages.pages_wait())
+    return false;  // little is free: not worth a search
+  const unsigned least =
+      static_cast<unsigned>((kSizeClasses[size_class].bytes + kPageBytes - 1) >> kPageShift);
   for (unsigned count = kSizeClasses[size_class].pages / 2u; count >= least; count /= 2) {
-    Span* span = pages.allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0, PageHeap::Source::kBacked);
+    Span* span = pages.allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0,
+                                     PageHeap::Source::kBacked);
     if (span == nullptr) continue;
     void* const tables = metadata.allocate(mixed_table_bytes(count));
     if (tables == nullptr) {
@@ -161,7 +167,8 @@ bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
   return false;
 }
 
-// Cuts blocks from the free ranges of one span, lowest address first, and learns its longest range on the way.
+// Cuts blocks from the free ranges of one span, lowest address first, and learns its longest range
+// on the way.
 unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned wanted) {
   const MixedTables t(span);
   const uintptr_t base = span_base(span);
@@ -188,7 +195,8 @@ unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned 
     for (unsigned i = 0; i < got; ++i) {
       const uintptr_t offset = reinterpret_cast<uintptr_t>(next[i]) - base;
       const uint32_t back =
-          span->unbacked_pages & pages_of_granules(static_cast<unsigned>(offset >> kGranuleShift), granules);
+          span->unbacked_pages &
+          pages_of_granules(static_cast<unsigned>(offset >> kGranuleShift), granules);
       unbacked_pages_ -= count_bits(back);
       span->unbacked_pages &= ~back;
     }
@@ -204,7 +212,8 @@ unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned 
   return got;
 }
 
-// What comes after a span in its list is likely next: its tables, and the record behind it, are on their way meanwhile.
+// What comes after a span in its list is likely next: its tables, and the record behind it, are on
+// their way meanwhile.
 LOAM_INLINE void ask_for_next(const Span* span) {
   const Span* const next = List<Span>::next(span);
   if (next == nullptr) return;
@@ -212,7 +221,8 @@ LOAM_INLINE void ask_for_next(const Span* span) {
   if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
 }
 
-unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** out_end, unsigned wanted, From from) {
+unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** out_end,
+                                 unsigned wanted, From from) {
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
   unsigned got = 0;
   while (got < wanted) {
@@ -243,14 +253,16 @@ LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
   const size_t inside = size_t{granule - first} << kGranuleShift;
   // Who describes addresses for reports has no lock, and so no tables.
   ReportLine what;
-  what.add("free of a pointer into the middle of a block, ").add_number(inside).add(" bytes into the block at ");
+  what.add("free of a pointer into the middle of a block, ")
+      .add_number(inside)
+      .add(" bytes into the block at ");
   what.add_hex(reinterpret_cast<uintptr_t>(pointer) - inside).add(" of ");
   what.add_number(size_t{view.tables.block_granules(first)} << kGranuleShift).add(" bytes");
   report_misuse(what.text(), pointer);
 }
 
-// Moves spans with a longer free range than before between lists, and takes empty ones out. A span may be named more than
-// once.
+// Moves spans with a longer free range than before between lists, and takes empty ones out. A span
+// may be named more than once.
 void MixedShard::move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone) {
   // The lists' neighbours lie anywhere: all misses at once.
   for (unsigned i = 0; i < count; ++i) {
@@ -271,7 +283,8 @@ void MixedShard::move(Span* const* spans, const uint8_t* levels, unsigned count,
   }
 }
 
-unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count, Kept* kept) {
+unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
+                                 Kept* kept) {
   Span* moved[kPiece];
   uint8_t levels[kPiece];
   unsigned moving = 0, strangers = 0;
@@ -279,13 +292,16 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
     Span* const span = spans[i];
     const MixedTables t(span);
     const unsigned first = granule_in(span, pointers[i]);
-    // A block that was free already keeps no span: since it was looked up, its record may have become one of other pages.
+    // A block that was free already keeps no span: since it was looked up, its record may have
+    // become one of other pages.
     if (LOAM_UNLIKELY(!holds_locked(span)) || LOAM_UNLIKELY(first >= t.granules())) {
       pointers[strangers++] = pointers[i];
       continue;
     }
     const bool sealed = LOAM_UNLIKELY(is_sealed(span));
-    const unsigned granules = sealed ? sealed_granules(span, first) : t.starts(first) ? t.block_granules(first) : 0;
+    const unsigned granules = sealed            ? sealed_granules(span, first)
+                              : t.starts(first) ? t.block_granules(first)
+                                                : 0;
     if (LOAM_UNLIKELY(granules == 0)) {
       refuse(span, pointers[i]);
       continue;
@@ -297,7 +313,8 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
       kept->block[kept->count++] = pointers[i];
       continue;
     }
-    const unsigned level = LOAM_UNLIKELY(sealed) ? free_sealed(span, first) : t.free_block(first, granules, level_of(span));
+    const unsigned level = LOAM_UNLIKELY(sealed) ? free_sealed(span, first)
+                                                 : t.free_block(first, granules, level_of(span));
     --blocks_[size_class];
     ++given_;
     const unsigned free_here = span->free_slots + granules;
@@ -323,7 +340,8 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
     span_pages_ -= span->page_count - count_bits(absent);
     free_granules_ -= own_free_granules(span);
     unbacked_pages_ -= count_bits(span->unbacked_pages);
-    if (LOAM_LIKELY(!is_sealed(span))) metadata.free(MixedTables(span).word, mixed_table_bytes(span->page_count));
+    if (LOAM_LIKELY(!is_sealed(span)))
+      metadata.free(MixedTables(span).word, mixed_table_bytes(span->page_count));
     // Its own pages go, as a partial span's.
     if (LOAM_UNLIKELY(absent != 0)) {
       span->partial.absent_pages = absent;
@@ -346,7 +364,9 @@ void MixedShard::seal(Span* span) {
   const uint32_t absent = span->mixed.absent_pages;
   SealedBlock blocks[SealedBlock::kMost] = {};
   unsigned count = 0;
-  const auto next_start = [&](unsigned from) { return t.find(from, [](const GranuleWord& w) { return w.start; }); };
+  const auto next_start = [&](unsigned from) {
+    return t.find(from, [](const GranuleWord& w) { return w.start; });
+  };
   for (unsigned first = next_start(0); first != t.granules(); first = next_start(first + 1)) {
     if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // nobody's
     if (count == SealedBlock::kMost) return;
@@ -356,12 +376,14 @@ void MixedShard::seal(Span* span) {
   metadata.free(t.word, mixed_table_bytes(span->page_count));
 }
 
-// Makes a sealed span's tables again. False when memory for them is refused; the span is then unchanged.
+// Makes a sealed span's tables again. False when memory for them is refused; the span is then
+// unchanged.
 LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
   void* const tables = metadata.allocate(mixed_table_bytes(span->page_count));
   if (tables == nullptr) return false;
   MixedTables(span, static_cast<GranuleWord*>(tables)).fill_from_sealed(span);
-  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);  // as seal_with()
+  __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables),
+                   __ATOMIC_RELEASE);  // as seal_with()
   return true;
 }
 
@@ -395,10 +417,13 @@ Pages MixedShard::compact_locked() {
 
 size_t MixedShard::lendable_bytes_hint() const {
   const size_t backed = backed_bytes();
-  return backed >= kLeastLent && free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes() ? backed : 0;
+  return backed >= kLeastLent && free_granules_ << kGranuleShift >= Pages(span_pages_ / 4).bytes()
+             ? backed
+             : 0;
 }
 
-// What is idle in the span becomes the page heap's. Returns how many pages of that are backed; where none is, nothing is done.
+// What is idle in the span becomes the page heap's. Returns how many pages of that are backed;
+// where none is, nothing is done.
 Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
   const MixedView view(span);
   const MixedTables& t = view.tables;
@@ -433,7 +458,8 @@ Pages MixedShard::lend_locked(PageHeap& pages, Pages wanted) {
   unsigned looked_at = 0;
   // The emptiest first.
   for (unsigned list = kLists; list-- != kPageList;) {
-    for (const Span* last = lists_[list].back(); last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
+    for (const Span* last = lists_[list].back();
+         last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
       const bool was_last = lists_[list].front() == last;
       lent += lend_front(pages, list);
       if (was_last) break;
@@ -525,7 +551,8 @@ bool MixedShard::is_valid_locked() const {
     pages += span->page_count - count_bits(absent_pages(span));
     free_granules += free_here - absent_granules(span);
     unbacked += count_bits(span->unbacked_pages);
-    return free_here == span->free_slots && free_here != t.granules() && level_of_range(longest) <= level_of(span);
+    return free_here == span->free_slots && free_here != t.granules() &&
+           level_of_range(longest) <= level_of(span);
   };
   for (unsigned k = 0; k < kLists; ++k) {
     if (occupied_.test(k) == lists_[k].empty()) return false;
@@ -539,7 +566,8 @@ bool MixedShard::is_valid_locked() const {
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
     if (blocks[c] != blocks_[c]) return false;
   }
-  return occupied_.is_valid() && spans == spans_ && pages == span_pages_ && free_granules == free_granules_ && unbacked == unbacked_pages_;
+  return occupied_.is_valid() && spans == spans_ && pages == span_pages_ &&
+         free_granules == free_granules_ && unbacked == unbacked_pages_;
 }
 
 }  // namespace loam

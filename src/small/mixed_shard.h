@@ -1,6 +1,7 @@
-// One of the places where mixed spans are (mixed_heap.h), with a lock of its own. A mixed span is a sparse span of one size
-// class whose free slots were opened to blocks of every class up to 8 KiB, or free pages that were too few for a span:
-// neighbouring free granules are one range, and any class cuts blocks from it. Whole free pages may go to the page heap.
+// One of the places where mixed spans are (mixed_heap.h), with a lock of its own. A mixed span is a
+// sparse span of one size class whose free slots were opened to blocks of every class up to 8 KiB,
+// or free pages that were too few for a span: neighbouring free granules are one range, and any
+// class cuts blocks from it. Whole free pages may go to the page heap.
 //
 //   granules (16 bytes):   0   1   2   3   4   5   6   7   8   9
 //   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
@@ -13,8 +14,8 @@
 //
 // A double free and a pointer into a block are told exactly, by the start bit.
 //
-// Lock: mutex(); functions named *_locked need it. Below the bins' locks and above the page heap's; who holds one shard's
-// takes no other's, but for all of them in order.
+// Lock: mutex(); functions named *_locked need it. Below the bins' locks and above the page heap's;
+// who holds one shard's takes no other's, but for all of them in order.
 #pragma once
 
 #include "base/bin_set.h"
@@ -42,8 +43,8 @@ struct MixedStats {
   unsigned shards;  ///< in use
 };
 
-/// Gives back pages of a span in which nothing lives (a mask), in whole pages of the system, and marks them
-/// unbacked. Returns how many. pre: the lock that covers the span's record is held
+/// Gives back pages of a span in which nothing lives (a mask), in whole pages of the system, and
+/// marks them unbacked. Returns how many. pre: the lock that covers the span's record is held
 Pages purge_idle_pages(Span* span, uint32_t idle);
 
 class alignas(128) MixedShard {
@@ -52,10 +53,12 @@ class alignas(128) MixedShard {
 
   static constexpr size_t kLargestBlock = kLargestMixedBlock;
 
-  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level cache.
+  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level
+  /// cache.
   static constexpr unsigned kPiece = 64;
 
-  /// What a thread would rather keep of what it gives, to hand it out again as it is; and what it got.
+  /// What a thread would rather keep of what it gives, to hand it out again as it is; and what it
+  /// got.
   struct Kept {
     uint8_t wanted[class_for(kLargestBlock) + 1];  ///< blocks, by class
     uint8_t count;
@@ -65,39 +68,45 @@ class alignas(128) MixedShard {
 
   enum class From : uint8_t {
     kSpans,   ///< mixed spans as they are
-    kBacked,  ///< and backed free pages in runs too short for a span of the class, where many wait: they become mixed spans
+    kBacked,  ///< and backed free pages in runs too short for a span of the class, where many wait:
+              ///< they become mixed spans
     kLent,    ///< and such pages, however few wait
   };
-  /// Up to `wanted` blocks of the class, which stand at the end of the places before `out_end`, last first, as from a bin.
-  /// Returns how many.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end, unsigned wanted, From from);
+  /// Up to `wanted` blocks of the class, which stand at the end of the places before `out_end`,
+  /// last first, as from a bin. Returns how many.
+  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end,
+                                     unsigned wanted, From from);
 
-  /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a misuse: reported,
-  /// then dropped. Those that are wanted stay live and are added to `kept`, if there is one. Those that lie in no span of this
-  /// shard, or not in the one that was found, are moved to the front; returns how many.
-  /// pre: count <= kPiece
-  [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count, Kept* kept);
+  /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a
+  /// misuse: reported, then dropped. Those that are wanted stay live and are added to `kept`, if
+  /// there is one. Those that lie in no span of this shard, or not in the one that was found, are
+  /// moved to the front; returns how many. pre: count <= kPiece
+  [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
+                                     Kept* kept);
 
-  /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by now: a hint.
+  /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by
+  /// now: a hint.
   static inline void ask_for_tables(const Span* span, const void* pointer);
 
-  /// Makes a small span mixed. False when memory for its tables is refused; the span is then unchanged. `lent`: as MixedHeap::convert()
-  /// pre: the lock of the span's bin is held and the span is in none of its lists; slots <= kLargestBlock
+  /// Makes a small span mixed. False when memory for its tables is refused; the span is then
+  /// unchanged. `lent`: as MixedHeap::convert() pre: the lock of the span's bin is held and the
+  /// span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(PageHeap& pages, Span* span, Pages* lent);
 
-  /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and covers the address
+  /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and
+  /// covers the address
   [[nodiscard]] static size_t block_bytes_locked(const Span* span, uintptr_t address);
   /// Whether it is in this shard now.
   [[nodiscard]] bool holds_locked(const Span* span) const {
     return span->kind == SpanKind::kMixed && span->mixed.shard == this;
   }
 
-  /// Gives the free pages inside mixed spans back to the system, and the tables of those that can do without for now. Returns
-  /// how many pages.
+  /// Gives the free pages inside mixed spans back to the system, and the tables of those that can
+  /// do without for now. Returns how many pages.
   Pages compact_locked();
 
-  /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of a bounded number of spans.
-  /// Returns how many.
+  /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of
+  /// a bounded number of spans. Returns how many.
   Pages lend_locked(PageHeap& pages, Pages wanted);
   /// True while more is free than should be kept without a look, as Bin::is_watched().
   [[nodiscard]] bool is_watched() {
@@ -105,13 +114,16 @@ class alignas(128) MixedShard {
     return idle_.watched();
   }
   void end_period_locked();
-  /// As lend_locked(), but only as many pages as were free and unwanted; `looks` as Bin::purge_unwanted_locked(). What nobody
-  /// wants of the page heap's goes back to the system from there.
+  /// As lend_locked(), but only as many pages as were free and unwanted; `looks` as
+  /// Bin::purge_unwanted_locked(). What nobody wants of the page heap's goes back to the system
+  /// from there.
   [[nodiscard]] unsigned lend_unwanted_locked(PageHeap& pages, unsigned looks);
-  /// Bytes of free ranges, without the lock: how much lend_locked() could bring at most. Zero unless a good part is free.
+  /// Bytes of free ranges, without the lock: how much lend_locked() could bring at most. Zero
+  /// unless a good part is free.
   [[nodiscard]] size_t lendable_bytes_hint() const;
 
-  /// True, once in a while, where threads meet at the lock so often that they should have more than one.
+  /// True, once in a while, where threads meet at the lock so often that they should have more than
+  /// one.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
 
   void add_stats_locked(MixedStats* sum) const;
@@ -120,8 +132,11 @@ class alignas(128) MixedShard {
   [[nodiscard]] bool is_valid_locked() const;
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
-  /// A guess without the lock: is there a free range that holds a block of the class? pre: size_class <= kLists
-  [[nodiscard]] bool may_serve(unsigned size_class) const { return occupied_.find_set(size_class - 1) != kNoList; }
+  /// A guess without the lock: is there a free range that holds a block of the class? pre:
+  /// size_class <= kLists
+  [[nodiscard]] bool may_serve(unsigned size_class) const {
+    return occupied_.find_set(size_class - 1) != kNoList;
+  }
 
   /// One for each class that comes here.
   static constexpr unsigned kLists = kLargestMixedClass;
@@ -149,7 +164,9 @@ class alignas(128) MixedShard {
     const size_t free = free_granules_ << kGranuleShift, gone = Pages(unbacked_pages_).bytes();
     return free > gone ? free - gone : 0;
   }
-  [[nodiscard]] Pages unwanted_pages() const { return Pages(idle_.unwanted_slots() / kGranulesPerPage); }
+  [[nodiscard]] Pages unwanted_pages() const {
+    return Pages(idle_.unwanted_slots() / kGranulesPerPage);
+  }
 
   Mutex mutex_;
   static constexpr unsigned kNoList = (kLists + 63) / 64 * 64;
@@ -162,7 +179,8 @@ class alignas(128) MixedShard {
   LockedCount free_granules_;
   LockedCount unbacked_pages_;
   IdleSlots idle_;  // of granules
-  // Where lend_unwanted_locked() goes on: in this list, plus 1, up to this span; 0 = there is nothing to do.
+  // Where lend_unwanted_locked() goes on: in this list, plus 1, up to this span; 0 = there is
+  // nothing to do.
   uint8_t list_to_search_ = 0;
   Span* last_to_search_ = nullptr;
   uint64_t converted_ = 0;

@@ -1,7 +1,9 @@
-// The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out of line, a cache line a page.
+// The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out
+// of line, a cache line a page.
 //
-// Of a span with few blocks the record has room to say where they are: such a span is sealed, and has no tables until something
-// is cut from it again. Who wants to look at its tables all the same makes some for the moment (MixedView).
+// Of a span with few blocks the record has room to say where they are: such a span is sealed, and
+// has no tables until something is cut from it again. Who wants to look at its tables all the same
+// makes some for the moment (MixedView).
 //
 // Not thread-safe: the lock of the span's shard covers them.
 #pragma once
@@ -16,8 +18,8 @@ inline constexpr unsigned kGranuleShift = 4;
 inline constexpr size_t kGranuleBytes = size_t{1} << kGranuleShift;
 inline constexpr unsigned kGranulesPerPage = kPageBytes / kGranuleBytes;
 
-/// Blocks up to this size come from mixed spans, and only spans of such slots become mixed. Chosen: above, what a span
-/// has is whole pages, or gaps in which nothing fits (decision 43).
+/// Blocks up to this size come from mixed spans, and only spans of such slots become mixed. Chosen:
+/// above, what a span has is whole pages, or gaps in which nothing fits (decision 43).
 inline constexpr size_t kLargestMixedBlock = 8192;
 inline constexpr unsigned kLargestMixedClass = class_for(kLargestMixedBlock);
 static_assert(kSizeClasses[kLargestMixedClass].bytes == kLargestMixedBlock);
@@ -33,13 +35,15 @@ inline constexpr unsigned kWordsPerPage = kGranulesPerPage / 64;
 static_assert(kWordsPerPage * sizeof(GranuleWord) == kCacheLine, "a page's words");
 
 /// What the tables of a span of so many pages take.
-[[nodiscard]] constexpr size_t mixed_table_bytes(unsigned pages) { return pages * kWordsPerPage * sizeof(GranuleWord); }
+[[nodiscard]] constexpr size_t mixed_table_bytes(unsigned pages) {
+  return pages * kWordsPerPage * sizeof(GranuleWord);
+}
 
 /// What is before and behind a span's words: nothing free, and no block goes on.
 inline constexpr GranuleWord kOutside = {0, ~uint64_t{0}};
 
-/// 64 bits of two words one after the other, from that bit of the first on; and those up to that bit of the second.
-/// pre: bit < 64
+/// 64 bits of two words one after the other, from that bit of the first on; and those up to that
+/// bit of the second. pre: bit < 64
 LOAM_INLINE uint64_t bits_from(uint64_t word, uint64_t next, unsigned bit) {
   return word >> bit | next << 1 << (63 - bit);
 }
@@ -57,7 +61,8 @@ constexpr GranuleLevels make_granule_levels() {
   for (unsigned granules = 1; granules <= kMostGranules; ++granules) {
     const size_t bytes = granules * kGranuleBytes;
     const unsigned size_class = class_for(bytes);
-    levels.of[granules] = static_cast<uint8_t>(size_class - (kSizeClasses[size_class].bytes > bytes));
+    levels.of[granules] =
+        static_cast<uint8_t>(size_class - (kSizeClasses[size_class].bytes > bytes));
   }
   return levels;
 }
@@ -88,15 +93,19 @@ struct SealedBlock {
   static_assert(sizeof Span{}.mixed.tables == 2 * sizeof(uint32_t), "two blocks");
 
   static constexpr unsigned kFirstBits = 13;
-  static_assert(kMaxSpanPages * kGranulesPerPage <= 1u << kFirstBits && kMostGranules < 1u << (31 - kFirstBits));
-  [[nodiscard]] constexpr uint32_t word() const { return 1 | first << 1 | granules << (1 + kFirstBits); }
+  static_assert(kMaxSpanPages * kGranulesPerPage <= 1u << kFirstBits &&
+                kMostGranules < 1u << (31 - kFirstBits));
+  [[nodiscard]] constexpr uint32_t word() const {
+    return 1 | first << 1 | granules << (1 + kFirstBits);
+  }
   [[nodiscard]] static constexpr SealedBlock of(uint32_t word) {
     return {(word >> 1) & ((1u << kFirstBits) - 1), word >> (1 + kFirstBits)};
   }
 
   /// pre: is_sealed(span), place < kMost
   [[nodiscard]] static SealedBlock in(const Span* span, unsigned place) {
-    return of(place < 2 ? static_cast<uint32_t>(span->mixed.tables >> (32 * place)) : span->mixed.sealed[place - 2]);
+    return of(place < 2 ? static_cast<uint32_t>(span->mixed.tables >> (32 * place))
+                        : span->mixed.sealed[place - 2]);
   }
 };
 
@@ -111,11 +120,13 @@ struct SealedBlock {
 
 /// Has the span be sealed with these blocks.
 inline void seal_with(Span* span, const SealedBlock (&blocks)[SealedBlock::kMost]) {
-  // release: who looked at the span as one of slots (seems_live()) and finds these words sees what it has become
+  // release: who looked at the span as one of slots (seems_live()) and finds these words sees what
+  // it has become
   for (unsigned i = 2; i < SealedBlock::kMost; ++i) {
     __atomic_store_n(&span->mixed.sealed[i - 2], blocks[i].word(), __ATOMIC_RELEASE);
   }
-  __atomic_store_n(&span->mixed.tables, blocks[0].word() | uintptr_t{blocks[1].word()} << 32, __ATOMIC_RELEASE);
+  __atomic_store_n(&span->mixed.tables, blocks[0].word() | uintptr_t{blocks[1].word()} << 32,
+                   __ATOMIC_RELEASE);
 }
 
 /// The tables of a span.
@@ -126,13 +137,15 @@ struct MixedTables {
   /// pre: !is_sealed(span), or nobody looks into them
   explicit MixedTables(const Span* span)
       : MixedTables(span, reinterpret_cast<GranuleWord*>(span->mixed.tables)) {}
-  MixedTables(const Span* span, GranuleWord* its_word) : word(its_word), words(span->page_count * kWordsPerPage) {}
+  MixedTables(const Span* span, GranuleWord* its_word)
+      : word(its_word), words(span->page_count * kWordsPerPage) {}
 
   [[nodiscard]] unsigned granules() const { return words * 64; }
   [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
   [[nodiscard]] bool is_free(unsigned i) const { return (word[i >> 6].free >> (i & 63)) & 1; }
 
-  /// The first granule at or after `from` whose bit is set in what `of` makes of its word; granules() if none is.
+  /// The first granule at or after `from` whose bit is set in what `of` makes of its word;
+  /// granules() if none is.
   template <class Of>
   [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
     unsigned w = from >> 6;
@@ -170,8 +183,8 @@ struct MixedTables {
   }
   void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
 
-  /// Of the block that begins there. One branch, on whether it is longer than 64: small blocks end, and ranges reach into
-  /// other words, as chance has it.
+  /// Of the block that begins there. One branch, on whether it is longer than 64: small blocks end,
+  /// and ranges reach into other words, as chance has it.
   [[nodiscard]] LOAM_INLINE unsigned block_granules(unsigned first) const {
     const unsigned w = first >> 6, bit = first & 63;
     const GranuleWord* const next = w + 1 == words ? &kOutside : &word[w + 1];
@@ -185,10 +198,11 @@ struct MixedTables {
     return granules < kMostGranules ? granules : kMostGranules;  // against damage
   }
 
-  /// Makes a block's granules free. Returns the level of the free range that they are now in; or the highest, where `enough`, the
-  /// span's before, is that.
-  /// pre: starts(first), granules == block_granules(first)
-  [[nodiscard]] LOAM_INLINE unsigned free_block(unsigned first, unsigned granules, unsigned enough) const {
+  /// Makes a block's granules free. Returns the level of the free range that they are now in; or
+  /// the highest, where `enough`, the span's before, is that. pre: starts(first), granules ==
+  /// block_granules(first)
+  [[nodiscard]] LOAM_INLINE unsigned free_block(unsigned first, unsigned granules,
+                                                unsigned enough) const {
     const unsigned w = first >> 6, bit = first & 63;
     GranuleWord* const here = &word[w];
     here->start &= ~(uint64_t{1} << bit);
@@ -207,7 +221,8 @@ struct MixedTables {
     }
     return level_around(first, enough);
   }
-  [[nodiscard]] LOAM_NOINLINE unsigned free_long_block(unsigned first, unsigned granules, unsigned enough) const {
+  [[nodiscard]] LOAM_NOINLINE unsigned free_long_block(unsigned first, unsigned granules,
+                                                       unsigned enough) const {
     set_free(first, granules);
     return level_around(first, enough);
   }
@@ -217,7 +232,8 @@ struct MixedTables {
     return level_of_range(free_end(first) - FreeGranules{{}, word}.run_begin(first));
   }
 
-  /// Has all granules of those pages be one block each that is nobody's: ranges and blocks end there.
+  /// Has all granules of those pages be one block each that is nobody's: ranges and blocks end
+  /// there.
   void mark_absent(uint32_t pages) const {
     for (; pages != 0; pages &= pages - 1) {
       const unsigned first = lowest_bit(pages) * kGranulesPerPage;
@@ -258,7 +274,8 @@ struct MixedTables {
   }
 };
 
-/// The tables of any mixed span, for as long as the view lives: of a sealed one a copy, which is not kept.
+/// The tables of any mixed span, for as long as the view lives: of a sealed one a copy, which is
+/// not kept.
 class MixedView {
  public:
   explicit MixedView(const Span* span) : tables(span, words_) {

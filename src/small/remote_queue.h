@@ -1,5 +1,6 @@
-// Blocks on their way home: when a flush finds a bin locked, it leaves its pointers here instead of waiting,
-// a batch at a time, one atomic operation each; whoever holds the bin's lock next takes them all.
+// Blocks on their way home: when a flush finds a bin locked, it leaves its pointers here instead of
+// waiting, a batch at a time, one atomic operation each; whoever holds the bin's lock next takes
+// them all.
 //
 //   head_ -> batch -> batch -> ...      (a stack; pushed one by one, taken whole, so ABA cannot happen)
 //
@@ -18,7 +19,8 @@ struct RemoteBatch {
   uint64_t count;
   void* pointers[kPointers];
 };
-static_assert(sizeof(RemoteBatch) == 128, "two cache lines: the pair that prefetchers fetch together");
+static_assert(sizeof(RemoteBatch) == 128,
+              "two cache lines: the pair that prefetchers fetch together");
 
 class RemoteQueue {
  public:
@@ -35,14 +37,16 @@ class RemoteQueue {
   [[nodiscard]] RemoteBatch* take_all() {
     RemoteBatch* taken = head_.exchange(nullptr, std::memory_order_acquire);
     uint32_t count = 0;
-    for (const RemoteBatch* b = taken; b != nullptr; b = b->next) count += static_cast<uint32_t>(b->count);
+    for (const RemoteBatch* b = taken; b != nullptr; b = b->next)
+      count += static_cast<uint32_t>(b->count);
     queued_.fetch_sub(count, std::memory_order_relaxed);
     return taken;
   }
 
   [[nodiscard]] bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
 
-  /// In the child of a fork(): a sender may have counted a batch that it never linked. `others`: see count_others()
+  /// In the child of a fork(): a sender may have counted a batch that it never linked. `others`:
+  /// see count_others()
   void recount_after_fork(uint32_t others = 0) {
     uint32_t count = others;
     for (const RemoteBatch* b = head_.load(std::memory_order_relaxed); b != nullptr; b = b->next) {
@@ -51,8 +55,8 @@ class RemoteQueue {
     queued_.store(count, std::memory_order_relaxed);
   }
 
-  /// Counts pointers that wait beside this queue (in the bin's TransferStash), so that readers of `queued` need to
-  /// know of one number.
+  /// Counts pointers that wait beside this queue (in the bin's TransferStash), so that readers of
+  /// `queued` need to know of one number.
   void count_others(uint32_t more) { queued_.fetch_add(more, std::memory_order_relaxed); }
   void discount_others(uint32_t fewer) { queued_.fetch_sub(fewer, std::memory_order_relaxed); }
 

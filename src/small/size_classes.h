@@ -1,7 +1,7 @@
 // From a size to its class, in one table load.
 //
-// Two tables: bytes up to 1,024 in steps of 16, up to 32 KiB in steps of 64. They are computed at compile
-// time from the generated table of classes, and are read-only data shared by all processes.
+// Two tables: bytes up to 1,024 in steps of 16, up to 32 KiB in steps of 64. They are computed at
+// compile time from the generated table of classes, and are read-only data shared by all processes.
 #pragma once
 
 #include "small/size_class_table.h"
@@ -12,8 +12,8 @@ inline constexpr size_t kFineLimit = 1024;
 
 /// The magazine, and the class byte of pages, for blocks of mixed spans (mixed_heap.h): any size.
 inline constexpr unsigned kMixedClass = kSizeClassCount;
-/// Classes beyond the fixed ones at most (split_classes.h). Chosen: programs that fill their heaps with blocks of
-/// one size have a few such sizes; each class costs a thread's cache 37 bytes.
+/// Classes beyond the fixed ones at most (split_classes.h). Chosen: programs that fill their heaps
+/// with blocks of one size have a few such sizes; each class costs a thread's cache 37 bytes.
 inline constexpr unsigned kMostSplitClasses = 16;
 inline constexpr unsigned kMagazineCount = kMixedClass + 1 + kMostSplitClasses;
 
@@ -53,23 +53,25 @@ inline constexpr ClassTables kClassTables = make_class_tables();
   return bytes <= kFineLimit ? fine_class(bytes) : detail::kClassTables.coarse[(bytes + 63) >> 6];
 }
 
-/// The smallest class for `bytes` whose every slot is a multiple of `alignment`; 0 if there is none.
-/// pre: alignment is a power of two
+/// The smallest class for `bytes` whose every slot is a multiple of `alignment`; 0 if there is
+/// none. pre: alignment is a power of two
 [[nodiscard]] inline unsigned class_for_aligned(size_t bytes, size_t alignment) {
   if (alignment > kPageBytes || bytes > kLargestSmall) return 0;
-  // A multiple of the alignment is a class itself, or the classes around it are a larger power of two apart.
+  // A multiple of the alignment is a class itself, or the classes around it are a larger power of
+  // two apart.
   const size_t rounded = bytes == 0 ? alignment : round_up(bytes, alignment);
   return rounded > kLargestSmall ? 0 : class_for(rounded);
 }
 
-/// True where a slot of a span of the class begins, `offset` bytes from the span's start. Without a division. pre: offset is
-/// inside of the span
+/// True where a slot of a span of the class begins, `offset` bytes from the span's start. Without a
+/// division. pre: offset is inside of the span
 [[nodiscard]] LOAM_INLINE bool begins_slot(const SizeClassInfo& info, size_t offset) {
   const size_t slot = (offset * info.reciprocal) >> 32;
   return slot * info.bytes == offset && slot < info.slots;
 }
 
 static_assert(kMagazineCount <= 256, "the page map keeps one class byte a page");
-static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall, "the table ends at the limit");
+static_assert(kSizeClasses[kSizeClassCount - 1].bytes == kLargestSmall,
+              "the table ends at the limit");
 
 }  // namespace loam

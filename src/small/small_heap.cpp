@@ -9,8 +9,8 @@ constinit SmallHeap default_small_heap;
 
 namespace {
 
-// Slots that may wait in one remote queue before the sender itself waits for the lock and empties it, so
-// that an idle owner strands nothing: 64 KiB of blocks, at least a few batches.
+// Slots that may wait in one remote queue before the sender itself waits for the lock and empties
+// it, so that an idle owner strands nothing: 64 KiB of blocks, at least a few batches.
 unsigned queue_limit(unsigned size_class) {
   const unsigned by_bytes = (64u << 10) / class_info(size_class).bytes;
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
@@ -35,22 +35,22 @@ bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
   return false;
 }
 
-// Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some time slices of a busy
-// machine's scheduler.
+// Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some
+// time slices of a busy machine's scheduler.
 constexpr uint64_t kLookMs = 50;
 
-// Chosen: 64 purges inside spans, or 1,024 spans without one, are 0.3 to 0.8 ms: the pause of the call that happens to pay,
-// and a hundredth of the running time while there is anything to purge.
+// Chosen: 64 purges inside spans, or 1,024 spans without one, are 0.3 to 0.8 ms: the pause of the
+// call that happens to pay, and a hundredth of the running time while there is anything to purge.
 constexpr unsigned kLooksATick = 64 * kLooksAPurge;
 // ... of which so many under one class's lock.
 constexpr unsigned kLooksALock = 8 * kLooksAPurge;
 
-// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines asked for then push
-// others out before their turn. Measured (decision 26).
+// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines
+// asked for then push others out before their turn. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
-// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come side by side. The last
-// block is used first.
+// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come
+// side by side. The last block is used first.
 LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
   // Smaller ones share lines, so there are fewer than blocks.
   if (count < kUsedSoon || class_info(size_class).bytes < kCacheLine) return;
@@ -75,7 +75,8 @@ unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigne
   unsigned got;
   bool is_crowded;
   in_drained(bin, size_class, [&] {
-    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source, enough, short_too);
+    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source,
+                          enough, short_too);
     is_crowded = bin.is_crowded_locked();
   });
   if (LOAM_UNLIKELY(is_crowded)) use_more_bins(size_class);
@@ -98,7 +99,8 @@ void SmallHeap::use_more_bins(unsigned size_class) {
 }
 
 // What others have free, where it is enough to be worth their lock: of one bin.
-unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home) {
+unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsigned wanted,
+                                         unsigned home) {
   const unsigned count = bins_in_use(size_class);
   for (unsigned i = 1; i < count; ++i) {
     Bin& bin = bin_of(size_class, home + i);
@@ -109,7 +111,8 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
       const unsigned here = free < wanted ? static_cast<unsigned>(free) : wanted;
       // No more than there is: so no page is asked for.
       if (here != 0) {
-        got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, here, PageHeap::Source::kBacked);
+        got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, here,
+                              PageHeap::Source::kBacked);
       }
     });
     if (got != 0) return got;
@@ -117,8 +120,8 @@ unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsign
   return 0;
 }
 
-// Makes empty spans that bins keep the page heap's, for who needs some before a page is touched that nobody has: those of
-// the class first. True if there were some.
+// Makes empty spans that bins keep the page heap's, for who needs some before a page is touched
+// that nobody has: those of the class first. True if there were some.
 bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
   const SizeClassInfo& info = class_info(size_class);
   const size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
@@ -134,7 +137,8 @@ bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, u
       unsigned released;
       {
         Lock lock(bin.mutex());
-        released = bin.release_empty_locked(pages(), c, static_cast<unsigned>((pages_wanted + length - 1) / length));
+        released = bin.release_empty_locked(
+            pages(), c, static_cast<unsigned>((pages_wanted + length - 1) / length));
       }
       if (released != 0) return true;
     }
@@ -143,10 +147,12 @@ bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, u
 }
 
 // Before a page is touched that nobody has: empty spans of any bin, then free slots of the class's.
-unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough,
-                                          unsigned home) {
+unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** out,
+                                          unsigned wanted, unsigned enough, unsigned home) {
   while (release_some_empty_spans(size_class, wanted, home)) {
-    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
+    if (const unsigned got =
+            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough))
+      return got;
   }
   const unsigned got = take_from_other_bins(size_class, out, wanted, home);
   if (got != 0) ask_for_lines(size_class, out, got);
@@ -182,16 +188,21 @@ unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted,
   return take_pure(size_class, out, wanted, ~0u, home);
 }
 
-unsigned SmallHeap::take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+unsigned SmallHeap::take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough,
+                              unsigned home) {
   Bin& bin = bin_of(size_class, home);
   if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough)) return got;
-    if (const unsigned got = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return got;
+    if (const unsigned got =
+            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough))
+      return got;
+    if (const unsigned got = take_what_others_keep(bin, size_class, out, wanted, enough, home))
+      return got;
   }
   return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
 }
 
-unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room) {
+unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                 unsigned room) {
   unsigned got = 0;
   // Batches may be small ones: a refill is worth a second look, not a third for the last few.
   while (got < (wanted + 1) / 2) {
@@ -207,15 +218,16 @@ unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsi
   return got;
 }
 
-unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker, unsigned enough,
-                         unsigned room, unsigned home) {
+unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker,
+                         unsigned enough, unsigned room, unsigned home) {
   Bin& bin = bin_of(size_class, home);
   if (taker != nullptr) {
     TransferStash& stash = bins_[size_class].stash();
     bin.stash().note_taker(taker);
     if (stash.blocks() != 0) {
       const unsigned most = room < wanted ? wanted : room;
-      if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most)) return got;
+      if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most))
+        return got;
     }
   }
   if (LOAM_UNLIKELY(unmapped_)) return take_pure(size_class, out, wanted, enough, home);
@@ -224,11 +236,16 @@ unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const
 }
 
 // Of a class that has blocks in mixed spans.
-unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
-  const auto take = [&](PageHeap::Source source) { return take_from(bin, size_class, out, wanted, source, enough); };
+unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                               unsigned enough, unsigned home) {
+  const auto take = [&](PageHeap::Source source) {
+    return take_from(bin, size_class, out, wanted, source, enough);
+  };
   if (const unsigned got = take(PageHeap::Source::kBacked); LOAM_LIKELY(got != 0)) return got;
   // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
-  if (const unsigned found = take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kBacked)) return found;
+  if (const unsigned found =
+          take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kBacked))
+    return found;
   const auto take_donated = [&]() -> unsigned {
     if (!donate(size_class, home)) return 0;
     if (const unsigned got = take(PageHeap::Source::kBacked)) return got;
@@ -242,7 +259,8 @@ unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsign
     return mixed;
   }
   if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-    if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home)) return others;
+    if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home))
+      return others;
   }
   if (const unsigned lent = take_lent(bin, size_class, out, wanted, enough, home)) return lent;
   if (const unsigned fresh = take(PageHeap::Source::kAny)) return fresh;
@@ -253,20 +271,25 @@ unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsign
   return take_lent(bin, size_class, out, wanted, enough, home);
 }
 
-// Free ranges of mixed spans, and backed runs that are too short for a span. A short span of large slots serves them faster than
-// a mixed one, and loses no more at its end.
-unsigned SmallHeap::take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home,
-                                MixedHeap::From from) {
-  if (class_info(size_class).bytes > kFineLimit && may_be_partial() && (from == MixedHeap::From::kLent || pages().short_runs_wait())) {
-    if (const unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true)) return got;
+// Free ranges of mixed spans, and backed runs that are too short for a span. A short span of large
+// slots serves them faster than a mixed one, and loses no more at its end.
+unsigned SmallHeap::take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                unsigned enough, unsigned home, MixedHeap::From from) {
+  if (class_info(size_class).bytes > kFineLimit && may_be_partial() &&
+      (from == MixedHeap::From::kLent || pages().short_runs_wait())) {
+    if (const unsigned got =
+            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true))
+      return got;
   }
-  const unsigned got = mixed_.take(size_class, out, wanted, pure_ ? MixedHeap::From::kSpans : from, home);
+  const unsigned got =
+      mixed_.take(size_class, out, wanted, pure_ ? MixedHeap::From::kSpans : from, home);
   if (got != 0) ask_for_lines(size_class, out, got);
   return got;
 }
 
 // Of a class that has no blocks in mixed spans: what there is, and then a page that nobody has.
-unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough,
+                               unsigned home) {
   Bin& bin = bin_of(size_class, home);
   const unsigned least = enough < wanted ? enough : wanted;
   unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
@@ -290,7 +313,9 @@ unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted,
   };
   // Both of them, before a page is touched that nobody has: one brings a slot or two.
   if (may_be_partial() && pages().short_runs_wait()) take_more(take_short);
-  take_more([&](unsigned more, unsigned least_more) { return take_lent(bin, size_class, out, more, least_more, home); });
+  take_more([&](unsigned more, unsigned least_more) {
+    return take_lent(bin, size_class, out, more, least_more, home);
+  });
   take_more([&](unsigned more, unsigned least_more) {
     return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
   });
@@ -315,9 +340,9 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
   return best;
 }
 
-// Has the bin with the most to lend, or the mixed spans, give the page heap whole free pages, unless a search found none a few
-// growths ago. For a class that mixed spans do not serve of all, else of such classes only: what the others have to give is
-// donate()'s. False if none were given.
+// Has the bin with the most to lend, or the mixed spans, give the page heap whole free pages,
+// unless a search found none a few growths ago. For a class that mixed spans do not serve of all,
+// else of such classes only: what the others have to give is donate()'s. False if none were given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
   if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
@@ -336,24 +361,28 @@ bool SmallHeap::lend_pages(bool of_all, unsigned home) {
 }
 
 // Free pages of sparse spans, as spans or, where mixed spans do not serve the class, as short ones.
-unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home) {
+unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                              unsigned enough, unsigned home) {
   const bool is_large = !MixedHeap::serves(size_class);
   if (!lend_pages(is_large, home)) return 0;
   return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, is_large);
 }
 
-// Has sparse spans of another class become mixed, unless a search for some found none a few growths ago. False if none did.
+// Has sparse spans of another class become mixed, unless a search for some found none a few growths
+// ago. False if none did.
 bool SmallHeap::donate(unsigned size_class, unsigned home) {
   if (pure_) return false;
   // Smaller blocks may fit where larger ones did not.
   const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
   if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
-  const Candidate donor = bin_with_most(
-      [&](const Bin& bin, unsigned c) { return c == size_class ? 0 : bin.donatable_bytes_hint(c); });
+  const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
+    return c == size_class ? 0 : bin.donatable_bytes_hint(c);
+  });
   unsigned converted = 0;
   if (donor.bin != nullptr) {
     Lock lock(donor.bin->mutex());
-    converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes, kDonationBytes, home);
+    converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes,
+                                         kDonationBytes, home);
   }
   if (converted != 0) return true;
   growths_skipped_.store(0, std::memory_order_relaxed);
@@ -361,10 +390,12 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
   return false;
 }
 
-void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver) {
+void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count,
+                         const void* giver) {
   Bin& bin = bins_[size_class];
   // Checks that must know every free block look into caches and spans.
-  if ((bins_in_use(size_class) == 1 && !bin.stash().wants(giver)) || pure_ || slots_are_chosen_at_random()) {
+  if ((bins_in_use(size_class) == 1 && !bin.stash().wants(giver)) || pure_ ||
+      slots_are_chosen_at_random()) {
     return give(size_class, pointers, count, Wait::kNo);
   }
   // Counted before they can be taken.
@@ -406,8 +437,9 @@ void SmallHeap::tick() {
 
 void SmallHeap::purge_unwanted(uint64_t now_ms) {
   uint64_t began = period_began_ms_.load(std::memory_order_relaxed);
-  const bool period_ends = now_ms - began >= IdleSlots::kPeriodMs &&
-                           period_began_ms_.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
+  const bool period_ends =
+      now_ms - began >= IdleSlots::kPeriodMs &&
+      period_began_ms_.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
   // Before the look: who begins to wait during it says so again.
   pages().note_spans_wait(false);
   const unsigned first = next_to_purge_.load(std::memory_order_relaxed);
@@ -420,7 +452,8 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
     for_each_bin(c, [&](Bin& bin) {
       if (LOAM_LIKELY(!bin.is_watched(c))) return;
       some_wait = true;
-      // A lock that is held is somebody's who works with the class: the next look will do. A period then is a longer one.
+      // A lock that is held is somebody's who works with the class: the next look will do. A period
+      // then is a longer one.
       if (period_ends && bin.mutex().try_lock()) {
         bin.end_period_locked(class_info(c).bytes);
         bin.mutex().unlock();
@@ -438,24 +471,29 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   if (some_wait) pages().note_spans_wait(true);
 }
 
-// Where a class has several bins, what came from the giver's own is best there; and what is another's is wanted if that one's
-// threads take.
-bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const {
+// Where a class has several bins, what came from the giver's own is best there; and what is
+// another's is wanted if that one's threads take.
+bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void* first,
+                             unsigned home) const {
   const unsigned bins = bins_in_use(size_class);
   const unsigned shard = SpanFinder().at(reinterpret_cast<uintptr_t>(first))->bin_shard();
   if (shard == (home & (bins - 1)) || shard >= bins) return false;
   return bin_at(size_class, shard).stash().wants(giver);
 }
 
-LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
+LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* pointers,
+                                             unsigned count, Wait wait) {
   const unsigned bins = bins_in_use(size_class);
   constexpr unsigned kPiece = 128;
   const auto shard_named_by = [bins](const Span* span) {
     const unsigned shard = span->bin_shard();
-    return LOAM_LIKELY(shard < bins) ? shard : 0;  // of no block of the class: reported under any bin's lock
+    return LOAM_LIKELY(shard < bins)
+               ? shard
+               : 0;  // of no block of the class: reported under any bin's lock
   };
   SpanFinder finder;
-  unsigned same = 0;  // of `shard`, from the first on: what is of one bin stays together, for it may hold whole spans
+  unsigned same = 0;  // of `shard`, from the first on: what is of one bin stays together, for it
+                      // may hold whole spans
   unsigned shard = 0;
   while (same != count) {
     // All records that are missed at once, and neighbours' but once.
@@ -482,7 +520,8 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
     uint8_t shards[kPiece];
     unsigned some = 0;  // bins that get some
     for (unsigned i = 0; i < here; ++i) {
-      shards[i] = static_cast<uint8_t>(shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
+      shards[i] =
+          static_cast<uint8_t>(shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
       some |= 1u << shards[i];
     }
     for (; some != 0; some &= some - 1) {
@@ -503,11 +542,13 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
 }
 
 void SmallHeap::give(unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
-  if (LOAM_UNLIKELY(bins_in_use(size_class) != 1)) return give_by_shards(size_class, pointers, count, wait);
+  if (LOAM_UNLIKELY(bins_in_use(size_class) != 1))
+    return give_by_shards(size_class, pointers, count, wait);
   give_to(bins_[size_class], size_class, pointers, count, wait);
 }
 
-void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait) {
+void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count,
+                        Wait wait) {
   if (wait == Wait::kNo && !bin.mutex().try_lock()) {
     unsigned sent = 0;
     while (sent < count) {
@@ -518,7 +559,8 @@ void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, un
       }
       bin.remote().push(batch);
     }
-    if (sent == count && bin.remote().queued() <= queue_limit(size_class) + bin.stash().blocks()) return;
+    if (sent == count && bin.remote().queued() <= queue_limit(size_class) + bin.stash().blocks())
+      return;
     bin.mutex().lock();
     pointers += sent;
     count -= sent;
@@ -539,7 +581,8 @@ LOAM_COLD void SmallHeap::split_class(unsigned size_class, size_t slot_bytes) {
   const SizeClassInfo& whole = class_info(size_class);
   const SizeClassInfo finer = shape_of(slot_bytes);
   // What a slot takes of its span, the tail included.
-  const size_t bytes = Pages(whole.pages).bytes() / whole.slots, fewer = Pages(finer.pages).bytes() / finer.slots;
+  const size_t bytes = Pages(whole.pages).bytes() / whole.slots,
+               fewer = Pages(finer.pages).bytes() / finer.slots;
   if (bytes - bytes / kLeastSavedShare < fewer) return;
   size_t used = 0;
   for_each_bin(size_class, [&](const Bin& bin) { used += bin.used_slots_hint(size_class); });
@@ -552,7 +595,9 @@ Pages SmallHeap::compact() {
   Pages purged;
   for_each_class([&](unsigned c) {
     empty_stash(c, true);
-    for_each_bin(c, [&](Bin& bin) { in_drained(bin, c, [&] { purged += bin.compact_locked(pages(), c); }); });
+    for_each_bin(c, [&](Bin& bin) {
+      in_drained(bin, c, [&] { purged += bin.compact_locked(pages(), c); });
+    });
   });
   return purged + mixed_.compact();
 }

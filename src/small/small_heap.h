@@ -1,13 +1,14 @@
 // All bins of one heap, and the two bulk operations that caches use: take and give.
 //
-// A class has one bin, until threads meet at its lock: then two, four, at most kShards. A thread has a home, takes from the
-// bin that this is one of; from the others, what is free there before a page is touched that nobody has. Blocks go back to
-// the bin of their span, whoever frees them.
+// A class has one bin, until threads meet at its lock: then two, four, at most kShards. A thread
+// has a home, takes from the bin that this is one of; from the others, what is free there before a
+// page is touched that nobody has. Blocks go back to the bin of their span, whoever frees them.
 //
 //   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use;   bins not in use were never touched
 //   the shard of a span of bin_at(c, s) is s
 //
-// Thread-safe. A bin's lock is held for one bulk operation only; who holds one takes no other's, but for all of them in order.
+// Thread-safe. A bin's lock is held for one bulk operation only; who holds one takes no other's,
+// but for all of them in order.
 #pragma once
 
 #include "base/shared_room.h"
@@ -19,44 +20,52 @@ class alignas(kPageBytes) SmallHeap {
  public:
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
-  /// Over pages of its own, for tests. `mapped`: blocks answer class_at(), that is, their free takes the fast path.
+  /// Over pages of its own, for tests. `mapped`: blocks answer class_at(), that is, their free
+  /// takes the fast path.
   constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
-  /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages are touched,
-  /// free ranges in sparse spans of other classes serve (mixed_heap.h), and their whole free pages (partial_span.h). `taker`: who
-  /// asks, any address of its own; then what others gave with transfer() serves first, more than wanted where a batch is longer, up to `room`. `enough`:
-  /// as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <= wanted, home < kShards
-  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted, const void* taker = nullptr,
-                              unsigned enough = ~0u, unsigned room = 0, unsigned home = 0);
+  /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages
+  /// are touched, free ranges in sparse spans of other classes serve (mixed_heap.h), and their
+  /// whole free pages (partial_span.h). `taker`: who asks, any address of its own; then what others
+  /// gave with transfer() serves first, more than wanted where a batch is longer, up to `room`.
+  /// `enough`: as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <=
+  /// wanted, home < kShards
+  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted,
+                              const void* taker = nullptr, unsigned enough = ~0u, unsigned room = 0,
+                              unsigned home = 0);
 
-  /// As take(), from spans of the class only: slots stand at multiples of their size from a page's start.
-  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home = 0);
+  /// As take(), from spans of the class only: slots stand at multiples of their size from a page's
+  /// start.
+  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted,
+                                    unsigned home = 0);
 
-  /// Where a large run was of pages that nobody had: gives the page heap what may serve the next one, which is all empty
-  /// spans that bins keep beyond one, and for a run that is no longer than spans are, whole free pages of sparse spans.
+  /// Where a large run was of pages that nobody had: gives the page heap what may serve the next
+  /// one, which is all empty spans that bins keep beyond one, and for a run that is no longer than
+  /// spans are, whole free pages of sparse spans.
   void make_room_for_runs(Pages run);
   /// The first of these. Costs next to nothing where no class has several bins.
   void release_empty_spans();
 
-  /// The empty span that a bin keeps for its class goes to the page heap, if it is just one: of a class that a thread called for
-  /// nothing for a while. Unless somebody holds the bin's lock.
+  /// The empty span that a bin keeps for its class goes to the page heap, if it is just one: of a
+  /// class that a thread called for nothing for a while. Unless somebody holds the bin's lock.
   void release_kept_span(unsigned size_class, unsigned home);
 
   enum class Wait {
-    kNo,   ///< leave the slots in the remote queue rather than wait for the bin
+    kNo,  ///< leave the slots in the remote queue rather than wait for the bin
     kYes,
   };
   /// Gives slots of the class back. pre: count <= kMaxGive
   void give(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   static constexpr unsigned kMaxGive = 512;
 
-  /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that is likely to
-  /// come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
+  /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that
+  /// is likely to come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
   void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
-  /// True where transfer() would leave this giver's slots to others. A guess. `first`: one of them. `home`: the giver's,
-  /// whose own bin is better for what came from it.
-  [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver, const void* first, unsigned home) const {
+  /// True where transfer() would leave this giver's slots to others. A guess. `first`: one of them.
+  /// `home`: the giver's, whose own bin is better for what came from it.
+  [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver, const void* first,
+                                    unsigned home) const {
     return bins_in_use(size_class) == 1 ? bins_[size_class].stash().wants(giver)
                                         : wants_others(size_class, giver, first, home);
   }
@@ -64,20 +73,24 @@ class alignas(kPageBytes) SmallHeap {
     return TransferStash::batch_slots(size_class);
   }
 
-  /// Notes a request that found its magazine empty. Where the class's requests leave much of their slots, which are many, the
-  /// class is split (split_classes.h). pre: kFineLimit < bytes <= kLargestSmall
+  /// Notes a request that found its magazine empty. Where the class's requests leave much of their
+  /// slots, which are many, the class is split (split_classes.h). pre: kFineLimit < bytes <=
+  /// kLargestSmall
   LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
-    if (const size_t slot_bytes = split_classes.note(size_class, bytes); LOAM_UNLIKELY(slot_bytes != 0)) {
+    if (const size_t slot_bytes = split_classes.note(size_class, bytes);
+        LOAM_UNLIKELY(slot_bytes != 0)) {
       split_class(size_class, slot_bytes);
     }
   }
-  /// A class is split where that saves at least this part of what its slots take, and so many bytes. Chosen: what a
-  /// class may cost in partly used spans and in magazines, several times over, and no less.
+  /// A class is split where that saves at least this part of what its slots take, and so many
+  /// bytes. Chosen: what a class may cost in partly used spans and in magazines, several times
+  /// over, and no less.
   static constexpr size_t kLeastSavedShare = 64;
   static constexpr size_t kLeastSavedBytes = size_t{128} << 10;
 
-  /// Brings home what waits in stashes and nobody has wanted since the last look, and gives pages inside live spans back
-  /// whose slots nobody wanted for a second (idle_slots.h); no more often than every kLookMs, and a bounded number.
+  /// Brings home what waits in stashes and nobody has wanted since the last look, and gives pages
+  /// inside live spans back whose slots nobody wanted for a second (idle_slots.h); no more often
+  /// than every kLookMs, and a bounded number.
   void tick();
 
   /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
@@ -91,24 +104,31 @@ class alignas(kPageBytes) SmallHeap {
   /// Gives blocks back that came from mixed spans.
   void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
   /// The same, but for those that the giver wants (mixed_heap.h).
-  void give_mixed(void* const* pointers, unsigned count, MixedHeap::Kept* kept) { mixed_.give(pointers, count, kept); }
+  void give_mixed(void* const* pointers, unsigned count, MixedHeap::Kept* kept) {
+    mixed_.give(pointers, count, kept);
+  }
   [[nodiscard]] MixedHeap& mixed() { return mixed_; }
-  /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell every block's class.
+  /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell
+  /// every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
-  /// Chosen: as mixed spans have, whose homes these are.
+  /// As many as mixed spans have, whose homes these are.
   static constexpr unsigned kShards = MixedHeap::kShards;
   [[nodiscard]] unsigned bins_in_use(unsigned size_class) const {
     // acquire pairs with the release in use_more_bins(): the bin knows its number
     return 1u << doublings_[size_class].load(std::memory_order_acquire);
   }
-  /// What each bin of a class that has several keeps in empty spans at most, beyond one: what is a thread's turn would be
-  /// another's next. It serves anybody before a fresh page is touched. Measured (decision 35).
+  /// What each bin of a class that has several keeps in empty spans at most, beyond one: what is a
+  /// thread's turn would be another's next. It serves anybody before a fresh page is touched.
+  /// Measured (decision 35).
   static constexpr size_t kEmptyBytes = size_t{1} << 20;
-  /// Uses twice as many bins for the class, if there are more: what happens by itself where threads meet.
+  /// Uses twice as many bins for the class, if there are more: what happens by itself where threads
+  /// meet.
   void use_more_bins(unsigned size_class);
 
-  [[nodiscard]] PageHeap& pages() { return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_; }
+  [[nodiscard]] PageHeap& pages() {
+    return LOAM_LIKELY(other_pages_ == nullptr) ? page_heap : *other_pages_;
+  }
   [[nodiscard]] uint8_t heap() const { return heap_; }
 
   /// Around fork(): every bin's lock, in class order.
@@ -160,42 +180,50 @@ class alignas(kPageBytes) SmallHeap {
   /// act() under the bin's lock, once what waited in its remote queue has come home.
   template <class Act>
   void in_drained(Bin& bin, unsigned size_class, Act act);
-  [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first, unsigned home) const;
+  [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first,
+                                  unsigned home) const;
 
-  [[nodiscard]] unsigned take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_what_others_keep(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough,
-                                               unsigned home);
-  [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted, unsigned home);
+  [[nodiscard]] unsigned take_pure(unsigned size_class, void** out, unsigned wanted,
+                                   unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_what_others_keep(Bin& bin, unsigned size_class, void** out,
+                                               unsigned wanted, unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted,
+                                              unsigned home);
   [[nodiscard]] bool release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home);
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                   PageHeap::Source source, unsigned enough, bool short_too = false);
-  [[nodiscard]] unsigned take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned room);
+                                   PageHeap::Source source, unsigned enough,
+                                   bool short_too = false);
+  [[nodiscard]] unsigned take_large(unsigned size_class, void** out, unsigned wanted,
+                                    unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                   unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                      unsigned room);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
-  [[nodiscard]] unsigned take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted, unsigned enough, unsigned home,
-                                     MixedHeap::From from);
+  [[nodiscard]] unsigned take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                    unsigned enough, unsigned home);
+  [[nodiscard]] unsigned take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted,
+                                     unsigned enough, unsigned home, MixedHeap::From from);
   [[nodiscard]] bool donate(unsigned size_class, unsigned home);
 
   // What all stashes may hold: this, or the heap's size divided by kStashShare.
   static constexpr size_t kStashBytes = size_t{1} << 20;
   static constexpr size_t kStashShare = 128;
 
-  // All zero at first, the bins of small blocks in the page of what every refill looks at, which begins behind the shards of
-  // mixed_: see PageHeap.
+  // All zero at first, the bins of small blocks in the page of what every refill looks at, which
+  // begins behind the shards of mixed_: see PageHeap.
   [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> last_look_ms_{0};
   std::atomic<uint64_t> period_began_ms_{0};
-  std::atomic<unsigned> next_to_purge_{0};  // the class at which the last look ended
+  std::atomic<unsigned> next_to_purge_{0};                // the class at which the last look ended
   alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
-  std::atomic<uint8_t> refused_class_{0};                 // whose blocks no donor's free ranges held then
-  std::atomic<unsigned> lends_skipped_{0};                // since lenders were
+  std::atomic<uint8_t> refused_class_{0};   // whose blocks no donor's free ranges held then
+  std::atomic<unsigned> lends_skipped_{0};  // since lenders were
   // Read by every refill and flush, and hardly ever written.
   alignas(64) PageHeap* other_pages_ = nullptr;
   std::atomic<bool> has_more_bins_{false};  // some class
@@ -204,7 +232,8 @@ class alignas(kPageBytes) SmallHeap {
   bool unmapped_ = false;
   std::atomic<uint8_t> doublings_[kMagazineCount] = {};
   Bin bins_[kMagazineCount];  // that of kMixedClass is never used
-  // Last: never touched where threads do not meet. A class's side by side, so that few classes touch few pages.
+  // Last: never touched where threads do not meet. A class's side by side, so that few classes
+  // touch few pages.
   Bin more_bins_[kMagazineCount][kShards - 1];
 };
 

@@ -8,8 +8,9 @@ constinit SplitClasses split_classes;
 
 namespace {
 
-// Of a span, behind its last slot: as little as that, or as little as there is. Chosen: what a finer class saves would else go
-// to the tail; there are many blocks of it, so that longer spans are no loss.
+// Of a span, behind its last slot: as little as that, or as little as there is. Chosen: what a
+// finer class saves would else go to the tail; there are many blocks of it, so that longer spans
+// are no loss.
 constexpr size_t kLeastTail = 128;
 // As the generator of the fixed classes has it: slots that amortise a span's record.
 constexpr unsigned least_slots(size_t bytes) { return bytes < 4096 ? 16 : bytes < 8192 ? 8 : 4; }
@@ -41,14 +42,15 @@ SizeClassInfo shape_of(size_t bytes) {
 bool SplitClasses::add(unsigned size_class, const SizeClassInfo& info) {
   if (!mutex_.try_lock()) return false;
   const unsigned count = count_.load(std::memory_order_relaxed);
-  const bool added =
-      count != kMost && class_for(info.bytes) == size_class && this->info(size_class).bytes > info.bytes;
+  const bool added = count != kMost && class_for(info.bytes) == size_class &&
+                     this->info(size_class).bytes > info.bytes;
   if (added) {
     rows_[count + 1] = info;
     // release: pairs with end() and class_for()
     count_.store(count + 1, std::memory_order_release);
     const uint8_t number = static_cast<uint8_t>(kMixedClass + 1 + count);
-    for (size_t step = step_of(info.bytes); bytes_of(step) > kFineLimit && class_for(bytes_of(step)) == size_class; --step) {
+    for (size_t step = step_of(info.bytes);
+         bytes_of(step) > kFineLimit && class_for(bytes_of(step)) == size_class; --step) {
       steps_[step].store(number, std::memory_order_release);
     }
   }

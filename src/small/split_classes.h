@@ -1,9 +1,10 @@
 // Classes that a program's own sizes ask for, between the fixed ones (size_classes.h).
 //
-// A fixed class loses up to 5.9 % of a block: nothing to a program of many sizes, and all of it in every block to one that
-// fills its heap with blocks of 4,368 bytes. So requests above kFineLimit are looked at, one a refill: where kWindow of
-// them left much of their slot, and the class holds enough blocks, a class for the largest of them comes into being.
-// Requests up to it go there from then on; blocks that there are stay what they are.
+// A fixed class loses up to 5.9 % of a block: nothing to a program of many sizes, and all of it in
+// every block to one that fills its heap with blocks of 4,368 bytes. So requests above kFineLimit
+// are looked at, one a refill: where kWindow of them left much of their slot, and the class holds
+// enough blocks, a class for the largest of them comes into being. Requests up to it go there from
+// then on; blocks that there are stay what they are.
 //
 //   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;  kMixedClass + 1 .. kMixedClass + kMost split, in order of age
 //   a request's class only ever becomes a finer one, and every class stays the one for requests of its own size
@@ -32,14 +33,18 @@ class SplitClasses {
 
   /// Of any class; that of kMixedClass and those not in use are all zero.
   [[nodiscard]] LOAM_INLINE const SizeClassInfo& info(unsigned size_class) const {
-    return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class] : rows_[size_class - kMixedClass];
+    return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class]
+                                                     : rows_[size_class - kMixedClass];
   }
 
   /// One more than the largest number in use.
-  [[nodiscard]] unsigned end() const { return kMixedClass + 1 + count_.load(std::memory_order_acquire); }
+  [[nodiscard]] unsigned end() const {
+    return kMixedClass + 1 + count_.load(std::memory_order_acquire);
+  }
 
-  /// Notes a request of the class. Once in kWindow of them, what a slot for all of these takes; else 0. Of requests that
-  /// come at once, some may be missed. pre: kFineLimit < bytes <= kLargestSmall
+  /// Notes a request of the class. Once in kWindow of them, what a slot for all of these takes;
+  /// else 0. Of requests that come at once, some may be missed. pre: kFineLimit < bytes <=
+  /// kLargestSmall
   [[nodiscard]] LOAM_INLINE size_t note(unsigned size_class, size_t bytes) {
     std::atomic<uint32_t>& watch = watches_[size_class];
     const uint32_t seen = watch.load(std::memory_order_relaxed);
@@ -53,14 +58,15 @@ class SplitClasses {
     return bytes_of(now >> 16);
   }
 
-  /// Has requests of the class up to info.bytes go to a class of their own. False where there is no number left, or another
-  /// thread is just adding one.
+  /// Has requests of the class up to info.bytes go to a class of their own. False where there is no
+  /// number left, or another thread is just adding one.
   [[nodiscard]] bool add(unsigned size_class, const SizeClassInfo& info);
 
   /// Around fork().
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
-  /// Chosen: sizes at random in a class leave a 64th of the slot in all of them once in 25,000 windows.
+  /// Chosen: sizes at random in a class leave a 64th of the slot in all of them once in 25,000
+  /// windows.
   static constexpr uint32_t kWindow = 32;
 
  private:
@@ -71,7 +77,8 @@ class SplitClasses {
 
   std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the fixed class
   SizeClassInfo rows_[kMost + 1] = {};
-  std::atomic<uint32_t> watches_[kMagazineCount] = {};  // the largest request's step, and how many there were
+  std::atomic<uint32_t> watches_[kMagazineCount] =
+      {};  // the largest request's step, and how many there were
   std::atomic<unsigned> count_{0};
   Mutex mutex_;
 };
@@ -79,17 +86,25 @@ class SplitClasses {
 extern SplitClasses split_classes;
 
 /// Of any class.
-[[nodiscard]] LOAM_INLINE const SizeClassInfo& class_info(unsigned size_class) { return split_classes.info(size_class); }
+[[nodiscard]] LOAM_INLINE const SizeClassInfo& class_info(unsigned size_class) {
+  return split_classes.info(size_class);
+}
 
 /// True for a class whose blocks are slots of spans of its own: not 0, and not kMixedClass.
-[[nodiscard]] LOAM_INLINE bool has_own_spans(unsigned size_class) { return size_class != 0 && size_class != kMixedClass; }
+[[nodiscard]] LOAM_INLINE bool has_own_spans(unsigned size_class) {
+  return size_class != 0 && size_class != kMixedClass;
+}
 
-/// Classes with spans of their own, for lists of them: the fixed ones by size, then the split ones by age.
+/// Classes with spans of their own, for lists of them: the fixed ones by size, then the split ones
+/// by age.
 [[nodiscard]] inline unsigned class_count() { return split_classes.end() - 2; }
 /// pre: index < class_count()
-[[nodiscard]] inline unsigned class_number(unsigned index) { return index + 1 < kMixedClass ? index + 1 : index + 2; }
+[[nodiscard]] inline unsigned class_number(unsigned index) {
+  return index + 1 < kMixedClass ? index + 1 : index + 2;
+}
 
-/// How spans of slots of so many bytes look. pre: a multiple of 16, kFineLimit < bytes <= kLargestSmall
+/// How spans of slots of so many bytes look. pre: a multiple of 16, kFineLimit < bytes <=
+/// kLargestSmall
 [[nodiscard]] SizeClassInfo shape_of(size_t bytes);
 
 }  // namespace loam

@@ -15,8 +15,8 @@ size_t record_bytes(unsigned size_class) {
 
 }  // namespace
 
-// Counts change with the lists, under the lock, so a fork()ed child finds them in agreement; a batch that was in
-// neither list is lost there.
+// Counts change with the lists, under the lock, so a fork()ed child finds them in agreement; a
+// batch that was in neither list is lost there.
 void TransferStash::push(Batch* batch) {
   batch->next = full_;
   full_ = batch;
@@ -38,7 +38,8 @@ bool TransferStash::put(unsigned size_class, void* const* pointers, unsigned cou
   Batch* batch;
   {
     Lock lock(mutex_);
-    if (batches_ >= kMostBatches || (blocks() + count) * size_t{class_info(size_class).bytes} > kMostBytes) {
+    if (batches_ >= kMostBatches ||
+        (blocks() + count) * size_t{class_info(size_class).bytes} > kMostBytes) {
       return false;
     }
     batch = spare_;
@@ -81,7 +82,8 @@ TransferStash::Batch* TransferStash::take_idle(bool all) {
   Batch** from = &full_;
   if (!all) {
     // The warm ones on top stay.
-    for (unsigned stay = batches_ - unsigned{idle_}; stay != 0 && *from != nullptr; --stay) from = &(*from)->next;
+    for (unsigned stay = batches_ - unsigned{idle_}; stay != 0 && *from != nullptr; --stay)
+      from = &(*from)->next;
   }
   Batch* const taken = *from;
   *from = nullptr;
@@ -125,7 +127,8 @@ bool TransferStash::is_valid(unsigned size_class) {
       if (found != size_class && found != kMixedClass) return false;
     }
   }
-  return batches == batches_ && idle_ <= batches_ && blocks == blocks_.load(std::memory_order_relaxed);
+  return batches == batches_ && idle_ <= batches_ &&
+         blocks == blocks_.load(std::memory_order_relaxed);
 }
 
 }  // namespace loam

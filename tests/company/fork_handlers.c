@@ -1,5 +1,6 @@
-// fork() in a program with threads that allocate, while a library's fork handlers allocate, and start and wait for threads
-// that do, before and after the fork: nothing hangs, and the child goes on. The library is linked, or opened:
+// fork() in a program with threads that allocate, while a library's fork handlers allocate, and
+// start and wait for threads that do, before and after the fork: nothing hangs, and the child goes
+// on. The library is linked, or opened:
 //
 //   fork_handlers                      the library is linked
 //   fork_handlers open LIBRARY         it is opened
@@ -67,7 +68,8 @@ int main(int argc, char** argv) {
   use(take, give);
 #endif
   pthread_t threads[kThreads];
-  for (uintptr_t i = 0; i < kThreads; ++i) CHECK_EQUAL(pthread_create(&threads[i], NULL, churn, (void*)i), 0);
+  for (uintptr_t i = 0; i < kThreads; ++i)
+    CHECK_EQUAL(pthread_create(&threads[i], NULL, churn, (void*)i), 0);
   const int before = calls->parent;
   for (int i = 0; i < kForks; ++i) {
     const pid_t pid = fork();

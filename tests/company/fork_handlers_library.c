@@ -1,8 +1,10 @@
-// A library whose constructor registers fork handlers, as OpenBLAS does (OpenBLAS#2270, dmtcp#612). Each handler allocates,
-// starts threads that do and waits for them, and stops or starts a worker. Whether the heap's own handlers have their turn before
-// or after these is what the tests beside this file are about.
+// A library whose constructor registers fork handlers, as OpenBLAS does (OpenBLAS#2270, dmtcp#612).
+// Each handler allocates, starts threads that do and waits for them, and stops or starts a worker.
+// Whether the heap's own handlers have their turn before or after these is what the tests beside
+// this file are about.
 //
-// FORK_EARLY=1: the constructor also starts a thread that allocates, and forks; before any constructor of the heap's.
+// FORK_EARLY=1: the constructor also starts a thread that allocates, and forks; before any
+// constructor of the heap's.
 #include "fork_handlers_library.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// A program whose C library's calls allocate before they do their work (intruder.c): one thread, then several; small, large and
-// huge blocks, growth, trim, fork, threads that end. Nothing hangs, and the heap never re-enters itself.
+// A program whose C library's calls allocate before they do their work (intruder.c): one thread,
+// then several; small, large and huge blocks, growth, trim, fork, threads that end. Nothing hangs,
+// and the heap never re-enters itself.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -16,7 +17,9 @@ static void use_sizes(uint64_t seed, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const uint64_t random = next_random(&seed);
     const size_t place = random % kBlocks;
-    const size_t size = 1 + (random >> 8) % (random % 500 == 0 ? (size_t)50 << 20 : random % 20 == 0 ? 900000 : 5000);
+    const size_t size = 1 + (random >> 8) % (random % 500 == 0  ? (size_t)50 << 20
+                                             : random % 20 == 0 ? 900000
+                                                                : 5000);
     switch (random >> 60) {
       case 0:
         free(blocks[place]);
@@ -84,7 +87,8 @@ static void* run(void* argument) {
 static void run_threads(void) {
   for (int round = 0; round < 3; ++round) {
     pthread_t threads[kThreads];
-    for (uintptr_t i = 0; i < kThreads; ++i) CHECK_EQUAL(pthread_create(&threads[i], NULL, run, (void*)i), 0);
+    for (uintptr_t i = 0; i < kThreads; ++i)
+      CHECK_EQUAL(pthread_create(&threads[i], NULL, run, (void*)i), 0);
     for (int i = 0; i < kThreads; ++i) CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
   }
 }

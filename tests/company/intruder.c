@@ -1,8 +1,10 @@
-// The calls that a heap makes of the C library, each replaced by one that allocates before it does its work, as tools and
-// programs have them (jemalloc#329, jemalloc#500, ompi#13149): part of the program, or a library that is loaded before the heap.
+// The calls that a heap makes of the C library, each replaced by one that allocates before it does
+// its work, as tools and programs have them (jemalloc#329, jemalloc#500, ompi#13149): part of the
+// program, or a library that is loaded before the heap.
 //
-// INTRUDER=shared: the guard against calls inside calls is the process's, as a careless tool has it; else each thread's.
-// Not replaced: memcpy() and its kin, which a tool that allocates in there could give to no allocator, and dlsym().
+// INTRUDER=shared: the guard against calls inside calls is the process's, as a careless tool has
+// it; else each thread's. Not replaced: memcpy() and its kin, which a tool that allocates in there
+// could give to no allocator, and dlsym().
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -64,14 +66,14 @@ static void intrude(void) {
 }
 
 // Found without a call inside a call: dlsym() may allocate.
-#define NEXT(name)                                                  \
-  static __typeof__(&name) next;                                    \
-  if (next == NULL) {                                               \
-    const int mine = enter();                                       \
-    *(void**)&next = dlsym(RTLD_NEXT, #name);                       \
-    if (mine) leave();                                              \
-    if (next == NULL) abort();                                      \
-  }                                                                 \
+#define NEXT(name)                            \
+  static __typeof__(&name) next;              \
+  if (next == NULL) {                         \
+    const int mine = enter();                 \
+    *(void**)&next = dlsym(RTLD_NEXT, #name); \
+    if (mine) leave();                        \
+    if (next == NULL) abort();                \
+  }                                           \
   intrude();
 
 #define REPLACE(type, name, parameters, arguments) \
@@ -105,15 +107,20 @@ REPLACE(long, sysconf, (int name), (name))
 REPLACE(unsigned long, getauxval, (unsigned long type), (type))
 REPLACE(char*, getenv, (const char* name), (name))
 REPLACE(char*, secure_getenv, (const char* name), (name))
-REPLACE(int, prctl, (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (option, a, b, c, d))
+REPLACE(int, prctl,
+        (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d),
+        (option, a, b, c, d))
 REPLACE(int, pthread_key_create, (pthread_key_t * key, void (*end)(void*)), (key, end))
 REPLACE(int, pthread_key_delete, (pthread_key_t key), (key))
 REPLACE(int, pthread_setspecific, (pthread_key_t key, const void* value), (key, value))
 REPLACE(void*, pthread_getspecific, (pthread_key_t key), (key))
 REPLACE(int, pthread_attr_init, (pthread_attr_t * attributes), (attributes))
 REPLACE(int, pthread_attr_setstacksize, (pthread_attr_t * attributes, size_t n), (attributes, n))
-REPLACE(int, pthread_attr_setdetachstate, (pthread_attr_t * attributes, int state), (attributes, state))
-REPLACE(int, pthread_create, (pthread_t * thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument),
+REPLACE(int, pthread_attr_setdetachstate, (pthread_attr_t * attributes, int state),
+        (attributes, state))
+REPLACE(int, pthread_create,
+        (pthread_t * thread, const pthread_attr_t* attributes, void* (*body)(void*),
+         void* argument),
         (thread, attributes, body, argument))
 REPLACE(int, pthread_sigmask, (int how, const sigset_t* set, sigset_t* before), (how, set, before))
 REPLACE(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex))

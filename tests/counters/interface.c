@@ -18,8 +18,9 @@ static struct loam_stats read_process(void) {
 
 static void check_identity(void) {
   const struct loam_stats s = read_process();
-  CHECK_EQUAL(s.committed_bytes, s.live_bytes + s.cached_bytes + s.span_free_bytes + s.span_tail_bytes +
-                                     s.set_aside_bytes + s.free_run_bytes + s.metadata_bytes);
+  CHECK_EQUAL(s.committed_bytes, s.live_bytes + s.cached_bytes + s.span_free_bytes +
+                                     s.span_tail_bytes + s.set_aside_bytes + s.free_run_bytes +
+                                     s.metadata_bytes);
   CHECK_EQUAL(s.backed_bytes, s.committed_bytes - s.purged_bytes);
   CHECK_EQUAL(s.refilled_blocks - s.returned_blocks, s.live_small_blocks + s.cached_blocks);
   CHECK(s.large_rounding_bytes <= s.live_large_bytes + s.live_huge_bytes);
@@ -142,7 +143,8 @@ static void what_cannot_be_is_refused(void) {
   lock.size = sizeof lock;
   unsigned locks = 0;
   int page_heap = 0;
-  for (; loam_lock_stats(locks, &lock) == LOAM_OK; ++locks) page_heap += strcmp(lock.name, "page_heap") == 0;
+  for (; loam_lock_stats(locks, &lock) == LOAM_OK; ++locks)
+    page_heap += strcmp(lock.name, "page_heap") == 0;
   CHECK(locks > loam_class_count());
   CHECK_EQUAL(page_heap, 1);
 }

@@ -1,5 +1,5 @@
-// A program with a heap worth reading: blocks of every kind, several threads, a private heap. Then it prints what
-// loam_stats_json() says, and waits until its standard input ends.
+// A program with a heap worth reading: blocks of every kind, several threads, a private heap. Then
+// it prints what loam_stats_json() says, and waits until its standard input ends.
 //
 //   target idle|split|busy|load   split: two sizes fill the heap; load: goes on allocating until its standard input ends
 #include <loam/loam.h>
@@ -113,7 +113,8 @@ int main(int argc, char** argv) {
     }
     kept[0] = loam_alloc(heap, 200'000);
     kept[1] = malloc(size_t{40} << 20);
-    for (size_t i = 0; i < kThreads; ++i) pthread_create(&threads[i], nullptr, work, reinterpret_cast<void*>(i));
+    for (size_t i = 0; i < kThreads; ++i)
+      pthread_create(&threads[i], nullptr, work, reinterpret_cast<void*>(i));
     if (!load) {
       for (pthread_t thread : threads) pthread_join(thread, nullptr);
     }

@@ -1,7 +1,9 @@
-/* Programs with one trouble each, and healthy ones, for the tests of `loam doctor`: patients TROUBLE [SEED].
+/* Programs with one trouble each, and healthy ones, for the tests of `loam doctor`: patients
+ * TROUBLE [SEED].
  *
- * Each reaches its state, says "ready" and goes on (growing, working or waiting) until it is killed. What it is sick of is
- * its first argument; the seed changes sizes and orders, so that a rule is tried on many programs and not on one.
+ * Each reaches its state, says "ready" and goes on (growing, working or waiting) until it is
+ * killed. What it is sick of is its first argument; the seed changes sizes and orders, so that a
+ * rule is tried on many programs and not on one.
  */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -18,9 +20,7 @@
 
 static unsigned seed = 1;
 
-static unsigned draw(unsigned below) {
-  return (unsigned)rand_r(&seed) % below;
-}
+static unsigned draw(unsigned below) { return (unsigned)rand_r(&seed) % below; }
 
 /* A block that is written to. */
 static void* block(size_t bytes) {
@@ -52,7 +52,7 @@ static void hold(size_t bytes) {
   }
 }
 
-/* ---- Sick programs ---------------------------------------------------------------------------- */
+/* ---- Sick programs ------------------------------------------------------------------------- */
 
 static void leak_slowly(void) {
   hold(20 * MIB);
@@ -141,10 +141,12 @@ static void strand_arenas(void) {
   wait_for_ever();
 }
 
-/* Freed blocks that only fast bins and threads' caches hold: small ones, freed without a large request after them. */
+/* Freed blocks that only fast bins and threads' caches hold: small ones, freed without a large
+ * request after them. */
 static void cache(void) {
   size_t count = 60 * MIB / 100;
-  void** all = mmap(NULL, count * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void** all =
+      mmap(NULL, count * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   for (size_t i = 0; i < count; i++) all[i] = block(60 + draw(44));
   for (size_t i = 0; i < count; i++) {
     if (i % 7) free(all[i]);
@@ -170,8 +172,8 @@ static void free_lazily(void) {
   wait_for_ever();
 }
 
-/* A heap that was trimmed, and that huge pages have filled again. What the kernel's khugepaged does in minutes, MADV_COLLAPSE
-   does at once; the kernel may refuse it. */
+/* A heap that was trimmed, and that huge pages have filled again. What the kernel's khugepaged does
+   in minutes, MADV_COLLAPSE does at once; the kernel may refuse it. */
 static void huge_pages(void) {
   const uintptr_t huge = 2 * MIB;
   size_t count = 100 * MIB / 2000;
@@ -221,7 +223,7 @@ static void swell_outside(void) {
   }
 }
 
-/* ---- Healthy programs ------------------------------------------------------------------------- */
+/* ---- Healthy programs ---------------------------------------------------------------------- */
 
 /* Replaces its blocks for ever. */
 static void churn(void) {
@@ -312,11 +314,16 @@ static const struct {
   const char* name;
   void (*run)(void);
 } patients[] = {
-    {"leak", leak_slowly},    {"bursts", leak_in_bursts}, {"fragment", fragment},   {"keep", keep},
-    {"pin", pin_the_top},     {"arenas", strand_arenas},  {"cache", cache},         {"lazy", free_lazily},
-    {"huge", huge_pages},     {"untouched", hold_untouched}, {"files", map_files},  {"outside", swell_outside},
-    {"churn", churn},         {"breathe", breathe},       {"bounded", fill_a_cache}, {"wait", hold_and_wait},
-    {"small", be_small},      {"buffers", large_buffers}, {"threads", threads},
+    {"leak", leak_slowly},     {"bursts", leak_in_bursts},
+    {"fragment", fragment},    {"keep", keep},
+    {"pin", pin_the_top},      {"arenas", strand_arenas},
+    {"cache", cache},          {"lazy", free_lazily},
+    {"huge", huge_pages},      {"untouched", hold_untouched},
+    {"files", map_files},      {"outside", swell_outside},
+    {"churn", churn},          {"breathe", breathe},
+    {"bounded", fill_a_cache}, {"wait", hold_and_wait},
+    {"small", be_small},       {"buffers", large_buffers},
+    {"threads", threads},
 };
 
 int main(int count, char** words) {
@@ -327,7 +334,8 @@ int main(int count, char** words) {
     if (!strcmp(words[1], patients[i].name)) patients[i].run();
   }
   fprintf(stderr, "usage: patients TROUBLE [SEED]; troubles:");
-  for (size_t i = 0; i < sizeof patients / sizeof *patients; i++) fprintf(stderr, " %s", patients[i].name);
+  for (size_t i = 0; i < sizeof patients / sizeof *patients; i++)
+    fprintf(stderr, " %s", patients[i].name);
   fputs("\n", stderr);
   return 2;
 }

@@ -1,8 +1,10 @@
-/* A heap that knows what it holds, for tests that read it from outside: truth SHAPE THREADS KEPT MIB [churn].
+/* A heap that knows what it holds, for tests that read it from outside: truth SHAPE THREADS KEPT
+ * MIB [churn].
  *
- * Each thread fills so many MiB with blocks of a shape's sizes, frees all but KEPT percent of them, and then waits, or with
- * `churn` goes on replacing blocks. Commands on standard input: `live` answers the bytes that the program holds, each block
- * with its header of 8 bytes; `trim` calls malloc_trim(0) and answers how long that took, in microseconds.
+ * Each thread fills so many MiB with blocks of a shape's sizes, frees all but KEPT percent of them,
+ * and then waits, or with `churn` goes on replacing blocks. Commands on standard input: `live`
+ * answers the bytes that the program holds, each block with its header of 8 bytes; `trim` calls
+ * malloc_trim(0) and answers how long that took, in microseconds.
  */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -35,11 +37,16 @@ static void put(void* block) {
 static size_t draw(unsigned* seed, int shape) {
   unsigned random = (unsigned)rand_r(seed);
   switch (shape) {
-    case 0: return 16 + random % 500;
-    case 1: return 100 + random % 8000;
-    case 2: return 1000 + random % 100000;
-    case 3: return random % 8 ? 24 + random % 200 : 5000 + random % 60000;
-    default: return 64;
+    case 0:
+      return 16 + random % 500;
+    case 1:
+      return 100 + random % 8000;
+    case 2:
+      return 1000 + random % 100000;
+    case 3:
+      return random % 8 ? 24 + random % 200 : 5000 + random % 60000;
+    default:
+      return 64;
   }
 }
 
@@ -99,7 +106,8 @@ int main(int count, char** words) {
       clock_gettime(CLOCK_MONOTONIC, &begun);
       malloc_trim(0);
       clock_gettime(CLOCK_MONOTONIC, &ended);
-      printf("%ld\n", (ended.tv_sec - begun.tv_sec) * 1000000 + (ended.tv_nsec - begun.tv_nsec) / 1000);
+      printf("%ld\n",
+             (ended.tv_sec - begun.tv_sec) * 1000000 + (ended.tv_nsec - begun.tv_nsec) / 1000);
     }
   }
 }

@@ -1,7 +1,7 @@
 // The calls of os.h on the pretend system.
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -174,7 +174,8 @@ bool purge(void* address, size_t bytes) {
   check_shape("purge", address, bytes);
   if (state.metadata.meets(number(address), number(address) + bytes)) {
     check_covered(state.metadata, "purge leaves its metadata reservation", number(address), bytes);
-    const bool granted = !refused(Call::kPurgeMetadata) && madvise(address, bytes, MADV_DONTNEED) == 0;
+    const bool granted =
+        !refused(Call::kPurgeMetadata) && madvise(address, bytes, MADV_DONTNEED) == 0;
     return note(Call::kPurgeMetadata, number(address), bytes, granted);
   }
   check_covered(state.committed, "purge of what is not committed", number(address), bytes);
@@ -301,11 +302,13 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   check_covered(state.committed, "move_to_block of what is not committed", number(address), bytes);
   if (new_bytes < bytes) breach("move_to_block to less than there is", number(address), new_bytes);
   const uintptr_t begin = number(address), end = begin + bytes;
-  const uintptr_t place = refused(Call::kMoveToBlock) ? 0 : take_addresses(new_bytes, state.granularity);
+  const uintptr_t place =
+      refused(Call::kMoveToBlock) ? 0 : take_addresses(new_bytes, state.granularity);
   if (place != 0) {
     state.committed.add(place, place + new_bytes);
     for (Ranges* ranges : {&state.resident, &state.written}) {
-      for (const auto& [from, to] : ranges->within(begin, end)) ranges->add(place + (from - begin), place + (to - begin));
+      for (const auto& [from, to] : ranges->within(begin, end))
+        ranges->add(place + (from - begin), place + (to - begin));
       ranges->remove(begin, end);
     }
   }
@@ -367,7 +370,8 @@ void start() {}
 bool arm_thread_exit(void (*callback)(void*), void* argument) {
   Guard guard(state.mutex);
   if (!state.has_thread_exit_key) {
-    const bool granted = !refused(Call::kRegisterThreadExit) && pthread_key_create(&thread_exit_key, callback) == 0;
+    const bool granted =
+        !refused(Call::kRegisterThreadExit) && pthread_key_create(&thread_exit_key, callback) == 0;
     state.has_thread_exit_key = note(Call::kRegisterThreadExit, 0, 0, granted);
   }
   return state.has_thread_exit_key && pthread_setspecific(thread_exit_key, argument) == 0;
@@ -385,7 +389,8 @@ const char* option(const char* name) {
 }
 
 void random_bytes(void* out, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(out)[i] = static_cast<unsigned char>(37 * i + 11);
+  for (size_t i = 0; i < bytes; ++i)
+    static_cast<unsigned char*>(out)[i] = static_cast<unsigned char>(37 * i + 11);
 }
 
 const char* variable(const char* name) { return option(name); }

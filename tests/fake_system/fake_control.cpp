@@ -150,7 +150,8 @@ void touch(uintptr_t address, size_t bytes) {
   // Where nothing of 2 MiB was backed, all of it is.
   for (uintptr_t huge = begin & ~(kBlockBytes - 1); huge < end; huge += kBlockBytes) {
     const uintptr_t past = huge + kBlockBytes;
-    if (!state.resident.meets(huge, past) && state.huge.covers(huge, past) && state.committed.covers(huge, past)) {
+    if (!state.resident.meets(huge, past) && state.huge.covers(huge, past) &&
+        state.committed.covers(huge, past)) {
       state.resident.add(huge, past);
     }
   }

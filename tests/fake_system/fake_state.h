@@ -72,7 +72,8 @@ class Ranges {
   }
 
   /// What of [begin, end) is in the set.
-  [[nodiscard]] std::vector<std::pair<uintptr_t, uintptr_t>> within(uintptr_t begin, uintptr_t end) const {
+  [[nodiscard]] std::vector<std::pair<uintptr_t, uintptr_t>> within(uintptr_t begin,
+                                                                    uintptr_t end) const {
     std::vector<std::pair<uintptr_t, uintptr_t>> found;
     for (const auto& [from, to] : map_) {
       if (from < end && to > begin) found.emplace_back(std::max(from, begin), std::min(to, end));

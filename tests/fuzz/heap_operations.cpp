@@ -194,11 +194,10 @@ void Runner::lock_heap(unsigned h, Op how) {
 void Runner::walk(unsigned h, bool step_by_step) {
   const ModelHeap& heap = model_.heaps[h];
   uint64_t live = 0, ours = 0;
-  const loam_status status =
-      stress::walk_blocks(heap.handle, step_by_step, [&](const void* block) {
-        ++live;
-        ours += model_.starts_at(block);
-      });
+  const loam_status status = stress::walk_blocks(heap.handle, step_by_step, [&](const void* block) {
+    ++live;
+    ours += model_.starts_at(block);
+  });
   if (status != LOAM_OK) fail("a walk of h%u ends with \"%s\"", h, loam_status_text(status));
   if (ours != model_.blocks_of(h)) {
     fail("a walk of h%u met %llu of %llu blocks", h, static_cast<unsigned long long>(ours),

@@ -502,8 +502,7 @@ void Runner::ask_anywhere(const Operation& operation) {
   static_cast<void>(loam_heap_of(address));
 }
 
-// ---- many blocks
-// ------------------------------------------------------------------------------------
+// ---- many blocks -------------------------------------------------------------------------------
 
 void Runner::fill_group(const Operation& operation) {
   const uint64_t* a = operation.arguments;

@@ -277,8 +277,7 @@ void Runner::finish() {
   if (stats.private_records_bytes != 0) fail("records of private heaps are left");
 }
 
-// ---- what is checked
-// ------------------------------------------------------------------------------
+// ---- what is checked ---------------------------------------------------------------------------
 
 void Runner::check(bool all) {
   check_figures();

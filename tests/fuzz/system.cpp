@@ -174,7 +174,8 @@ bool holds_memory(const void* address) {
   const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(state.granularity - 1);
   check_range(reinterpret_cast<const void*>(page), state.granularity);
   unsigned char answers[16] = {};  // pages of 4 KiB
-  if (refused() || mincore(reinterpret_cast<void*>(page), state.granularity, answers) != 0) return true;
+  if (refused() || mincore(reinterpret_cast<void*>(page), state.granularity, answers) != 0)
+    return true;
   return (answers[0] & 1) != 0;
 }
 
@@ -227,7 +228,8 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
-  if (new_bytes < bytes || new_bytes % state.granularity != 0) die("a mapping that does not hold what is moved there");
+  if (new_bytes < bytes || new_bytes % state.granularity != 0)
+    die("a mapping that does not hold what is moved there");
   if (refused()) return nullptr;
   void* p = map_aligned(new_bytes, state.granularity, PROT_READ | PROT_WRITE);
   if (p == nullptr) return nullptr;
@@ -310,7 +312,8 @@ uint32_t thread_number() { return 1; }
 bool decommit(void* address, size_t bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);
-  return !refused() && madvise(address, bytes, MADV_DONTNEED) == 0 && mprotect(address, bytes, PROT_NONE) == 0;
+  return !refused() && madvise(address, bytes, MADV_DONTNEED) == 0 &&
+         mprotect(address, bytes, PROT_NONE) == 0;
 }
 
 void report_faults(bool (*)(const void*)) {}

@@ -1,4 +1,5 @@
-// One mistake each, by name and size, for the table in docs/hardening.md: table.py reads there what is promised and runs this.
+// One mistake each, by name and size, for the table in docs/hardening.md: table.py reads there what
+// is promised and runs this.
 //
 //   matrix list               every mistake: its name, S (blocks of spans), L (larger ones) or - (no block), a tab between
 //   matrix NAME SIZE [TIMES]  makes it, so often (once)
@@ -11,9 +12,14 @@
 
 #include "../preload/check.h"
 
-// Stores and loads that no compiler sees through. What is stored is even: no byte of a canary is, and no byte of poison.
-static void poke(void* block, ptrdiff_t offset) { *((volatile unsigned char*)opaque(block) + offset) = 2; }
-static void peek(void* block, ptrdiff_t offset) { (void)*((volatile unsigned char*)opaque(block) + offset); }
+// Stores and loads that no compiler sees through. What is stored is even: no byte of a canary is,
+// and no byte of poison.
+static void poke(void* block, ptrdiff_t offset) {
+  *((volatile unsigned char*)opaque(block) + offset) = 2;
+}
+static void peek(void* block, ptrdiff_t offset) {
+  (void)*((volatile unsigned char*)opaque(block) + offset);
+}
 
 static void* get(size_t size) {
   void* block = opaque(malloc(size));
@@ -22,13 +28,14 @@ static void* get(size_t size) {
   return block;
 }
 
-// Other frees: of blocks of many sizes, all of them different from what the mistakes here are made with.
+// Other frees: of blocks of many sizes, all of them different from what the mistakes here are made
+// with.
 static void others(int count) {
   static const size_t kSizes[] = {40, 72, 200, 400, 2000, 12000};
   for (int i = 0; i < count; ++i) free(get(kSizes[i % 6]));
 }
 
-// ---- overflow and underflow -------------------------------------------------------------------------
+// ---- overflow and underflow --------------------------------------------------------------------
 
 static void overflow_by(size_t size, size_t by) {
   unsigned char* block = get(size);
@@ -93,7 +100,7 @@ static void read_nothing(size_t size) {
   free(block);
 }
 
-// ---- use after free ---------------------------------------------------------------------------------
+// ---- use after free ----------------------------------------------------------------------------
 
 static void* freed(size_t size) {
   void* block = get(size);
@@ -126,11 +133,13 @@ static void follow_freed(size_t size) {
   *(void* volatile*)read = NULL;
 }
 // It would stay where it is.
-static void realloc_inside(size_t size) { (void)opaque(realloc(opaque((char*)get(size < 32 ? 32 : size) + 16), size)); }
+static void realloc_inside(size_t size) {
+  (void)opaque(realloc(opaque((char*)get(size < 32 ? 32 : size) + 16), size));
+}
 static void realloc_freed(size_t size) { free(opaque(realloc(freed(size), size + 100))); }
 static void usable_freed(size_t size) { (void)opaque((void*)malloc_usable_size(freed(size))); }
 
-// ---- wrong frees ------------------------------------------------------------------------------------
+// ---- wrong frees -------------------------------------------------------------------------------
 
 static void free_twice(size_t size) { free(freed(size)); }
 static void free_twice_later(size_t size) {
@@ -157,7 +166,9 @@ static void free_twice_reused(size_t size) {
 }
 static void free_inside(size_t size) { free((char*)get(size) + 16); }
 static void free_inside_odd(size_t size) { free((char*)get(size) + 3); }
-static void usable_inside(size_t size) { (void)opaque((void*)malloc_usable_size((char*)get(size) + 16)); }
+static void usable_inside(size_t size) {
+  (void)opaque((void*)malloc_usable_size((char*)get(size) + 16));
+}
 static void free_stack(size_t size) {
   _Alignas(16) char place[64];
   (void)size;

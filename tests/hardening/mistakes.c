@@ -1,7 +1,7 @@
-// Every mistake that hardening promises to catch, each in a process of its own: the process ends by SIGABRT (SIGSEGV at
-// a guard page) and says one line with the text, the address, the class, the heap and the thread. The same mistake
-// without the option goes unseen, so it is the option that this test tests. With LOAM_ON_CORRUPTION=report the line is
-// said and the program goes on.
+// Every mistake that hardening promises to catch, each in a process of its own: the process ends by
+// SIGABRT (SIGSEGV at a guard page) and says one line with the text, the address, the class, the
+// heap and the thread. The same mistake without the option goes unseen, so it is the option that
+// this test tests. With LOAM_ON_CORRUPTION=report the line is said and the program goes on.
 //
 // `mistakes` runs all; `mistakes commit NUMBER` is the child.
 #include <dlfcn.h>
@@ -20,7 +20,8 @@ static void announce(const void* address) {
   CHECK(write(kAddressPipe, &value, sizeof value) == (ssize_t)sizeof value);
 }
 
-// A store that no compiler sees through. Past a block's end its value is even: no byte of a canary is.
+// A store that no compiler sees through. Past a block's end its value is even: no byte of a canary
+// is.
 static void poke(void* block, size_t offset, unsigned char value) {
   *(volatile unsigned char*)((char*)opaque(block) + offset) = value;
 }
@@ -215,7 +216,8 @@ static void twice_where_its_span_waits(void) {
   void* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) blocks[i] = opaque(malloc(16384));
   announce(blocks[0]);
-  // The thread keeps the last few; the spans of the others are empty, and wait for who wants blocks of that size.
+  // The thread keeps the last few; the spans of the others are empty, and wait for who wants blocks
+  // of that size.
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   free(opaque(blocks[0]));
 }
@@ -241,7 +243,8 @@ static void inside_freed(void) {
   announce(block + 32);
   free(opaque(block + 32));
 }
-// Another report: the pages of a freed block are those of small ones by the time that it is freed again.
+// Another report: the pages of a freed block are those of small ones by the time that it is freed
+// again.
 static void twice_where_others_live(void) {
   char* const block = freed_block(200000, 0);
   for (int i = 0; i < 4000; ++i) (void)opaque(malloc(1000));
@@ -249,7 +252,9 @@ static void twice_where_others_live(void) {
 }
 static void twice_huge(void) { free(freed_block(kHuge, 0)); }
 static void usable_of_freed(void) { (void)opaque_size(malloc_usable_size(freed_block(100, 0))); }
-static void usable_inside(void) { (void)opaque_size(malloc_usable_size(announced_at(100, 16) + 16)); }
+static void usable_inside(void) {
+  (void)opaque_size(malloc_usable_size(announced_at(100, 16) + 16));
+}
 static void realloc_of_freed(void) {
   void* const block = announced(40);
   free(block);
@@ -271,56 +276,86 @@ typedef struct {
   const char* name;
   const char* options;  // of LOAM_HARDEN; "full" is LOAM_CHECK_FREE=full
   int signal;
-  const char* text;      // of the line; NULL: none (the system ends the process)
-  bool seen_without;     // also found without the option
+  const char* text;   // of the line; NULL: none (the system ends the process)
+  bool seen_without;  // also found without the option
   void (*commit)(void);
 } Mistake;
 
 static const Mistake kMistakes[] = {
-    {"overflow by a terminator", "canary", SIGABRT, "overflow: byte 24 of a block of 24 bytes", false, terminator},
-    {"overflow of a full slot", "canary", SIGABRT, "overflow: byte 64 of a block of 64 bytes", false, exact_slot},
-    {"overflow of no bytes", "canary", SIGABRT, "overflow: byte 0 of a block of 0 bytes", false, of_nothing},
-    {"overflow, realloc", "canary", SIGABRT, "overflow: byte 100 of a block of 100 bytes", false, found_by_realloc},
-    {"overflow, shrunk", "canary", SIGABRT, "overflow: byte 90 of a block of 90 bytes", false, after_shrinking},
-    {"overflow, calloc", "canary", SIGABRT, "overflow: byte 33 of a block of 33 bytes", false, of_calloc},
-    {"overflow, aligned", "canary", SIGABRT, "overflow: byte 300 of a block of 300 bytes", false, of_aligned},
+    {"overflow by a terminator", "canary", SIGABRT, "overflow: byte 24 of a block of 24 bytes",
+     false, terminator},
+    {"overflow of a full slot", "canary", SIGABRT, "overflow: byte 64 of a block of 64 bytes",
+     false, exact_slot},
+    {"overflow of no bytes", "canary", SIGABRT, "overflow: byte 0 of a block of 0 bytes", false,
+     of_nothing},
+    {"overflow, realloc", "canary", SIGABRT, "overflow: byte 100 of a block of 100 bytes", false,
+     found_by_realloc},
+    {"overflow, shrunk", "canary", SIGABRT, "overflow: byte 90 of a block of 90 bytes", false,
+     after_shrinking},
+    {"overflow, calloc", "canary", SIGABRT, "overflow: byte 33 of a block of 33 bytes", false,
+     of_calloc},
+    {"overflow, aligned", "canary", SIGABRT, "overflow: byte 300 of a block of 300 bytes", false,
+     of_aligned},
     {"overflow, large", "canary", SIGABRT, "overflow: byte 100000 of", false, of_large},
     {"overflow, whole pages", "canary", SIGABRT, "overflow: byte 81920 of", false, of_whole_pages},
     {"overflow, guarded", "canary,guards", SIGABRT, "overflow: byte 100000 of", false, of_large},
-    {"overflow, huge resized", "canary", SIGABRT, "overflow: byte 52428900 of", false, of_huge_resized},
-    {"overflow, huge and guarded", "canary,guards", SIGABRT, "overflow: byte 41943140 of", false, of_huge},
-    {"overflow into a wall", "guards", SIGSEGV, "overflow: access behind a block", false, into_the_guard},
-    {"read of a wall, huge", "guards", SIGSEGV, "block of 41943140 bytes", true, read_the_guard_of_huge},
-    {"write before a large block", "guards", SIGSEGV, "underflow: access before a block", true, before_large},
-    {"write to no bytes", "guards", SIGSEGV, "overflow: access to a block of 0 bytes", false, of_nothing},
-    {"write to no bytes, freed", "guards", SIGSEGV, "use after free of a block of 0 bytes", false, nothing_freed},
-    {"overflow, never freed", "canary", SIGABRT, "overflow: byte 24 of a block of 24 bytes", false, found_at_exit},
-    {"overflow, large, never freed", "canary", SIGABRT, "overflow: byte 100000 of", false, large_found_at_exit},
-    {"overflow, huge, never freed", "guards", SIGABRT, "overflow: byte 41943140 of", false, huge_found_at_exit},
+    {"overflow, huge resized", "canary", SIGABRT, "overflow: byte 52428900 of", false,
+     of_huge_resized},
+    {"overflow, huge and guarded", "canary,guards", SIGABRT, "overflow: byte 41943140 of", false,
+     of_huge},
+    {"overflow into a wall", "guards", SIGSEGV, "overflow: access behind a block", false,
+     into_the_guard},
+    {"read of a wall, huge", "guards", SIGSEGV, "block of 41943140 bytes", true,
+     read_the_guard_of_huge},
+    {"write before a large block", "guards", SIGSEGV, "underflow: access before a block", true,
+     before_large},
+    {"write to no bytes", "guards", SIGSEGV, "overflow: access to a block of 0 bytes", false,
+     of_nothing},
+    {"write to no bytes, freed", "guards", SIGSEGV, "use after free of a block of 0 bytes", false,
+     nothing_freed},
+    {"overflow, never freed", "canary", SIGABRT, "overflow: byte 24 of a block of 24 bytes", false,
+     found_at_exit},
+    {"overflow, large, never freed", "canary", SIGABRT, "overflow: byte 100000 of", false,
+     large_found_at_exit},
+    {"overflow, huge, never freed", "guards", SIGABRT, "overflow: byte 41943140 of", false,
+     huge_found_at_exit},
     {"read after free, large", "quarantine", SIGSEGV, "use after free", false, read_large},
     {"read after free, huge", "guards", SIGSEGV, "freed block of 41943140 bytes", true, read_huge},
-    {"double free, its pages another's", "quarantine", SIGABRT, "freed block of 200000 bytes", false, twice_where_others_live},
+    {"double free, its pages another's", "quarantine", SIGABRT, "freed block of 200000 bytes",
+     false, twice_where_others_live},
     {"double free, huge", "trace", SIGABRT, "freed block of 41943140 bytes", true, twice_huge},
-    {"usable size of a freed block", "full", SIGABRT, "malloc_usable_size of a freed block", false, usable_of_freed},
-    {"usable size inside a block", "full", SIGABRT, "malloc_usable_size of a pointer that is no block", false, usable_inside},
-    {"write after free, small", "quarantine=64K", SIGABRT, "use after free: byte 8 of", false, write_small},
-    {"write after free, medium", "quarantine=256K", SIGABRT, "use after free: byte 8999 of", false, write_medium},
-    {"write after free, large", "quarantine", SIGSEGV, "150000 bytes into the block", false, write_large},
-    {"write after free, trim", "quarantine", SIGABRT, "use after free: byte 0 of", false, write_found_at_trim},
-    {"write after free, exit", "quarantine", SIGABRT, "use after free: byte 39 of", false, write_found_at_exit},
+    {"usable size of a freed block", "full", SIGABRT, "malloc_usable_size of a freed block", false,
+     usable_of_freed},
+    {"usable size inside a block", "full", SIGABRT,
+     "malloc_usable_size of a pointer that is no block", false, usable_inside},
+    {"write after free, small", "quarantine=64K", SIGABRT, "use after free: byte 8 of", false,
+     write_small},
+    {"write after free, medium", "quarantine=256K", SIGABRT, "use after free: byte 8999 of", false,
+     write_medium},
+    {"write after free, large", "quarantine", SIGSEGV, "150000 bytes into the block", false,
+     write_large},
+    {"write after free, trim", "quarantine", SIGABRT, "use after free: byte 0 of", false,
+     write_found_at_trim},
+    {"write after free, exit", "quarantine", SIGABRT, "use after free: byte 39 of", false,
+     write_found_at_exit},
     {"pointer out of a freed block", "quarantine", SIGSEGV, NULL, false, follow_a_freed_pointer},
     {"double free", "canary", SIGABRT, "double free", true, twice_small},
     {"double free, large", "quarantine", SIGABRT, "double free", true, twice_large},
     {"double free, long after", "quarantine=64K", SIGABRT, "double free", true, twice_after_many},
     {"double free, long after, full", "full", SIGABRT, "double free", true, twice_after_many},
-    {"double free, its span empty", "full", SIGABRT, "double free", true, twice_where_its_span_waits},
+    {"double free, its span empty", "full", SIGABRT, "double free", true,
+     twice_where_its_span_waits},
     {"double free, two threads", "zero", SIGABRT, "double free", false, twice_in_two_threads},
     {"interior pointer", "canary", SIGABRT, "middle of a block", false, inside},
     {"interior pointer, freed", "quarantine", SIGABRT, "middle of a block", false, inside_freed},
-    {"realloc of a freed block", "random", SIGABRT, "realloc of a freed block", true, realloc_of_freed},
-    {"free_sized, too small", "canary", SIGABRT, "wrong size: 90 bytes for a block of 100", false, smaller},
-    {"free_sized, too large", "full", SIGABRT, "wrong size: 101 bytes", false, larger_within_the_slot},
-    {"sized delete", "trace", SIGABRT, "wrong size: 24 bytes for a block of 48", false, sized_delete},
+    {"realloc of a freed block", "random", SIGABRT, "realloc of a freed block", true,
+     realloc_of_freed},
+    {"free_sized, too small", "canary", SIGABRT, "wrong size: 90 bytes for a block of 100", false,
+     smaller},
+    {"free_sized, too large", "full", SIGABRT, "wrong size: 101 bytes", false,
+     larger_within_the_slot},
+    {"sized delete", "trace", SIGABRT, "wrong size: 24 bytes for a block of 48", false,
+     sized_delete},
     {"sized delete[], large", "guards", SIGABRT, "wrong size: 47999", false, sized_delete_of_large},
 };
 
@@ -342,7 +377,8 @@ static void run_child(const Mistake* mistake, const char* options, bool report, 
     setrlimit(RLIMIT_CORE, &no_core);
     if (dup2(complaints[1], 2) < 0 || dup2(addresses[1], kAddressPipe) < 0) _exit(1);
     unsetenv("LOAM_HARDEN");
-    if (options != NULL) setenv(strcmp(options, "full") == 0 ? "LOAM_CHECK_FREE" : "LOAM_HARDEN", options, 1);
+    if (options != NULL)
+      setenv(strcmp(options, "full") == 0 ? "LOAM_CHECK_FREE" : "LOAM_HARDEN", options, 1);
     if (report) setenv("LOAM_ON_CORRUPTION", "report", 1);
     execl("/proc/self/exe", "mistakes", "commit", number, (char*)NULL);
     _exit(1);
@@ -350,11 +386,13 @@ static void run_child(const Mistake* mistake, const char* options, bool report, 
   close(addresses[1]);
   close(complaints[1]);
   out->address = 0;
-  while (read(addresses[0], &out->address, sizeof out->address) == (ssize_t)sizeof out->address) continue;
+  while (read(addresses[0], &out->address, sizeof out->address) == (ssize_t)sizeof out->address)
+    continue;
   close(addresses[0]);
   size_t used = 0;
   ssize_t got;
-  while (used < sizeof out->text - 1 && (got = read(complaints[0], out->text + used, sizeof out->text - 1 - used)) > 0) {
+  while (used < sizeof out->text - 1 &&
+         (got = read(complaints[0], out->text + used, sizeof out->text - 1 - used)) > 0) {
     used += (size_t)got;
   }
   out->text[used] = '\0';
@@ -363,8 +401,8 @@ static void run_child(const Mistake* mistake, const char* options, bool report, 
 }
 
 static int complain(const Mistake* mistake, const char* what, const Outcome* out) {
-  dprintf(2, "%s: %s (wait status 0x%x, address 0x%lx): %s\n", mistake->name, what, (unsigned)out->status,
-          (unsigned long)out->address, out->text);
+  dprintf(2, "%s: %s (wait status 0x%x, address 0x%lx): %s\n", mistake->name, what,
+          (unsigned)out->status, (unsigned long)out->address, out->text);
   return 1;
 }
 
@@ -372,8 +410,8 @@ static bool says(const Outcome* out, const char* text) {
   char address[40];
   snprintf(address, sizeof address, "(address 0x%lx", (unsigned long)out->address);
   const char* const end = strchr(out->text, '\n');
-  return strstr(out->text, text) != NULL && strstr(out->text, address) != NULL && strstr(out->text, ", thread ") != NULL &&
-         end != NULL && end[1] == '\0';
+  return strstr(out->text, text) != NULL && strstr(out->text, address) != NULL &&
+         strstr(out->text, ", thread ") != NULL && end != NULL && end[1] == '\0';
 }
 
 static int try_mistake(const Mistake* mistake) {
@@ -387,7 +425,8 @@ static int try_mistake(const Mistake* mistake) {
   } else if (!says(&out, mistake->text)) {
     return complain(mistake, "did not say one line with text, address and thread", &out);
   }
-  if (mistake->text != NULL && strstr(mistake->name, "no bytes") == NULL && strstr(mistake->name, "double free, huge") == NULL &&
+  if (mistake->text != NULL && strstr(mistake->name, "no bytes") == NULL &&
+      strstr(mistake->name, "double free, huge") == NULL &&
       strstr(out.text, "heap default") == NULL) {
     return complain(mistake, "did not name the heap", &out);
   }
@@ -418,36 +457,64 @@ static int try_trace(void) {
   return wrong;
 }
 
-// A typing mistake never removes the protection: what is understood holds, what is not counts as all, and one line says so. The
-// mistake is one that nothing but the canary finds.
+// A typing mistake never removes the protection: what is understood holds, what is not counts as
+// all, and one line says so. The mistake is one that nothing but the canary finds.
 static int try_words(void) {
   static const struct {
     const char* options;
     bool is_understood;
     bool is_found;
   } kCases[] = {
-      {"all,foo", false, true},      {"foo,all", false, true},       {"ALL", true, true},           {"1", false, true},
-      {"all ", true, true},          {" all", true, true},           {"\tAll\n", true, true},       {"on", false, true},
-      {"canary,nonsense", false, true}, {"canarys", false, true},    {"canary,quarantine=", false, true},
-      {"canary,quarantine=1", false, true}, {"zero,quarantine=4Q", false, true}, {"canary=1", false, true},
-      {"al", false, true},           {"canary zero", false, true},   {"canary;zero", false, true},  {"true", false, true},
-      {"0", false, true},            {"o", false, true},             {",", false, true},            {"zero , Canary", true, true},
-      {"canary,", true, true},       {",,canary,,", true, true},     {"off,canary", true, true},    {"canary,off", true, true},
-      {"CANARY,Quarantine=4m", true, true}, {"quarantine=999999999G,zero", false, true},
-      {"off", true, false},          {"OFF", true, false},           {" off ", true, false},        {"", true, false},
-      {" ", true, false},            {"off,", true, false},          {"zero", true, false},         {"zero,", true, false},
+      {"all,foo", false, true},
+      {"foo,all", false, true},
+      {"ALL", true, true},
+      {"1", false, true},
+      {"all ", true, true},
+      {" all", true, true},
+      {"\tAll\n", true, true},
+      {"on", false, true},
+      {"canary,nonsense", false, true},
+      {"canarys", false, true},
+      {"canary,quarantine=", false, true},
+      {"canary,quarantine=1", false, true},
+      {"zero,quarantine=4Q", false, true},
+      {"canary=1", false, true},
+      {"al", false, true},
+      {"canary zero", false, true},
+      {"canary;zero", false, true},
+      {"true", false, true},
+      {"0", false, true},
+      {"o", false, true},
+      {",", false, true},
+      {"zero , Canary", true, true},
+      {"canary,", true, true},
+      {",,canary,,", true, true},
+      {"off,canary", true, true},
+      {"canary,off", true, true},
+      {"CANARY,Quarantine=4m", true, true},
+      {"quarantine=999999999G,zero", false, true},
+      {"off", true, false},
+      {"OFF", true, false},
+      {" off ", true, false},
+      {"", true, false},
+      {" ", true, false},
+      {"off,", true, false},
+      {"zero", true, false},
+      {"zero,", true, false},
   };
   const Mistake* overflow = NULL;
   for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0] && overflow == NULL; ++i) {
     const Mistake* const each = &kMistakes[i];
-    if (each->options != NULL && strcmp(each->options, "canary") == 0 && each->text != NULL) overflow = each;
+    if (each->options != NULL && strcmp(each->options, "canary") == 0 && each->text != NULL)
+      overflow = each;
   }
   CHECK(overflow != NULL);
   int wrong = 0;
   for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i) {
     Outcome out;
     run_child(overflow, kCases[i].options, true, &out);
-    const bool complains = strstr(out.text, "loam: LOAM_HARDEN must be off, all, or a list") == out.text;
+    const bool complains =
+        strstr(out.text, "loam: LOAM_HARDEN must be off, all, or a list") == out.text;
     const bool finds = strstr(out.text, overflow->text) != NULL;
     const char* const first_end = strchr(out.text, '\n');
     const bool again = complains && strstr(first_end, "LOAM_HARDEN") != NULL;
@@ -467,7 +534,8 @@ int main(int argc, char** argv) {
     _exit(0);
   }
   int wrong = try_trace() + try_words();
-  for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i) wrong += try_mistake(&kMistakes[i]);
+  for (size_t i = 0; i < sizeof kMistakes / sizeof kMistakes[0]; ++i)
+    wrong += try_mistake(&kMistakes[i]);
   CHECK_EQUAL(wrong, 0);
   return 0;
 }

@@ -1,6 +1,7 @@
-// Where a program publishes (LOAM_PUBLISH=FOLDER), and what is left of it (issue 37, C16): no link is followed on the way, a
-// folder that another user may rename or replace is refused; and an image that no living process holds goes, however its
-// process ended, while that of a living one stays, whatever its number.
+// Where a program publishes (LOAM_PUBLISH=FOLDER), and what is left of it (issue 37, C16): no link
+// is followed on the way, a folder that another user may rename or replace is refused; and an image
+// that no living process holds goes, however its process ended, while that of a living one stays,
+// whatever its number.
 //
 // What needs a second user needs root, and is left out without.
 #include <dirent.h>
@@ -34,7 +35,8 @@ static int images_in(const char* folder) {
   DIR* const open = opendir(folder);
   CHECK(open != NULL);
   int count = 0;
-  for (struct dirent* entry; (entry = readdir(open)) != NULL;) count += strstr(entry->d_name, ".image") != NULL;
+  for (struct dirent* entry; (entry = readdir(open)) != NULL;)
+    count += strstr(entry->d_name, ".image") != NULL;
   closedir(open);
   return count;
 }
@@ -47,7 +49,8 @@ static void wait_for_image(void) {
   while (access(path, F_OK) != 0) usleep(1000);
 }
 
-// "quick": ends at once. "stay": says when its image is there, and ends when nobody listens any more.
+// "quick": ends at once. "stay": says when its image is there, and ends when nobody listens any
+// more.
 static int act(const char* how) {
   alarm(120);
   free(opaque(malloc(100)));
@@ -87,7 +90,8 @@ typedef struct {
 
 static Program start(const char* how, const char* folder) {
   int in[2], out[2], complaints[2];
-  CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(complaints, O_CLOEXEC) == 0);
+  CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 &&
+        pipe2(complaints, O_CLOEXEC) == 0);
   const pid_t pid = fork();
   CHECK(pid >= 0);
   if (pid == 0) {
@@ -137,9 +141,11 @@ static void check_refused(const char* name) {
   const Program program = start("quick", name);
   char text[512];
   size_t used = 0;
-  for (ssize_t got; (got = read(program.complaints, text + used, sizeof text - 1 - used)) > 0;) used += (size_t)got;
+  for (ssize_t got; (got = read(program.complaints, text + used, sizeof text - 1 - used)) > 0;)
+    used += (size_t)got;
   text[used] = '\0';
-  if (strstr(text, "loam: LOAM_PUBLISH: ") != text || strstr(text, "nothing is published\n") == NULL) {
+  if (strstr(text, "loam: LOAM_PUBLISH: ") != text ||
+      strstr(text, "nothing is published\n") == NULL) {
     dprintf(2, "%s: not refused: \"%s\"\n", name, text);
     _exit(1);
   }
@@ -166,7 +172,8 @@ static void try_names(void) {
 }
 
 static void try_links(const char* link) {
-  static const char* const kNames[] = {"%s", "%s/", "%s/.", "%s//./", "%s/below", "%s/below/.", "%s/new", "%s/../target"};
+  static const char* const kNames[] = {"%s",       "%s/",        "%s/.",   "%s//./",
+                                       "%s/below", "%s/below/.", "%s/new", "%s/../target"};
   for (size_t i = 0; i < sizeof kNames / sizeof kNames[0]; ++i) {
     char name[512];
     snprintf(name, sizeof name, kNames[i], link);
@@ -210,7 +217,8 @@ static void replace_the_folder(void) {
   const char* const folder = make_folder("moved", 0700);
   const Program program = start_and_wait("stay", folder, 1);
   CHECK(rename(folder, in_base("elsewhere")) == 0 && symlink(in_base("target"), folder) == 0);
-  // Once a later image could have been written: not a wait for something, so only what may not happen hangs on it.
+  // Once a later image could have been written: not a wait for something, so only what may not
+  // happen hangs on it.
   usleep(600000);
   CHECK_EQUAL(end(program), 0);
   CHECK_EQUAL(images_in(in_base("target")), 0);
@@ -237,7 +245,8 @@ static void kill_some(void) {
   const char* const held = in_base("left/999999999.image");
   const int file = open(held, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   CHECK(file >= 0 && flock(file, LOCK_EX) == 0);
-  const int dead = open(in_base("left/1.image"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);  // the number of one that lives
+  const int dead = open(in_base("left/1.image"), O_RDWR | O_CREAT | O_CLOEXEC,
+                        0600);  // the number of one that lives
   const int other = open(in_base("left/notes.image"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   CHECK(dead >= 0 && other >= 0);
   run_quickly(folder);

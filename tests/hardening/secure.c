@@ -1,6 +1,7 @@
-// In a privileged program (a setuid copy of this one, run by another user) no environment variable has effect: a misuse
-// still ends it though LOAM_ON_CORRUPTION=report, nothing is published though LOAM_PUBLISH names a folder, and the
-// other options are not read, not even to complain about a wrong value.
+// In a privileged program (a setuid copy of this one, run by another user) no environment variable
+// has effect: a misuse still ends it though LOAM_ON_CORRUPTION=report, nothing is published though
+// LOAM_PUBLISH names a folder, and the other options are not read, not even to complain about a
+// wrong value.
 //
 // Needs to be root, and a file system that honours the setuid bit; skipped without.
 #include <grp.h>
@@ -41,7 +42,8 @@ static int run_as(const char* program, unsigned user, char* text, size_t size) {
   close(pipes[1]);
   size_t used = 0;
   ssize_t got;
-  while (used < size - 1 && (got = read(pipes[0], text + used, size - 1 - used)) > 0) used += (size_t)got;
+  while (used < size - 1 && (got = read(pipes[0], text + used, size - 1 - used)) > 0)
+    used += (size_t)got;
   text[used] = '\0';
   close(pipes[0]);
   int status = 0;
@@ -50,7 +52,8 @@ static int run_as(const char* program, unsigned user, char* text, size_t size) {
 }
 
 static void copy(const char* from, const char* to) {
-  const int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+  const int in = open(from, O_RDONLY | O_CLOEXEC),
+            out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
   CHECK(in >= 0 && out >= 0);
   static char buffer[1 << 16];
   ssize_t got;
@@ -84,9 +87,10 @@ int main(int argc, char** argv) {
   unlink(program);
   rmdir(folder);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) SKIP("the setuid bit has no effect here");
-  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || strstr(text, "loam: double free") != text ||
-      strchr(text, '\n') != text + strlen(text) - 1) {
-    dprintf(2, "wait status 0x%x, wanted SIGABRT and one line about a double free: %s\n", (unsigned)status, text);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT ||
+      strstr(text, "loam: double free") != text || strchr(text, '\n') != text + strlen(text) - 1) {
+    dprintf(2, "wait status 0x%x, wanted SIGABRT and one line about a double free: %s\n",
+            (unsigned)status, text);
     return 1;
   }
   CHECK(empty);

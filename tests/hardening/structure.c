@@ -1,7 +1,8 @@
-// Without any option: an overflow, or a write after free, harms the contents of neighbours and nothing of the heap's.
-// Blocks of every kind are overrun by garbage up to the whole of their neighbour, and freed blocks are overwritten; then
-// every record of the heap still agrees with every other (loam_validate), no two blocks overlap, and every block that
-// was no neighbour has its content.
+// Without any option: an overflow, or a write after free, harms the contents of neighbours and
+// nothing of the heap's. Blocks of every kind are overrun by garbage up to the whole of their
+// neighbour, and freed blocks are overwritten; then every record of the heap still agrees with
+// every other (loam_validate), no two blocks overlap, and every block that was no neighbour has its
+// content.
 #include <loam/loam.h>
 
 #include "../preload/check.h"
@@ -23,7 +24,8 @@ static int by_address(const void* left, const void* right) {
 
 // With the heap's bytes in the way a list would be redirected: addresses of our own as garbage too.
 static void fill_with_addresses(unsigned char* at, size_t bytes, void* address) {
-  for (size_t i = 0; i + sizeof address <= bytes; i += sizeof address) memcpy(opaque(at + i), &address, sizeof address);
+  for (size_t i = 0; i + sizeof address <= bytes; i += sizeof address)
+    memcpy(opaque(at + i), &address, sizeof address);
 }
 
 static void try_size(size_t size) {
@@ -43,7 +45,8 @@ static void try_size(size_t size) {
   for (int i = 0; i + 1 < kBlocks; i += 10) {
     if (sorted[i + 1] - sorted[i] != usable) continue;
     overwrite((unsigned char*)sorted[i] + size, usable, (unsigned char)(0xff - i));
-    for (int k = 0; k < kBlocks; ++k) harmed[k] = harmed[k] || (uintptr_t)blocks[k] == sorted[i + 1];
+    for (int k = 0; k < kBlocks; ++k)
+      harmed[k] = harmed[k] || (uintptr_t)blocks[k] == sorted[i + 1];
   }
   CHECK_EQUAL(loam_validate(loam_default(), NULL), LOAM_OK);
   for (int i = 0; i < kBlocks; ++i) {
@@ -51,11 +54,13 @@ static void try_size(size_t size) {
     if (!harmed[i]) CHECK(has_pattern(blocks[i], size, (uint64_t)i));
   }
 
-  // Every second block is freed, and then written to: by bytes, and by pointers to memory that is ours.
+  // Every second block is freed, and then written to: by bytes, and by pointers to memory that is
+  // ours.
   for (int i = 0; i < kBlocks; i += 2) free(blocks[i]);
   if (size <= 32768) {
     for (int i = 0; i < kBlocks; i += 2) {
-      i % 4 == 0 ? overwrite(blocks[i], usable, 0x41) : fill_with_addresses(blocks[i], usable, target);
+      i % 4 == 0 ? overwrite(blocks[i], usable, 0x41)
+                 : fill_with_addresses(blocks[i], usable, target);
     }
   }
   CHECK_EQUAL(loam_validate(loam_default(), NULL), LOAM_OK);

@@ -1,4 +1,5 @@
-// A walk of the default heap shows every live block, with every option: those without bytes and those between walls too.
+// A walk of the default heap shows every live block, with every option: those without bytes and
+// those between walls too.
 #include <loam/loam.h>
 
 #include "../preload/check.h"
@@ -10,7 +11,8 @@ static int met[kBlocks];
 
 static int visit(void* context, const loam_walk_entry* entry) {
   (void)context;
-  for (int i = 0; i < kBlocks; ++i) met[i] += entry->address == blocks[i] && entry->kind >= LOAM_ENTRY_SMALL;
+  for (int i = 0; i < kBlocks; ++i)
+    met[i] += entry->address == blocks[i] && entry->kind >= LOAM_ENTRY_SMALL;
   return 0;
 }
 

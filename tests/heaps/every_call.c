@@ -26,9 +26,10 @@ static int is_zero(const void* block, size_t bytes) {
   return 1;
 }
 
-static const size_t sizes[] = {0,    1,    15,    16,     17,     123,     456,     1000,    1024,   1025,
-                               5000, 9000, 16384, 20000,  32768,  32769,   100000,  262144,  1u << 20,
-                               3000 * 1024 + 37, 40u << 20};
+static const size_t sizes[] = {
+    0,        1,    15,    16,    17,    123,   456,    1000,   1024,     1025,
+    5000,     9000, 16384, 20000, 32768, 32769, 100000, 262144, 1u << 20, 3000 * 1024 + 37,
+    40u << 20};
 enum { kSizes = sizeof sizes / sizeof *sizes };
 
 static void blocks_of_every_size(loam_heap* heap, int exact) {
@@ -114,7 +115,8 @@ static void resizing(loam_heap* heap, int exact) {
       aligned[0] = 7;
       aligned[bytes - 1] = 7;
       aligned = loam_aligned_realloc(heap, aligned, alignment, bytes * 2, 1);
-      CHECK((uintptr_t)aligned % alignment == 0 && aligned[0] == 7 && (bytes == 1 || aligned[1] != 9));
+      CHECK((uintptr_t)aligned % alignment == 0 && aligned[0] == 7 &&
+            (bytes == 1 || aligned[1] != 9));
       CHECK(loam_free(heap, aligned) == LOAM_OK);
     }
   }
@@ -218,7 +220,8 @@ static void behaviour(void) {
   CHECK(loam_lock(heap) == LOAM_OK && loam_lock(heap) == LOAM_OK && loam_try_lock(heap) == LOAM_OK);
   void* block = loam_alloc(heap, 10); /* its holder may go on */
   CHECK(loam_free(heap, block) == LOAM_OK);
-  CHECK(loam_unlock(heap) == LOAM_OK && loam_unlock(heap) == LOAM_OK && loam_unlock(heap) == LOAM_OK);
+  CHECK(loam_unlock(heap) == LOAM_OK && loam_unlock(heap) == LOAM_OK &&
+        loam_unlock(heap) == LOAM_OK);
   CHECK(loam_unlock(heap) == LOAM_NOT_OWNER);
   CHECK(loam_heap_destroy(heap) == LOAM_OK);
   CHECK(loam_heap_destroy(heap) == LOAM_INVALID_HEAP);
@@ -236,7 +239,8 @@ static void fixed(void) {
   options.name = "fixed";
   loam_heap* heap = loam_heap_create(&options);
   CHECK(heap != NULL && strcmp(loam_heap_name(heap), "fixed") == 0);
-  CHECK(loam_alloc(heap, 1280 << 10) == NULL && loam_last_status() == LOAM_LIMIT_REACHED && asked == 1);
+  CHECK(loam_alloc(heap, 1280 << 10) == NULL && loam_last_status() == LOAM_LIMIT_REACHED &&
+        asked == 1);
   spare = loam_alloc(heap, 1100 << 10);
   CHECK(spare != NULL);
   void* block = loam_alloc(heap, 512 << 10); /* the callback frees the spare block */
@@ -299,8 +303,17 @@ static void misuse(loam_heap* heap) {
   heaps[1] = loam_default();
   for (int i = 0; i < 2; ++i) {
     heap = heaps[i];
-    void* wild[] = {&stack, &data, (void*)8, (void*)~(uintptr_t)0, (void*)(uintptr_t)0xdeadbeefdeadbee0,
-                    block + 1, block + 16, large + 4096, large + 16, huge + 4096, (char*)(void*)heap};
+    void* wild[] = {&stack,
+                    &data,
+                    (void*)8,
+                    (void*)~(uintptr_t)0,
+                    (void*)(uintptr_t)0xdeadbeefdeadbee0,
+                    block + 1,
+                    block + 16,
+                    large + 4096,
+                    large + 16,
+                    huge + 4096,
+                    (char*)(void*)heap};
     for (unsigned k = 0; k < sizeof wild / sizeof *wild; ++k) {
       CHECK(loam_free(heap, wild[k]) == LOAM_INVALID_BLOCK);
       CHECK(loam_validate(heap, wild[k]) == LOAM_INVALID_BLOCK);
@@ -309,7 +322,8 @@ static void misuse(loam_heap* heap) {
       CHECK(loam_try_resize(heap, wild[k], 10) == LOAM_INVALID_BLOCK);
       CHECK(loam_heap_of(wild[k]) == NULL);
     }
-    CHECK(loam_free(heap, foreign) == LOAM_WRONG_HEAP && loam_validate(heap, foreign) == LOAM_WRONG_HEAP);
+    CHECK(loam_free(heap, foreign) == LOAM_WRONG_HEAP &&
+          loam_validate(heap, foreign) == LOAM_WRONG_HEAP);
     CHECK(loam_size(heap, foreign) == SIZE_MAX && loam_realloc(heap, foreign, 1) == NULL);
   }
   heap = heaps[0];
@@ -337,13 +351,18 @@ int main(void) {
   CHECK(loam_last_status() == LOAM_OK);
   CHECK(loam_version() == LOAM_HEADER_VERSION && strchr(loam_version_text(), '.') != NULL);
   CHECK(strcmp(loam_status_text(LOAM_OK), "no error") == 0);
-  CHECK(strcmp(loam_status_text(-3), "unknown status") == 0 && strcmp(loam_status_text(99), "unknown status") == 0);
+  CHECK(strcmp(loam_status_text(-3), "unknown status") == 0 &&
+        strcmp(loam_status_text(99), "unknown status") == 0);
   for (int i = 0; i <= LOAM_CORRUPT; ++i) CHECK(strcmp(loam_status_text(i), "unknown status") != 0);
 
-  const unsigned variants[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_EAGER, LOAM_HEAP_UNSYNCHRONIZED,
-                               LOAM_HEAP_ZERO_ON_FREE, LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES,
-                               LOAM_HEAP_EAGER | LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES |
-                                   LOAM_HEAP_ZERO_ON_FREE};
+  const unsigned variants[] = {
+      0,
+      LOAM_HEAP_EXACT_SIZES,
+      LOAM_HEAP_EAGER,
+      LOAM_HEAP_UNSYNCHRONIZED,
+      LOAM_HEAP_ZERO_ON_FREE,
+      LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES,
+      LOAM_HEAP_EAGER | LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_ZERO_ON_FREE};
   for (unsigned v = 0; v < sizeof variants / sizeof *variants; ++v) {
     loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
     options.flags = variants[v];

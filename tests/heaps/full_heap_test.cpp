@@ -1,4 +1,5 @@
-// A fixed heap that is full: what is freed serves other sizes, as on Windows. docs/heaps.md, "A full heap", has the promises.
+// A fixed heap that is full: what is freed serves other sizes, as on Windows. docs/heaps.md, "A
+// full heap", has the promises.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -113,8 +114,8 @@ TYPED_TEST(FullHeap, ZeroedBlocksAreZeroInWhatWasFreed) {
   EXPECT_GT(served, blocks.size());
 }
 
-// What another thread's cache holds of a span comes home before the span is cut, and threads that use the heap meanwhile find
-// their blocks.
+// What another thread's cache holds of a span comes home before the span is cut, and threads that
+// use the heap meanwhile find their blocks.
 TYPED_TEST(FullHeap, ThreadsUseAHeapThatIsFullAllTheTime) {
   constexpr unsigned kThreads = 4;
   for (const size_t maximum : {kMiB / 4, kMiB}) {
@@ -191,11 +192,13 @@ TEST(FullHeapLoam, GuardedAndAlignedBlocksAreServedToo) {
   for (const bool canary : {false, true}) {
     for (const bool poison : {false, true}) {
       for (const bool zero_on_free : {false, true}) {
-        loam::heap heap({.maximum = kMiB, .zero_on_free = zero_on_free, .canary = canary, .poison = poison});
+        loam::heap heap(
+            {.maximum = kMiB, .zero_on_free = zero_on_free, .canary = canary, .poison = poison});
         std::vector<void*> blocks;
         while (void* const block = loam_alloc(heap.get(), 4000)) blocks.push_back(block);
         ASSERT_GT(blocks.size() * 4000, kMiB / 10 * 9);
-        for (size_t i = 0; i < blocks.size(); i += 2) ASSERT_EQ(loam_free(heap.get(), blocks[i]), LOAM_OK);
+        for (size_t i = 0; i < blocks.size(); i += 2)
+          ASSERT_EQ(loam_free(heap.get(), blocks[i]), LOAM_OK);
         std::vector<void*> others;
         for (size_t alignment = 16; alignment <= 2048; alignment *= 2) {
           void* const block = loam_aligned_alloc(heap.get(), alignment, 1000);

@@ -100,7 +100,8 @@ TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
   for (int round = 0; round < 30; ++round) {
     char* block = nullptr;
     for (size_t bytes = 64 * kPage; bytes <= kLast; bytes *= 2) {
-      block = static_cast<char*>(block == nullptr ? TypeParam::alloc(heap, bytes) : TypeParam::realloc(heap, block, bytes));
+      block = static_cast<char*>(block == nullptr ? TypeParam::alloc(heap, bytes)
+                                                  : TypeParam::realloc(heap, block, bytes));
       ASSERT_NE(block, nullptr);
       mark(block, 0, bytes);
     }
@@ -110,7 +111,8 @@ TYPED_TEST(Growth, WhoGrowsBuffersAgainAndAgainIsNoLargerThanTheyAre) {
   EXPECT_LE(most, before + 2 * kLast);
 }
 
-// To have both the old memory and the new is more than the maximum allows; to stay, or to be moved without a copy, is not.
+// To have both the old memory and the new is more than the maximum allows; to stay, or to be moved
+// without a copy, is not.
 TYPED_TEST(Growth, AHeapAtItsMaximumGrowsABlockWithoutASecondPlace) {
   const Scoped<TypeParam> heap(Options{.maximum = 24 * kMiB});
   auto* block = static_cast<char*>(TypeParam::alloc(heap, 22 * kMiB));

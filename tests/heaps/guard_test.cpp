@@ -1,10 +1,10 @@
-// Ideas 22 and 23: heaps whose blocks are guarded. A canary stands behind what was asked for and moves with it, freed
-// memory has a pattern, damage is found by validation and found no more when it is undone, and calls that get a
-// damaged block refuse. Our patterns are other than Windows' debug heap has, and the canary's is secret; new memory has
-// no pattern.
+// Ideas 22 and 23: heaps whose blocks are guarded. A canary stands behind what was asked for and
+// moves with it, freed memory has a pattern, damage is found by validation and found no more when
+// it is undone, and calls that get a damaged block refuse. Our patterns are other than Windows'
+// debug heap has, and the canary's is secret; new memory has no pattern.
 #include <gtest/gtest.h>
-#include <loam/heap.hpp>
 #include <loam/loam.h>
+#include <loam/heap.hpp>
 
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,8 @@ class Guarded : public ::testing::Test {
   ~Guarded() override { EXPECT_EQ(loam_heap_destroy(heap_), LOAM_OK); }
 
   unsigned char* alloc(size_t bytes) const {
-    void* volatile block = loam_alloc(heap_, bytes);  // compilers know the size of what they see allocated
+    void* volatile block =
+        loam_alloc(heap_, bytes);  // compilers know the size of what they see allocated
     return static_cast<unsigned char*>(block);
   }
   loam_heap* heap_ = nullptr;
@@ -59,7 +60,8 @@ TEST_F(Guarded, EverySizeHasACanaryOfAtLeastEightBytes) {
 }
 
 TEST_F(Guarded, LargeBlocksHaveOneToo) {
-  for (const size_t size : {size_t{32760}, size_t{32768}, size_t{100000}, size_t{20 * 4096}, (size_t{33} << 20) + 5}) {
+  for (const size_t size :
+       {size_t{32760}, size_t{32768}, size_t{100000}, size_t{20 * 4096}, (size_t{33} << 20) + 5}) {
     unsigned char* block = alloc(size);
     ASSERT_NE(block, nullptr);
     EXPECT_EQ(loam_size(heap_, block), size);
@@ -83,7 +85,8 @@ TEST_F(Guarded, TheCanaryMovesWithTheSize) {
   ASSERT_EQ(loam_try_resize(heap_, block, 90), LOAM_OK);
   memset(block, 'x', 90);
   EXPECT_EQ(loam_validate(heap_, block), LOAM_OK);
-  EXPECT_EQ(loam_try_resize(heap_, block, 112), LOAM_NOT_IN_PLACE) << "no room would be left for it";
+  EXPECT_EQ(loam_try_resize(heap_, block, 112), LOAM_NOT_IN_PLACE)
+      << "no room would be left for it";
   auto* moved = static_cast<unsigned char*>(loam_zrealloc(heap_, block, 50000));
   ASSERT_NE(moved, nullptr);
   EXPECT_EQ(moved[89], 'x');
@@ -139,8 +142,10 @@ TEST_F(Guarded, DamageBehindABlockIsReportedByFree) {
   unsigned char* block = alloc(24);
   block[25] ^= 1;
   EXPECT_EXIT(free(block), ::testing::KilledBySignal(SIGABRT),
-              "^loam: overflow: byte 25 of a block of 24 bytes was overwritten .address 0x.*, heap guarded, thread ");
-  EXPECT_EXIT(free(realloc(block, 5000)), ::testing::KilledBySignal(SIGABRT), "byte 25 of a block of 24");
+              "^loam: overflow: byte 25 of a block of 24 bytes was overwritten .address 0x.*, heap "
+              "guarded, thread ");
+  EXPECT_EXIT(free(realloc(block, 5000)), ::testing::KilledBySignal(SIGABRT),
+              "byte 25 of a block of 24");
   block[25] ^= 1;
   free(block);
 }
@@ -188,8 +193,10 @@ TEST_F(Poisoned, AWriteToItIsSeenByValidationAndReportedWhenItLeaves) {
     for (int i = 0; i < 5000; ++i) static_cast<void>(loam_free(heap_, alloc(48)));
   };
   EXPECT_EXIT(churn(), ::testing::KilledBySignal(SIGABRT),
-              "^loam: use after free: byte 17 of a freed block was overwritten .address 0x.*, class 48, heap guarded");
-  EXPECT_EXIT(static_cast<void>(loam_heap_destroy(heap_)), ::testing::KilledBySignal(SIGABRT), "use after free: byte 17");
+              "^loam: use after free: byte 17 of a freed block was overwritten .address 0x.*, "
+              "class 48, heap guarded");
+  EXPECT_EXIT(static_cast<void>(loam_heap_destroy(heap_)), ::testing::KilledBySignal(SIGABRT),
+              "use after free: byte 17");
   block[17] = kPoison;
   EXPECT_EQ(loam_validate(heap_, nullptr), LOAM_OK);
   churn();
@@ -206,7 +213,8 @@ TEST_F(Poisoned, WhatIsHeldBackCountsAsFree) {
   EXPECT_EQ(summary.blocks, 0u);
   loam_walk_entry entry{};
   entry.size = sizeof entry;
-  while (loam_walk_next(heap_, &entry) == LOAM_OK) EXPECT_NE(entry.kind, unsigned{LOAM_ENTRY_SMALL});
+  while (loam_walk_next(heap_, &entry) == LOAM_OK)
+    EXPECT_NE(entry.kind, unsigned{LOAM_ENTRY_SMALL});
   // And it goes when the heap is asked for its memory.
   static_cast<void>(loam_compact(heap_, nullptr));
   loam_heap_summary after{};
@@ -226,7 +234,8 @@ TEST(GuardedHeaps, ServeRandomCallsInOrder) {
     const size_t size = (seed >> 40) % ((seed >> 33) % 50 == 0 ? 60000 : 700);
     const size_t at = live.empty() ? 0 : (seed >> 20) % live.size();
     if (live.size() > 150 || (!live.empty() && (seed >> 60) < 6)) {
-      for (size_t k = 0; k < live[at].second; ++k) ASSERT_EQ(live[at].first[k], static_cast<unsigned char>(k));
+      for (size_t k = 0; k < live[at].second; ++k)
+        ASSERT_EQ(live[at].first[k], static_cast<unsigned char>(k));
       if ((seed >> 58) % 3 == 0) {
         auto* moved = static_cast<unsigned char*>(loam_realloc(handle, live[at].first, size));
         ASSERT_NE(moved, nullptr);

@@ -338,8 +338,9 @@ TEST(Idea24, UnknownFlagsAreRefusedByLoam) {
 
 // Threads' tables of heaps are looked at before it is known whether a handle is one.
 TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
-  for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EXACT_SIZES), unsigned(LOAM_HEAP_ZERO_ON_FREE),
-                               unsigned(LOAM_HEAP_UNSYNCHRONIZED)}) {
+  for (const unsigned flags :
+       {0u, unsigned(LOAM_HEAP_EXACT_SIZES), unsigned(LOAM_HEAP_ZERO_ON_FREE),
+        unsigned(LOAM_HEAP_UNSYNCHRONIZED)}) {
     loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
     options.flags = flags | LOAM_HEAP_EAGER;
     loam_heap* heap = loam_heap_create(&options);
@@ -359,10 +360,11 @@ TEST(HeapsLoam, NoPointerIsTakenForAHeap) {
       ASSERT_TRUE(refuses(value) && refuses(value + 1) && refuses(~value));
     }
     for (unsigned bit = 0; bit < 64; ++bit) {
-      const uintptr_t value = reinterpret_cast<uintptr_t>(heap) ^ uintptr_t{1} << bit;
+      const uintptr_t value = reinterpret_cast<uintptr_t>(heap) ^ uintptr_t { 1 } << bit;
       loam_heap* all[64];
       const size_t count = loam_heaps(all, 64);
-      if (std::count(all, all + std::min<size_t>(count, 64), reinterpret_cast<loam_heap*>(value)) == 0) {
+      if (std::count(all, all + std::min<size_t>(count, 64), reinterpret_cast<loam_heap*>(value)) ==
+          0) {
         ASSERT_TRUE(refuses(value));
       }
     }

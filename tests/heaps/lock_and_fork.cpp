@@ -1,5 +1,6 @@
-// loam_lock() stops every other thread, those that only use their caches too; and a child of fork() has
-// every heap as it was, whatever other threads were doing to it, with locks that others held free.
+// loam_lock() stops every other thread, those that only use their caches too; and a child of fork()
+// has every heap as it was, whatever other threads were doing to it, with locks that others held
+// free.
 #include <loam/loam.h>
 
 #include <sys/wait.h>
@@ -142,7 +143,8 @@ void fork_keeps_heaps() {
     CHECK(child >= 0);
     if (child == 0) {
       alarm(60);
-      for (int i = 0; i < 1000; ++i) CHECK(mine[i][49] == i % 100 && loam_free(own, mine[i]) == LOAM_OK);
+      for (int i = 0; i < 1000; ++i)
+        CHECK(mine[i][49] == i % 100 && loam_free(own, mine[i]) == LOAM_OK);
       for (loam_heap* heap : heaps) {
         for (int i = 0; i < 300; ++i) CHECK(loam_alloc(heap, static_cast<size_t>(i)) != nullptr);
         CHECK(loam_lock(heap) == LOAM_OK && loam_unlock(heap) == LOAM_OK);
@@ -160,7 +162,8 @@ void fork_keeps_heaps() {
   }
   over = true;
   for (std::thread& thread : threads) thread.join();
-  for (loam_heap* heap : heaps) CHECK(loam_validate(heap, nullptr) == LOAM_OK && loam_heap_destroy(heap) == LOAM_OK);
+  for (loam_heap* heap : heaps)
+    CHECK(loam_validate(heap, nullptr) == LOAM_OK && loam_heap_destroy(heap) == LOAM_OK);
   CHECK(loam_heap_destroy(own) == LOAM_OK);
 }
 

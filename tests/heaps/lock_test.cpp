@@ -133,7 +133,8 @@ TYPED_TEST(Lock, Idea21AnUnserializedHeapNeverWaits) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
-// What a thread cached goes home when it ends, and empty spans with it: not below who walks the heap.
+// What a thread cached goes home when it ends, and empty spans with it: not below who walks the
+// heap.
 TYPED_TEST(Lock, AThreadThatEndsLeavesALockedHeapAsItIs) {
   const Scoped<TypeParam> heap;
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));
@@ -153,7 +154,8 @@ TYPED_TEST(Lock, AThreadThatEndsLeavesALockedHeapAsItIs) {
   EXPECT_EQ(TypeParam::walk(heap), before);
   EXPECT_TRUE(TypeParam::validate(heap, nullptr));
   ASSERT_TRUE(TypeParam::unlock(heap));
-  EXPECT_LT(TypeParam::walk(heap).size(), before.size()) << "the thread's cache did not go home with the unlock";
+  EXPECT_LT(TypeParam::walk(heap).size(), before.size())
+      << "the thread's cache did not go home with the unlock";
   EXPECT_TRUE(TypeParam::validate(heap, nullptr));
 }
 

@@ -1,5 +1,6 @@
-// Threads use shared heaps, heaps of their own and malloc at once, while heaps are made, locked, walked,
-// compacted and destroyed; every block carries its mark. Ends with every heap valid, and no memory lost.
+// Threads use shared heaps, heaps of their own and malloc at once, while heaps are made, locked,
+// walked, compacted and destroyed; every block carries its mark. Ends with every heap valid, and no
+// memory lost.
 #include <loam/loam.h>
 
 #include <atomic>
@@ -72,9 +73,10 @@ void free_block(const Block& block, Random& random) {
 
 Block make_block(loam_heap* heap, Random& random) {
   const size_t bytes = some_size(random);
-  void* address = heap == nullptr          ? malloc(bytes)
-                  : random.below(16) == 0 ? loam_aligned_alloc(heap, size_t{16} << random.below(9), bytes)
-                                          : loam_alloc(heap, bytes);
+  void* address = heap == nullptr ? malloc(bytes)
+                  : random.below(16) == 0
+                      ? loam_aligned_alloc(heap, size_t{16} << random.below(9), bytes)
+                      : loam_alloc(heap, bytes);
   CHECK(address != nullptr);
   Block block{static_cast<unsigned char*>(address), bytes, heap,
               static_cast<unsigned char>(random.below(255) + 1)};
@@ -186,8 +188,12 @@ void look() {
 }  // namespace
 
 int main() {
-  const unsigned flags[kShared] = {0, LOAM_HEAP_EAGER, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES,
-                                   LOAM_HEAP_ZERO_ON_FREE, 0};
+  const unsigned flags[kShared] = {0,
+                                   LOAM_HEAP_EAGER,
+                                   LOAM_HEAP_EXACT_SIZES,
+                                   LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES,
+                                   LOAM_HEAP_ZERO_ON_FREE,
+                                   0};
   for (unsigned i = 0; i < kShared; ++i) {
     loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
     options.flags = flags[i];

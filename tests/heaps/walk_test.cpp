@@ -249,12 +249,14 @@ TEST(WalkLoam, AWalkGoesOnWithoutItsCursor) {
   EXPECT_EQ(loam_walk_next(loam_default(), &lost), LOAM_CHANGED);
 }
 
-// A thread keeps the runs that it freed last as they stand: they are no block, and no region either.
+// A thread keeps the runs that it freed last as they stand: they are no block, and no region
+// either.
 TEST(WalkLoam, AWalkThatComesToABlockThatWasFreedSinceHasChanged) {
   constexpr size_t kBytes = 64 * kKiB;
   std::vector<void*> blocks;
   for (int i = 0; i < 32; ++i) blocks.push_back(std::malloc(kBytes));
-  for (int i = 0; i < 8; ++i) std::free(std::malloc(kBytes));  // from the fourth on there is room to keep some
+  for (int i = 0; i < 8; ++i)
+    std::free(std::malloc(kBytes));  // from the fourth on there is room to keep some
   loam_walk_entry entry{}, before{};
   entry.size = sizeof entry;
   void* next = nullptr;

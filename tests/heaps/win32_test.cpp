@@ -223,8 +223,7 @@ TEST(Win32Compact, GivesTheLargestFreeBlockAndMemoryBack) {
   static_cast<void>(HeapCompact(GetProcessHeap(), 0));
 }
 
-// --- HEAP_GENERATE_EXCEPTIONS
-// -----------------------------------------------------------------------
+// --- HEAP_GENERATE_EXCEPTIONS -------------------------------------------------------------------
 
 DWORD raised_status;
 SIZE_T raised_bytes;

@@ -4,11 +4,11 @@
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
 //   ThreadHeaps, its doors   private/private_cache.h: stopping every thread's cache of a private heap
-//   the directory            map/page_map: a new region, seen by who gets a pointer into it
+//   DirectoryEntry           map/directory_entry.h: a new region, seen by who gets a pointer into it
 //
-// Mutex, RemoteQueue and ThreadHeaps are the heap's own source, compiled with std::atomic replaced.
-// Where a part is bound to the rest (stop_caches(), add_region()), its few atomic operations are
-// repeated here, line for line.
+// Mutex, RemoteQueue, ThreadHeaps and DirectoryEntry are the heap's own source, compiled with
+// std::atomic replaced. Of what is bound to the rest (PrivateHeap::stop_caches(), add_region()) the
+// steps between their calls are repeated here.
 //
 // Every test is also run with an ordering taken away, and must then fail: release, acquire, the
 // barrier.
@@ -36,6 +36,7 @@ bool equals_acquire(const std::model_atomic<T*>& word, T* value) {
   return word.load(std::memory_order_acquire) == value;
 }
 }  // namespace loam
+#include "map/directory_entry.h"
 #include "os/mutex.h"
 #include "private/private_cache.h"
 #include "small/remote_queue.h"
@@ -73,8 +74,7 @@ void expect_wrong(const Checker::Make& make, Weakening weakening, const char* wh
   EXPECT_NE(result.failure, "too many schedules") << what;
 }
 
-// ---- Mutex
-// ------------------------------------------------------------------------------------------
+// ---- Mutex -------------------------------------------------------------------------------------
 
 Checker::Make locking(unsigned threads, unsigned rounds) {
   return [=](std::function<void()>* at_end) {
@@ -128,8 +128,7 @@ TEST(Interleaving, ATryNeverWaitsAndExcludes) {
   expect_wrong(make, {.release = true}, "release");
 }
 
-// ---- RemoteQueue
-// ------------------------------------------------------------------------------------
+// ---- RemoteQueue -------------------------------------------------------------------------------
 
 Checker::Make sending(unsigned senders) {
   return [=](std::function<void()>* at_end) {
@@ -181,11 +180,11 @@ TEST(Interleaving, RemoteQueueLosesAndDoublesNoBatchAndShowsItWhole) {
   expect_wrong(sending(2), {.acquire = true}, "take_all()'s acquire");
 }
 
-// ---- stopping caches
-// --------------------------------------------------------------------------------
+// ---- stopping caches ---------------------------------------------------------------------------
 
-// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it is open;
-// PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until nobody is busy.
+// PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it
+// is open; PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until
+// nobody is busy.
 TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   const auto make = [](std::function<void()>*) {
     struct Shared {
@@ -194,7 +193,8 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
       Plain<int> magazine{"a magazine"};
     };
     auto shared = std::make_shared<Shared>();
-    const auto heap = reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
+    const auto heap =
+        reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
     // Open before anybody comes: made so, since a store would be a step.
     std::construct_at(&shared->thread.door_of(heap).heap, heap);
     const auto use = [=] {
@@ -208,8 +208,8 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
     const auto stop = [=] {
       shared->thread.close(heap);
       Checker::current().barrier_all();
-      while (shared->thread.busy.load(std::memory_order_acquire) != 0) Checker::current().pause();
-      shared->magazine.write(0);   // flush
+      shared->thread.wait_until_left([](unsigned) { Checker::current().pause(); });
+      shared->magazine.write(0);                  // flush
       shared->thread.open(heap, &shared->cache);  // resume_caches()
     };
     return Bodies{[=] {
@@ -224,26 +224,25 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   expect_wrong(make, {.barrier = true}, "the barrier");
 }
 
-// ---- the directory
-// ----------------------------------------------------------------------------------
+// ---- the directory -----------------------------------------------------------------------------
 
 // add_region() fills a header and publishes it; region_at() answers any address at any time.
 TEST(Interleaving, ARegionIsSeenWholeOrNotAtAll) {
   const auto make = [](std::function<void()>*) {
     struct Shared {
-      std::model_atomic<uintptr_t> entry{0};
+      DirectoryEntry entry;
       Plain<int> header{"a region's header"};
       Mutex page_heap;
     };
     auto shared = std::make_shared<Shared>();
     const auto add = [=] {
       Lock lock(shared->page_heap);
-      if (shared->entry.load(std::memory_order_acquire) != 0) return;
+      if (shared->entry.read() != 0) return;
       shared->header.write(5);
-      shared->entry.store(1, std::memory_order_release);
+      shared->entry.publish(1);
     };
     const auto look = [=] {
-      if (shared->entry.load(std::memory_order_acquire) == 0) return;
+      if (shared->entry.read() == 0) return;
       if (shared->header.read() != 5)
         Checker::current().fail("a header was seen before it was filled");
     };

@@ -54,7 +54,8 @@ static inline size_t opaque_size(size_t size) {
   return size;
 }
 
-// A file under /proc as a text, as much of it as `text` holds; its length, -1 if there is no such file.
+// A file under /proc as a text, as much of it as `text` holds; its length, -1 if there is no such
+// file.
 static inline long proc_text(const char* path, char* text, size_t size) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return -1;

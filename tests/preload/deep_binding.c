@@ -1,5 +1,6 @@
-// A library loaded with RTLD_DEEPBIND shares the process's heap: blocks go both ways. What it loads itself is looked for where
-// its own RUNPATH says, as if nobody stood before the system's dlopen(). With "keep" it has a heap of its own.
+// A library loaded with RTLD_DEEPBIND shares the process's heap: blocks go both ways. What it loads
+// itself is looked for where its own RUNPATH says, as if nobody stood before the system's dlopen().
+// With "keep" it has a heap of its own.
 #include <dlfcn.h>
 
 #include "check.h"
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
   void* leaf = open();
   if (leaf == NULL) dprintf(2, "%s\n", dlerror());
   CHECK(leaf != NULL);
-  CHECK(dlopen("libdeep_leaf_that_is_not.so", RTLD_NOW | RTLD_DEEPBIND) == NULL && dlerror() != NULL);
+  CHECK(dlopen("libdeep_leaf_that_is_not.so", RTLD_NOW | RTLD_DEEPBIND) == NULL &&
+        dlerror() != NULL);
   CHECK(dlclose(leaf) == 0 && dlclose(plugin) == 0);
   return 0;
 }

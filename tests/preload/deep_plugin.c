@@ -1,5 +1,5 @@
-// Loaded by deep_binding with RTLD_DEEPBIND: it is linked with the C library, as all are, so that library's malloc() comes
-// before the process's own when it is bound deeply.
+// Loaded by deep_binding with RTLD_DEEPBIND: it is linked with the C library, as all are, so that
+// library's malloc() comes before the process's own when it is bound deeply.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,8 @@ char* deep_copy(const char* text) { return strdup(text); }
 void* deep_make(size_t bytes) { return malloc(bytes); }
 void deep_take(void* block) { free(block); }
 void* deep_malloc(void) { return (void*)(size_t)&malloc; }
-// By a name that this library's RUNPATH alone leads to. No jump, or the caller is whoever called this.
+// By a name that this library's RUNPATH alone leads to. No jump, or the caller is whoever called
+// this.
 void* deep_open(void) {
   void* volatile opened = dlopen("libdeep_leaf.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   return opened;

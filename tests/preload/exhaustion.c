@@ -54,8 +54,9 @@ static void check_every_entry_point_refuses(size_t size, size_t too_large) {
 
 static void one_cycle(size_t size, size_t limit) {
   const int count = fill(size);
-  // The heap may need a part of the limit for itself, but not most of it. Under RLIMIT_AS that is 17.5 MiB of
-  // address space for the records of every GiB that it has blocks in, and chance may have it in two.
+  // The heap may need a part of the limit for itself, but not most of it. Under RLIMIT_AS that
+  // is 17.5 MiB of address space for the records of every GiB that it has blocks in, and chance may
+  // have it in two.
   CHECK((size_t)count * size > limit / 5 * 2);
   CHECK(count < kMostBlocks);
   check_every_entry_point_refuses(size, limit);

@@ -1,5 +1,5 @@
-// A sandbox whose filter of system calls knows what the C library's malloc asks for, and ends the program for munlock() (issue 37, A2):
-// the checks' tables need it for locked memory only.
+// A sandbox whose filter of system calls knows what the C library's malloc asks for, and ends the
+// program for munlock() (issue 37, A2): the checks' tables need it for locked memory only.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -16,7 +16,9 @@ int main(void) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const struct sock_fprog filter = {sizeof program / sizeof program[0], program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) SKIP("no filters here");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    SKIP("no filters here");
   for (size_t size = 1; size < (size_t)256 << 20; size = size * 2 + 1) {
     char* const block = opaque(malloc(size));
     CHECK(block != NULL);

@@ -1,5 +1,6 @@
-// More small blocks than a region of the address space holds, 1 GiB, of a class whose spans are single pages: the last
-// pages' blocks are blocks as any others. Nothing is written to them, so that this costs no memory but the heap's records.
+// More small blocks than a region of the address space holds, 1 GiB, of a class whose spans are
+// single pages: the last pages' blocks are blocks as any others. Nothing is written to them, so
+// that this costs no memory but the heap's records.
 #include "check.h"
 
 #include <sys/mman.h>
@@ -8,7 +9,8 @@ enum { kBytes = 128, kRegions = 2 };
 static const size_t kBlocks = ((size_t)kRegions << 30) / kBytes + (1 << 20);
 
 int main(void) {
-  void** const blocks = mmap(NULL, kBlocks * sizeof *blocks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void** const blocks = mmap(NULL, kBlocks * sizeof *blocks, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(blocks != MAP_FAILED);
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < kBlocks; ++i) {

@@ -1,5 +1,6 @@
-// A buffer that grows by realloc() to many MiB, again and again, is not copied but moved, and each time has the memory of the time
-// before: the process is hardly larger than one such buffer, and faults its pages in few times.
+// A buffer that grows by realloc() to many MiB, again and again, is not copied but moved, and each
+// time has the memory of the time before: the process is hardly larger than one such buffer, and
+// faults its pages in few times.
 #include "check.h"
 
 #define LAST ((size_t)16 << 20)

@@ -1,11 +1,11 @@
-// Long blocks that realloc() makes a little longer are moved and not copied: their pages are not faulted in again, and the process
-// is never larger than they are.
+// Long blocks that realloc() makes a little longer are moved and not copied: their pages are not
+// faulted in again, and the process is never larger than they are.
 #include <sys/mman.h>
 
 #include "check.h"
 
 #define BLOCKS 6
-#define BYTES(i) (((size_t)3 << 20) + (size_t)(i) * 1000000)
+#define BYTES(i) (((size_t)3 << 20) + (size_t)(i)*1000000)
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -16,7 +16,8 @@ static char mark(int block, size_t at) { return (char)(1 + block + (int)(at >> 1
 static bool can_move(void) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   void* const from = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return from != MAP_FAILED && mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED;
+  return from != MAP_FAILED &&
+         mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED;
 }
 
 int main(void) {

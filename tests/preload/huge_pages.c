@@ -1,6 +1,7 @@
-// With LOAM_HUGE_PAGES=on huge pages are asked for in all of a heap of 200 MiB but its first 16, and in a block with a mapping of its own;
-// what is freed beside live blocks goes back all the same, and so does everything in the end. Without the option nobody asks.
-// Argument: on or off, as the option is.
+// With LOAM_HUGE_PAGES=on huge pages are asked for in all of a heap of 200 MiB but its first 16,
+// and in a block with a mapping of its own; what is freed beside live blocks goes back all the
+// same, and so does everything in the end. Without the option nobody asks. Argument: on or off, as
+// the option is.
 #include <sys/mman.h>
 
 #include "check.h"
@@ -10,7 +11,8 @@ static char* blocks[kBlocks];
 
 static long huge_kib(void) { return proc_number("/proc/self/smaps_rollup", "\nAnonHugePages:"); }
 
-// Resident KiB of the mappings in which huge pages were asked for ("hg"); how many of them the system gave depends on what it had.
+// Resident KiB of the mappings in which huge pages were asked for ("hg"); how many of them the
+// system gave depends on what it had.
 static long asked_kib(void) {
   static char text[1 << 20];
   const long length = proc_text("/proc/self/smaps", text, sizeof text);
@@ -25,7 +27,8 @@ static long asked_kib(void) {
 
 // Not where they are no part of the kernel, nor under an emulator.
 static bool system_takes_advice(void) {
-  char* const mapping = mmap(NULL, 4 * kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* const mapping =
+      mmap(NULL, 4 * kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(mapping != MAP_FAILED);
   const bool asked = madvise(mapping, 4 * kHuge, MADV_HUGEPAGE) == 0;
   mapping[0] = 1;
@@ -65,7 +68,9 @@ int main(int argc, char** argv) {
   }
   malloc_trim(0);
   const long empty = resident_kib();
-  dprintf(2, "KiB: %ld resident at first; %ld with the blocks, asked for in %ld, huge in %ld; in %ld of a block of %d; %ld with a tenth; %ld in the end\n",
+  dprintf(2,
+          "KiB: %ld resident at first; %ld with the blocks, asked for in %ld, huge in %ld; in %ld "
+          "of a block of %d; %ld with a tenth; %ld in the end\n",
           before, full, asked_full, huge_full, asked_alone, kAlone >> 10, thinned, empty);
   const long wanted = (long)kBlocks * kBlockBytes >> 10;
   CHECK(full - before >= wanted && full - before < wanted + wanted / 8);

@@ -1,9 +1,10 @@
-// A pointer into the middle of a small block is freed, with default options, and the program goes on: the thread's cache
-// takes the pointer, hands it out, takes it again. It is reported before 100,000 pairs of malloc and free of that size
-// are over, in 99 of 100 runs (issue 37, A8). A program that holds it nearly all of the time is told at its end.
+// A pointer into the middle of a small block is freed, with default options, and the program goes
+// on: the thread's cache takes the pointer, hands it out, takes it again. It is reported before
+// 100,000 pairs of malloc and free of that size are over, in 99 of 100 runs (issue 37, A8). A
+// program that holds it nearly all of the time is told at its end.
 //
-// With LOAM_ON_CORRUPTION=report it is told once, the program goes on, and gets no block that lies in another.
-// `interior_pointer WAY` tries one way only and judges nothing.
+// With LOAM_ON_CORRUPTION=report it is told once, the program goes on, and gets no block that lies
+// in another. `interior_pointer WAY` tries one way only and judges nothing.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -163,7 +164,7 @@ static void at_a_threads_end(size_t size) {
 typedef struct {
   const char* name;
   void (*go_on)(size_t size);
-  bool ends;  // and is told at its end, when its blocks are free
+  bool ends;                   // and is told at its end, when its blocks are free
   char* (*make)(size_t size);  // the block
 } Way;
 static const Way kWays[] = {
@@ -198,7 +199,8 @@ static void check_blocks_apart(const char* block, size_t size) {
   }
 }
 
-// Whether the child was ended by a report of such a pointer, or with LOAM_ON_CORRUPTION=report went on with a report.
+// Whether the child was ended by a report of such a pointer, or with LOAM_ON_CORRUPTION=report went
+// on with a report.
 static bool goes_on;
 static bool is_reported(const Way* way, size_t size, uint32_t seed) {
   int report[2];
@@ -227,7 +229,8 @@ static bool is_reported(const Way* way, size_t size, uint32_t seed) {
   close(report[1]);
   char text[1024];
   size_t used = 0;
-  for (ssize_t got; used < sizeof text - 1 && (got = read(report[0], text + used, sizeof text - 1 - used)) > 0;) {
+  for (ssize_t got; used < sizeof text - 1 &&
+                    (got = read(report[0], text + used, sizeof text - 1 - used)) > 0;) {
     used += (size_t)got;
   }
   text[used] = '\0';

@@ -1,5 +1,5 @@
-// A program that makes and frees blocks of many MiB in turn, as numeric ones do with their temporaries, does not fault each of them
-// in anew; who does so once, or stops, keeps nothing.
+// A program that makes and frees blocks of many MiB in turn, as numeric ones do with their
+// temporaries, does not fault each of them in anew; who does so once, or stops, keeps nothing.
 #include "check.h"
 
 #include <time.h>

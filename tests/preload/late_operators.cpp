@@ -1,5 +1,6 @@
-// libloam loaded late and locally into a C++ program with operators of its own: who asks for the heap's forms by their address
-// gets forms that belong together, and the program's stay the program's.
+// libloam loaded late and locally into a C++ program with operators of its own: who asks for the
+// heap's forms by their address gets forms that belong together, and the program's stay the
+// program's.
 #include <dlfcn.h>
 
 #include <new>
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
   auto late_new = symbol<void* (*)(std::size_t)>(library, "_Znwm");
   auto late_array = symbol<void* (*)(std::size_t)>(library, "_Znam");
   auto late_sized = symbol<void (*)(void*, std::size_t)>(library, "_ZdlPvm");
-  auto late_nothrow = symbol<void (*)(void*, const std::nothrow_t&)>(library, "_ZdlPvRKSt9nothrow_t");
+  auto late_nothrow =
+      symbol<void (*)(void*, const std::nothrow_t&)>(library, "_ZdlPvRKSt9nothrow_t");
   for (int i = 0; i < 1000; ++i) {
     const unsigned long before = made;
     late_sized(late_new(100), 100);

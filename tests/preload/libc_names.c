@@ -1,4 +1,5 @@
-// rpmalloc#374: the C library's own names for malloc and its kin mean this heap, and blocks go both ways between the names.
+// rpmalloc#374: the C library's own names for malloc and its kin mean this heap, and blocks go both
+// ways between the names.
 #include "check.h"
 
 void* __libc_malloc(size_t);

@@ -1,5 +1,6 @@
-// Programs that lock their memory (hardened_malloc#341, corosync#620). What is live is locked, what the heap has only reserved is
-// not and does not count against RLIMIT_MEMLOCK, whenever mlockall() came and by whichever way: VmLck tells.
+// Programs that lock their memory (hardened_malloc#341, corosync#620). What is live is locked, what
+// the heap has only reserved is not and does not count against RLIMIT_MEMLOCK, whenever mlockall()
+// came and by whichever way: VmLck tells.
 #include <grp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,7 +21,8 @@ static long status_kib(const char* name) {
 static long locked_kib(void) { return status_kib("VmLck:"); }
 
 static int lock_all(int flags, bool directly) {
-  // Programs in languages of their own, and those that ask the C library by a handle, do not come by our name.
+  // Programs in languages of their own, and those that ask the C library by a handle, do not come
+  // by our name.
   return directly ? (int)syscall(SYS_mlockall, flags) : mlockall(flags);
 }
 
@@ -39,7 +41,8 @@ enum { kOnFault = 1, kCurrent = 2, kEarly = 4, kDirectly = 8, kVariants = 16 };
 // As the program starts: by exec, since a child of fork() has a heap already.
 static int live_is_locked(int variant) {
   if (variant & kEarly) free(malloc(1000));
-  const int flags = MCL_FUTURE | (variant & kOnFault ? MCL_ONFAULT : 0) | (variant & kCurrent ? MCL_CURRENT : 0);
+  const int flags =
+      MCL_FUTURE | (variant & kOnFault ? MCL_ONFAULT : 0) | (variant & kCurrent ? MCL_CURRENT : 0);
   if (lock_all(flags, variant & kDirectly) != 0) return 77;
   const long before = locked_kib();
   static char* blocks[2000];
@@ -53,13 +56,16 @@ static int live_is_locked(int variant) {
   char* big = malloc(30 * kMib);
   CHECK(big != NULL);
   memset(big, 1, 30 * kMib);
-  CHECK((big = realloc(big, 60 * kMib)) != NULL && big[30 * kMib - 1] == 1 && big[60 * kMib - 1] == 0);
+  CHECK((big = realloc(big, 60 * kMib)) != NULL && big[30 * kMib - 1] == 1 &&
+        big[60 * kMib - 1] == 0);
   live = (live + 60 * kMib) >> 10;
   const long grown = locked_kib() - before;
-  dprintf(2, "variant %d: %ld KiB locked before, %ld more for %ld live\n", variant, before, grown, live);
+  dprintf(2, "variant %d: %ld KiB locked before, %ld more for %ld live\n", variant, before, grown,
+          live);
   // What came first is not locked without MCL_CURRENT: up to 2 MiB.
   const long least = live - live / 8 - 4096, most = live + live / 8 + 4096;
-  const bool too_much = before > 20 << 10;  // reserved before the heap could know: it goes back as the heap grows
+  const bool too_much =
+      before > 20 << 10;  // reserved before the heap could know: it goes back as the heap grows
   if (too_much && !(variant & kDirectly)) return 1;
   if (too_much ? before + grown > most + (12 << 10) : grown < least || grown > most) return 1;
   for (int i = 0; i < 2000; ++i) free(blocks[i]);
@@ -67,14 +73,16 @@ static int live_is_locked(int variant) {
   malloc_trim(0);
   const long after = locked_kib();
   dprintf(2, "variant %d: %ld KiB at the end\n", variant, after);
-  // The quarantine and the heap's own thread hold blocks at the end of what is mapped; what lies before stays.
+  // The quarantine and the heap's own thread hold blocks at the end of what is mapped; what lies
+  // before stays.
   const bool holds = getenv("LOAM_HARDEN") != NULL || getenv("LOAM_BACKGROUND_PURGE") != NULL;
   return after > (holds ? 32 << 10 : 12 << 10) ? 1 : 0;
 }
 
 static int used_within_limit(int early) {
   const struct rlimit limit = {8 * kMib, 8 * kMib};
-  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setgroups(0, NULL) != 0 || setgid(kNobody) != 0) return 77;
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setgroups(0, NULL) != 0 || setgid(kNobody) != 0)
+    return 77;
   if (setuid(kNobody) != 0) return 77;
   if (early) free(malloc(100));
   CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
@@ -86,7 +94,8 @@ static int used_within_limit(int early) {
   return got >= 3 * kMib ? 0 : 1;
 }
 
-// Pages that the program locked and gave back without unlocking them go back to the system, and read as zero.
+// Pages that the program locked and gave back without unlocking them go back to the system, and
+// read as zero.
 static int given_back(int unused) {
   (void)unused;
   enum { kBlocks = 40, kBytes = 300000 };
@@ -102,7 +111,8 @@ static int given_back(int unused) {
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   malloc_trim(0);
   const long without = status_kib("VmRSS:");
-  dprintf(2, "%zu of %d blocks locked, %ld KiB resident, then %ld\n", locked, kBlocks, with, without);
+  dprintf(2, "%zu of %d blocks locked, %ld KiB resident, then %ld\n", locked, kBlocks, with,
+          without);
   for (int i = 0; i < kBlocks; ++i) {
     CHECK((blocks[i] = calloc(1, kBytes)) != NULL);
     for (size_t b = 0; b < kBytes; ++b) CHECK(blocks[i][b] == 0);
@@ -110,7 +120,8 @@ static int given_back(int unused) {
   return with - without >= kBlocks * (kBytes >> 10) * 3 / 4 ? 0 : 1;
 }
 
-// All goes on in the child of a fork(), which has no locks, and after munlockall(), which lets the heap reserve no more.
+// All goes on in the child of a fork(), which has no locks, and after munlockall(), which lets the
+// heap reserve no more.
 static int goes_on(int unused) {
   (void)unused;
   if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return 77;
@@ -125,7 +136,8 @@ static int goes_on(int unused) {
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
       }
     }
-    for (int i = 0; i < 3000; ++i) CHECK((blocks[i] = calloc(1, (size_t)(i % 300) * 300 + 1)) != NULL);
+    for (int i = 0; i < 3000; ++i)
+      CHECK((blocks[i] = calloc(1, (size_t)(i % 300) * 300 + 1)) != NULL);
     for (int i = 0; i < 3000; ++i) CHECK(blocks[i][i % 300 * 300] == 0);
     for (int i = 0; i < 3000; ++i) free(blocks[i]);
     malloc_trim(0);
@@ -147,7 +159,8 @@ static int shares_addresses(int unused) {
     memset(others[i], 2, kMib);
     if (i % 2 == 1) free(blocks[i]);
     for (int j = 0; j <= i; ++j) {
-      for (int at = 0; at < kMib; at += 4096) CHECK(others[j][at] == 2 && (j % 2 == 1 || blocks[j][at] == 1));
+      for (int at = 0; at < kMib; at += 4096)
+        CHECK(others[j][at] == 2 && (j % 2 == 1 || blocks[j][at] == 1));
     }
   }
   return 0;
@@ -169,7 +182,8 @@ int main(int argc, char** argv) {
     return variant >= kBudget ? used_within_limit(variant - kBudget) : live_is_locked(variant);
   }
   int skipped = 0;
-  // What a hardened heap knows of its blocks lies in tables of addresses, which count where all that is there is locked.
+  // What a hardened heap knows of its blocks lies in tables of addresses, which count where all
+  // that is there is locked.
   const int variants = getenv("LOAM_HARDEN") != NULL ? kCurrent : kBudget + 2;
   for (int variant = 0; variant < variants; ++variant) {
     if (variant == kVariants) variant = kBudget;
@@ -178,11 +192,13 @@ int main(int argc, char** argv) {
     if (result == 1) dprintf(2, "variant %d fails\n", variant);
     CHECK(result == 0 || result == 77);
   }
-  const int results[] = {in_child(given_back, 0), in_child(goes_on, 0), in_child(shares_addresses, 0)};
+  const int results[] = {in_child(given_back, 0), in_child(goes_on, 0),
+                         in_child(shares_addresses, 0)};
   for (int i = 0; i < 3; ++i) {
     skipped += results[i] == 77;
     CHECK(results[i] == 0 || results[i] == 77);
   }
-  if (skipped == (variants == kCurrent ? kCurrent : kVariants + 2) + 3) SKIP("no memory may be locked here");
+  if (skipped == (variants == kCurrent ? kCurrent : kVariants + 2) + 3)
+    SKIP("no memory may be locked here");
   return 0;
 }

@@ -1,6 +1,6 @@
-// After the last free, memory comes back: within seconds of light activity to within a few MiB of the start, and at
-// once by malloc_trim. Nothing is left to the kernel as LazyFree, which would still count as resident. What the caches
-// of idle threads keep is bounded.
+// After the last free, memory comes back: within seconds of light activity to within a few MiB of
+// the start, and at once by malloc_trim. Nothing is left to the kernel as LazyFree, which would
+// still count as resident. What the caches of idle threads keep is bounded.
 #include <pthread.h>
 #include <time.h>
 
@@ -60,8 +60,8 @@ static void pages_between_live_blocks_return(void) {
     large[i] = NULL;
   }
   const int tens_of_ms = rest_until(before, full / 5, 3000);
-  dprintf(2, "nine blocks in ten of %ld KiB: %ld KiB left after %d ms of light activity\n", full, resident_kib() - before,
-          tens_of_ms * 10);
+  dprintf(2, "nine blocks in ten of %ld KiB: %ld KiB left after %d ms of light activity\n", full,
+          resident_kib() - before, tens_of_ms * 10);
   CHECK(resident_kib() - before <= full / 5);
   CHECK_EQUAL(lazy_free_kib(), 0);
   for (int i = 0; i < kLarge; ++i) free(large[i]);
@@ -106,8 +106,10 @@ static void idle_threads_hold_little(void) {
   for (int i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
   malloc_trim(0);
   const long gone = resident_kib() - before;
-  dprintf(2, "%d idle threads: %ld KiB each, stacks and tables included; once they ended %ld KiB in all\n", kThreads,
-          idle / kThreads, gone);
+  dprintf(
+      2,
+      "%d idle threads: %ld KiB each, stacks and tables included; once they ended %ld KiB in all\n",
+      kThreads, idle / kThreads, gone);
   CHECK(idle <= (long)kThreads * kIdleThreadKib);
   // Their stacks stay with the C library.
   CHECK(gone <= 4 * 1024);
@@ -123,8 +125,8 @@ int main(void) {
   empty();
   CHECK_EQUAL(lazy_free_kib(), 0);
   const int tens_of_ms = rest_until(before, kFew, 1000);
-  dprintf(2, "resident: %ld KiB at first, %ld full, %ld after %d ms of light activity\n", before, full, resident_kib(),
-          tens_of_ms * 10);
+  dprintf(2, "resident: %ld KiB at first, %ld full, %ld after %d ms of light activity\n", before,
+          full, resident_kib(), tens_of_ms * 10);
   CHECK(tens_of_ms < 1000);
   CHECK_EQUAL(lazy_free_kib(), 0);
 

@@ -1,12 +1,13 @@
-// gperftools#1569: a program replaces some forms of operator new and delete, each with a header before its blocks. Every other form
-// ends in the form that defines it ([new.delete]), in any thread, before main too. The macros say which pairs are replaced.
+// gperftools#1569: a program replaces some forms of operator new and delete, each with a header
+// before its blocks. Every other form ends in the form that defines it ([new.delete]), in any
+// thread, before main too. The macros say which pairs are replaced.
 #include <new>
 #include <thread>
 
 #include "check.h"
 
-#if !defined(WITH_SINGLE) && !defined(WITH_ARRAY) && !defined(WITH_ALIGNED) && !defined(WITH_ALIGNED_ARRAY) && \
-    !defined(WITH_NEW_ALONE)
+#if !defined(WITH_SINGLE) && !defined(WITH_ARRAY) && !defined(WITH_ALIGNED) && \
+    !defined(WITH_ALIGNED_ARRAY) && !defined(WITH_NEW_ALONE)
 #define WITH_SINGLE
 #endif
 
@@ -17,7 +18,8 @@ unsigned long made[kHeaps + 1], gone[kHeaps + 1];
 bool refuses = false;
 constexpr std::size_t kHeader = 64;
 
-#if defined(WITH_SINGLE) || defined(WITH_ARRAY) || defined(WITH_ALIGNED) || defined(WITH_ALIGNED_ARRAY)
+#if defined(WITH_SINGLE) || defined(WITH_ARRAY) || defined(WITH_ALIGNED) || \
+    defined(WITH_ALIGNED_ARRAY)
 void* make(Pair pair, std::size_t bytes) {
   if (refuses) throw std::bad_alloc();
   void* whole = nullptr;
@@ -77,7 +79,9 @@ void* operator new[](std::size_t n, std::align_val_t) { return make(kAlignedArra
 void operator delete[](void* p, std::align_val_t) noexcept { discard(kAlignedArray, p); }
 #endif
 #ifdef WITH_NEW_ALONE
-namespace { unsigned long news; }
+namespace {
+unsigned long news;
+}
 void* operator new(std::size_t n) {
   if (refuses) throw std::bad_alloc();
   ++news;
@@ -95,13 +99,21 @@ void both(int line, Pair pair, New allocate, Delete release) {
     CHECK(block != nullptr);
     memset(block, 7, bytes);
     release(block, bytes);
-    const bool ends_here = pair == kHeaps || (made[pair] == made_before + 1 && gone[pair] == gone_before + 1);
-    if (!ends_here) dprintf(2, "line %d: made %lu, gone %lu\n", line, made[pair] - made_before, gone[pair] - gone_before);
+    const bool ends_here =
+        pair == kHeaps || (made[pair] == made_before + 1 && gone[pair] == gone_before + 1);
+    if (!ends_here)
+      dprintf(2, "line %d: made %lu, gone %lu\n", line, made[pair] - made_before,
+              gone[pair] - gone_before);
     CHECK(ends_here);
   }
 }
-#define BOTH(pair, allocate, release) \
-  both(__LINE__, pair, [](std::size_t n) -> void* { return allocate; }, [](void* p, std::size_t n) { (void)n; release; })
+#define BOTH(pair, allocate, release)                                  \
+  both(                                                                \
+      __LINE__, pair, [](std::size_t n) -> void* { return allocate; }, \
+      [](void* p, std::size_t n) {                                     \
+        (void)n;                                                       \
+        release;                                                       \
+      })
 
 constexpr std::align_val_t kTo{64};
 
@@ -123,7 +135,7 @@ void every_form() {
   BOTH(kForAlignedArray, ::operator new[](n, kTo), ::operator delete[](p, n, kTo));
   BOTH(kForAlignedArray, ::operator new[](n, kTo), ::operator delete[](p, kTo, std::nothrow));
   BOTH(kForAlignedArray, ::operator new[](n, kTo, std::nothrow), ::operator delete[](p, n, kTo));
-  ::operator delete(opaque(nullptr), std::size_t{8});
+  ::operator delete (opaque(nullptr), std::size_t{8});
   ::operator delete[](opaque(nullptr));
 }
 

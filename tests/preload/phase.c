@@ -1,6 +1,7 @@
-// What one phase of a program freed serves the next, although it wants other sizes: nine blocks in ten go,
-// at random, and blocks of another size move into the holes. Resident memory stays near what is live; a heap
-// whose free slots serve their own size only would end at more than twice as much.
+// What one phase of a program freed serves the next, although it wants other sizes: nine blocks in
+// ten go, at random, and blocks of another size move into the holes. Resident memory stays near
+// what is live; a heap whose free slots serve their own size only would end at more than twice as
+// much.
 #include "check.h"
 
 enum { kLiveBytes = 32 << 20, kLeast = 16, kMost = kLiveBytes / kLeast };
@@ -44,7 +45,8 @@ static void thin(size_t keep) {
 }
 
 int main(void) {
-  static const unsigned ranges[][2] = {{24, 40}, {104, 152}, {56, 72}, {200, 264}, {360, 488}, {16, 1000}};
+  static const unsigned ranges[][2] = {{24, 40},   {104, 152}, {56, 72},
+                                       {200, 264}, {360, 488}, {16, 1000}};
   memset(blocks, 1, sizeof blocks);  // resident from the start, so that it does not count
   const long before = resident_kib();
   long peak = 0;
@@ -52,7 +54,8 @@ int main(void) {
     const unsigned* range = ranges[i % (sizeof ranges / sizeof *ranges)];
     fill(range[0], range[1]);
     const long resident = resident_kib() - before;
-    dprintf(2, "%3u to %4u bytes: %ld KiB resident, %zu KiB live\n", range[0], range[1], resident, live >> 10);
+    dprintf(2, "%3u to %4u bytes: %ld KiB resident, %zu KiB live\n", range[0], range[1], resident,
+            live >> 10);
     if (resident > peak) peak = resident;
     thin(count / 10);
   }

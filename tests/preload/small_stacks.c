@@ -1,6 +1,6 @@
-// Every call of the heap gets by with a small stack, as glibc's do (mallinfo2() took 25 KB, malloc_info() 57): a program with
-// many threads gives each PTHREAD_STACK_MIN. Each call runs on a painted stack, which shows how deep it went; then threads with
-// the least stack make all of them.
+// Every call of the heap gets by with a small stack, as glibc's do (mallinfo2() took 25 KB,
+// malloc_info() 57): a program with many threads gives each PTHREAD_STACK_MIN. Each call runs on a
+// painted stack, which shows how deep it went; then threads with the least stack make all of them.
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -56,13 +56,33 @@ static OWN(int, loam_win32_heapchk, void);
 
 static void find_own(void) {
 #define FIND(name) *(void**)&own_##name = dlsym(RTLD_DEFAULT, #name)
-  FIND(loam_heap_create); FIND(loam_heap_destroy); FIND(loam_default); FIND(loam_heaps); FIND(loam_heap_of);
-  FIND(loam_alloc); FIND(loam_aligned_alloc); FIND(loam_realloc); FIND(loam_free); FIND(loam_validate);
-  FIND(loam_walk); FIND(loam_summary); FIND(loam_compact); FIND(loam_trim); FIND(loam_stats);
-  FIND(loam_class_count); FIND(loam_class_stats); FIND(loam_lock_stats); FIND(loam_stats_histogram);
-  FIND(loam_stats_json); FIND(loam_stats_print); FIND(loam_win32_HeapSummary);
-  FIND(loam_win32_HeapWalk); FIND(loam_win32_HeapValidate); FIND(loam_win32_HeapCompact);
-  FIND(loam_win32_GetProcessHeap); FIND(loam_win32_heapchk);
+  FIND(loam_heap_create);
+  FIND(loam_heap_destroy);
+  FIND(loam_default);
+  FIND(loam_heaps);
+  FIND(loam_heap_of);
+  FIND(loam_alloc);
+  FIND(loam_aligned_alloc);
+  FIND(loam_realloc);
+  FIND(loam_free);
+  FIND(loam_validate);
+  FIND(loam_walk);
+  FIND(loam_summary);
+  FIND(loam_compact);
+  FIND(loam_trim);
+  FIND(loam_stats);
+  FIND(loam_class_count);
+  FIND(loam_class_stats);
+  FIND(loam_lock_stats);
+  FIND(loam_stats_histogram);
+  FIND(loam_stats_json);
+  FIND(loam_stats_print);
+  FIND(loam_win32_HeapSummary);
+  FIND(loam_win32_HeapWalk);
+  FIND(loam_win32_HeapValidate);
+  FIND(loam_win32_HeapCompact);
+  FIND(loam_win32_GetProcessHeap);
+  FIND(loam_win32_heapchk);
 }
 
 static loam_heap* private_heap;
@@ -72,8 +92,13 @@ static struct loam_lock_stats of_lock;
 static loam_heap_summary summary;
 static uint64_t bins[64];
 static char entry[4096] __attribute__((aligned(16)));  // of Win32, whatever its size
-static void drop(void* context, const char* text, size_t length) { (void)context, (void)text, (void)length; }
-static int look(void* context, const loam_walk_entry* at) { (void)context, (void)at; return 0; }
+static void drop(void* context, const char* text, size_t length) {
+  (void)context, (void)text, (void)length;
+}
+static int look(void* context, const loam_walk_entry* at) {
+  (void)context, (void)at;
+  return 0;
+}
 
 static void nothing(void) {}
 static void small(void) {
@@ -96,7 +121,11 @@ static void aligned(void) {
   }
 }
 static void trim(void) { malloc_trim(0); }
-static void usable(void) { kept[1] = malloc(10); kept[0] = (void*)malloc_usable_size(kept[1]); free(kept[1]); }
+static void usable(void) {
+  kept[1] = malloc(10);
+  kept[0] = (void*)malloc_usable_size(kept[1]);
+  free(kept[1]);
+}
 static void info2(void) { kept[0] = (void*)mallinfo2().uordblks; }
 static void info(void) { kept[0] = (void*)(size_t)(unsigned)mallinfo().uordblks; }
 static void text(void) { malloc_info(0, nowhere); }
@@ -108,7 +137,10 @@ static void forks(void) {
 // Only where LOAM_ON_CORRUPTION=report lets the program go on.
 static void wild(void) {
   if (getenv("LOAM_ON_CORRUPTION") == NULL) return;
-  char* p = malloc(100); free(p + 8); free(p); }
+  char* p = malloc(100);
+  free(p + 8);
+  free(p);
+}
 
 static void own_blocks(void) {
   for (size_t i = 0; i < 1000; ++i) kept[i] = own_loam_alloc(private_heap, i * 40);
@@ -120,14 +152,24 @@ static void own_blocks(void) {
 }
 static void own_create(void) { own_loam_heap_destroy(own_loam_heap_create(NULL)); }
 static void own_list(void) { own_loam_heaps((loam_heap**)kept, 100); }
-static void own_check(void) { own_loam_validate(private_heap, NULL); own_loam_validate(own_loam_default(), NULL); }
-static void own_walk(void) { own_loam_walk(private_heap, look, NULL); own_loam_walk(own_loam_default(), look, NULL); }
+static void own_check(void) {
+  own_loam_validate(private_heap, NULL);
+  own_loam_validate(own_loam_default(), NULL);
+}
+static void own_walk(void) {
+  own_loam_walk(private_heap, look, NULL);
+  own_loam_walk(own_loam_default(), look, NULL);
+}
 static void own_summary(void) {
   summary.size = sizeof summary;
   own_loam_summary(private_heap, &summary);
   own_loam_summary(own_loam_default(), &summary);
 }
-static void own_compact(void) { size_t released; own_loam_compact(NULL, &released); own_loam_trim(private_heap); }
+static void own_compact(void) {
+  size_t released;
+  own_loam_compact(NULL, &released);
+  own_loam_trim(private_heap);
+}
 static void own_stats(void) {
   counters.size = sizeof counters;
   own_loam_stats(NULL, &counters);
@@ -144,12 +186,17 @@ static void own_classes(void) {
 }
 static void own_locks(void) {
   of_lock.size = sizeof of_lock;
-  for (unsigned i = 0; own_loam_lock_stats(i, &of_lock) == LOAM_OK; ++i) {}
+  for (unsigned i = 0; own_loam_lock_stats(i, &of_lock) == LOAM_OK; ++i) {
+  }
 }
 static void own_histograms(void) {
-  for (int i = LOAM_FREE_RUNS; i <= LOAM_FREE_TIME; ++i) own_loam_stats_histogram((loam_histogram)i, bins, 64);
+  for (int i = LOAM_FREE_RUNS; i <= LOAM_FREE_TIME; ++i)
+    own_loam_stats_histogram((loam_histogram)i, bins, 64);
 }
-static void own_json(void) { own_loam_stats_json(NULL, drop, NULL); own_loam_stats_json(private_heap, drop, NULL); }
+static void own_json(void) {
+  own_loam_stats_json(NULL, drop, NULL);
+  own_loam_stats_json(private_heap, drop, NULL);
+}
 static void own_print(void) { own_loam_stats_print(NULL, drop, NULL); }
 static void win_summary(void) {
   *(unsigned*)entry = 40;  // HEAP_SUMMARY.cb
@@ -157,9 +204,13 @@ static void win_summary(void) {
 }
 static void win_walk(void) {
   memset(entry, 0, sizeof entry);
-  while (own_loam_win32_HeapWalk(own_loam_win32_GetProcessHeap(), entry)) {}
+  while (own_loam_win32_HeapWalk(own_loam_win32_GetProcessHeap(), entry)) {
+  }
 }
-static void win_check(void) { own_loam_win32_HeapValidate(own_loam_win32_GetProcessHeap(), 0, NULL); own_loam_win32_heapchk(); }
+static void win_check(void) {
+  own_loam_win32_HeapValidate(own_loam_win32_GetProcessHeap(), 0, NULL);
+  own_loam_win32_heapchk();
+}
 static void win_compact(void) { own_loam_win32_HeapCompact(own_loam_win32_GetProcessHeap(), 0); }
 
 static const struct {
@@ -168,18 +219,35 @@ static const struct {
   size_t limit;
   bool own;
 } calls[] = {
-    {"malloc, free", small, kCall, false}, {"large blocks", large, kCall, false}, {"realloc", grows, kCall, false},
-    {"aligned", aligned, kCall, false}, {"malloc_trim", trim, kCall, false}, {"usable size", usable, kCall, false},
-    {"mallinfo2", info2, kCall, false}, {"mallinfo", info, kCall, false}, {"malloc_info", text, kText, false},
-    {"malloc_stats", to_stderr, kText, false}, {"fork", forks, kCall, false},
-    {"loam_alloc and others", own_blocks, kCall, true}, {"loam_heap_create", own_create, kCall, true},
-    {"loam_heaps", own_list, kCall, true}, {"loam_validate", own_check, kTable, true}, {"loam_walk", own_walk, kCall, true},
-    {"loam_summary", own_summary, kCall, true}, {"loam_compact", own_compact, kTable, true},
-    {"loam_stats", own_stats, kTable, true}, {"loam_class_stats", own_classes, kTable, true},
-    {"loam_lock_stats", own_locks, kCall, true}, {"loam_stats_histogram", own_histograms, kTable, true},
-    {"loam_stats_json", own_json, kText, true}, {"loam_stats_print", own_print, kText, true},
-    {"HeapSummary", win_summary, kCall, true}, {"HeapWalk", win_walk, kCall, true}, {"HeapValidate", win_check, kTable, true},
-    {"HeapCompact", win_compact, kTable, true}, {"a report of misuse", wild, kText, true},
+    {"malloc, free", small, kCall, false},
+    {"large blocks", large, kCall, false},
+    {"realloc", grows, kCall, false},
+    {"aligned", aligned, kCall, false},
+    {"malloc_trim", trim, kCall, false},
+    {"usable size", usable, kCall, false},
+    {"mallinfo2", info2, kCall, false},
+    {"mallinfo", info, kCall, false},
+    {"malloc_info", text, kText, false},
+    {"malloc_stats", to_stderr, kText, false},
+    {"fork", forks, kCall, false},
+    {"loam_alloc and others", own_blocks, kCall, true},
+    {"loam_heap_create", own_create, kCall, true},
+    {"loam_heaps", own_list, kCall, true},
+    {"loam_validate", own_check, kTable, true},
+    {"loam_walk", own_walk, kCall, true},
+    {"loam_summary", own_summary, kCall, true},
+    {"loam_compact", own_compact, kTable, true},
+    {"loam_stats", own_stats, kTable, true},
+    {"loam_class_stats", own_classes, kTable, true},
+    {"loam_lock_stats", own_locks, kCall, true},
+    {"loam_stats_histogram", own_histograms, kTable, true},
+    {"loam_stats_json", own_json, kText, true},
+    {"loam_stats_print", own_print, kText, true},
+    {"HeapSummary", win_summary, kCall, true},
+    {"HeapWalk", win_walk, kCall, true},
+    {"HeapValidate", win_check, kTable, true},
+    {"HeapCompact", win_compact, kTable, true},
+    {"a report of misuse", wild, kText, true},
 };
 enum { kCalls = sizeof calls / sizeof *calls };
 
@@ -188,7 +256,8 @@ static void (*body)(void);
 static void run_body(void) { body(); }
 
 static size_t depth(void (*what)(void)) {
-  unsigned char* const stack = mmap(NULL, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  unsigned char* const stack =
+      mmap(NULL, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(stack != MAP_FAILED);
   memset(stack, 0x5A, kStack);
   getcontext(&there);
@@ -247,7 +316,8 @@ int main(void) {
   CHECK(pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN)) == 0);
   for (int i = 0; i < 10; ++i) {
     void* block = NULL;
-    CHECK(pthread_create(&thread, &attributes, call_all, NULL) == 0 && pthread_join(thread, &block) == 0);
+    CHECK(pthread_create(&thread, &attributes, call_all, NULL) == 0 &&
+          pthread_join(thread, &block) == 0);
     free(block);
   }
   return own_loam_stats != NULL && deep;  // the limits are of this heap

@@ -1,5 +1,6 @@
-// rpmalloc#374 and its kin: blocks of the C library's own allocator (of a library bound past the heap, or made before it was there)
-// reach free(), realloc(), malloc_usable_size() in any thread, and go back to that allocator.
+// rpmalloc#374 and its kin: blocks of the C library's own allocator (of a library bound past the
+// heap, or made before it was there) reach free(), realloc(), malloc_usable_size() in any thread,
+// and go back to that allocator.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -15,7 +16,8 @@ static void* theirs_by_name(void* library, const char* name) {
   return found;
 }
 
-static const size_t kSizes[] = {0, 1, 24, 25, 100, 1000, 1032, 5000, 70000, 135000, 200000, 1000001, 3000000};
+static const size_t kSizes[] = {0,    1,     24,     25,     100,     1000,   1032,
+                                5000, 70000, 135000, 200000, 1000001, 3000000};
 enum { kCount = sizeof kSizes / sizeof kSizes[0] };
 
 // One of each size, beside others, filled.
@@ -44,7 +46,8 @@ static void give(void** blocks) {
 
 static void round_trip(void) {
   void* blocks[kCount];
-  for (size_t alignment = 0; alignment <= (1 << 20); alignment = alignment == 0 ? 32 : alignment * 8) {
+  for (size_t alignment = 0; alignment <= (1 << 20);
+       alignment = alignment == 0 ? 32 : alignment * 8) {
     make(blocks, alignment);
     give(blocks);
   }
@@ -67,7 +70,8 @@ int main(void) {
   round_trip();
   void* of_thread[4][kCount];
   pthread_t threads[4];
-  for (int i = 0; i < 4; ++i) CHECK_EQUAL(pthread_create(&threads[i], NULL, in_a_thread, of_thread[i]), 0);
+  for (int i = 0; i < 4; ++i)
+    CHECK_EQUAL(pthread_create(&threads[i], NULL, in_a_thread, of_thread[i]), 0);
   for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
   for (int i = 0; i < 4; ++i) give(of_thread[i]);  // of arenas that no thread has any more
   for (int i = 0; i < 20000; ++i) free(opaque(their_malloc((size_t)i % 3000)));

@@ -64,22 +64,38 @@ int make_block(Kind kind, Block& block) {
   const size_t size = block.size;
   void* start = nullptr;
   switch (kind) {
-    case Kind::kMalloc: start = malloc(size); break;
+    case Kind::kMalloc:
+      start = malloc(size);
+      break;
     case Kind::kCalloc:
       start = size % 3 == 0 ? calloc(size / 3, 3) : calloc(1, size);
       break;
-    case Kind::kRealloc: start = realloc(nullptr, size); break;
-    case Kind::kReallocarray: start = reallocarray(nullptr, 1, size); break;
-    case Kind::kAlignedAlloc: start = aligned_alloc(block.alignment, size); break;
+    case Kind::kRealloc:
+      start = realloc(nullptr, size);
+      break;
+    case Kind::kReallocarray:
+      start = reallocarray(nullptr, 1, size);
+      break;
+    case Kind::kAlignedAlloc:
+      start = aligned_alloc(block.alignment, size);
+      break;
     case Kind::kPosixMemalign: {
       const int error = posix_memalign(&start, block.alignment, size);
       if (error != 0) return error;
       break;
     }
-    case Kind::kMemalign: start = memalign(block.alignment, size); break;
-    case Kind::kValloc: start = valloc(size); break;
-    case Kind::kPvalloc: start = pvalloc(size); break;
-    case Kind::kStrdup: start = duplicate(size); break;
+    case Kind::kMemalign:
+      start = memalign(block.alignment, size);
+      break;
+    case Kind::kValloc:
+      start = valloc(size);
+      break;
+    case Kind::kPvalloc:
+      start = pvalloc(size);
+      break;
+    case Kind::kStrdup:
+      start = duplicate(size);
+      break;
     case Kind::kNothrowNew:
       start = ::operator new(size, std::nothrow);
       if (start == nullptr) return ENOMEM;
@@ -88,9 +104,10 @@ int make_block(Kind kind, Block& block) {
     case Kind::kNewArray:
     case Kind::kAlignedNew:
       try {
-        start = kind == Kind::kNew        ? ::operator new(size)
-                : kind == Kind::kNewArray ? ::operator new[](size)
-                                          : ::operator new(size, std::align_val_t{block.alignment});
+        start = kind == Kind::kNew ? ::operator new(size)
+                : kind == Kind::kNewArray
+                    ? ::operator new[](size)
+                    : ::operator new (size, std::align_val_t{block.alignment});
       } catch (const std::bad_alloc&) {
         return ENOMEM;
       }
@@ -118,7 +135,9 @@ void free_block(const Block& block, uint64_t choice) {
         free(start);
       }
       break;
-    case Family::kOther: free(start); break;
+    case Family::kOther:
+      free(start);
+      break;
     case Family::kNew:
       if (sized) {
         ::operator delete(start, block.size);
@@ -135,9 +154,9 @@ void free_block(const Block& block, uint64_t choice) {
       break;
     case Family::kAlignedNew:
       if (sized) {
-        ::operator delete(start, block.size, std::align_val_t{block.alignment});
+        ::operator delete (start, block.size, std::align_val_t{block.alignment});
       } else {
-        ::operator delete(start, std::align_val_t{block.alignment});
+        ::operator delete (start, std::align_val_t{block.alignment});
       }
       break;
   }

@@ -305,8 +305,9 @@ void HeapWorker::create(Place& place) {
   if (random_.one_in(4)) options.initial = random_.below(size_t{1} << 20);
   // Some are full most of the time.
   if (random_.one_in(4))
-    options.maximum = random_.one_in(2) ? options.initial + (size_t{64} << 10) + random_.below(size_t{256} << 10)
-                                        : options.initial + (size_t{1} << 20) + random_.below(size_t{8} << 20);
+    options.maximum = random_.one_in(2)
+                          ? options.initial + (size_t{64} << 10) + random_.below(size_t{256} << 10)
+                          : options.initial + (size_t{1} << 20) + random_.below(size_t{8} << 20);
   if (random_.one_in(2)) {
     options.on_failure = &HeapWorker::on_failure;
     options.context = &place;
@@ -428,9 +429,8 @@ void HeapWorker::walk(Place& place, bool step_by_step) {
     fail(
         "a walk of a heap (flags %#x) met %llu live blocks, %llu of the %llu that are known; %llu "
         "slots are in use",
-        place.flags, static_cast<unsigned long long>(all),
-        static_cast<unsigned long long>(ours), static_cast<unsigned long long>(known),
-        static_cast<unsigned long long>(unknown));
+        place.flags, static_cast<unsigned long long>(all), static_cast<unsigned long long>(ours),
+        static_cast<unsigned long long>(known), static_cast<unsigned long long>(unknown));
   }
   shared_.walks++;
 }

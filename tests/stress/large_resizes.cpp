@@ -1,10 +1,13 @@
-// Threads that share a private heap and resize large blocks in it, while one thread looks at the whole heap and another leaves mappings
-// full of its own bytes behind, which the next block may get.
+// Threads that share a private heap and resize large blocks in it, while one thread looks at the
+// whole heap and another leaves mappings full of its own bytes behind, which the next block may
+// get.
 //
-// Every block is full of its owner's tag. After each resizing what was kept must be it, and what was asked to be zero must be
-// zero. Heaps of all kinds in turn, without a maximum and with one that is reached. A failure is printed and ends the process.
+// Every block is full of its owner's tag. After each resizing what was kept must be it, and what
+// was asked to be zero must be zero. Heaps of all kinds in turn, without a maximum and with one
+// that is reached. A failure is printed and ends the process.
 //
-// Usage: stress_large_resizes [STEPS [SEED]]: resizings of each thread in each heap (100), and where random choices begin (1).
+// Usage: stress_large_resizes [STEPS [SEED]]: resizings of each thread in each heap (100), and
+// where random choices begin (1).
 #include <loam/loam.h>
 #include <pthread.h>
 
@@ -22,10 +25,12 @@ using stress::Random;
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kMaxima[] = {0, 120 * kMiB};
-constexpr size_t kLongest = 45 * kMiB;  // above the longest run of pages, so that blocks move to mappings and back
+constexpr size_t kLongest =
+    45 * kMiB;  // above the longest run of pages, so that blocks move to mappings and back
 constexpr unsigned kWorkers = 3;
 constexpr unsigned kSlots = 4;
-constexpr unsigned kKinds[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_CANARY, LOAM_HEAP_ZERO_ON_FREE | LOAM_HEAP_EXACT_SIZES,
+constexpr unsigned kKinds[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_CANARY,
+                               LOAM_HEAP_ZERO_ON_FREE | LOAM_HEAP_EXACT_SIZES,
                                LOAM_HEAP_POISON | LOAM_HEAP_EXACT_SIZES};
 
 struct Shared {
@@ -37,7 +42,9 @@ struct Shared {
   std::atomic<bool> done{false};
 
   // Sizes are known to the byte, and what is behind them is zero for zrealloc().
-  [[nodiscard]] bool exact() const { return (flags & (LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_CANARY)) != 0; }
+  [[nodiscard]] bool exact() const {
+    return (flags & (LOAM_HEAP_EXACT_SIZES | LOAM_HEAP_CANARY)) != 0;
+  }
 };
 
 struct Worker {
@@ -51,7 +58,8 @@ struct Block {
 };
 
 [[noreturn]] void fail(const Shared& shared, const char* what) {
-  std::fprintf(stderr, "stress_large_resizes: heap of flags %#x, maximum %zu MiB: %s\n", shared.flags, shared.maximum / kMiB, what);
+  std::fprintf(stderr, "stress_large_resizes: heap of flags %#x, maximum %zu MiB: %s\n",
+               shared.flags, shared.maximum / kMiB, what);
   std::abort();
 }
 
@@ -71,7 +79,8 @@ bool is_zero(const unsigned char* block, size_t from, size_t to) {
 }
 
 size_t pick_size(Random& random, size_t now) {
-  if (now > kMiB && now < kLongest && random.one_in(2)) return now + now / 8 + 1 + random.below(5'000);
+  if (now > kMiB && now < kLongest && random.one_in(2))
+    return now + now / 8 + 1 + random.below(5'000);
   switch (random.below(3)) {
     case 0:
       return 1 + random.below(70'000);
@@ -97,25 +106,30 @@ void step(const Shared& shared, Random& random, Block& block, unsigned char tag)
     return;
   } else if (how == 1) {
     const loam_status status = loam_try_resize(shared.heap, block.start, wanted);
-    if (status != LOAM_OK && status != LOAM_NOT_IN_PLACE && status != LOAM_LIMIT_REACHED) fail(shared, loam_status_text(status));
+    if (status != LOAM_OK && status != LOAM_NOT_IN_PLACE && status != LOAM_LIMIT_REACHED)
+      fail(shared, loam_status_text(status));
     if (status == LOAM_OK) moved = block.start;
     stays = true;
   } else if (how == 2) {
     alignment = size_t{16} << random.below(12);
     moved = loam_aligned_realloc(shared.heap, block.start, alignment, wanted, zero);
   } else {
-    moved = zero ? loam_zrealloc(shared.heap, block.start, wanted) : loam_realloc(shared.heap, block.start, wanted);
+    moved = zero ? loam_zrealloc(shared.heap, block.start, wanted)
+                 : loam_realloc(shared.heap, block.start, wanted);
   }
   if (moved == nullptr) {
     if (!stays && shared.maximum == 0) fail(shared, "a request was refused");
-    if (!is_full_of(block.start, block.bytes, tag)) fail(shared, "a block that was not resized changed");
+    if (!is_full_of(block.start, block.bytes, tag))
+      fail(shared, "a block that was not resized changed");
     return;
   }
   auto* const start = static_cast<unsigned char*>(moved);
-  if (start != block.start && reinterpret_cast<uintptr_t>(start) % alignment != 0) fail(shared, "a block is not aligned");
+  if (start != block.start && reinterpret_cast<uintptr_t>(start) % alignment != 0)
+    fail(shared, "a block is not aligned");
   const size_t kept = block.bytes < wanted ? block.bytes : wanted;
   if (!is_full_of(start, kept, tag)) fail(shared, "a block changed on its way");
-  if (zero && !stays && !is_zero(start, kept, wanted)) fail(shared, "what is new does not read as zero");
+  if (zero && !stays && !is_zero(start, kept, wanted))
+    fail(shared, "what is new does not read as zero");
   std::memset(start + kept, tag, wanted - kept);
   block = {start, wanted};
 }
@@ -130,7 +144,8 @@ void* resize_blocks(void* argument) {
     step(shared, random, blocks[slot], static_cast<unsigned char>(16 * worker.number + slot + 1));
   }
   for (const Block& block : blocks) {
-    if (block.start != nullptr && loam_free(shared.heap, block.start) != LOAM_OK) fail(shared, "a last block could not be freed");
+    if (block.start != nullptr && loam_free(shared.heap, block.start) != LOAM_OK)
+      fail(shared, "a last block could not be freed");
   }
   return nullptr;
 }
@@ -160,7 +175,8 @@ void* leave_mappings(void* argument) {
     if (block == nullptr) fail(shared, "the default heap refused");
     std::memset(block, 0xee, bytes);
     block = loam_realloc(loam_default(), block, bytes + 4 * kMiB);
-    if (loam_free(loam_default(), block) != LOAM_OK) fail(shared, "a block of the default heap could not be freed");
+    if (loam_free(loam_default(), block) != LOAM_OK)
+      fail(shared, "a block of the default heap could not be freed");
   }
   return nullptr;
 }

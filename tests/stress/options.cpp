@@ -49,9 +49,12 @@ Options parse_options(int argc, char** argv) {
     uint64_t* value;
     uint64_t lowest;
   } numbers[] = {
-      {"--seed", &options.seed, 1},          {"--seconds", &options.seconds, 1},
-      {"--operations", &options.operations, 1}, {"--threads", &options.threads, 1},
-      {"--slots", &options.slots, 16},       {"--live-mib", &options.live_mib, 1},
+      {"--seed", &options.seed, 1},
+      {"--seconds", &options.seconds, 1},
+      {"--operations", &options.operations, 1},
+      {"--threads", &options.threads, 1},
+      {"--slots", &options.slots, 16},
+      {"--live-mib", &options.live_mib, 1},
       {"--limit-mib", &options.limit_mib, 32},
   };
   for (int i = 1; i < argc; i++) {

@@ -12,10 +12,10 @@ struct Options {
   uint64_t operations = 0;  // after so many (the only way to be deterministic)
   uint64_t threads = 3;
   uint64_t slots = 20'000;
-  uint64_t live_mib = 192;   // most bytes live at once, about
-  uint64_t limit_mib = 0;    // RLIMIT_AS: allocations may then fail, cleanly
+  uint64_t live_mib = 192;  // most bytes live at once, about
+  uint64_t limit_mib = 0;   // RLIMIT_AS: allocations may then fail, cleanly
   bool forks = true;
-  bool trace = false;        // print each operation (one thread)
+  bool trace = false;  // print each operation (one thread)
 };
 
 // Reads the command line; on a mistake prints what is wrong and exits with status 2.

@@ -16,8 +16,8 @@ inline struct loam_stats figures_of(loam_heap* heap) {
   return stats;
 }
 
-// Calls visit(address) for each block of the heap that lives; the steps and the callback must meet the
-// same. LOAM_OK, or why the walk did not come to its end.
+// Calls visit(address) for each block of the heap that lives; the steps and the callback must meet
+// the same. LOAM_OK, or why the walk did not come to its end.
 template <typename Visit>
 loam_status walk_blocks(loam_heap* heap, bool step_by_step, Visit visit) {
   const auto one = [](void* context, const loam_walk_entry* entry) {

@@ -33,7 +33,7 @@ struct Shared {
   std::atomic<int64_t> live_bytes{0};
   std::atomic<int64_t> peak_live_bytes{0};
   std::atomic<uint64_t> operations{0};
-  std::atomic<uint64_t> digest{0};    // of all requests; the same wherever the seed is the same
+  std::atomic<uint64_t> digest{0};  // of all requests; the same wherever the seed is the same
   std::atomic<uint64_t> forks{0};
   std::atomic<uint64_t> refusals{0};  // allocations that failed under --limit-mib
 

@@ -212,14 +212,15 @@ int main(int argc, char** argv) {
   }
   clock_gettime(CLOCK_MONOTONIC, &now);
   const int64_t ended = now.tv_sec * 1'000'000'000 + now.tv_nsec;
-  printf("stress: passed; %llu operations by %llu threads in %.1f s, %llu forks, %llu refusals, "
-         "peak live %.1f MiB\nstress: digest %016llx\n",
-         static_cast<unsigned long long>(shared.operations.load()),
-         static_cast<unsigned long long>(controller.workers() - 1),
-         static_cast<double>(ended - started) / 1e9,
-         static_cast<unsigned long long>(shared.forks.load()),
-         static_cast<unsigned long long>(shared.refusals.load()),
-         static_cast<double>(shared.peak_live_bytes.load()) / (1 << 20),
-         static_cast<unsigned long long>(shared.digest.load()));
+  printf(
+      "stress: passed; %llu operations by %llu threads in %.1f s, %llu forks, %llu refusals, "
+      "peak live %.1f MiB\nstress: digest %016llx\n",
+      static_cast<unsigned long long>(shared.operations.load()),
+      static_cast<unsigned long long>(controller.workers() - 1),
+      static_cast<double>(ended - started) / 1e9,
+      static_cast<unsigned long long>(shared.forks.load()),
+      static_cast<unsigned long long>(shared.refusals.load()),
+      static_cast<double>(shared.peak_live_bytes.load()) / (1 << 20),
+      static_cast<unsigned long long>(shared.digest.load()));
   return 0;
 }

@@ -174,12 +174,22 @@ void Worker::resize(Slot& slot) {
   Block& block = slot.block;
   size_t size;
   switch (random_.below(8)) {
-    case 0: size = pick_size(); break;
-    case 1: size = block.size; break;
-    case 2: size = block.size + 1 + random_.below(64); break;
+    case 0:
+      size = pick_size();
+      break;
+    case 1:
+      size = block.size;
+      break;
+    case 2:
+      size = block.size + 1 + random_.below(64);
+      break;
     case 3:
-    case 4: size = block.size + random_.below(3 * block.size + 16); break;
-    default: size = random_.below(block.size + 1); break;
+    case 4:
+      size = block.size + random_.below(3 * block.size + 16);
+      break;
+    default:
+      size = random_.below(block.size + 1);
+      break;
   }
   const auto limit = shared_.options.live_mib << 18;  // a quarter
   if (size > limit) size = limit;
@@ -188,8 +198,8 @@ void Worker::resize(Slot& slot) {
   const bool array = random_.one_in(4);
   note(array ? "reallocarray" : "realloc", size, 0);
   errno = 0;
-  auto* moved = static_cast<unsigned char*>(
-      array ? reallocarray(block.start, size, 1) : realloc(block.start, size));
+  auto* moved = static_cast<unsigned char*>(array ? reallocarray(block.start, size, 1)
+                                                  : realloc(block.start, size));
   if (moved == nullptr && size != 0) {
     refused("realloc", errno, size);
     verify(block);  // a failed realloc leaves the block as it was
@@ -218,11 +228,12 @@ void Worker::verify(const Block& block) {
   if (difference == kIntact) return;
   const uint64_t expected = pattern_word(block.id, difference / 8);
   const auto* bytes = reinterpret_cast<const unsigned char*>(&expected);
-  fail("block %p of %zu bytes (%zu filled, made by worker %llu) holds %#x at offset %zu, not %#x: "
-       "it overlaps another block, or was written to by the heap",
-       static_cast<void*>(block.start), block.size, block.filled,
-       static_cast<unsigned long long>(block.id >> 40), block.start[difference], difference,
-       bytes[difference % 8]);
+  fail(
+      "block %p of %zu bytes (%zu filled, made by worker %llu) holds %#x at offset %zu, not %#x: "
+      "it overlaps another block, or was written to by the heap",
+      static_cast<void*>(block.start), block.size, block.filled,
+      static_cast<unsigned long long>(block.id >> 40), block.start[difference], difference,
+      bytes[difference % 8]);
 }
 
 void Worker::check_zero(const Block& block) {

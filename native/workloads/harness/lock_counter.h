@@ -1,9 +1,10 @@
 // How often threads collided on the heap's locks.
 //
 // From the allocator's own counters where it has them: Loam counts the waits on each of its locks,
-// and jemalloc on each of its mutexes. Otherwise from the kernel: a thread that has to wait for a lock sleeps in a futex, which
-// is a voluntary context switch; experiments subtract none of their own, since their threads do
-// nothing but allocate between two barriers. Locks that only spin are not seen that way.
+// and jemalloc on each of its mutexes. Otherwise from the kernel: a thread that has to wait for a
+// lock sleeps in a futex, which is a voluntary context switch; experiments subtract none of their
+// own, since their threads do nothing but allocate between two barriers. Locks that only spin are
+// not seen that way.
 #pragma once
 
 #include <charconv>
@@ -27,7 +28,9 @@ class LockCounter {
   }
 
   std::string_view source() const {
-    return loam_ ? "Loam lock waits" : mallctl_ ? "jemalloc mutex waits" : "voluntary context switches";
+    return loam_      ? "Loam lock waits"
+           : mallctl_ ? "jemalloc mutex waits"
+                      : "voluntary context switches";
   }
   // Does the allocator count? If not, the threads' own context switches are to be used.
   bool counts() const { return loam_ != nullptr || mallctl_ != nullptr; }

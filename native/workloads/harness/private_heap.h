@@ -43,10 +43,7 @@ class PrivateHeap {
       a.jemalloc = a.mallctl && a.mallocx && a.dallocx;
       a.mimalloc = a.mi_new && a.mi_malloc && a.mi_free && a.mi_destroy;
     }
-    return a.loam       ? "loam heap"
-           : a.jemalloc ? "jemalloc arena"
-           : a.mimalloc ? "mi_heap"
-                        : "";
+    return a.loam ? "loam heap" : a.jemalloc ? "jemalloc arena" : a.mimalloc ? "mi_heap" : "";
   }
 
   // May threads other than the maker allocate?

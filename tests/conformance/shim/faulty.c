@@ -9,101 +9,81 @@
 #include <stdint.h>
 #include <string.h>
 
-enum
-{
-  NONE, DIRTY_CALLOC, NULL_FOR_ZERO, NO_ENOMEM, ERRNO_LOST, MISALIGNED, TRUNCATED, GIVEN_TWICE
+enum {
+  NONE,
+  DIRTY_CALLOC,
+  NULL_FOR_ZERO,
+  NO_ENOMEM,
+  ERRNO_LOST,
+  MISALIGNED,
+  TRUNCATED,
+  GIVEN_TWICE
 };
 
-extern void *__libc_malloc (size_t);
-extern void *__libc_calloc (size_t, size_t);
-extern void *__libc_realloc (void *, size_t);
-extern void *__libc_memalign (size_t, size_t);
-extern void __libc_free (void *);
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
 
 /* A failure keeps the errno of before where the fault says so. */
-static void *
-failed_quietly (void *block, int before)
-{
-  if (FAULT == NO_ENOMEM && block == NULL)
-    errno = before;
+static void *failed_quietly(void *block, int before) {
+  if (FAULT == NO_ENOMEM && block == NULL) errno = before;
   return block;
 }
 
-void *
-malloc (size_t size)
-{
+void *malloc(size_t size) {
   int before = errno;
-  if (FAULT == NULL_FOR_ZERO && size == 0)
-    return NULL;
-  if (FAULT == GIVEN_TWICE && (size == 20 || size == 64))
-    {
-      /* Every 10th block of these sizes is the one given before.  Never freed, so that the fault
-         shows as an overlap instead of as a double free; and sizes that the tests' own containers
-         do not use, so that these stay whole. */
-      static _Thread_local void *previous;
-      static _Thread_local unsigned count;
-      if (++count % 10 != 0 || previous == NULL)
-        previous = __libc_malloc (size);
-      return previous;
-    }
-  return failed_quietly (__libc_malloc (size), before);
+  if (FAULT == NULL_FOR_ZERO && size == 0) return NULL;
+  if (FAULT == GIVEN_TWICE && (size == 20 || size == 64)) {
+    /* Every 10th block of these sizes is the one given before.  Never freed, so that the fault
+       shows as an overlap instead of as a double free; and sizes that the tests' own containers
+       do not use, so that these stay whole. */
+    static _Thread_local void *previous;
+    static _Thread_local unsigned count;
+    if (++count % 10 != 0 || previous == NULL) previous = __libc_malloc(size);
+    return previous;
+  }
+  return failed_quietly(__libc_malloc(size), before);
 }
 
-void *
-calloc (size_t count, size_t size)
-{
+void *calloc(size_t count, size_t size) {
   int before = errno;
-  unsigned char *block = __libc_calloc (count, size);
-  if (FAULT == DIRTY_CALLOC && block != NULL && count * size >= 512)
-    block[count * size - 1] = 0xa5;
-  return failed_quietly (block, before);
+  unsigned char *block = __libc_calloc(count, size);
+  if (FAULT == DIRTY_CALLOC && block != NULL && count * size >= 512) block[count * size - 1] = 0xa5;
+  return failed_quietly(block, before);
 }
 
-void *
-realloc (void *block, size_t size)
-{
+void *realloc(void *block, size_t size) {
   int before = errno;
-  if (FAULT == NULL_FOR_ZERO && block == NULL && size == 0)
-    return NULL;
-  size_t old_size = block != NULL ? malloc_usable_size (block) : 0;
-  unsigned char *moved = __libc_realloc (block, size);
+  if (FAULT == NULL_FOR_ZERO && block == NULL && size == 0) return NULL;
+  size_t old_size = block != NULL ? malloc_usable_size(block) : 0;
+  unsigned char *moved = __libc_realloc(block, size);
   if (FAULT == TRUNCATED && moved != NULL && old_size > 16 && size > old_size)
-    memset (moved + 16, 0xa5, old_size - 16);
-  return failed_quietly (moved, before);
+    memset(moved + 16, 0xa5, old_size - 16);
+  return failed_quietly(moved, before);
 }
 
-void
-free (void *block)
-{
-  if (FAULT == GIVEN_TWICE && block != NULL
-      && (malloc_usable_size (block) == 24 || malloc_usable_size (block) == 72))
+void free(void *block) {
+  if (FAULT == GIVEN_TWICE && block != NULL &&
+      (malloc_usable_size(block) == 24 || malloc_usable_size(block) == 72))
     return;
-  __libc_free (block);
-  if (FAULT == ERRNO_LOST && block != NULL)
-    errno = EINVAL;
+  __libc_free(block);
+  if (FAULT == ERRNO_LOST && block != NULL) errno = EINVAL;
 }
 
-void *
-memalign (size_t alignment, size_t size)
-{
+void *memalign(size_t alignment, size_t size) {
   int before = errno;
-  return failed_quietly (__libc_memalign (FAULT == MISALIGNED ? 16 : alignment, size), before);
+  return failed_quietly(__libc_memalign(FAULT == MISALIGNED ? 16 : alignment, size), before);
 }
 
-void *
-aligned_alloc (size_t alignment, size_t size)
-{
-  return memalign (alignment, size);
-}
+void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 
-int
-posix_memalign (void **block, size_t alignment, size_t size)
-{
-  if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment % sizeof (void *) != 0)
+int posix_memalign(void **block, size_t alignment, size_t size) {
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment % sizeof(void *) != 0)
     return EINVAL;
-  void *result = memalign (alignment, size);
-  if (result == NULL)
-    return ENOMEM;
+  void *result = memalign(alignment, size);
+  if (result == NULL) return ENOMEM;
   *block = result;
   return 0;
 }

@@ -26,7 +26,8 @@ TEST(BinSet, EveryBinIsFoundFromEveryBinBeforeIt) {
     set.set(bin);
     EXPECT_TRUE(set.test(bin));
     EXPECT_EQ(set.last(), bin);
-    for (unsigned from = 0; from < kBins; ++from) ASSERT_EQ(set.find_set(from), from <= bin ? bin : kBins) << from;
+    for (unsigned from = 0; from < kBins; ++from)
+      ASSERT_EQ(set.find_set(from), from <= bin ? bin : kBins) << from;
     set.clear(bin);
     EXPECT_EQ(set.find_set(0), kBins);
     EXPECT_TRUE(set.is_valid());

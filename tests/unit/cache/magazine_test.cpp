@@ -80,7 +80,8 @@ TEST_F(ThreadCacheTest, LargeBlocksComeByWholeMagazinesToWhoOnlyTakes) {
 TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
   // Whose frees come in order, magazine by magazine, and begin at another place in each round.
   in_thread([] {
-    for (const size_t bytes : {size_t{4} << 10, size_t{8} << 10, size_t{16} << 10, size_t{32} << 10}) {
+    for (const size_t bytes :
+         {size_t{4} << 10, size_t{8} << 10, size_t{16} << 10, size_t{32} << 10}) {
       const unsigned c = class_for(bytes);
       std::vector<void*> blocks(1000);
       size_t jumps = 0;  // to memory that lies neither in the span nor beside it
@@ -89,7 +90,8 @@ TEST_F(ThreadCacheTest, AfterHundredRoundsNeighboursStillFollowEachOther) {
         jumps = 0;
         const size_t near = 2 * bytes * kSizeClasses[c].slots;
         for (size_t i = 1; i < blocks.size(); ++i) {
-          const uintptr_t here = reinterpret_cast<uintptr_t>(blocks[i]), before = reinterpret_cast<uintptr_t>(blocks[i - 1]);
+          const uintptr_t here = reinterpret_cast<uintptr_t>(blocks[i]),
+                          before = reinterpret_cast<uintptr_t>(blocks[i - 1]);
           jumps += (here > before ? here - before : before - here) > near;
         }
         for (void* block : blocks) release(block);
@@ -104,7 +106,8 @@ TEST_F(ThreadCacheTest, ABatchThatIsTakenAndGivenInTurnFitsItsMagazine) {
   for (const size_t bytes : {16, 64, 128, 256, 512, 1024, 2048}) {
     in_thread([bytes] {
       const unsigned c = class_for(bytes);
-      const size_t blocks = std::min(ThreadCache::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
+      const size_t blocks =
+          std::min(ThreadCache::kMaxCapacity, unsigned(class_bytes(bytes) / bytes)) / 2;
       std::vector<void*> batch(blocks);
       const auto round = [&] {
         for (void*& block : batch) block = allocate(c);
@@ -149,7 +152,9 @@ TEST_F(ThreadCacheTest, NoMagazineHoldsMoreThanItsShare) {
         for (void*& block : blocks) block = allocate(c);
         for (void* block : blocks) {
           release(block);
-          ASSERT_LE(current_cache->held_blocks(c) * bytes, std::max(class_bytes(bytes), kFewSlots * bytes)) << bytes;
+          ASSERT_LE(current_cache->held_blocks(c) * bytes,
+                    std::max(class_bytes(bytes), kFewSlots * bytes))
+              << bytes;
           ASSERT_LE(current_cache->held_blocks(c), ThreadCache::kMaxCapacity) << bytes;
         }
       }
@@ -162,7 +167,9 @@ TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
     size_t initial = 0;
     for (unsigned c = 1; c < kSizeClassCount; ++c) {
       const size_t bytes = kSizeClasses[c].bytes;
-      initial += std::max<size_t>(std::min<size_t>(8, kClassBytes / bytes), 2) * bytes;
+      initial += std::max<size_t>(
+                     std::min<size_t>(magazine_policy::kInitialSlots, kClassBytes / bytes), 2) *
+                 bytes;
     }
     for (int round = 0; round < 6; ++round) {
       for (unsigned c = 1; c < kSizeClassCount; ++c) {
@@ -177,9 +184,11 @@ TEST_F(ThreadCacheTest, AThreadHoldsABoundedAmountOverAllClasses) {
 
 TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
   in_thread([] {
-    // A block of every class from 1 to 24 KiB stays; one after the other is replaced, as a table of buffers is.
+    // A block of every class from 1 to 24 KiB stays; one after the other is replaced, as a table of
+    // buffers is.
     std::vector<void*> blocks;
-    for (unsigned c = class_for(1024); kSizeClasses[c].bytes <= 24576; ++c) blocks.push_back(allocate(c));
+    for (unsigned c = class_for(1024); kSizeClasses[c].bytes <= 24576; ++c)
+      blocks.push_back(allocate(c));
     const auto replace_all = [&] {
       for (void*& block : blocks) {
         const unsigned c = static_cast<unsigned>(class_at(block));
@@ -198,7 +207,8 @@ TEST_F(ThreadCacheTest, ManyClassesOfLargeBlocksInUseAreServedByMagazines) {
 }
 
 TEST_F(ThreadCacheTest, ThreadsShareWhatTheyHoldBeyondTheirDue) {
-  // Each wants its 2 MiB; beyond 512 KiB all of them together have 8 MiB (thread_cache.h: kProcessBytes).
+  // Each wants its 2 MiB; beyond 512 KiB all of them together have 8 MiB (thread_cache.h:
+  // kProcessBytes).
   constexpr unsigned kThreads = 16;
   std::atomic<unsigned> filled{0};
   std::atomic<size_t> held{0};
@@ -267,7 +277,8 @@ uint64_t slow_in_pairs(unsigned c, int pairs) {
 // Fills magazines until the thread may hold no more; returns the classes.
 std::vector<unsigned> use_up_the_room() {
   std::vector<unsigned> classes;
-  for (unsigned c = class_for(512); classes.size() <= kThreadBytes / kClassBytes; ++c) classes.push_back(c);
+  for (unsigned c = class_for(512); classes.size() <= kThreadBytes / kClassBytes; ++c)
+    classes.push_back(c);
   for (int round = 0; round < 4; ++round) {
     for (const unsigned c : classes) {
       std::vector<void*> blocks;
@@ -338,7 +349,8 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
     LargeHeap heap(size_t{128} << 20);
     EXPECT_LT(slow_in_turn(kManyClasses, 40), kManyClasses / 2) << "nearly all of them fit";
     EXPECT_GT(current_cache->held_bytes(), kThreadBytes);
-    // More than all threads may hold: it stops there, and is not taken for one of several that want it.
+    // More than all threads may hold: it stops there, and is not taken for one of several that want
+    // it.
     static_cast<void>(slow_in_turn(kTooMany, 40, kClassBytes));
     for (int round = 0; round < 40; ++round) {
       static_cast<void>(slow_in_turn(kTooMany, 1, kClassBytes));
@@ -364,7 +376,8 @@ TEST_F(ThreadCacheTest, AThreadInASmallHeapHoldsLittle) {
   });
 }
 
-// One thread has most of what all may hold. Another is refused, the first notices by and by, and the other has room.
+// One thread has most of what all may hold. Another is refused, the first notices by and by, and
+// the other has room.
 TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
   LargeHeap heap(size_t{64} << 20);
   constexpr unsigned kSome = 14;  // classes that fit what a thread may hold in any case
@@ -398,8 +411,8 @@ TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
   second.join();
 }
 
-// Before the next collection, which comes after 256 slow operations: its batches fit its magazine, and a class in use keeps
-// what it has.
+// Before the next collection, which comes after 256 slow operations: its batches fit its magazine,
+// and a class in use keeps what it has.
 TEST_F(ThreadCacheTest, AClassThatMissesTakesTheRoomOfOneThatRests) {
   in_thread([] {
     // Whom the search meets first of those that hold something.

@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;  // what the fixture brings
 
-constexpr size_t kUnearnedBytes = size_t{1} << 20;  // what the cache may hold in any case, in a small heap
+constexpr size_t kUnearnedBytes = ThreadCache::kUnearnedBytes;
 
 TEST(MissRate, IsLowWhereManyFreesPassBetweenSlowOperations) {
   MissRate rate;
@@ -41,16 +41,19 @@ TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGivesBackWhatItNeededOnce) {
     // Every class is in use, one block of it: none of them rests.
     const uint64_t slow = current_cache->refills() + current_cache->flushes();
     for (int round = 0; round < 10'000; ++round) {
-      for (unsigned c = class_for(528); c < class_for(528) + kManyClasses; ++c) release(allocate(c));
+      for (unsigned c = class_for(528); c < class_for(528) + kManyClasses; ++c)
+        release(allocate(c));
     }
     EXPECT_LE(current_cache->held_bytes(), kUnearnedBytes + kFirstSlotsBytes);
-    EXPECT_LE(current_cache->refills() + current_cache->flushes() - slow, kManyClasses) << "and misses no more for it";
+    EXPECT_LE(current_cache->refills() + current_cache->flushes() - slow, kManyClasses)
+        << "and misses no more for it";
   });
 }
 
 TEST_F(ThreadCacheTest, AThreadThatSeldomMissesGrowsNoFurther) {
   in_thread([] {
-    // As many hits before each call that may be slow as make it rare; all of them fewer than call for a collection.
+    // As many hits before each call that may be slow as make it rare; all of them fewer than call
+    // for a collection.
     const auto hit = [] {
       for (unsigned i = 0; i < MissRate::kRare + 2; ++i) release(allocate(8));
     };
@@ -96,8 +99,10 @@ TEST_F(ThreadCacheTest, AThreadThatUsesEveryClassAtRandomSeldomMisses) {
     std::vector<Block> blocks(1024);
     const auto replace = [&](Block* block) {
       if (block->address != nullptr) release(block->address);
-      // Small blocks more often than large ones, as programs have them: by the square root of the length.
-      const double root = 0.006 + 0.494 * static_cast<double>(1 + random.below(1 << 20)) / (1 << 20);
+      // Small blocks more often than large ones, as programs have them: by the square root of the
+      // length.
+      const double root =
+          0.006 + 0.494 * static_cast<double>(1 + random.below(1 << 20)) / (1 << 20);
       block->size_class = class_for(static_cast<size_t>(1 / (root * root)));
       block->address = allocate(block->size_class);
     };

@@ -18,14 +18,14 @@ namespace loam::test {
 
 namespace fake = os::fake;
 
-// What the header of thread_cache.cpp promises: at most so many bytes of blocks a class and a
-// thread.
-inline constexpr size_t kClassBytes = size_t{128} << 10;
-inline constexpr size_t kSmallClassBytes = size_t{512} << 10;  // of blocks below 2 KiB
-inline constexpr size_t class_bytes(size_t block_bytes) { return block_bytes < 2048 ? kSmallClassBytes : kClassBytes; }
-inline constexpr size_t kThreadBytes = size_t{2} << 20;
-// Of blocks so large that kClassBytes would be fewer.
-inline constexpr size_t kFewSlots = 16;
+// At most so many bytes of blocks a class and a thread.
+using magazine_policy::kClassBytes;
+using magazine_policy::kFewSlots;
+inline constexpr size_t class_bytes(size_t block_bytes) {
+  return block_bytes < magazine_policy::kSmallBlock ? magazine_policy::kSmallClassBytes
+                                                    : kClassBytes;
+}
+inline constexpr size_t kThreadBytes = ThreadCache::kThreadBytes;
 
 inline void* allocate(unsigned c) {
   void* block = current_cache->pop(c);
@@ -47,8 +47,8 @@ inline constexpr unsigned kManyClasses = 40;  // with 64 KiB each in use
 // First slots of blocks below 1 KiB stand beside the rest.
 inline constexpr size_t kFirstSlotsBytes = size_t{256} << 10;
 
-// Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns slow operations of the last of
-// `rounds`.
+// Allocates and frees so many bytes of each of so many classes, from 528 bytes on, in turn. Returns
+// slow operations of the last of `rounds`.
 inline uint64_t slow_in_turn(unsigned classes, int rounds, size_t bytes = kClassBytes / 2) {
   uint64_t slow = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -98,7 +98,9 @@ TEST_F(ThreadCacheTest, AClassThatIsUsedOnceStrandsNextToNothing) {
 std::set<uintptr_t> lines_of(const void* block, unsigned c) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(block);
   std::set<uintptr_t> lines;
-  for (uintptr_t line = begin / kCacheLine; line <= (begin + kSizeClasses[c].bytes - 1) / kCacheLine; ++line) lines.insert(line);
+  for (uintptr_t line = begin / kCacheLine;
+       line <= (begin + kSizeClasses[c].bytes - 1) / kCacheLine; ++line)
+    lines.insert(line);
   return lines;
 }
 
@@ -119,7 +121,8 @@ TEST_F(ThreadCacheTest, FreshBlocksOfTwoThreadsShareNoCacheLine) {
     std::set<uintptr_t> lines;
     for (void* block : blocks[0]) lines.merge(lines_of(block, c));
     for (void* block : blocks[1]) {
-      for (const uintptr_t line : lines_of(block, c)) EXPECT_EQ(lines.count(line), 0u) << kSizeClasses[c].bytes;
+      for (const uintptr_t line : lines_of(block, c))
+        EXPECT_EQ(lines.count(line), 0u) << kSizeClasses[c].bytes;
     }
   }
 }
@@ -218,11 +221,13 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
 
 TEST_F(ThreadCacheTest, FreesThatHitAreCountedInEveryOrder) {
   in_thread([] {
-    for (const size_t stride : {1u, 2u, 5u, 10u}) {  // of 11 blocks: in order, two mixed ones, in reverse
+    for (const size_t stride :
+         {1u, 2u, 5u, 10u}) {  // of 11 blocks: in order, two mixed ones, in reverse
       std::vector<void*> batch(11);
       const auto round = [&] {
         for (void*& block : batch) block = allocate(3);
-        for (size_t i = 0; i < batch.size(); ++i) release(batch[(i * stride + stride - 1) % batch.size()]);
+        for (size_t i = 0; i < batch.size(); ++i)
+          release(batch[(i * stride + stride - 1) % batch.size()]);
       };
       for (int i = 0; i < 8; ++i) round();
       const uint64_t pushed = current_cache->pushed(), refills = current_cache->refills();
@@ -326,7 +331,8 @@ TEST_F(ThreadCacheTest, WithoutMemoryForItsSlotsAThreadGoesToTheBins) {
     }
     for (void* block : blocks) release(block);
     EXPECT_TRUE(current_cache->is_valid());
-    cache_registry.flush_current();  // a collection may have taken an idle class's slots for another
+    cache_registry
+        .flush_current();  // a collection may have taken an idle class's slots for another
     for (unsigned c = 3; c < kSizeClassCount; ++c) EXPECT_EQ(slots_out(c), 0u);
     release(one);
     fake::clear_failures();

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "cpp/counting_source.h"
+#include "must_run.h"
 #include "random.h"
 
 namespace loam {
@@ -266,6 +267,7 @@ TEST(FunctorQueue, RandomOperationsAgreeWithAModel) {
       });
       model.push_back(i);
     };
+    test::MustRun some_run{"a queue that is not empty runs"};
     for (int step = 0; step < 30'000; ++step) {
       const uint64_t what = random.below(100);
       const uint64_t filling = step / 3000 % 2 == 0 ? 60 : 40;
@@ -302,6 +304,7 @@ TEST(FunctorQueue, RandomOperationsAgreeWithAModel) {
         }
         ASSERT_EQ(did, !model.empty());
         if (did) {
+          some_run.ran();
           ASSERT_EQ(ran, std::vector<int>{model.front()});
           model.pop_front();
         }

@@ -1,4 +1,5 @@
-// Classes with several bins behind malloc(): counters add up, and a child that is forked meanwhile has them all.
+// Classes with several bins behind malloc(): counters add up, and a child that is forked meanwhile
+// has them all.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +27,8 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
   const size_t sizes[] = {32, 64, 400, 2048};
   for (const size_t bytes : sizes) {
     const unsigned c = class_for(bytes);
-    while (default_small_heap.bins_in_use(c) != SmallHeap::kShards) default_small_heap.use_more_bins(c);
+    while (default_small_heap.bins_in_use(c) != SmallHeap::kShards)
+      default_small_heap.use_more_bins(c);
   }
   std::atomic<unsigned> ready{0};
   std::atomic<bool> go_on{false};
@@ -38,7 +40,8 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
       std::vector<void*>& own = kept[t];
       for (unsigned round = 0; round < 4; ++round) {
         for (const size_t bytes : sizes) {
-          for (size_t k = 0; k < (size_t{512} << 10) / bytes; ++k) own.push_back(heap::allocate(bytes));
+          for (size_t k = 0; k < (size_t{512} << 10) / bytes; ++k)
+            own.push_back(heap::allocate(bytes));
         }
         for (size_t keep = own.size() / 4; own.size() > keep; own.pop_back()) {
           std::swap(own[random.below(static_cast<uint32_t>(own.size()))], own.back());

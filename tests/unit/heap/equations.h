@@ -11,7 +11,8 @@
 namespace loam::test {
 
 struct WholeSnapshot : Snapshot {
-  ClassSnapshot classes[kMagazineCount] = {};  ///< by number; those not in use, and kMixedClass, are all zero
+  ClassSnapshot classes[kMagazineCount] =
+      {};  ///< by number; those not in use, and kMixedClass, are all zero
 };
 
 inline std::unique_ptr<WholeSnapshot> snapshot() {
@@ -39,7 +40,8 @@ inline void expect_equations(const WholeSnapshot& s) {
     const unsigned c = class_number(i);
     const ClassSnapshot& k = s.classes[c];
     EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
-    EXPECT_LE(k.slots, k.spans * class_info(c).slots) << "less those of partial spans that are absent";
+    EXPECT_LE(k.slots, k.spans * class_info(c).slots)
+        << "less those of partial spans that are absent";
     EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
     live += k.live * class_info(c).bytes;
     cached += k.cached * class_info(c).bytes;

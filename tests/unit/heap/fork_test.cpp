@@ -18,8 +18,8 @@ namespace loam {
 namespace {
 
 using test::Blocks;
-using test::totals;
 using test::Random;
+using test::totals;
 
 /// Runs `body` in a child; its result is the child's exit status (a signal is 128 + its number). A
 /// child that hangs is ended after some seconds.
@@ -146,9 +146,9 @@ TEST_F(ForkTest, ForksAmongBusyThreadsNeitherHangNorBreakTheChild) {
   EXPECT_TRUE(heap::is_valid());
 }
 
-// A thread that is stopped on a private heap's fast path, where the slot has left the magazine and is not live yet, or has
-// been marked and is not in the magazine yet. Two threads can stand there at once. One slot more is missing than threads
-// stood there: that is a fault.
+// A thread that is stopped on a private heap's fast path, where the slot has left the magazine and
+// is not live yet, or has been marked and is not in the magazine yet. Two threads can stand there
+// at once. One slot more is missing than threads stood there: that is a fault.
 TEST_F(ForkTest, TheChildFindsAHeapWholeThatOthersWereTakingFrom) {
   for (const unsigned threads : {1u, 2u}) {
     for (const unsigned missing : {threads, threads + 1}) {
@@ -177,11 +177,12 @@ TEST_F(ForkTest, TheChildFindsAHeapWholeThatOthersWereTakingFrom) {
         others.emplace_back(stand_still, t == 0 ? 1 + missing - threads : 1);
         while (inside <= t) std::this_thread::yield();
       }
-      EXPECT_EQ(in_child([&] {
-                  const bool valid = heap->is_valid();
-                  return valid == (missing == threads) && heap_registry.destroy(heap) == LOAM_OK ? 0 : 1;
-                }),
-                0);
+      EXPECT_EQ(
+          in_child([&] {
+            const bool valid = heap->is_valid();
+            return valid == (missing == threads) && heap_registry.destroy(heap) == LOAM_OK ? 0 : 1;
+          }),
+          0);
       over = true;
       for (std::thread& other : others) other.join();
       EXPECT_TRUE(heap->is_valid());

@@ -1,6 +1,6 @@
 // The whole heap on the real system: every kind of request over a grid of sizes, with its content.
-#include "heap/equations.h"
 #include "heap/heap.h"
+#include "heap/equations.h"
 
 #include <cerrno>
 #include <cstring>
@@ -16,8 +16,8 @@ namespace loam {
 namespace {
 
 using test::Blocks;
-using test::totals;
 using test::Random;
+using test::totals;
 
 /// Sizes around every border: classes, pages, large runs, mappings of their own.
 std::vector<size_t> size_grid() {
@@ -58,7 +58,8 @@ TEST_F(HeapTest, EverySizeIsServedAlignedUsableAndApart) {
 }
 
 TEST_F(HeapTest, RoundingIsSmallAboveTheSmallSizesToo) {
-  // Nothing that was freed serves here: a run that is kept may be a sixteenth longer than what it is handed out for.
+  // Nothing that was freed serves here: a run that is kept may be a sixteenth longer than what it
+  // is handed out for.
   static_cast<void>(heap::compact());
   std::vector<void*> blocks;
   for (const size_t bytes : size_grid()) {
@@ -162,9 +163,7 @@ TEST_F(HeapTest, TheRecordsOfWhatIsFreedGoBackAsWell) {
   // Of spans of a page: a record of 64 bytes for each.
   constexpr size_t kBlocks = 600'000, kBytes = 96;
   std::vector<void*> blocks(kBlocks);
-  const auto metadata_bytes = [] {
-    return totals().metadata_bytes;
-  };
+  const auto metadata_bytes = [] { return totals().metadata_bytes; };
   heap::compact();
   const size_t before = metadata_bytes();
   for (void*& block : blocks) block = heap::allocate(kBytes);
@@ -192,12 +191,14 @@ TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
     void* grown = heap::reallocate(block, bytes);
     ASSERT_GE(heap::usable_size(grown), bytes);
     // Room to grow is no reason to take what the smaller classes' blocks do not: pages of its own.
-    ASSERT_LE(heap::usable_size(grown), std::min(bytes + bytes / 8 + bytes / 16 + 32, kLargestSmall));
+    ASSERT_LE(heap::usable_size(grown),
+              std::min(bytes + bytes / 8 + bytes / 16 + 32, kLargestSmall));
     moves += grown != block;
     block = grown;
   }
   heap::free(block);
-  EXPECT_LE(moves, 42) << "of 4,065 steps: an eighth more each, where a class is a sixteenth longer";
+  EXPECT_LE(moves, 42)
+      << "of 4,065 steps: an eighth more each, where a class is a sixteenth longer";
 }
 
 TEST_F(HeapTest, ABlockThatGrowsByAnEighthGetsWhatItAsksFor) {

@@ -1,5 +1,5 @@
-// Phase changes on the real system: a program frees nine blocks in ten and goes on with other sizes, so that
-// its next blocks are cut from mixed spans. Nothing that a caller can see may tell.
+// Phase changes on the real system: a program frees nine blocks in ten and goes on with other
+// sizes, so that its next blocks are cut from mixed spans. Nothing that a caller can see may tell.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,9 +22,9 @@ namespace {
 
 using test::Blocks;
 using test::expect_equations;
-using test::totals;
 using test::Random;
 using test::snapshot;
+using test::totals;
 
 // ThreadSanitizer makes every byte that a test fills or compares dear.
 #if LOAM_THREAD_SANITIZER
@@ -73,7 +73,8 @@ class MixedSpans : public testing::Test {
   }
   std::vector<void*> guests() {
     std::vector<void*> all = blocks.all();
-    all.erase(std::remove_if(all.begin(), all.end(), [](void* p) { return !is_guest(p); }), all.end());
+    all.erase(std::remove_if(all.begin(), all.end(), [](void* p) { return !is_guest(p); }),
+              all.end());
     return all;
   }
 
@@ -84,8 +85,8 @@ class MixedSpans : public testing::Test {
 
 TEST_F(MixedSpans, PhasesOfManySizesKeepContentsAndEquations) {
   LOAM_TRACE_SEED(random);
-  constexpr size_t kRanges[][2] = {{24, 40}, {104, 152}, {56, 72}, {200, 264}, {360, 488}, {1, 1024}, {600, 1024},
-                                    {1000, 8192}, {3000, 5000}, {16, 3000}};
+  constexpr size_t kRanges[][2] = {{24, 40},  {104, 152},  {56, 72},     {200, 264},   {360, 488},
+                                   {1, 1024}, {600, 1024}, {1000, 8192}, {3000, 5000}, {16, 3000}};
   uint64_t conversions = snapshot()->mixed_conversions;
   for (const auto& [low, high] : kRanges) {
     fill(low, high);
@@ -138,7 +139,8 @@ TEST_F(MixedSpans, WhatAThreadFreesItAllocatesAgainWithoutACut) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "one thread, slowed down until the clock decides what lies free";
 #endif
-  // AddressSanitizer makes seconds of tenths, and pages of slots that nobody wanted for one go back meanwhile.
+  // AddressSanitizer makes seconds of tenths, and pages of slots that nobody wanted for one go back
+  // meanwhile.
 #if defined(__SANITIZE_ADDRESS__)
   constexpr int kLess = 8;
 #else
@@ -175,7 +177,8 @@ TEST_F(MixedSpans, WhatAThreadOnlyFreesGoesHome) {
     const size_t held = current_cache->held_blocks(kMixedClass);
     EXPECT_GT(held, 0u);
     EXPECT_LE(held, std::max(size_t{64}, (page_heap.used_bytes_hint() >> 10) / 512));
-    for (unsigned c = 1; c < kMixedClass; ++c) EXPECT_EQ(current_cache->held_blocks(c), 0u) << "class " << c;
+    for (unsigned c = 1; c < kMixedClass; ++c)
+      EXPECT_EQ(current_cache->held_blocks(c), 0u) << "class " << c;
     EXPECT_EQ(default_small_heap.mixed().stats().given - before, handed.size() - held);
   }).join();
   for (void* block : handed) {
@@ -192,14 +195,16 @@ TEST_F(MixedSpans, AlignedAndZeroedBlocksKeepTheirPromises) {
   for (int i = 0; i < 10'000; ++i) {
     const size_t alignment = size_t{16} << random.below(7);  // to 1024
     const size_t bytes = 1 + random.below(1024);
-    void* block = random.chance(30) ? heap::allocate_zeroed(bytes) : heap::allocate_aligned(alignment, bytes);
+    void* block =
+        random.chance(30) ? heap::allocate_zeroed(bytes) : heap::allocate_aligned(alignment, bytes);
     ASSERT_NE(block, nullptr);
     if (random.chance(50)) {
       // What a free leaves behind is what the next ones meet.
       memset(block, 0xee, bytes);
       heap::free(block);
       block = heap::allocate_zeroed(bytes);
-      for (size_t k = 0; k < bytes; ++k) ASSERT_EQ(static_cast<char*>(block)[k], 0) << bytes << " bytes";
+      for (size_t k = 0; k < bytes; ++k)
+        ASSERT_EQ(static_cast<char*>(block)[k], 0) << bytes << " bytes";
       ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % 16, 0u);
     } else {
       heap::free(block);
@@ -246,7 +251,8 @@ TEST_F(MixedSpans, MisusesOfGuestsAreReported) {
     set_corruption_policy(CorruptionPolicy::kAbort);
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_NE(report_of([&] { heap::free(block + 16); }).find("middle of a block"), std::string::npos);
+  EXPECT_NE(report_of([&] { heap::free(block + 16); }).find("middle of a block"),
+            std::string::npos);
   EXPECT_NE(report_of([&] { heap::free(block + 1); }).find("no block"), std::string::npos);
   EXPECT_NE(report_of([&] { static_cast<void>(heap::reallocate(block + 16, 10)); }).find("realloc"),
             std::string::npos);
@@ -257,7 +263,8 @@ TEST_F(MixedSpans, MisusesOfGuestsAreReported) {
   EXPECT_NE(report_of([&] { heap::free(block); }).find("double free"), std::string::npos);
   // Far apart: when it goes home.
   EXPECT_NE(report_of([&] { heap::free(block); }).find("free"), std::string::npos);
-  EXPECT_NE(report_of([&] { static_cast<void>(heap::reallocate(block, 10)); }).find("realloc"), std::string::npos);
+  EXPECT_NE(report_of([&] { static_cast<void>(heap::reallocate(block, 10)); }).find("realloc"),
+            std::string::npos);
   expect_equations(*snapshot());
 }
 
@@ -302,7 +309,8 @@ TEST_F(MixedSpans, ForksAmidConversionsBreakNoChild) {
       std::vector<void*> kept;
       for (size_t phase = 0; !stop; ++phase) {
         const size_t bytes = 16 + mine.below(1000);
-        for (size_t i = 0; i < (size_t{512} << 10) / bytes; ++i) kept.push_back(heap::allocate(bytes));
+        for (size_t i = 0; i < (size_t{512} << 10) / bytes; ++i)
+          kept.push_back(heap::allocate(bytes));
         for (size_t i = 0; i < kept.size(); ++i) std::swap(kept[i], kept[mine.below(kept.size())]);
         const size_t keep = kept.size() / 10;
         for (; kept.size() > keep; kept.pop_back()) heap::free(kept.back());
@@ -351,7 +359,8 @@ TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
   const auto drop = [&](void* block) {
     const Header header = *static_cast<Header*>(block);
     uint64_t tail = header.check;
-    if (header.bytes >= 2 * sizeof(Header)) memcpy(&tail, static_cast<char*>(block) + header.bytes - 8, 8);
+    if (header.bytes >= 2 * sizeof(Header))
+      memcpy(&tail, static_cast<char*>(block) + header.bytes - 8, 8);
     wrong += header.check != header.bytes * 0x9e3779b97f4a7c15u || tail != header.check;
     crossed += is_guest(block);
     heap::free(block);
@@ -401,7 +410,8 @@ TEST_F(MixedSpans, ThreadsFreeEachOthersGuests) {
 }
 
 TEST_F(MixedSpans, OwnersMayAskAboutTheirBlocksWhileTheSpanBecomesMixed) {
-  // One thread has the few blocks left of a phase; another's growth makes their spans mixed meanwhile.
+  // One thread has the few blocks left of a phase; another's growth makes their spans mixed
+  // meanwhile.
   for (int round = 0; round < 4; ++round) {
     fill(700, 700);
     thin();
@@ -461,7 +471,8 @@ TEST_F(MixedSpans, InShardsAddUp) {
       Random mine = test::seeded(100 + t);
       std::vector<void*>& own = kept[t];
       for (const size_t bytes : {220, 56, 400, 120, 24}) {
-        for (size_t k = 0; k < kLive / kThreads / bytes; ++k) own.push_back(heap::allocate(bytes - mine.below(16)));
+        for (size_t k = 0; k < kLive / kThreads / bytes; ++k)
+          own.push_back(heap::allocate(bytes - mine.below(16)));
         for (size_t keep = own.size() / 10; own.size() > keep; own.pop_back()) {
           std::swap(own[mine.below(own.size())], own.back());
           heap::free(own.back());

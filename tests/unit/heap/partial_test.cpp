@@ -1,5 +1,5 @@
-// A program that frees most of its large blocks and goes on with others: nothing that a caller can see may tell, but for the
-// memory.
+// A program that frees most of its large blocks and goes on with others: nothing that a caller can
+// see may tell, but for the memory.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,7 +49,8 @@ class PartialHeap : public testing::Test {
     EXPECT_EQ(s->used_bytes, 0u);
   }
 
-  // One block in four of those sizes is left, and then others of all sizes are there. Each has its address at either end.
+  // One block in four of those sizes is left, and then others of all sizes are there. Each has its
+  // address at either end.
   void use(size_t low = 4000, size_t high = 24'000) {
     std::vector<void*> all;
     for (size_t live = 0; live < kFill;) {
@@ -124,7 +125,9 @@ TEST_F(PartialHeap, WhatWasFreedIsKnownToBe) {
     if (span == nullptr || !is_partial(span)) continue;
     const SizeClassInfo& info = class_info(index_of(span->size_class));
     const size_t offset = reinterpret_cast<uintptr_t>(block) - span_base(span);
-    if (offset % info.bytes != 0 || !is_absent(span, static_cast<unsigned>(offset / info.bytes), info)) continue;
+    if (offset % info.bytes != 0 ||
+        !is_absent(span, static_cast<unsigned>(offset / info.bytes), info))
+      continue;
     ++absent;
     EXPECT_FALSE(seems_live(block));
   }
@@ -211,7 +214,8 @@ TEST_F(PartialHeap, ThreadsInDifferentPhasesShareThePages) {
       std::vector<void*> live;
       for (unsigned round = 0; round < 12; ++round) {
         const unsigned low = 10 + (round + t) % 4;
-        for (unsigned i = 0; i < 1500; ++i) live.push_back(filled((size_t{1} << low) + of_thread.below(1u << low)));
+        for (unsigned i = 0; i < 1500; ++i)
+          live.push_back(filled((size_t{1} << low) + of_thread.below(1u << low)));
         std::vector<void*> left;
         for (void* block : live) {
           EXPECT_TRUE(is_whole(block));

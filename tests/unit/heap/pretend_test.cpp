@@ -130,8 +130,10 @@ TEST_F(PretendHeap, ShortRunsAreNotMoved) {
   const size_t bytes = HugeMap::kLeastMoved.bytes();
   void* const shorter = heap::allocate(bytes - kPageBytes);
   void* const block = heap::allocate(bytes);
-  EXPECT_EQ(huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(shorter)), size_t{3} << 20, 0), nullptr);
-  void* const moved = huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(block)), size_t{3} << 20, 0);
+  EXPECT_EQ(huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(shorter)), size_t{3} << 20, 0),
+            nullptr);
+  void* const moved =
+      huge_map.take_over(span_at(reinterpret_cast<uintptr_t>(block)), size_t{3} << 20, 0);
   EXPECT_NE(moved, nullptr);
   EXPECT_TRUE(heap::is_valid());
   heap::free(moved);
@@ -144,7 +146,8 @@ TEST_F(PretendHeap, WhereMappingsAreKeptRunsAreNotMoved) {
   void* const block = heap::allocate(kBytes);
   Span* const run = span_at(reinterpret_cast<uintptr_t>(block));
   heap::free(heap::allocate(size_t{64} << 20));
-  EXPECT_EQ(huge_map.take_over(run, kBytes + 5000, 0), nullptr) << "as long a mapping went a moment ago";
+  EXPECT_EQ(huge_map.take_over(run, kBytes + 5000, 0), nullptr)
+      << "as long a mapping went a moment ago";
   heap::free(block);
 }
 
@@ -204,7 +207,8 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   fake::set_option("LOAM_HUGE_PAGES", nullptr);
   EXPECT_TRUE(page_heap.wants_huge_pages());
   std::vector<void*> blocks;
-  for (size_t bytes = 0; bytes < size_t{64} << 20; bytes += 1024) blocks.push_back(heap::allocate(1024));
+  for (size_t bytes = 0; bytes < size_t{64} << 20; bytes += 1024)
+    blocks.push_back(heap::allocate(1024));
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (i % 16 != 0) heap::free(blocks[i]);
   }
@@ -214,7 +218,8 @@ TEST_F(PretendHeap, WhereAPartGoesBackWhoAskedForHugePagesHasSmallOnes) {
   std::set<uintptr_t> told, purged;
   for (const fake::Record& call : fake::log()) {
     if (call.call == Call::kAdviseHuge) told.insert(call.address);
-    if (call.call == Call::kPurge && told.count(call.address / kBlockBytes * kBlockBytes) == 0) purged.insert(call.address / kBlockBytes);
+    if (call.call == Call::kPurge && told.count(call.address / kBlockBytes * kBlockBytes) == 0)
+      purged.insert(call.address / kBlockBytes);
   }
   EXPECT_GE(told.size(), 24u);
   EXPECT_LE(purged.size(), 8u) << "those of the first 16 MiB, which have none";

@@ -1,5 +1,5 @@
-// A program whose blocks have sizes that a class of its own serves better: nothing that a caller can see may tell, but for
-// the memory.
+// A program whose blocks have sizes that a class of its own serves better: nothing that a caller
+// can see may tell, but for the memory.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +50,8 @@ TEST_F(SplitHeap, ASizeThatFillsTheHeapLosesNothingToItsClass) {
   unsigned classes = class_count();
   for (const size_t bytes : {1032, 2064, 4368, 6450, 9000, 17500}) {
     const double cost = cost_of(bytes, &kept);
-    EXPECT_LE(cost, 1.035 * static_cast<double>(bytes)) << bytes;  // 1.054 to 1.16 in the fixed classes
+    EXPECT_LE(cost, 1.035 * static_cast<double>(bytes))
+        << bytes;  // 1.054 to 1.16 in the fixed classes
     EXPECT_EQ(class_count(), ++classes) << bytes;
     EXPECT_TRUE(heap::is_valid());
     expect_equations(*snapshot());
@@ -80,7 +81,8 @@ TEST_F(SplitHeap, AFewBlocksSplitNothing) {
   const unsigned classes = class_count();
   for (int round = 0; round < 200; ++round) {
     std::vector<void*> some;
-    for (int i = 0; i < 200; ++i) some.push_back(heap::allocate(4368));  // 0.8 MiB, of which 46 KiB are lost
+    for (int i = 0; i < 200; ++i)
+      some.push_back(heap::allocate(4368));  // 0.8 MiB, of which 46 KiB are lost
     for (void* block : some) heap::free(block);
   }
   EXPECT_EQ(class_count(), classes);
@@ -148,7 +150,8 @@ TEST_F(SplitHeap, ManyThreadsSplitAtOnce) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (size_t live = 0; live < kFill; live += 7200) of_threads[t].push_back(heap::allocate(7200 - 16 * (live % 3)));
+      for (size_t live = 0; live < kFill; live += 7200)
+        of_threads[t].push_back(heap::allocate(7200 - 16 * (live % 3)));
     });
   }
   for (std::thread& thread : threads) thread.join();

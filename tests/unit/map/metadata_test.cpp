@@ -134,7 +134,8 @@ TEST_P(Metadata, PagesOfFreePiecesAloneGoBackAndAreUsedAgainFirst) {
     if (piece != kept) arena_.free(piece, 64);
   }
   const size_t idle = arena_.idle_bytes(), purged = arena_.purge(SIZE_MAX);
-  EXPECT_GE(purged, 36 * page) << "not the kept one's, nor those at the ends of two chunks, which others share";
+  EXPECT_GE(purged, 36 * page)
+      << "not the kept one's, nor those at the ends of two chunks, which others share";
   EXPECT_EQ(arena_.idle_bytes(), idle - purged);
   if (page == kPageBytes) {
     EXPECT_EQ(arena_.idle_bytes(), 0u);
@@ -200,7 +201,8 @@ TEST_P(Metadata, APurgeThatTheSystemRefusesLeavesThePiecesAsTheyWere) {
   EXPECT_EQ(arena_.purge(SIZE_MAX), 0u);
   EXPECT_EQ(arena_.idle_bytes(), idle);
   fake::clear_failures();
-  for (size_t i = 0; i < 8 * page / kPageBytes; ++i) ASSERT_NE(arena_.allocate(kPageBytes), nullptr);
+  for (size_t i = 0; i < 8 * page / kPageBytes; ++i)
+    ASSERT_NE(arena_.allocate(kPageBytes), nullptr);
   EXPECT_EQ(fake::metadata_bytes(), reserved);
 }
 

@@ -141,7 +141,7 @@ TEST_F(PageMap, TheHighestRegionOfTheAddressSpaceWorks) {
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(region_at(top + kRegionBytes - 1), region);
   EXPECT_EQ(region_at(top + kRegionBytes), nullptr);
-  __atomic_store_n(&directory[top >> kRegionShift], uintptr_t{0}, __ATOMIC_RELEASE);
+  directory[top >> kRegionShift].publish(0);
 }
 
 TEST_F(PageMap, RegionsDoNotMix) {
@@ -159,9 +159,18 @@ TEST_F(PageMap, AFinderAnswersAsTheMapWhateverItWasAskedBefore) {
   ASSERT_NE(add_region(other_base), nullptr);
   ASSERT_NE(publish(100, 4, 9), nullptr);
   ASSERT_NE(publish(kPagesPerRegion - 1, 1, 2), nullptr);
-  const uintptr_t some[] = {base_ + 100 * kPageBytes, base_ + 103 * kPageBytes + 16, base_ + 104 * kPageBytes,
-                            base_ + kRegionBytes - 1, base_ + kRegionBytes, base_, base_ - 1,
-                            other_base, other_base + 100 * kPageBytes, 0, uintptr_t{1} << 63, UINTPTR_MAX,
+  const uintptr_t some[] = {base_ + 100 * kPageBytes,
+                            base_ + 103 * kPageBytes + 16,
+                            base_ + 104 * kPageBytes,
+                            base_ + kRegionBytes - 1,
+                            base_ + kRegionBytes,
+                            base_,
+                            base_ - 1,
+                            other_base,
+                            other_base + 100 * kPageBytes,
+                            0,
+                            uintptr_t{1} << 63,
+                            UINTPTR_MAX,
                             (base_ + 100 * kPageBytes) | uintptr_t{1} << 63};
   const auto expected = [](uintptr_t address) {
     const Span* span = span_at(address);
@@ -249,7 +258,8 @@ TEST_F(PageMap, PagesOfFreeRecordsGoBackAndComeAgainAsRecordsOfNoRun) {
   EXPECT_EQ(few, 3 * kPageBytes) << "no more than is wanted";
   EXPECT_TRUE(purged_records_are_valid(region_));
   const size_t purged = few + purge_free_records(region_);
-  // All but the page of the one that stays, and the pages at both ends, which hold something else as well.
+  // All but the page of the one that stays, and the pages at both ends, which hold something else
+  // as well.
   EXPECT_GE(purged, (kTaken / kPerPage - 3) * kPageBytes);
   EXPECT_LE(purged, (kTaken - 1) * sizeof(Span));
   EXPECT_EQ(metadata_bytes(region_), before - purged);
@@ -294,7 +304,8 @@ TEST_F(PageMap, RecordsOfWhichPagesAreRefusedOrGoAtAnyTimeKeepWhatIsInUse) {
     }
     purged += purge_free_records(region_);
     ASSERT_TRUE(purged_records_are_valid(region_));
-    for (const Span* span : used) ASSERT_EQ(span->first_page, static_cast<uint32_t>(span - region_->spans));
+    for (const Span* span : used)
+      ASSERT_EQ(span->first_page, static_cast<uint32_t>(span - region_->spans));
   }
   EXPECT_GT(purged, 20 * kPageBytes);
 }

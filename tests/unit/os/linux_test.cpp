@@ -47,7 +47,8 @@ TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
 }
 
 #if defined(__GLIBC__)
-// What the locks go by. In a process of its own: whether there was a second thread is never forgotten.
+// What the locks go by. In a process of its own: whether there was a second thread is never
+// forgotten.
 TEST(System, AProcessHasOneThreadUntilASecondStarts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto look = [] {
@@ -97,7 +98,8 @@ TEST(System, MemoryThatMovesToABlockLeavesZerosBehind) {
   EXPECT_EQ(p[2 * bytes - 1], 5);
   char* const moved = static_cast<char*>(os::move_to_block(p + bytes, bytes, 8 * bytes));
   EXPECT_EQ(errno, 77);
-  if (moved == nullptr) GTEST_SKIP() << "this system, or a tool that follows mappings, cannot move pages so";
+  if (moved == nullptr)
+    GTEST_SKIP() << "this system, or a tool that follows mappings, cannot move pages so";
   EXPECT_TRUE(moved + 8 * bytes <= p || moved >= p + 4 * bytes);
   EXPECT_EQ(moved[0], 5);
   EXPECT_EQ(moved[bytes - 1], 5);

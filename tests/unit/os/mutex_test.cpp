@@ -32,7 +32,8 @@ TEST(Mutex, OnlyOneThreadIsInside) {
   EXPECT_FALSE(mutex.is_locked());
 }
 
-/// Whether that thread of this process sleeps, as the kernel says it: not one that only waits for a processor.
+/// Whether that thread of this process sleeps, as the kernel says it: not one that only waits for a
+/// processor.
 bool sleeps(long thread) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
@@ -62,7 +63,8 @@ TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
       ++ended;
     });
   }
-  // From its number on a thread does nothing but ask for the lock: who sleeps has stopped spinning and sleeps for it.
+  // From its number on a thread does nothing but ask for the lock: who sleeps has stopped spinning
+  // and sleeps for it.
   for (const std::atomic<long>& number : numbers) {
     while (ended == 0 && (number == 0 || !sleeps(number))) std::this_thread::yield();
   }

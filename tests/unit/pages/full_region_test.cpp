@@ -51,11 +51,13 @@ TEST_F(FullRegion, EveryPageIsASpanThatTheMapNames) {
   EXPECT_EQ(pages().stats().used, Pages(0));
 }
 
-// Large runs that were freed and joined leave their records with their shard, and their pages to whoever comes.
+// Large runs that were freed and joined leave their records with their shard, and their pages to
+// whoever comes.
 TEST_F(FullRegion, RecordsThatAShardKeepsServeWhenNoneIsLeft) {
   std::vector<Span*> runs;
   bool zero;
-  for (int i = 0; i < 5000; ++i) runs.push_back(pages().allocate_large(Pages(1), Pages(1), 1, 0, &zero));
+  for (int i = 0; i < 5000; ++i)
+    runs.push_back(pages().allocate_large(Pages(1), Pages(1), 1, 0, &zero));
   for (Span* const run : runs) pages().free(run);
   const Region* const region = region_of(runs.front());
   ASSERT_GT(region->spares[0].count, 1000u) << "else this test shows nothing";

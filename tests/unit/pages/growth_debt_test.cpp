@@ -27,7 +27,8 @@ TEST(GrowthDebt, WhatWasPaidRaisesTheLevelSoThatItIsPaidOnce) {
   GrowthDebt debt;
   debt.take(Pages(30), Pages(10), {7, Pages(12)});
   debt.pay(Pages(4));
-  EXPECT_EQ(debt.owed(Pages(26)), Pages(2)) << "six are left, but the heap is only two above its level";
+  EXPECT_EQ(debt.owed(Pages(26)), Pages(2))
+      << "six are left, but the heap is only two above its level";
   EXPECT_EQ(debt.owed(Pages(40)), Pages(6));
   debt.pay(Pages(6));
   EXPECT_EQ(debt.owed(Pages(40)), Pages(0));
@@ -67,14 +68,16 @@ TEST(GrowthDebt, AShorterRunIsNoGrowth) {
   EXPECT_EQ(debt.level(), Pages(50));
 }
 
-// However a program goes on with what it has, all that ever goes is no more than what its heap came up to.
+// However a program goes on with what it has, all that ever goes is no more than what its heap came
+// up to.
 TEST(GrowthDebt, RepetitionsPayNoMoreThanTheLevel) {
   GrowthDebt debt;
   constexpr size_t kLength = 100;
   size_t paid = 0;
   for (int round = 0; round < 1000; ++round) {
     // Two buffers; the new one is taken before the old one is freed, and what is free never serves.
-    debt.take(Pages(2 * kLength), Pages(kLength), {static_cast<uintptr_t>(round + 1), Pages(kLength)});
+    debt.take(Pages(2 * kLength), Pages(kLength),
+              {static_cast<uintptr_t>(round + 1), Pages(kLength)});
     const Pages owed = debt.owed(Pages(2 * kLength));
     debt.pay(owed);
     paid += owed.count;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fake_system/fake.h"
+#include "must_run.h"
 #include "os/os.h"
 #include "random.h"
 
@@ -67,6 +68,7 @@ TEST_F(HugeMapTest, AWalkMeetsEveryBlockThatStaysOnceWhateverElseGoes) {
 }
 
 TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
+  test::MustRun moved{"a block moves"};
   test::Random random = test::seeded(1);
   LOAM_TRACE_SEED(random);
   struct Known {
@@ -111,6 +113,7 @@ TEST_F(HugeMapTest, RandomOperationsAgreeWithAMap) {
         model.erase(it);
         model[after] = {round_up(bytes, kPageBytes), bytes};
         if (after != before) {
+          moved.ran();
           ASSERT_EQ(map.find(before).address, 0u);
         }
       }

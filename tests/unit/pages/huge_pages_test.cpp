@@ -1,5 +1,5 @@
-// LOAM_HUGE_PAGES=on: where huge pages are asked for, what a touch backs beyond what was taken is counted and goes back, and a block
-// that gives pages back while others stay keeps small ones.
+// LOAM_HUGE_PAGES=on: where huge pages are asked for, what a touch backs beyond what was taken is
+// counted and goes back, and a block that gives pages back while others stay keeps small ones.
 #include <gtest/gtest.h>
 
 #include "fake_system/fake.h"
@@ -13,7 +13,8 @@ using fake::Call;
 using test::PageHeapModel;
 using test::Random;
 
-constexpr size_t kSmallPages = (size_t{16} << 20) / kPageBytes;  // of a heap's first memory, which never asks
+constexpr size_t kSmallPages =
+    (size_t{16} << 20) / kPageBytes;  // of a heap's first memory, which never asks
 
 class HugePagesTest : public testing::Test {
  protected:
@@ -25,9 +26,11 @@ class HugePagesTest : public testing::Test {
   PageHeapModel& model() { return model_; }
   /// Live runs in all of the first 16 MiB.
   void fill_small_pages() {
-    for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerBlock) model_.large(kPagesPerBlock, 1, 1);
+    for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerBlock)
+      model_.large(kPagesPerBlock, 1, 1);
     ASSERT_EQ(resident(), kSmallPages / kPagesPerBlock) << "a page of each";
-    ASSERT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit)) << "against them, of each piece";
+    ASSERT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
+        << "against them, of each piece";
   }
   [[nodiscard]] static size_t resident() { return fake::resident_bytes() / kPageBytes; }
   [[nodiscard]] size_t dirty() { return model_.heap().stats().dirty.count; }
@@ -99,7 +102,8 @@ TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
 TEST_F(HugePagesTest, WhatIsYoungIsLeftToTheBlock) {
   fill_small_pages();
   for (int i = 0; i < 100; ++i) {
-    for (int k = 0; k < 6; ++k) model().large(kPagesPerBlock / 3, 1, 1);  // three to a block, and two pages of it are left
+    for (int k = 0; k < 6; ++k)
+      model().large(kPagesPerBlock / 3, 1, 1);  // three to a block, and two pages of it are left
     fake::advance_ms(PurgePolicy::kIdleMs / 200);
     model().heap().tick();
   }
@@ -109,7 +113,8 @@ TEST_F(HugePagesTest, WhatIsYoungIsLeftToTheBlock) {
 
 TEST_F(HugePagesTest, ASpanIsBackedAllOver) {
   fill_small_pages();
-  Span* const span = model().heap().allocate_span(Pages(8), SizeClass(1), SizeClass(1), 4, PageHeap::Source::kAny, PageHeap::Use::kBySlots);
+  Span* const span = model().heap().allocate_span(Pages(8), SizeClass(1), SizeClass(1), 4,
+                                                  PageHeap::Source::kAny, PageHeap::Use::kBySlots);
   ASSERT_NE(span, nullptr);
   EXPECT_EQ(span->unbacked_pages, 0u) << "a touch of the first page backs the others";
   model().heap().free(span);
@@ -137,7 +142,8 @@ TEST_F(HugePagesTest, MemoryThatIsTouchedLateIsCountedInTime) {
       const unsigned what = random.between(0, 99);
       if (what < 35) {
         const unsigned pages = random.magnitude(700);
-        model.large(pages, size_t{1} << random.below(10), random.chance(50) ? random.below(pages * kPageBytes) : 0);
+        model.large(pages, size_t{1} << random.below(10),
+                    random.chance(50) ? random.below(pages * kPageBytes) : 0);
       } else if (what < 45) {
         model.span(random.between(1, kMaxSpanPages), random.between(1, 72));
       } else if (model.runs().empty()) {
@@ -164,7 +170,8 @@ TEST(HugePages, NobodyAsksForThemUnasked) {
   PageHeapModel model;
   for (int i = 0; i < 40; ++i) model.large(kPagesPerBlock / 2 + 1, 1, 1);
   model.heap().purge_all();
-  EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit)) << "against them, of each piece";
+  EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
+      << "against them, of each piece";
   EXPECT_EQ(fake::resident_bytes(), 40 * kPageBytes);
 }
 

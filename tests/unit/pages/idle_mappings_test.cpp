@@ -22,7 +22,9 @@ class IdleMappingsTest : public testing::Test {
   Mapping take(size_t pages, size_t alignment = kPageBytes, uint64_t now_ms = kStart) {
     return idle.take(Pages(pages), alignment, now_ms);
   }
-  bool keep(uintptr_t address, size_t pages, uint64_t now_ms = kStart) { return idle.keep(address, Pages(pages), now_ms); }
+  bool keep(uintptr_t address, size_t pages, uint64_t now_ms = kStart) {
+    return idle.keep(address, Pages(pages), now_ms);
+  }
   /// The n-th place, none beside another.
   static uintptr_t place(size_t n) { return kFirst + n * Pages(10 * kLong).bytes(); }
 
@@ -32,9 +34,11 @@ class IdleMappingsTest : public testing::Test {
 TEST(IdleMappings, ABlockThatIsFreedOnceIsNotKept) {
   IdleMappings idle;
   EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
-  EXPECT_EQ(idle.take(Pages(kLong + 1), kPageBytes, kStart).address, 0u) << "it would not have served this one";
+  EXPECT_EQ(idle.take(Pages(kLong + 1), kPageBytes, kStart).address, 0u)
+      << "it would not have served this one";
   EXPECT_FALSE(idle.keep(kFirst, Pages(kLong + 1), kStart + 10 * IdleMappings::kKeptMs));
-  EXPECT_EQ(idle.take(Pages(kLong), kPageBytes, kStart + 12 * IdleMappings::kKeptMs).address, 0u) << "nor this, so much later";
+  EXPECT_EQ(idle.take(Pages(kLong), kPageBytes, kStart + 12 * IdleMappings::kKeptMs).address, 0u)
+      << "nor this, so much later";
   EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart + 12 * IdleMappings::kKeptMs));
   EXPECT_TRUE(idle.empty());
 }
@@ -43,7 +47,8 @@ TEST(IdleMappings, SeveralThatWentTogetherCountTogether) {
   IdleMappings idle;
   EXPECT_FALSE(idle.keep(kFirst, Pages(kLong), kStart));
   EXPECT_FALSE(idle.keep(2 * kFirst, Pages(kLong), kStart + IdleMappings::kKeptMs));
-  EXPECT_EQ(idle.take(Pages(2 * kLong), kPageBytes, kStart + 2 * IdleMappings::kKeptMs).address, 0u);
+  EXPECT_EQ(idle.take(Pages(2 * kLong), kPageBytes, kStart + 2 * IdleMappings::kKeptMs).address,
+            0u);
   EXPECT_TRUE(idle.keep(kFirst, Pages(kLong), kStart));
 }
 
@@ -70,7 +75,8 @@ TEST_F(IdleMappingsTest, TheShortestThatHoldsItServesAndItsRestStays) {
 TEST_F(IdleMappingsTest, WhereNoneIsLongEnoughTheLongestIsMadeLonger) {
   ASSERT_TRUE(keep(place(1), kLong));
   ASSERT_TRUE(keep(place(2), kLong + 1));
-  EXPECT_EQ(take(2 * kLong, 2 * kPageBytes).address, 0u) << "who grows may move, and then is not aligned";
+  EXPECT_EQ(take(2 * kLong, 2 * kPageBytes).address, 0u)
+      << "who grows may move, and then is not aligned";
   const Mapping mapping = take(2 * kLong);
   EXPECT_EQ(mapping.address, place(2));
   EXPECT_EQ(mapping.pages, Pages(kLong + 1));
@@ -91,7 +97,8 @@ TEST_F(IdleMappingsTest, WhoGrowsGetsTheLongestAndThenWhatIsBehind) {
   const uintptr_t end = place(2) + Pages(kLong / 2).bytes();
   EXPECT_EQ(idle.take_at(end + kPageBytes, Pages(1), kStart), Pages(0));
   EXPECT_EQ(idle.take_at(end, Pages(kLong), kStart), Pages(kLong));
-  EXPECT_EQ(idle.take_at(end + Pages(kLong).bytes(), Pages(kLong), kStart), Pages(kLong / 2)) << "all that there is";
+  EXPECT_EQ(idle.take_at(end + Pages(kLong).bytes(), Pages(kLong), kStart), Pages(kLong / 2))
+      << "all that there is";
   EXPECT_EQ(idle.pages(), Pages(kLong));
 }
 

@@ -1,4 +1,5 @@
-// Memory that is free goes back for what long runs take fresh: a buffer that doubles leaves nothing behind.
+// Memory that is free goes back for what long runs take fresh: a buffer that doubles leaves nothing
+// behind.
 #include "pages/page_heap.h"
 
 #include <algorithm>
@@ -34,8 +35,8 @@ class GrowthTest : public testing::Test {
   /// Of resident pages.
   [[nodiscard]] size_t peak() const { return peak_; }
 
-  /// A buffer that becomes twice as long, from that length on to the other, as a vector does: the new one has what the old one
-  /// had when that is freed, and is filled then.
+  /// A buffer that becomes twice as long, from that length on to the other, as a vector does: the
+  /// new one has what the old one had when that is freed, and is filled then.
   Span* grow(size_t from, size_t to) {
     Span* buffer = allocate(from);
     write(buffer, 0, from);

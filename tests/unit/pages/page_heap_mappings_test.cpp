@@ -1,4 +1,5 @@
-// Mappings that large blocks left: kept for the next, gone for what the heap takes fresh, and in time.
+// Mappings that large blocks left: kept for the next, gone for what the heap takes fresh, and in
+// time.
 #include <memory>
 
 #include "fake_system/fake.h"
@@ -26,7 +27,9 @@ class MappingsTest : public testing::Test {
   uintptr_t allocate(size_t pages) {
     const IdleMappings::Mapping kept = heap().take_mapping(Pages(pages), kPageBytes);
     const bool is_fresh = kept.pages != Pages(pages);
-    const auto address = is_fresh ? reinterpret_cast<uintptr_t>(os::map_block(pages * kPageBytes, kPageBytes)) : kept.address;
+    const auto address =
+        is_fresh ? reinterpret_cast<uintptr_t>(os::map_block(pages * kPageBytes, kPageBytes))
+                 : kept.address;
     EXPECT_TRUE(is_fresh || kept.address != 0);
     heap().note_huge({0, Pages(is_fresh ? 0 : pages)}, {address, Pages(pages)});
     return address;
@@ -81,7 +84,8 @@ TEST_F(MappingsTest, ForSpansFreshPagesAsManyGoSoon) {
   while (pages < kMaxRun.count) {
     ASSERT_NE(heap().allocate_span(Pages(16), SizeClass{1}, kNoClass, owner), nullptr);
     pages += 16;
-    ASSERT_LE(idle_bytes() + pages * kPageBytes, kBytes + Pages(16 * 64).bytes()) << "a few operations late";
+    ASSERT_LE(idle_bytes() + pages * kPageBytes, kBytes + Pages(16 * 64).bytes())
+        << "a few operations late";
   }
 }
 
@@ -110,7 +114,8 @@ TEST_F(MappingsTest, NobodysGoesInTime) {
   EXPECT_EQ(fake::reserved_bytes(), kBytes);
   fake::advance_ms(1);
   heap().tick();
-  EXPECT_EQ(fake::reserved_bytes(), kBytes - 2 * kMaxRun.bytes()) << "so much a tick, which somebody waits for";
+  EXPECT_EQ(fake::reserved_bytes(), kBytes - 2 * kMaxRun.bytes())
+      << "so much a tick, which somebody waits for";
   heap().tick();
   EXPECT_EQ(fake::reserved_bytes(), 0u);
   heap().tick();
@@ -146,7 +151,7 @@ TEST_F(MappingsTest, WhatASystemRefusesIsAskedForAgainWithoutThem) {
   EXPECT_TRUE(heap().is_valid());
 }
 
-// ---- through the table -----------------------------------------------------------------------------
+// ---- through the table -------------------------------------------------------------------------
 
 class KeptBlocksTest : public testing::Test {
  protected:
@@ -232,7 +237,8 @@ TEST_F(KeptBlocksTest, ABlockThatMustGrowByZeroPagesTakesNothingThatIsKept) {
   EXPECT_EQ(map.find(block).mapped, kBytes / 4);
   const auto moved = reinterpret_cast<uintptr_t>(map.resize(block, kBytes / 2, false, 0, true));
   EXPECT_NE(moved, block);
-  EXPECT_EQ(page_heap.stats().dirty.bytes(), kBytes / 2) << "kept, but for as much as it took fresh";
+  EXPECT_EQ(page_heap.stats().dirty.bytes(), kBytes / 2)
+      << "kept, but for as much as it took fresh";
   EXPECT_TRUE(map.free(moved));
 }
 

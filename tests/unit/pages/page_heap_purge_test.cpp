@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cache/thread_cache.h"
 #include "fake_system/fake.h"
 #include "pages/page_heap_model.h"
 
@@ -16,7 +17,7 @@ using test::Random;
 
 constexpr auto kRate = static_cast<uint64_t>(PurgePolicy::kPagesPerSecond);
 constexpr auto kCap = static_cast<uint64_t>(PurgePolicy::kBudgetCap);
-constexpr uint64_t kTickMs = 8;
+constexpr uint64_t kTickMs = ThreadCache::kTickMs;
 
 class PurgeTest : public testing::Test {
  protected:
@@ -31,8 +32,9 @@ class PurgeTest : public testing::Test {
   }
 
   static constexpr uint64_t kChurnMs = 400 * kTickMs;
-  /// 1,000 blocks that are freed into all the time, each with a long run of pages that nobody wants: none of them is ever
-  /// idle, so only the budget of so many running threads may take them. Returns how many pages went.
+  /// 1,000 blocks that are freed into all the time, each with a long run of pages that nobody
+  /// wants: none of them is ever idle, so only the budget of so many running threads may take them.
+  /// Returns how many pages went.
   uint64_t churn(unsigned threads) {
     fake::set_running_threads(threads);
     std::vector<uintptr_t> churned, wide;
@@ -51,7 +53,8 @@ class PurgeTest : public testing::Test {
       }
       fake::advance_ms(kTickMs);
       model.heap().tick();
-      EXPECT_LE(purged() - before, kCap + kPagesPerBlock + threads * ms * kRate / 1000) << "after " << ms << " ms";
+      EXPECT_LE(purged() - before, kCap + kPagesPerBlock + threads * ms * kRate / 1000)
+          << "after " << ms << " ms";
       if (HasFailure()) break;
     }
     return purged() - before;
@@ -99,7 +102,8 @@ TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
 TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
   // Some regions, in which one run lives on.
   constexpr size_t kPages = (size_t{3} << 30) / kPageBytes, kBlocks = kPages / kPagesPerBlock;
-  constexpr size_t kMapBytes = kPagesPerBlock * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
+  constexpr size_t kMapBytes =
+      kPagesPerBlock * (sizeof Region::page_class[0] + sizeof Region::page_span[0]);
   const auto metadata = [&] { return model.heap().stats().metadata_bytes; };
   for (int round = 0; round < 2; ++round) {
     const uintptr_t kept = model.large(100, 1, 100 * kPageBytes);
@@ -113,7 +117,8 @@ TEST_F(PurgeTest, MapsOfWhatIsFreeGoWithinSecondsAndComeAgain) {
     const uint64_t calls = fake::calls(fake::Call::kPurgeMetadata);
     static_cast<void>(model.heap().purge_records());
     static_cast<void>(model.heap().purge_records());
-    EXPECT_LE(fake::calls(fake::Call::kPurgeMetadata), calls + 8) << "what went is not asked to go again";
+    EXPECT_LE(fake::calls(fake::Call::kPurgeMetadata), calls + 8)
+        << "what went is not asked to go again";
     model.check();
     model.free(kept);
   }
@@ -184,7 +189,9 @@ TEST_F(PurgeTest, YoungPagesGoNoFasterThanTheirBudget) {
   model.check();
 }
 
-TEST_F(PurgeTest, TheBudgetGrowsWithTheThreadsThatRun) { EXPECT_GE(churn(3), 2 * kChurnMs * kRate / 1000); }
+TEST_F(PurgeTest, TheBudgetGrowsWithTheThreadsThatRun) {
+  EXPECT_GE(churn(3), 2 * kChurnMs * kRate / 1000);
+}
 
 TEST_F(PurgeTest, OldBlocksGoBeforeYoungOnes) {
   std::vector<uintptr_t> old_runs, young_runs;

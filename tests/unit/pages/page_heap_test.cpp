@@ -173,8 +173,10 @@ std::pair<size_t, unsigned> stretch_at(const Region* region, unsigned first) {
   return {free, end};
 }
 
-// By a look at every place of every stretch: the fewest pages that a run must take fresh, and the shortest such stretch.
-std::pair<size_t, size_t> best_place(const std::set<const Region*>& regions, size_t pages, size_t grain) {
+// By a look at every place of every stretch: the fewest pages that a run must take fresh, and the
+// shortest such stretch.
+std::pair<size_t, size_t> best_place(const std::set<const Region*>& regions, size_t pages,
+                                     size_t grain) {
   std::pair best{pages + 1, ~size_t{0}};
   for (const Region* region : regions) {
     for (unsigned first = 0, end; first < kBlocksPerRegion; first = end + 1) {

@@ -1,5 +1,5 @@
-// Freed runs that wait: joined with each other at once, cut for shorter requests, never at the cost of fresh
-// memory, and not for ever.
+// Freed runs that wait: joined with each other at once, cut for shorter requests, never at the cost
+// of fresh memory, and not for ever.
 #include <set>
 #include <vector>
 
@@ -119,8 +119,8 @@ TEST_F(ParkedRunsTest, ChurnLeavesNoRecordsBehind) {
   model.check();
 }
 
-// What is cut and mended all the time would stay young for ever if the last free's time counted, and nothing of it
-// would be purged.
+// What is cut and mended all the time would stay young for ever if the last free's time counted,
+// and nothing of it would be purged.
 TEST_F(ParkedRunsTest, ALongRunGetsOldWhilePartsOfItComeAndGo) {
   std::vector<uintptr_t> runs;
   for (int i = 0; i < 4000; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
@@ -151,7 +151,8 @@ TEST_F(ParkedRunsTest, AnotherLengthGetsJoinedRunsBeforeFreshMemory) {
   for (int i = 0; i < 600; ++i) runs.push_back(model.large(16, 1, 16 * kPageBytes));
   const uint64_t fresh = stats().fresh_pages;
   for (const uintptr_t run : runs) model.free(run);
-  // 9,600 pages wait in pieces of 16: half as long, twice as long, and whole blocks come out of them.
+  // 9,600 pages wait in pieces of 16: half as long, twice as long, and whole blocks come out of
+  // them.
   for (int i = 0; i < 100; ++i) model.large(8, 1, 8 * kPageBytes);
   for (int i = 0; i < 100; ++i) model.large(32, 1, 32 * kPageBytes);
   for (int i = 0; i < 9; ++i) model.large(kPagesPerBlock, 1, kBlockBytes);
@@ -233,7 +234,8 @@ TEST_F(WholeSpansTest, SpansOfOneLengthGoRoundAsTheyStand) {
 TEST_F(WholeSpansTest, SeveralAreTakenAndGivenAtOnce) {
   const std::vector<uintptr_t> spans = batch(5);
   const auto take = [&](unsigned most) {
-    return model.heap().allocate_spans(most, Pages(kSpan), SizeClass(112), SizeClass(112), 0, PageHeap::Source::kAny);
+    return model.heap().allocate_spans(most, Pages(kSpan), SizeClass(112), SizeClass(112), 0,
+                                       PageHeap::Source::kAny);
   };
   Span* const three = take(3);
   unsigned count = 0;
@@ -299,14 +301,15 @@ TEST_F(WholeSpansTest, TrimGivesThemBack) {
   model.check();
 }
 
-// Blocks of which one early span lives: short spans that come then lie in as few of them as hold them, wherever the freed
-// runs wait meanwhile, so the others become whole when those spans go.
+// Blocks of which one early span lives: short spans that come then lie in as few of them as hold
+// them, wherever the freed runs wait meanwhile, so the others become whole when those spans go.
 TEST_F(WholeSpansTest, ShortSpansFillOneBlockAfterTheOther) {
   for (const int ms : {0, 150}) {
     constexpr size_t kBlocks = 20, kSpansPerBlock = kPagesPerBlock / kSpan;
     std::vector<uintptr_t> freed, pins;
     for (size_t i = 0; i < kBlocks * kSpansPerBlock; ++i) {
-      (i % kSpansPerBlock == 1 ? pins : freed).push_back(model.span(kSpan, 112, kSpan * kPageBytes));
+      (i % kSpansPerBlock == 1 ? pins : freed)
+          .push_back(model.span(kSpan, 112, kSpan * kPageBytes));
     }
     for (const uintptr_t span : freed) model.free(span);
     pass(ms);
@@ -338,7 +341,8 @@ TEST_F(WholeSpansTest, ABlockThatIsFilledMayBecomeWholeOrAnotherKinds) {
     model.heap().purge_all();
     // All whole, and then all of large runs.
     if (round == 1) {
-      for (int i = 0; i < 8; ++i) model.large(kPagesPerBlock / 4, 1, kPagesPerBlock / 4 * kPageBytes);
+      for (int i = 0; i < 8; ++i)
+        model.large(kPagesPerBlock / 4, 1, kPagesPerBlock / 4 * kPageBytes);
     }
     const uintptr_t next = model.span(1, 1, kPageBytes);
     model.check();
@@ -360,7 +364,8 @@ class ShardsTest : public ParkedRunsTest {
       ASSERT_EQ(heap().join_shard(), s) << "the first that no thread has";
       most_of_block[s] = large(kPagesPerBlock - kPart, s);
       part_of_block[s] = large(kPart, s);
-      ASSERT_EQ(part_of_block[s]->first_page, most_of_block[s]->first_page + kPagesPerBlock - kPart);
+      ASSERT_EQ(part_of_block[s]->first_page,
+                most_of_block[s]->first_page + kPagesPerBlock - kPart);
     }
     ASSERT_FALSE(heap().wants_ticks());
   }
@@ -386,15 +391,18 @@ class ShardsTest : public ParkedRunsTest {
   Span* most_of_block[kPageShards];
   Span* part_of_block[kPageShards];
 };
+using ShardsImplementation = ShardsTest;  // counts locks
 
-TEST_F(ShardsTest, WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnderItsLockAlone) {
+TEST_F(ShardsImplementation,
+       WhatIsParkedWaitsInTheShardOfItsBlockAndServesItsThreadsUnderItsLockAlone) {
   EXPECT_EQ(busy_shard(5), part_of_block[5]);
   uint64_t before[kPageShards];
   for (unsigned s = 0; s < kPageShards; ++s) before[s] = heap().shard_mutex(s).acquisitions();
   const uint64_t central = heap().mutex().acquisitions();
   heap().give_run(part_of_block[5]);
   EXPECT_EQ(heap().shard_mutex(5).acquisitions(), before[5] + 1);
-  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4).first, nullptr) << "it is left to the threads of its shard";
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, 4).first, nullptr)
+      << "it is left to the threads of its shard";
   Span* again = heap().take_run(Pages(kPart), 0, 5).first;
   EXPECT_EQ(again, part_of_block[5]);
   EXPECT_EQ(heap().mutex().acquisitions(), central);
@@ -439,7 +447,7 @@ TEST_F(ShardsTest, AllOfThemArePurgedAndServeALongerRequestBeforeTheHeapGrows) {
   EXPECT_TRUE(heap().is_valid());
 }
 
-TEST_F(ShardsTest, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
+TEST_F(ShardsImplementation, ABlockOnWhoseRunsOthersLiveBecomesTheirShards) {
   constexpr unsigned kBefore = 5, kAfter = 4, kTakes = 16;
   heap().give_run(part_of_block[kBefore]);
   for (unsigned take = 1; take <= kTakes; ++take) {
@@ -486,6 +494,7 @@ class BatchesTest : public ShardsTest {
   Span* runs[4];
   uint64_t fresh = 0;
 };
+using BatchesImplementation = BatchesTest;  // counts locks
 
 TEST_F(BatchesTest, RunsOfABlockThatHasMovedMeanwhileGoHomeOneByOne) {
   heap().give_run(runs[3]);
@@ -520,7 +529,7 @@ TEST_F(BatchesTest, ABatchThatWaitsInAShardWhoseBlockMovesIsJoinedFirst) {
   EXPECT_EQ(stats().parked, Pages(5 * kPart - 16 * 2));
 }
 
-TEST_F(BatchesTest, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
+TEST_F(BatchesImplementation, ItWaitsAsItStandsAndGoesWholeToARequestOfItsLength) {
   give(0);
   for (const Span* run : runs) EXPECT_EQ(span_at(span_base(run)), run) << "its page names it";
   const uint64_t before = heap().shard_mutex(kOwn).acquisitions();
@@ -541,7 +550,8 @@ TEST_F(BatchesTest, WhoHasNoRoomForItGetsOneOfItsRuns) {
   EXPECT_EQ(one.rest, nullptr);
   EXPECT_EQ(stats().parked, Pages(3 * kPart));
   EXPECT_TRUE(heap().is_valid());
-  EXPECT_EQ(heap().take_run(Pages(kPart), 0, kOwn, Pages(2 * kPart), 2).rest_count, 2u) << "what is left fits";
+  EXPECT_EQ(heap().take_run(Pages(kPart), 0, kOwn, Pages(2 * kPart), 2).rest_count, 2u)
+      << "what is left fits";
   EXPECT_TRUE(heap().is_valid());
 }
 
@@ -569,7 +579,8 @@ TEST_F(BatchesTest, AnotherShardsThreadGetsItBeforeTheHeapTakesFreshPages) {
 TEST_F(BatchesTest, ABlockAtAnAlignmentGetsItBeforeTheHeapTakesFreshPages) {
   give(0);
   bool zero;
-  ASSERT_NE(heap().allocate_large(Pages(32), Pages(32), Pages(32).bytes(), 0, &zero, kOwn), nullptr);
+  ASSERT_NE(heap().allocate_large(Pages(32), Pages(32), Pages(32).bytes(), 0, &zero, kOwn),
+            nullptr);
   EXPECT_EQ(stats().fresh_pages, fresh);
   EXPECT_TRUE(heap().is_valid());
 }

@@ -50,9 +50,11 @@ TEST(PurgePolicy, WhatWasInUseAMomentAgoIsNotYetYoung) {
   constexpr uint64_t kSurely = PurgePolicy::kSoonMs - PurgePolicy::kHoldMs / 16;
   uint64_t t = kStart;
   for (; t <= kStart + kSurely; t += 50) {
-    ASSERT_EQ(policy.decide(t, Pages(100), Pages(9'900)).young.count, 0u) << t - kStart << " ms after the peak";
+    ASSERT_EQ(policy.decide(t, Pages(100), Pages(9'900)).young.count, 0u)
+        << t - kStart << " ms after the peak";
     // What was backed beside the peak has no such reason to stay.
-    ASSERT_GT(policy.decide(t, Pages(100), Pages(10'300)).young.count, 0u) << t - kStart << " ms after the peak";
+    ASSERT_GT(policy.decide(t, Pages(100), Pages(10'300)).young.count, 0u)
+        << t - kStart << " ms after the peak";
   }
   const auto decision = policy.decide(kStart + PurgePolicy::kSoonMs + 1, Pages(100), Pages(9'900));
   EXPECT_EQ(decision.young.count, kCap);
@@ -157,7 +159,8 @@ TEST(PurgePolicy, TheBudgetIsAShareOfTheTimeThatAllThreadsRun) {
   const size_t batch = PurgePolicy::kBatch.count;
   EXPECT_NEAR(spent_in(one, 10, 1000), 10 * kRate, batch);
   EXPECT_NEAR(spent_in(three, 10, 3000), 3 * 10 * kRate, 2 * batch);
-  EXPECT_NEAR(spent_in(idle, 10, 1), 10 * kRate, batch) << "who sleeps most of the time is not purged slower";
+  EXPECT_NEAR(spent_in(idle, 10, 1), 10 * kRate, batch)
+      << "who sleeps most of the time is not purged slower";
   EXPECT_NEAR(spent_in(many, 10, 100'000), PurgePolicy::kMostRunning * 10 * kRate, 8 * batch);
 }
 

@@ -1,5 +1,6 @@
-// A private heap at its maximum, on the pretend system: what is freed serves other sizes, and the accounts add up. Blocks lie
-// at pretend addresses, so nothing here writes to one. The promises are those of docs/heaps.md, "A full heap".
+// A private heap at its maximum, on the pretend system: what is freed serves other sizes, and the
+// accounts add up. Blocks lie at pretend addresses, so nothing here writes to one. The promises are
+// those of docs/heaps.md, "A full heap".
 #include <algorithm>
 #include <map>
 #include <thread>
@@ -17,7 +18,8 @@ namespace {
 
 using test::Random;
 
-constexpr unsigned kKinds[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_EAGER, LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES};
+constexpr unsigned kKinds[] = {0, LOAM_HEAP_EXACT_SIZES, LOAM_HEAP_EAGER,
+                               LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES};
 
 class FullHeap : public testing::Test {
  public:
@@ -61,21 +63,26 @@ class FullHeap : public testing::Test {
   loam_status why_ = LOAM_OK;
 };
 
-// The reported case, and its kind: a freed block serves any smaller request, whatever the two sizes are.
+// The reported case, and its kind: a freed block serves any smaller request, whatever the two sizes
+// are.
 TEST_F(FullHeap, AFreedBlockServesEverySmallerOne) {
-  constexpr size_t kSizes[] = {16, 40, 100, 250, 500, 1000, 2000, 4000, 7000, 16000, 32768, 40000, 200'000};
+  constexpr size_t kSizes[] = {16,   40,   100,   250,   500,   1000,   2000,
+                               4000, 7000, 16000, 32768, 40000, 200'000};
   for (const unsigned flags : kKinds) {
     for (const size_t maximum : {size_t{64} << 10, size_t{256} << 10, size_t{1} << 20}) {
       for (const size_t freed : kSizes) {
         for (const size_t asked : kSizes) {
-          // A block of its own pages gives way to a span or a mixed run and their record, which take a page more at most.
+          // A block of its own pages gives way to a span or a mixed run and their record, which
+          // take a page more at most.
           if (asked > freed || (freed > kLargestSmall && asked + kPageBytes > freed)) continue;
           ASSERT_NO_FATAL_FAILURE(make(flags, maximum));
           const std::vector<void*> blocks = fill(freed);
           if (!blocks.empty()) {
             ASSERT_EQ(free(blocks[blocks.size() / 2]), LOAM_OK);
-            EXPECT_NE(allocate(asked), nullptr) << flags << " of " << maximum << ": " << asked << " for " << freed;
-            EXPECT_TRUE(heap_->is_valid()) << flags << " of " << maximum << ": " << asked << " for " << freed;
+            EXPECT_NE(allocate(asked), nullptr)
+                << flags << " of " << maximum << ": " << asked << " for " << freed;
+            EXPECT_TRUE(heap_->is_valid())
+                << flags << " of " << maximum << ": " << asked << " for " << freed;
           }
           destroy();
         }
@@ -84,8 +91,8 @@ TEST_F(FullHeap, AFreedBlockServesEverySmallerOne) {
   }
 }
 
-// Every second block goes, so nothing joins: of what is freed a half, at least, can be had again in blocks from a half to an eighth of
-// the size, and the heap stays within its maximum.
+// Every second block goes, so nothing joins: of what is freed a half, at least, can be had again in
+// blocks from a half to an eighth of the size, and the heap stays within its maximum.
 TEST_F(FullHeap, FreedBlocksAreDividedAmongSmallerOnes) {
   constexpr size_t kMaximum = size_t{1} << 20;
   for (const unsigned flags : kKinds) {
@@ -95,9 +102,11 @@ TEST_F(FullHeap, FreedBlocksAreDividedAmongSmallerOnes) {
         const std::vector<void*> blocks = fill(freed);
         EXPECT_GT(blocks.size() * freed, kMaximum * 9 / 10) << freed;
         size_t freed_bytes = 0;
-        for (size_t i = 0; i < blocks.size(); i += 2, freed_bytes += freed) ASSERT_EQ(free(blocks[i]), LOAM_OK);
+        for (size_t i = 0; i < blocks.size(); i += 2, freed_bytes += freed)
+          ASSERT_EQ(free(blocks[i]), LOAM_OK);
         const std::vector<void*> again = fill(freed / share);
-        EXPECT_GE(again.size() * (freed / share), freed_bytes / 2) << flags << ": 1/" << share << " of " << freed;
+        EXPECT_GE(again.size() * (freed / share), freed_bytes / 2)
+            << flags << ": 1/" << share << " of " << freed;
         EXPECT_TRUE(heap_->is_valid());
         EXPECT_LE(summary().peak_committed, kMaximum);
         EXPECT_EQ(summary().blocks, blocks.size() / 2 + again.size());
@@ -116,9 +125,11 @@ TEST_F(FullHeap, FreedNeighboursServeALargerBlock) {
         std::sort(blocks.begin(), blocks.end());
         // Neighbours in one span, wherever that is.
         size_t first = blocks.size() / 2;
-        while (private_run_at(blocks[first]) != private_run_at(blocks[first + neighbours - 1])) ++first;
+        while (private_run_at(blocks[first]) != private_run_at(blocks[first + neighbours - 1]))
+          ++first;
         for (size_t i = 0; i < neighbours; ++i) ASSERT_EQ(free(blocks[first + i]), LOAM_OK);
-        EXPECT_NE(allocate(neighbours * bytes), nullptr) << flags << ": " << neighbours << " of " << bytes;
+        EXPECT_NE(allocate(neighbours * bytes), nullptr)
+            << flags << ": " << neighbours << " of " << bytes;
         EXPECT_EQ(allocate(neighbours * bytes), nullptr);
         EXPECT_TRUE(heap_->is_valid());
         destroy();
@@ -134,7 +145,8 @@ TEST_F(FullHeap, OnceAllIsFreedAnyRequestFits) {
         ASSERT_NO_FATAL_FAILURE(make(flags, maximum, initial));
         for (const size_t bytes : {40, 3000, 500, 20000, 100}) {
           const std::vector<void*> blocks = fill(bytes);
-          EXPECT_GT(blocks.size() * bytes, maximum / 3 * 2) << flags << " of " << maximum << ": " << bytes;
+          EXPECT_GT(blocks.size() * bytes, maximum / 3 * 2)
+              << flags << " of " << maximum << ": " << bytes;
           for (size_t i = 0; i < blocks.size(); i += 2) ASSERT_EQ(free(blocks[i]), LOAM_OK);
           const std::vector<void*> others = fill(bytes / 2);
           for (size_t i = 1; i < blocks.size(); i += 2) ASSERT_EQ(free(blocks[i]), LOAM_OK);
@@ -177,12 +189,14 @@ TEST_F(FullHeap, AThreadThatWaitsWhileItsSpanIsCutFreesItsBlock) {
   }
 }
 
-// What the system refuses is as a maximum: a heap without one serves smaller blocks from the slots of larger classes.
+// What the system refuses is as a maximum: a heap without one serves smaller blocks from the slots
+// of larger classes.
 TEST_F(FullHeap, WithoutMemoryFromTheSystemFreeSlotsOfLargerClassesServe) {
   ASSERT_NO_FATAL_FAILURE(make(0, 0));
   std::vector<void*> blocks;
   for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(4000));
-  for (const os::fake::Call call : {os::fake::Call::kReserve, os::fake::Call::kCommit}) os::fake::fail(call);
+  for (const os::fake::Call call : {os::fake::Call::kReserve, os::fake::Call::kCommit})
+    os::fake::fail(call);
   while (void* block = allocate(3000)) blocks.push_back(block);
   EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
   ASSERT_EQ(free(blocks[500]), LOAM_OK);
@@ -195,7 +209,8 @@ TEST_F(FullHeap, WithoutMemoryFromTheSystemFreeSlotsOfLargerClassesServe) {
 // A model of a heap that is full most of the time.
 class Model {
  public:
-  Model(FullHeap& test, Random& random, unsigned flags) : test_(test), random_(random), flags_(flags) {}
+  Model(FullHeap& test, Random& random, unsigned flags)
+      : test_(test), random_(random), flags_(flags) {}
 
   void step() {
     const uint64_t choice = random_.below(100);
@@ -227,13 +242,15 @@ class Model {
 
  private:
   struct Block {
-    size_t asked;   // what size() must be in a heap of exact sizes
+    size_t asked;  // what size() must be in a heap of exact sizes
     size_t usable;
   };
   using Blocks = std::map<uintptr_t, Block>;
 
   Blocks::iterator some() {
-    auto at = blocks_.lower_bound(blocks_.begin()->first + random_.below(blocks_.rbegin()->first - blocks_.begin()->first + 1));
+    auto at =
+        blocks_.lower_bound(blocks_.begin()->first +
+                            random_.below(blocks_.rbegin()->first - blocks_.begin()->first + 1));
     return at == blocks_.end() ? blocks_.begin() : at;
   }
 
@@ -262,7 +279,8 @@ class Model {
     ASSERT_EQ(address % alignment, 0u);
     ASSERT_GE(found.usable, bytes);
     const auto next = blocks_.lower_bound(address);
-    ASSERT_TRUE(next == blocks_.end() || address + found.usable <= next->first) << "it overlaps the next block";
+    ASSERT_TRUE(next == blocks_.end() || address + found.usable <= next->first)
+        << "it overlaps the next block";
     if (next != blocks_.begin()) {
       const auto& before = *std::prev(next);
       ASSERT_LE(before.first + before.second.usable, address) << "the block before overlaps it";
@@ -316,7 +334,8 @@ class Model {
       if (is_live) {
         const bool exact = (flags_ & LOAM_HEAP_EXACT_SIZES) != 0;
         const Block& block = blocks_[address];
-        ASSERT_EQ(entry.bytes, exact || entry.kind != LOAM_ENTRY_SMALL ? block.asked : block.usable);
+        ASSERT_EQ(entry.bytes,
+                  exact || entry.kind != LOAM_ENTRY_SMALL ? block.asked : block.usable);
         ASSERT_GE(entry.bytes + entry.overhead, block.usable);
       }
       ASSERT_TRUE(end_before != address || address != 0);
@@ -339,7 +358,8 @@ TEST_F(FullHeap, AgreesWithAModel) {
   Random random = test::seeded();
   LOAM_TRACE_SEED(random);
   for (const unsigned flags : kKinds) {
-    for (const size_t maximum : {size_t{16} << 10, size_t{64} << 10, size_t{300} << 10, size_t{2} << 20}) {
+    for (const size_t maximum :
+         {size_t{16} << 10, size_t{64} << 10, size_t{300} << 10, size_t{2} << 20}) {
       ASSERT_NO_FATAL_FAILURE(make(flags, maximum, random.chance(30) ? maximum / 2 : 0));
       Model model(*this, random, flags);
       for (int step = 0; step < 12'000; ++step) {
@@ -349,7 +369,8 @@ TEST_F(FullHeap, AgreesWithAModel) {
         }
       }
       ASSERT_NO_FATAL_FAILURE(model.release_all());
-      EXPECT_NE(allocate(maximum / 10 * (maximum < size_t{128} << 10 ? 2 : 9)), nullptr) << flags << " of " << maximum;
+      EXPECT_NE(allocate(maximum / 10 * (maximum < size_t{128} << 10 ? 2 : 9)), nullptr)
+          << flags << " of " << maximum;
       destroy();
     }
   }

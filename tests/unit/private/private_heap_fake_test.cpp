@@ -1,5 +1,5 @@
-// Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up. Blocks lie at
-// pretend addresses, so nothing here writes to one.
+// Private heaps on the pretend system: refused memory, a refused barrier, accounts that add up.
+// Blocks lie at pretend addresses, so nothing here writes to one.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -11,6 +11,7 @@
 #include "fake_system/fake.h"
 #include "heap/heap.h"
 #include "map/metadata.h"
+#include "must_run.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
 
@@ -71,7 +72,8 @@ class ThreadInAHeap {
           for (PrivateHeap* heap : {used_before, inside}) {
             // Often enough for a cache.
             for (int i = 0; i < 1000; ++i) {
-              EXPECT_EQ(PretendPrivateHeap::free(heap, PretendPrivateHeap::allocate(heap, 64)), LOAM_OK);
+              EXPECT_EQ(PretendPrivateHeap::free(heap, PretendPrivateHeap::allocate(heap, 64)),
+                        LOAM_OK);
             }
           }
           LOAM_CHECK(thread_heaps() != nullptr, "no caches of private heaps");
@@ -136,10 +138,12 @@ TEST_F(PretendPrivateHeap, DestroyGivesBackEverythingWithoutBeingAskedBlockByBlo
 
 TEST_F(PretendPrivateHeap, EveryRefusalIsAStatusAndLosesNothing) {
   // The n-th call that the system may refuse is refused, for every n of a short life.
+  test::MustRun refused{"a heap is refused"};
   for (uint64_t nth = 1; nth < 40; ++nth) {
     fake::fail_any(nth, 3);
     PrivateHeap* heap = make(nth % 2 != 0 ? LOAM_HEAP_EAGER : 0, 0, nth % 3 == 0 ? 3 << 20 : 0);
     if (heap == nullptr) {
+      refused.ran();
       EXPECT_EQ(why_, LOAM_OUT_OF_MEMORY);
       fake::clear_failures();
       continue;
@@ -186,7 +190,8 @@ TEST_F(PretendPrivateHeap, WithoutTheBarrierThereAreNoCachesAndEverythingWorks) 
 }
 
 TEST_F(PretendPrivateHeap, AMaximumHoldsWhateverIsAskedFor) {
-  for (const size_t maximum : {size_t{1}, size_t{4096}, size_t{8192}, size_t{64} << 10, size_t{1} << 20, size_t{50} << 20}) {
+  for (const size_t maximum : {size_t{1}, size_t{4096}, size_t{8192}, size_t{64} << 10,
+                               size_t{1} << 20, size_t{50} << 20}) {
     for (const unsigned flags : {0u, unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
       PrivateHeap* heap = make(flags, maximum);
       ASSERT_NE(heap, nullptr);
@@ -317,7 +322,8 @@ TEST_F(PretendPrivateHeap, TenThousandHeapsTakeLittle) {
   for (int i = 0; i < 10'000; ++i) {
     heaps.push_back(make());
     ASSERT_NE(heaps.back(), nullptr);
-    for (size_t k = 0; k < 16; ++k) ASSERT_NE(allocate(heaps.back(), 16 + k * 14), nullptr);  // 2 KiB
+    for (size_t k = 0; k < 16; ++k)
+      ASSERT_NE(allocate(heaps.back(), 16 + k * 14), nullptr);  // 2 KiB
   }
   EXPECT_LE(page_heap.stats().used.count, 10'000u);  // a page each
   EXPECT_LE(metadata.used_bytes() - before, 10'000u * 4096);
@@ -327,7 +333,8 @@ TEST_F(PretendPrivateHeap, TenThousandHeapsTakeLittle) {
 // A batch is allocated, then freed in the same order, over and over.
 class Batch {
  public:
-  Batch(PrivateHeap* heap, size_t bytes, size_t count) : heap_(heap), bytes_(bytes), blocks_(count) {}
+  Batch(PrivateHeap* heap, size_t bytes, size_t count)
+      : heap_(heap), bytes_(bytes), blocks_(count) {}
   void once() {
     for (void*& block : blocks_) block = PretendPrivateHeap::allocate(heap_, bytes_);
     for (void* block : blocks_) ASSERT_EQ(PretendPrivateHeap::free(heap_, block), LOAM_OK);
@@ -390,7 +397,8 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
   EXPECT_GT(HeapCache::process_room.held(), HeapCache::kProcessBytes / 2);
   constexpr size_t kFirstSlots = 12 * 8 * 448;
   EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kProcessBytes);
-  // Nothing of it is lost: a threshold that turns the front end off, a thread's end, the heap's own end.
+  // Nothing of it is lost: a threshold that turns the front end off, a thread's end, the heap's own
+  // end.
   for (PrivateHeap* heap : heaps) {
     if (heap == heaps.front()) heap->set_small_threshold(0);
     EXPECT_EQ(heap_registry.destroy(heap), LOAM_OK);
@@ -399,11 +407,13 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
 }
 
 TEST_F(PretendPrivateHeap, BatchesComeHomeInAnyOrder) {
-  for (const unsigned flags : {unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
+  for (const unsigned flags :
+       {unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
     PrivateHeap* heap = make(flags);
     for (const size_t bytes : {16, 48, 64, 112, 1000, 5000}) {
       const size_t count = 6000;
-      for (const size_t stride : {size_t{1}, count - 1, size_t{7}, size_t{2399}, count / 2 + 1}) {  // none divides it
+      for (const size_t stride :
+           {size_t{1}, count - 1, size_t{7}, size_t{2399}, count / 2 + 1}) {  // none divides it
         std::vector<void*> blocks(count);
         for (void*& block : blocks) ASSERT_NE(block = allocate(heap, bytes), nullptr);
         ASSERT_TRUE(heap->is_valid());
@@ -429,7 +439,8 @@ TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
   own = allocate(heap, 64);
   PrivateHeap* other = make(LOAM_HEAP_EAGER);
   void* foreign = allocate(other, 64);
-  std::vector<void*> blocks = {own, foreign, heap::allocate(64), heap::allocate(100'000), allocate(heap, 100'000)};
+  std::vector<void*> blocks = {own, foreign, heap::allocate(64), heap::allocate(100'000),
+                               allocate(heap, 100'000)};
   // A page that was a private heap's span a moment ago, and one of a run that waits parked.
   PrivateHeap* gone = make(LOAM_HEAP_EAGER);
   void* stale = allocate(gone, 64);
@@ -439,8 +450,9 @@ TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
     const Span* span = span_named_at(block);
     ASSERT_NE(span, nullptr);
     // No heap, a destroyed one, a span's record, what its links may name.
-    for (const void* handle : {static_cast<const void*>(nullptr), static_cast<const void*>(gone),
-                               static_cast<const void*>(span), static_cast<const void*>(span->next)}) {
+    for (const void* handle :
+         {static_cast<const void*>(nullptr), static_cast<const void*>(gone),
+          static_cast<const void*>(span), static_cast<const void*>(span->next)}) {
       const PrivateHeap* as_heap = static_cast<const PrivateHeap*>(handle);
       if (as_heap == heap || as_heap == other) continue;  // a private span's link names its heap
       EXPECT_FALSE(PrivateHeap::push(as_heap, span, block));
@@ -464,10 +476,13 @@ TEST_F(PretendPrivateHeap, TheFastPathsAnswerAnyHandleAndAnyPage) {
 TEST_F(PretendPrivateHeap, AlignedBlocksAreAlignedInEveryKindOfMemory) {
   PrivateHeap* heap = make();
   for (size_t alignment = 16; alignment <= size_t{64} << 20; alignment *= 2) {
-    for (const size_t bytes : {size_t{1}, size_t{100}, size_t{5000}, size_t{100'000}, size_t{40} << 20}) {
+    for (const size_t bytes :
+         {size_t{1}, size_t{100}, size_t{5000}, size_t{100'000}, size_t{40} << 20}) {
       void* block = allocate(heap, bytes, alignment);
       ASSERT_NE(block, nullptr);
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % (bytes <= kLargestSmall && alignment <= 16 ? 16 : alignment), 0u);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(block) %
+                    (bytes <= kLargestSmall && alignment <= 16 ? 16 : alignment),
+                0u);
       EXPECT_EQ(heap->find(block).status, LOAM_OK);
       if (alignment < 4096) {
         EXPECT_LT(summary(heap).allocated, bytes * 8 + 70'000 + alignment);

@@ -28,11 +28,13 @@ loam_status free(PrivateHeap* heap, void* block) {
   return span != nullptr && PrivateHeap::push(heap, span, block) ? LOAM_OK : heap->free(block);
 }
 
-// Two threads that free one block in the same instant both see it live. The cache then holds it twice; the second is
-// reported and dropped when the block goes home, also from the middle of a run of neighbours, and nothing else is.
+// Two threads that free one block in the same instant both see it live. The cache then holds it
+// twice; the second is reported and dropped when the block goes home, also from the middle of a run
+// of neighbours, and nothing else is.
 TEST(PrivateHeap, ABlockThatTwoThreadsFreedAtOnceIsReportedWhenItGoesHome) {
   constexpr int kBlocks = 40, kTwice = 20;
-  for (const unsigned flags : {unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
+  for (const unsigned flags :
+       {unsigned(LOAM_HEAP_EAGER), unsigned(LOAM_HEAP_EAGER | LOAM_HEAP_EXACT_SIZES)}) {
     for (const bool upwards : {true, false}) {
       for (const bool at_once : {true, false}) {
         PrivateHeap* heap = make(flags);

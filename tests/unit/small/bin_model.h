@@ -33,15 +33,20 @@ class BinModel {
   [[nodiscard]] const std::map<Span*, unsigned>& used() const { return used_; }
 
   /// Takes up to `wanted` slots and checks each; every one is written to when `write`.
-  unsigned take(unsigned wanted, bool write = false) { return take(wanted, write, PageHeap::Source::kAny, false); }
+  unsigned take(unsigned wanted, bool write = false) {
+    return take(wanted, write, PageHeap::Source::kAny, false);
+  }
   /// The same without a page that nobody has; from spans that are shorter than the class's too.
-  unsigned take_backed(unsigned wanted) { return take(wanted, true, PageHeap::Source::kBacked, true); }
+  unsigned take_backed(unsigned wanted) {
+    return take(wanted, true, PageHeap::Source::kBacked, true);
+  }
   unsigned take(unsigned wanted, bool write, PageHeap::Source source, bool short_too) {
     std::vector<void*> out(wanted, nullptr);
     unsigned got;
     {
       Lock lock(bin_->mutex());
-      got = bin_->take_locked(*pages_, size_class_, SizeClass(size_class_), 9, out.data(), wanted, source, ~0u, short_too);
+      got = bin_->take_locked(*pages_, size_class_, SizeClass(size_class_), 9, out.data(), wanted,
+                              source, ~0u, short_too);
     }
     EXPECT_LE(got, wanted);
     for (unsigned i = got; i-- > 0;) enter(out[i], write);  // the last one was taken first

@@ -68,7 +68,8 @@ TEST_P(BinTest, NeighboursComeHomeInAnyOrder) {
     std::vector<void*> blocks = model.live();
     std::sort(blocks.begin(), blocks.end());
     if (order == 1) std::reverse(blocks.begin(), blocks.end());
-    for (size_t i = 0; i + 1 < blocks.size() && order == 2; i += 2) std::swap(blocks[i], blocks[i + 1]);
+    for (size_t i = 0; i + 1 < blocks.size() && order == 2; i += 2)
+      std::swap(blocks[i], blocks[i + 1]);
     for (size_t at = 0; order >= 3 && at < blocks.size();) {
       // Stretches, every second one turned around; in the last order they change places too.
       const size_t here = std::min<size_t>(random.magnitude(2 * slots) + 1, blocks.size() - at);
@@ -96,7 +97,8 @@ TEST_P(BinTest, AFlushThatEmptiesManySpansAtOnceGivesEachBackOnce) {
     model.take(kSpans * slots);
     std::vector<void*> blocks = model.live(), batch;
     std::sort(blocks.begin(), blocks.end());
-    // Of each span in turn, so that each changes its list between two others' frees; a first one of each stays, or not.
+    // Of each span in turn, so that each changes its list between two others' frees; a first one of
+    // each stays, or not.
     for (unsigned slot = all ? 0 : 1; slot < slots; ++slot) {
       for (unsigned span = 0; span < kSpans; ++span) batch.push_back(blocks[span * slots + slot]);
     }
@@ -146,7 +148,8 @@ TEST_P(BinTest, OneEmptySpanIsKeptAndTheNextOneGoesBack) {
 
 // The first, some with tails and slots that cross pages, the first ones of several lengths, the
 // last one.
-// Pages of a span count as backed from the first slot on that is taken there. What the system says agrees, whatever came back.
+// Pages of a span count as backed from the first slot on that is taken there. What the system says
+// agrees, whatever came back.
 TEST_P(BinTest, PagesHoldMemoryFromTheirFirstSlotOn) {
   Random random = test::seeded(GetParam());
   LOAM_TRACE_SEED(random);
@@ -312,7 +315,8 @@ TEST_F(BinMisuse, InARunOfNeighboursOnlyTheBadOnesAreDropped) {
     for (const bool downwards : {false, true}) {
       BinModel tailed(class_for(48));  // 85 slots of 48 bytes leave 16
       for (int i = 0; i < 85; ++i) tailed.take(1);
-      char* base = static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
+      char* base =
+          static_cast<char*>(*std::min_element(tailed.live().begin(), tailed.live().end()));
       tailed.give({base + 70 * 48, base + 72 * 48});
       fake::take_errors();
       // Live slots and two free ones, then the span's tail and the next span, which is nobody's.
@@ -352,7 +356,8 @@ TEST_F(BinMisuse, AmongPointersOfOneSpanOnlyTheBadOnesAreDropped) {
     std::sort(live.begin(), live.end());
     char* const one = static_cast<char*>(live.front());
     char* const other = static_cast<char*>(live.back()) - 84 * 48;
-    // Good ones beside each kind of bad one: twice, inside of a block, of another region, behind the last slot.
+    // Good ones beside each kind of bad one: twice, inside of a block, of another region, behind
+    // the last slot.
     std::vector<void*> batch;
     for (const int slot : {3, 2, 5, 4, 7, 6, 4, 9, 8}) batch.push_back(one + slot * 48);
     batch.push_back(one + 10 * 48 + 16);
@@ -382,14 +387,17 @@ TEST_F(BinMisuse, AmongScatteredPointersOnlyTheBadOnesAreDropped) {
     std::sort(live.begin(), live.end());
     char* const one = static_cast<char*>(live.front());
     char* const other = static_cast<char*>(live.back()) - 84 * 48;
-    ASSERT_NE(span_at(reinterpret_cast<uintptr_t>(one)), span_at(reinterpret_cast<uintptr_t>(other)));
+    ASSERT_NE(span_at(reinterpret_cast<uintptr_t>(one)),
+              span_at(reinterpret_cast<uintptr_t>(other)));
     int local = 0;
-    // Several of one span in turn, several of the other, then one each; the bad ones between them and at the ends.
-    std::vector<void*> batch = {one + 85 * 48, one + 3 * 48,   one + 70 * 48,    one + 3 * 48,    one + 85 * 48,
-                                one + 9 * 48,  one + 8,        one + 84 * 48,    other + 85 * 48, other + 2 * 48,
-                                &local,        other + 8 * 48, other + 8 * 48,   other + 4 * 48,  one + 5 * 48,
-                                other,         one + 7 * 48,   other + 64 * 48,  one + 9 * 48,    other + 50 * 48 + 16,
-                                nullptr,       one + 64 * 48,  other + 85 * 48};
+    // Several of one span in turn, several of the other, then one each; the bad ones between them
+    // and at the ends.
+    std::vector<void*> batch = {
+        one + 85 * 48, one + 3 * 48,   one + 70 * 48,   one + 3 * 48,    one + 85 * 48,
+        one + 9 * 48,  one + 8,        one + 84 * 48,   other + 85 * 48, other + 2 * 48,
+        &local,        other + 8 * 48, other + 8 * 48,  other + 4 * 48,  one + 5 * 48,
+        other,         one + 7 * 48,   other + 64 * 48, one + 9 * 48,    other + 50 * 48 + 16,
+        nullptr,       one + 64 * 48,  other + 85 * 48};
     if (downwards) std::reverse(batch.begin(), batch.end());
     fake::take_errors();
     tailed.give(batch);

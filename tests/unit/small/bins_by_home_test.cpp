@@ -20,7 +20,9 @@ namespace {
 namespace fake = os::fake;
 using Wait = SmallHeap::Wait;
 
-unsigned shard_of(const void* block) { return span_at(reinterpret_cast<uintptr_t>(block))->bin_shard(); }
+unsigned shard_of(const void* block) {
+  return span_at(reinterpret_cast<uintptr_t>(block))->bin_shard();
+}
 
 class BinsByHome : public testing::Test {
  protected:
@@ -31,7 +33,8 @@ class BinsByHome : public testing::Test {
     size_t got = 0;
     while (got < wanted) {
       const size_t here = std::min<size_t>(64, wanted - got);
-      const unsigned more = heap->take(size_class, out.data() + got, static_cast<unsigned>(here), nullptr, ~0u, 0, home);
+      const unsigned more = heap->take(size_class, out.data() + got, static_cast<unsigned>(here),
+                                       nullptr, ~0u, 0, home);
       if (more == 0) break;
       got += more;
     }
@@ -97,7 +100,9 @@ TEST_F(BinsByHome, AHomeTakesFromItsBinAndBlocksGoToTheirs) {
       const std::vector<void*> its = take(c, 300, home);
       ASSERT_EQ(its.size(), 300u);
       // Some may come from what others' bins have left of a span.
-      EXPECT_GT(std::count_if(its.begin(), its.end(), [&](void* block) { return shard_of(block) == home % 4; }), 100)
+      EXPECT_GT(std::count_if(its.begin(), its.end(),
+                              [&](void* block) { return shard_of(block) == home % 4; }),
+                100)
           << bytes << " bytes, home " << home;
       all.insert(all.end(), its.begin(), its.end());
     }
@@ -105,7 +110,8 @@ TEST_F(BinsByHome, AHomeTakesFromItsBinAndBlocksGoToTheirs) {
     EXPECT_TRUE(heap->is_valid());
     // In any order, runs and single ones, from one thread.
     test::Random random = test::seeded(static_cast<unsigned>(bytes));
-    for (size_t i = all.size(); i-- > all.size() / 3;) std::swap(all[i], all[random.below(static_cast<uint32_t>(i + 1))]);
+    for (size_t i = all.size(); i-- > all.size() / 3;)
+      std::swap(all[i], all[random.below(static_cast<uint32_t>(i + 1))]);
     fake::take_errors();
     give(c, all);
     EXPECT_EQ(fake::take_errors(), "");
@@ -158,12 +164,14 @@ TEST_F(BinsByHome, EmptySpansStayAndServeAnybodyBeforeAFreshPage) {
   uint64_t before = fresh_bytes();
   const std::vector<void*> others = take(c, blocks, 1);
   EXPECT_EQ(fresh_bytes(), before) << "another home of the class";
-  EXPECT_GT(std::count_if(others.begin(), others.end(), [](void* block) { return shard_of(block) == 1; }),
-            std::ptrdiff_t(blocks - 200));
+  EXPECT_GT(
+      std::count_if(others.begin(), others.end(), [](void* block) { return shard_of(block) == 1; }),
+      std::ptrdiff_t(blocks - 200));
   give(c, others);
   before = fresh_bytes();
   const std::vector<void*> larger = take(other, 3 * SmallHeap::kEmptyBytes / 3072, 5);
-  EXPECT_LE(fresh_bytes() - before, size_t{64} << 10) << "another class: but what its spans leave between them";
+  EXPECT_LE(fresh_bytes() - before, size_t{64} << 10)
+      << "another class: but what its spans leave between them";
   give(other, larger);
   give(c, take(c, blocks, 0));
   EXPECT_GT(used_bytes(), SmallHeap::kEmptyBytes / 2);
@@ -212,7 +220,8 @@ TEST_F(BinsByHome, ADoubleFreeIsToldWhicheverBinItComesTo) {
   expect_empty();
 }
 
-// As a free that was queued, or began, before its block's span went back and came to somebody else: a misuse.
+// As a free that was queued, or began, before its block's span went back and came to somebody else:
+// a misuse.
 TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
   const unsigned c = class_for(64);
   const SizeClassInfo& info = kSizeClasses[c];
@@ -220,8 +229,10 @@ TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
   Bin bins[2];
   bins[1].set_shard(1);
   std::vector<void*> its(info.slots / 2), others(info.slots / 2);
-  ASSERT_EQ(bins[0].take_locked(*pages, c, SizeClass(c), 0, its.data(), info.slots / 2), info.slots / 2u);
-  ASSERT_EQ(bins[1].take_locked(*pages, c, SizeClass(c), 0, others.data(), info.slots / 2), info.slots / 2u);
+  ASSERT_EQ(bins[0].take_locked(*pages, c, SizeClass(c), 0, its.data(), info.slots / 2),
+            info.slots / 2u);
+  ASSERT_EQ(bins[1].take_locked(*pages, c, SizeClass(c), 0, others.data(), info.slots / 2),
+            info.slots / 2u);
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const bool alone : {true, false}) {
     for (unsigned b = 0; b < 2; ++b) {
@@ -320,8 +331,9 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
       test::Random random = test::seeded(t);
       std::vector<std::pair<unsigned, void*>> own;
       const auto home = [&](unsigned c, void* block) {
-        class_at(block) == kMixedClass ? heap->give_mixed(&block, 1)
-                                       : heap->give(c, &block, 1, random.chance(80) ? Wait::kNo : Wait::kYes);
+        class_at(block) == kMixedClass
+            ? heap->give_mixed(&block, 1)
+            : heap->give(c, &block, 1, random.chance(80) ? Wait::kNo : Wait::kYes);
       };
       for (const size_t bytes : sizes) {
         const unsigned c = class_for(bytes);
@@ -357,8 +369,9 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
   for (std::atomic<void*>& place : table) {
     void* block = place;
     if (block == nullptr) continue;
-    class_at(block) == kMixedClass ? heap->give_mixed(&block, 1)
-                                   : heap->give(static_cast<unsigned>(class_at(block)), &block, 1, Wait::kYes);
+    class_at(block) == kMixedClass
+        ? heap->give_mixed(&block, 1)
+        : heap->give(static_cast<unsigned>(class_at(block)), &block, 1, Wait::kYes);
   }
   expect_empty();
 }

@@ -1,4 +1,5 @@
-// Mixed spans of single pages that the page heap has backed and free, and the shards that serve each home from its own.
+// Mixed spans of single pages that the page heap has backed and free, and the shards that serve
+// each home from its own.
 #include "small/mixed_heap.h"
 
 #include <memory>
@@ -19,8 +20,8 @@ namespace {
 namespace fake = os::fake;
 using test::number;
 
-/// Every second page of some blocks is free and backed, so that no two of them are a run; more than the page heap keeps
-/// for every program.
+/// Every second page of some blocks is free and backed, so that no two of them are a run; more than
+/// the page heap keeps for every program.
 class FragmentedPages : public testing::Test {
  protected:
   void SetUp() override {
@@ -50,7 +51,8 @@ TEST_F(FragmentedPages, ServeAClassWhoseSpansAreLonger) {
   const size_t bytes = 432;
   ASSERT_GT(kSizeClasses[class_for(bytes)].pages, 1);
   const uint64_t fresh = pages->stats().fresh_pages;
-  EXPECT_TRUE(take(bytes, 1, MixedHeap::From::kSpans).empty()) << "spans as they are: there is none";
+  EXPECT_TRUE(take(bytes, 1, MixedHeap::From::kSpans).empty())
+      << "spans as they are: there is none";
   const unsigned a_page = unsigned(kPageBytes / bytes);
   std::vector<void*> blocks = take(bytes, unsigned(fragments) * a_page, MixedHeap::From::kBacked);
   const size_t used = mixed.stats().spans;
@@ -116,7 +118,8 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   void* other = take_for(1, MixedHeap::From::kBacked);
   ASSERT_NE(other, nullptr);
   EXPECT_NE(number(other) / kPageBytes, number(first) / kPageBytes);
-  EXPECT_EQ(number(take_for(3, MixedHeap::From::kSpans)), number(other) + 432) << "1 and 3 share one of two shards";
+  EXPECT_EQ(number(take_for(3, MixedHeap::From::kSpans)), number(other) + 432)
+      << "1 and 3 share one of two shards";
   // Where a home has none, others' free ranges come before a page that nobody has.
   void* borrowed = nullptr;
   ASSERT_EQ(mixed.take_from_others(c, &borrowed, 1, 1), 1u);
@@ -126,7 +129,8 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   EXPECT_EQ(mixed.blocks(c), 5u);
   EXPECT_TRUE(mixed.is_valid());
 
-  // Whoever gives them, blocks go to their spans; one that comes twice is told, from wherever it is.
+  // Whoever gives them, blocks go to their spans; one that comes twice is told, from wherever it
+  // is.
   std::vector<void*> all;
   for (size_t i = 0; i < 3; ++i) all.push_back(reinterpret_cast<void*>(number(first) + i * 432));
   for (size_t i = 0; i < 2; ++i) all.push_back(reinterpret_cast<void*>(number(other) + i * 432));

@@ -1,4 +1,5 @@
-// Mixed spans on the pretend system: against a model that knows every block, and what a caller can do wrong.
+// Mixed spans on the pretend system: against a model that knows every block, and what a caller can
+// do wrong.
 #include "small/mixed_heap.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "fake_system/fake.h"
 #include "map/metadata.h"
+#include "must_run.h"
 #include "os/fatal.h"
 #include "random.h"
 #include "small/bin.h"
@@ -83,6 +85,7 @@ TEST_P(MixedHeapTest, AnySequenceAgreesWithTheModel) {
 }
 
 TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
+  test::MustRun all_lent{"enough was free for all of it to be lent"};
   for (const size_t bytes : {704, 2048, 5120}) {
     Random random = test::seeded(bytes);
     LOAM_TRACE_SEED(random);
@@ -92,10 +95,12 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     model.thin(random, model.size() / 5);
     while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
     if (bytes > kFineLimit) {
-      EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes()) << bytes << ": at once";
+      EXPECT_EQ(model.mixed().stats().span_bytes, model.pages_with_a_mixed_block().bytes())
+          << bytes << ": at once";
     }
     // Some of them are filled again, so that there are free pages in spans of all kinds.
-    for (unsigned i = 0; i < 40; ++i) model.take_mixed(random.between(1, class_for(1024)), random.between(1, 100));
+    for (unsigned i = 0; i < 40; ++i)
+      model.take_mixed(random.between(1, class_for(1024)), random.between(1, 100));
     model.thin(random, model.size() * 2 / 3);
     ASSERT_NO_FATAL_FAILURE(model.check());
     const size_t span_bytes = model.mixed().stats().span_bytes;
@@ -110,13 +115,16 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     EXPECT_GE(model.mixed().stats().span_bytes, live.bytes()) << bytes;
     // Where little is free, nobody looks.
     const MixedStats left = model.mixed().stats();
-    if (left.free_bytes >= size_t{128} << 10 && left.free_bytes >= Pages(left.span_bytes / kPageBytes / 4).bytes()) {
+    if (left.free_bytes >= size_t{128} << 10 &&
+        left.free_bytes >= Pages(left.span_bytes / kPageBytes / 4).bytes()) {
+      all_lent.ran();
       EXPECT_EQ(model.mixed().stats().span_bytes, live.bytes()) << bytes << ": something is left";
     }
     // Others have them now, backed as they were; and the blocks beside them are what they were.
     const uint64_t fresh = model.pages().stats().fresh_pages;
     std::vector<Span*> runs;
-    while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0, PageHeap::Source::kBacked)) {
+    while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0,
+                                                   PageHeap::Source::kBacked)) {
       runs.push_back(run);
       fake::touch(span_base(run), kPageBytes);
     }
@@ -135,7 +143,9 @@ TEST_P(MixedHeapTest, WhatNobodyWantedForASecondIsLent) {
   model.open_sparse_spans(random, c, 200, 3, class_for(64));
   model.thin(random, model.size() / 8);
   const size_t span_bytes = model.mixed().stats().span_bytes;
-  const auto pass = [&](bool period_ends) { return model.mixed().lend_unwanted(period_ends, 1 << 20); };
+  const auto pass = [&](bool period_ends) {
+    return model.mixed().lend_unwanted(period_ends, 1 << 20);
+  };
   EXPECT_TRUE(pass(true));
   EXPECT_TRUE(pass(false));
   EXPECT_EQ(model.mixed().stats().span_bytes, span_bytes) << "it may be wanted in a moment";
@@ -171,7 +181,8 @@ TEST_P(MixedHeapTest, ASearchForThemMeetsEverySpanThoughSpansComeAndGo) {
       ASSERT_NO_FATAL_FAILURE(model.check());
     }
     unsigned passes = 0;
-    while (model.mixed().lend_unwanted(true, 64 * kLooksAPurge)) ASSERT_LT(++passes, 1000u) << "it does not end";
+    while (model.mixed().lend_unwanted(true, 64 * kLooksAPurge))
+      ASSERT_LT(++passes, 1000u) << "it does not end";
   }
   model.expect_empty_after_the_last_free(random);
 }
@@ -242,7 +253,8 @@ TEST_P(MixedHeapTest, LentPagesKeepNoTables) {
   while (model.donate(c, class_for(16), 1 << 20) != 0) continue;
   const size_t tables = metadata.used_bytes() - used;
   ASSERT_GT(tables, 0u);
-  ASSERT_LT(model.mixed().stats().span_bytes, model.mixed().stats().spans * Pages(kSizeClasses[c].pages).bytes() / 2);
+  ASSERT_LT(model.mixed().stats().span_bytes,
+            model.mixed().stats().spans * Pages(kSizeClasses[c].pages).bytes() / 2);
   model.mixed().compact();
   EXPECT_LT(metadata.used_bytes() - used, tables / 10) << "they hold two blocks each";
   ASSERT_NO_FATAL_FAILURE(model.check());
@@ -274,7 +286,8 @@ class OneMixedSpan : public testing::Test {
     fake::reset();
     std::vector<void*> slots(kSizeClasses[c].slots);
     Lock lock(bin.mutex());
-    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
+              slots.size());
     first = slots.back();  // last first
     slots.pop_back();
     bin.give_locked(pages, *mixed, c, slots.data(), unsigned(slots.size()));
@@ -337,7 +350,8 @@ TEST_F(OneMixedSpan, OneCallServesAtMostWhatIsWantedAndTellsHowMuch) {
   std::vector<void*> blocks(2 * room / 1024);
   const unsigned got = mixed->take(class_for(1024), blocks.data(), unsigned(blocks.size()));
   EXPECT_EQ(got, room / 1024);
-  for (unsigned i = 0; i + 1 < got; ++i) EXPECT_GT(number(blocks[i]), number(blocks[i + 1])) << "last first";
+  for (unsigned i = 0; i + 1 < got; ++i)
+    EXPECT_GT(number(blocks[i]), number(blocks[i + 1])) << "last first";
   EXPECT_EQ(mixed->take(class_for(1024), blocks.data(), 1), 0u);
   EXPECT_FALSE(mixed->may_serve(class_for(1024))) << "the bound was learnt";
   EXPECT_EQ(mixed->stats().free_bytes, room % 1024);
@@ -353,13 +367,15 @@ TEST_F(OneMixedSpan, LargerBlocksAreNotServed) {
 
 TEST_F(OneMixedSpan, MisusesAreToldApart) {
   void* block = take(64);
-  EXPECT_NE(report_of_giving(static_cast<char*>(block) + 16).find("middle of a block"), std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(block) + 16).find("middle of a block"),
+            std::string::npos);
   EXPECT_NE(report_of_giving(static_cast<char*>(first) + kBytes - 16).find("middle of a block"),
             std::string::npos);
   mixed->give(&block, 1);
   EXPECT_NE(report_of_giving(block).find("double free"), std::string::npos);
   // Memory that was never in a block of this span looks like a freed one.
-  EXPECT_NE(report_of_giving(static_cast<char*>(first) + 8192).find("double free"), std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(first) + 8192).find("double free"),
+            std::string::npos);
   int foreign = 0;
   EXPECT_NE(report_of_giving(&foreign).find("no block"), std::string::npos);
   void* slot = nullptr;
@@ -380,9 +396,9 @@ TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
     std::vector<std::pair<uintptr_t, size_t>> blocks;
     for (void* block = nullptr; mixed->stats().free_bytes != 0;) {
       const size_t bytes = kSizeClasses[class_for(16 * random.between(1, most))].bytes;
-      const size_t taken = mixed->take(class_for(bytes), &block, 1) == 1                ? bytes
+      const size_t taken = mixed->take(class_for(bytes), &block, 1) == 1           ? bytes
                            : mixed->take(class_for(kGranuleBytes), &block, 1) == 1 ? kGranuleBytes
-                                                                                        : 0;
+                                                                                   : 0;
       ASSERT_NE(taken, 0u);
       blocks.emplace_back(number(block), taken);
     }
@@ -396,7 +412,8 @@ TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
         const auto [address, bytes] = blocks.back();
         blocks.pop_back();
         block = reinterpret_cast<void*>(address);
-        for (size_t i = 0; i < bytes / kGranuleBytes; ++i) is_free[(address - base) / kGranuleBytes + i] = true;
+        for (size_t i = 0; i < bytes / kGranuleBytes; ++i)
+          is_free[(address - base) / kGranuleBytes + i] = true;
       }
       mixed->give(together.data(), unsigned(together.size()));
       size_t run = 0, longest = 0;
@@ -492,8 +509,10 @@ TEST_F(OneMixedSpan, OfFewBlocksTheTablesGoBackAndComeAgain) {
   mixed->compact();
   EXPECT_EQ(metadata.used_bytes(), used - table_bytes);
   is_as_before();
-  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 16).find("middle of a block"), std::string::npos);
-  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 2048).find("double free"), std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 16).find("middle of a block"),
+            std::string::npos);
+  EXPECT_NE(report_of_giving(static_cast<char*>(large) + 2048).find("double free"),
+            std::string::npos);
   mixed->compact();
   is_as_before();
 
@@ -556,7 +575,8 @@ TEST_F(OneMixedSpan, AfterItsReleaseNothingIsFound) {
 }
 
 TEST_F(OneMixedSpan, BlockBytesAnswersAnyAddress) {
-  for (const uintptr_t address : {uintptr_t{0}, uintptr_t{1}, ~uintptr_t{0}, uintptr_t{1} << 46, number(&bin)}) {
+  for (const uintptr_t address :
+       {uintptr_t{0}, uintptr_t{1}, ~uintptr_t{0}, uintptr_t{1} << 46, number(&bin)}) {
     EXPECT_EQ(mixed->block_bytes(address), 0u);
   }
   for (uintptr_t offset = 1; offset < 4 * kPageBytes; ++offset) {
@@ -587,7 +607,8 @@ TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
   const unsigned c = class_for(512);
   std::vector<void*> slots(20u * kSizeClasses[c].slots);
   Lock lock(bin.mutex());
-  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
+            slots.size());
   std::vector<void*> some;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (i % 8 != 0) some.push_back(slots[i]);
@@ -631,7 +652,8 @@ TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   const unsigned c = class_for(256);
   std::vector<void*> slots((1u << 20) / 256);
   Lock lock(bin.mutex());
-  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())), slots.size());
+  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
+            slots.size());
   EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
   // Every ninth: less than a quarter of the bin.
   std::vector<void*> freed;
@@ -642,7 +664,8 @@ TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
   // Nearly full spans are not opened however much is asked for: their own class fills them first.
   EXPECT_EQ(bin.donate_locked(mixed, c, 16, 1 << 20), 0u);
-  // Every second one is free, alone: room for blocks of the class's size and smaller, not for larger ones.
+  // Every second one is free, alone: room for blocks of the class's size and smaller, not for
+  // larger ones.
   freed.clear();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (i % 9 != 0 && (number(slots[i]) / 256) % 2 == 0) freed.push_back(slots[i]);

@@ -62,7 +62,8 @@ class MixedModel {
 
   unsigned donate(unsigned donor, unsigned for_class, size_t wanted_bytes, unsigned home = 0) {
     Lock lock(bins_[donor].mutex());
-    return bins_[donor].donate_locked(*mixed_, donor, kSizeClasses[for_class].bytes, wanted_bytes, home);
+    return bins_[donor].donate_locked(*mixed_, donor, kSizeClasses[for_class].bytes, wanted_bytes,
+                                      home);
   }
 
   /// The class with the most bytes in free slots.
@@ -85,7 +86,8 @@ class MixedModel {
     return order_.back();
   }
 
-  /// `by_class`: a block of a mixed span comes home as it would if it was freed before the conversion.
+  /// `by_class`: a block of a mixed span comes home as it would if it was freed before the
+  /// conversion.
   void give(void* block, bool by_class) {
     const auto found = live_.find(number(block));
     const unsigned c = found->second;
@@ -110,9 +112,10 @@ class MixedModel {
     while (order_.size() > keep) give(random_block(random), random.chance(20));
   }
 
-  /// Fills so many spans of the class, thins all that is out to one block in `share`, and opens what of the class has room for a
-  /// block of `for_class`.
-  void open_sparse_spans(Random& random, unsigned c, unsigned spans, size_t share, unsigned for_class) {
+  /// Fills so many spans of the class, thins all that is out to one block in `share`, and opens
+  /// what of the class has room for a block of `for_class`.
+  void open_sparse_spans(Random& random, unsigned c, unsigned spans, size_t share,
+                         unsigned for_class) {
     take_from_bin(c, spans * kSizeClasses[c].slots);
     thin(random, size() / share);
     while (donate(c, for_class, 1 << 20) != 0) continue;
@@ -125,7 +128,8 @@ class MixedModel {
       void* block = random_block(random);
       if (class_at(block) != kMixedClass) continue;
       const size_t bytes = kSizeClasses[live_.at(number(block))].bytes;
-      EXPECT_EQ(os::fake::written_bytes(number(block), bytes), bytes) << "a purge took a live block";
+      EXPECT_EQ(os::fake::written_bytes(number(block), bytes), bytes)
+          << "a purge took a live block";
       order_.pop_back();
       blocks.push_back(block);
     }
@@ -166,7 +170,8 @@ class MixedModel {
     for (const auto& [address, c] : live_) {
       if (class_at(reinterpret_cast<void*>(address)) != kMixedClass) continue;
       const uintptr_t last = address + kSizeClasses[c].bytes - 1;
-      for (uintptr_t page = address >> kPageShift; page <= last >> kPageShift; ++page) pages.insert(page);
+      for (uintptr_t page = address >> kPageShift; page <= last >> kPageShift; ++page)
+        pages.insert(page);
     }
     return Pages(pages.size());
   }

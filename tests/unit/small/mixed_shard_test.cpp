@@ -1,4 +1,5 @@
-// One shard of mixed spans: when it is crowded, and pointers beside the spans that were found for them.
+// One shard of mixed spans: when it is crowded, and pointers beside the spans that were found for
+// them.
 #include "small/mixed_shard.h"
 
 #include <atomic>
@@ -18,8 +19,8 @@ namespace {
 namespace fake = os::fake;
 
 TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
-  // As when a block comes twice, and between the look for its span and the lock that span went and its record became
-  // another's.
+  // As when a block comes twice, and between the look for its span and the lock that span went and
+  // its record became another's.
   fake::reset();
   auto pages = std::make_unique<PageHeap>();
   MixedShard shard;
@@ -40,7 +41,8 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
   for (auto [its, found] : {std::pair{spans[0], spans[1]}, std::pair{spans[1], spans[0]}}) {
     for (const unsigned slot : {0u, info.slots - 1u}) {
       void* pointer = block(its, slot);
-      EXPECT_EQ(shard.give_locked(*pages, &pointer, &found, 1, nullptr), 1u) << "who asks looks again";
+      EXPECT_EQ(shard.give_locked(*pages, &pointer, &found, 1, nullptr), 1u)
+          << "who asks looks again";
       EXPECT_EQ(pointer, block(its, slot));
     }
   }

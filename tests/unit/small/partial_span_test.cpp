@@ -37,7 +37,8 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
     model.check();
     ASSERT_FALSE(HasFailure());
   }
-  // Those of spans of which three quarters are used stay, for somebody of the class wants them soonest.
+  // Those of spans of which three quarters are used stay, for somebody of the class wants them
+  // soonest.
   EXPECT_GT(lent, Pages(0));
   EXPECT_EQ(model.stats().spans, spans);
   EXPECT_EQ(model.stats().absent_pages, lent.count) << "all of them were backed";
@@ -45,7 +46,8 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
   // They are anybody's, and as good as before.
   Pages others;
   std::vector<Span*> runs;
-  while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0, PageHeap::Source::kBacked)) {
+  while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0,
+                                                 PageHeap::Source::kBacked)) {
     runs.push_back(run);
     others += Pages(1);
   }
@@ -93,11 +95,13 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   const SizeClassInfo& info = model.info();
   const unsigned one = static_cast<unsigned>((info.bytes + kPageBytes - 1) >> kPageShift);
   if (one == info.pages) GTEST_SKIP() << "its spans hold a slot";
-  // Backed runs of each length up to a span's, and of a page less than a slot has, apart from each other.
+  // Backed runs of each length up to a span's, and of a page less than a slot has, apart from each
+  // other.
   std::vector<Span*> runs;
   for (unsigned pages = 1; pages < info.pages; ++pages) {
     for (const unsigned length : {pages, 1u}) {
-      Span* const run = model.pages().allocate_span(Pages(length), kNoClass, kNoClass, 0, PageHeap::Source::kAny);
+      Span* const run =
+          model.pages().allocate_span(Pages(length), kNoClass, kNoClass, 0, PageHeap::Source::kAny);
       ASSERT_NE(run, nullptr);
       runs.push_back(run);
     }
@@ -117,7 +121,9 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   EXPECT_GT(got, 0u);
   EXPECT_EQ(model.pages().stats().fresh_pages, fresh);
   // No run that holds a slot is left.
-  EXPECT_EQ(model.pages().allocate_span(Pages(one), kNoClass, kNoClass, 0, PageHeap::Source::kBacked), nullptr);
+  EXPECT_EQ(
+      model.pages().allocate_span(Pages(one), kNoClass, kNoClass, 0, PageHeap::Source::kBacked),
+      nullptr);
   model.check_contents();
   Random random = test::seeded(2);
   while (!model.live().empty()) {
@@ -143,7 +149,8 @@ TEST_P(PartialSpans, RandomUseAgreesWithTheModel) {
     } else {
       model.give_live(model.pick(random, random.magnitude(64)));
     }
-    if (!MixedHeap::serves(size_class()) && random.chance(20)) model.lend(Pages(random.magnitude(64)));
+    if (!MixedHeap::serves(size_class()) && random.chance(20))
+      model.lend(Pages(random.magnitude(64)));
     if (random.chance(3)) model.compact();
     model.check();
     ASSERT_FALSE(HasFailure()) << "step " << step;
@@ -155,8 +162,10 @@ TEST_P(PartialSpans, RandomUseAgreesWithTheModel) {
   EXPECT_EQ(model.pages().stats().used.count, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, PartialSpans, testing::Values(160, 576, 1024, 1152, 2048, 4608, 16384, 20480, 32768));
-INSTANTIATE_TEST_SUITE_P(Classes, LendingSpans, testing::Values(8704, 9216, 10752, 11776, 16384, 20480, 32768));
+INSTANTIATE_TEST_SUITE_P(Classes, PartialSpans,
+                         testing::Values(160, 576, 1024, 1152, 2048, 4608, 16384, 20480, 32768));
+INSTANTIATE_TEST_SUITE_P(Classes, LendingSpans,
+                         testing::Values(8704, 9216, 10752, 11776, 16384, 20480, 32768));
 
 class PartialSpansMisuse : public testing::Test {
  protected:
@@ -183,7 +192,8 @@ TEST_F(PartialSpansMisuse, AFreeOfAnAbsentSlotIsReportedAndDropped) {
   // The first one stays, and the page that the second begins in.
   model.give_live({slots.begin() + 1, slots.end()});
   ASSERT_GT(model.lend(Pages(1)), Pages(0));
-  ASSERT_EQ(span_at(reinterpret_cast<uintptr_t>(slots[1])), span_at(reinterpret_cast<uintptr_t>(slots[0])));
+  ASSERT_EQ(span_at(reinterpret_cast<uintptr_t>(slots[1])),
+            span_at(reinterpret_cast<uintptr_t>(slots[0])));
   expect_report(slots[1], "double free");
   expect_report(static_cast<char*>(slots[0]) + 16, "free of a pointer into the middle of a block");
   expect_report(slots[3], "free of a block that is free already");  // its page is nobody's
@@ -241,13 +251,15 @@ class LargePhaseChange : public testing::Test {
   }
   /// Of the class, whatever spans they were cut from.
   void give_any(unsigned size_class, const std::vector<void*>& blocks) {
-    for (void* block : blocks) class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(size_class, {block});
+    for (void* block : blocks)
+      class_at(block) == kMixedClass ? heap->give_mixed(&block, 1) : give(size_class, {block});
   }
   void fill_and_thin(size_t bytes) {
     first = class_for(bytes);
     kept = take(first, kBytes / bytes);
     for (void*& block : kept) std::swap(block, kept[random.below(kept.size())]);
-    const std::vector<void*> freed(kept.begin() + static_cast<ptrdiff_t>(kept.size() / 10), kept.end());
+    const std::vector<void*> freed(kept.begin() + static_cast<ptrdiff_t>(kept.size() / 10),
+                                   kept.end());
     kept.resize(kept.size() / 10);
     give(first, freed);
   }
@@ -264,8 +276,12 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   LOAM_TRACE_SEED(random);
   size_t lent = 0;
   // The more, the fewer pages a block has and the more its spans' blocks had.
-  for (const auto& [from, to, share] : {std::tuple{16384, 4096, 75}, {16384, 20480, 70}, {32768, 12288, 75},
-                                        {8192, 2048, 75}, {8192, 1000, 75}, {3072, 1536, 40}}) {
+  for (const auto& [from, to, share] : {std::tuple{16384, 4096, 75},
+                                        {16384, 20480, 70},
+                                        {32768, 12288, 75},
+                                        {8192, 2048, 75},
+                                        {8192, 1000, 75},
+                                        {3072, 1536, 40}}) {
     fill_and_thin(size_t(from));
     const uint64_t before = fresh_bytes();
     const unsigned c = class_for(size_t(to));
@@ -285,7 +301,8 @@ TEST_F(LargePhaseChange, TheNextSizeMovesIntoTheFreePages) {
   EXPECT_GT(lent, 0u) << "or whole free spans were enough";
 }
 
-// A short run brings a slot or two where four are asked for: the others come from pages that are lent, not from fresh ones.
+// A short run brings a slot or two where four are asked for: the others come from pages that are
+// lent, not from fresh ones.
 TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
   LOAM_TRACE_SEED(random);
   uint64_t fresh = 0;
@@ -311,12 +328,15 @@ TEST_F(LargePhaseChange, WhatShortRunsDoNotBringIsLent) {
 
 TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
   LOAM_TRACE_SEED(random);
-  for (const auto& [from, low, high, share] : {std::tuple{2048, 16, 500, 38}, {704, 16, 256, 38}, {6144, 100, 2000, 35},
+  for (const auto& [from, low, high, share] : {std::tuple{2048, 16, 500, 38},
+                                               {704, 16, 256, 38},
+                                               {6144, 100, 2000, 35},
                                                {20480, 500, 4096, 30}}) {
     first = class_for(size_t(from));
     kept = take(first, kBytes / size_t(from));
     for (void*& block : kept) std::swap(block, kept[random.below(kept.size())]);
-    const std::vector<void*> freed(kept.begin() + static_cast<ptrdiff_t>(kept.size() / 2), kept.end());
+    const std::vector<void*> freed(kept.begin() + static_cast<ptrdiff_t>(kept.size() / 2),
+                                   kept.end());
     kept.resize(kept.size() / 2);
     give(first, freed);
     const uint64_t before = fresh_bytes();
@@ -326,7 +346,8 @@ TEST_F(LargePhaseChange, WhereHalfWasFreedTheNextSizesMoveInToo) {
       for (void* block : take(c, 8)) second.emplace_back(c, block);
       bytes += 8 * size_t{kSizeClasses[c].bytes};
     }
-    EXPECT_LE(fresh_bytes() - before, kBytes / 10) << share << " % of the memory as other blocks after half of " << from;
+    EXPECT_LE(fresh_bytes() - before, kBytes / 10)
+        << share << " % of the memory as other blocks after half of " << from;
     EXPECT_TRUE(heap->is_valid());
     for (const auto& [c, block] : second) give_any(c, {block});
     give_any(first, kept);
@@ -343,7 +364,8 @@ TEST_F(LargePhaseChange, SmallerBlocksFitWhereLargerOnesDoNot) {
   const unsigned a = class_for(8192), b = class_for(416);
   uint64_t fresh = 0;
   for (size_t bytes = 0; bytes < kBytes / 4; bytes += 16 * 416) {
-    // Finds no donor: spans of two pages have no free range of that length but with no block at all.
+    // Finds no donor: spans of two pages have no free range of that length but with no block at
+    // all.
     for (void* block : take(a, 1)) large.push_back(block);
     const uint64_t before = fresh_bytes();
     for (void* block : take(b, 16)) small.push_back(block);
@@ -407,7 +429,8 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
   fake::fail(fake::Call::kCommit);
   heap->keep_spans_pure();
   std::vector<void*> filler;
-  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;)
+    filler.push_back(block);
   for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
   heap->keep_spans_pure(false);
   EXPECT_EQ(heap->stats(first).absent_pages, 0u);
@@ -430,7 +453,8 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByShortRuns) {
   fake::fail(fake::Call::kReserve);
   fake::fail(fake::Call::kCommit);
   for (const size_t bytes : {size_t{32768}, size_t{12288}}) {
-    for (void* block = nullptr; heap->take_slots(class_for(bytes), &block, 1) == 1;) filler.push_back(block);
+    for (void* block = nullptr; heap->take_slots(class_for(bytes), &block, 1) == 1;)
+      filler.push_back(block);
   }
   EXPECT_TRUE(take(c, 1).empty());
   pages->free(run);

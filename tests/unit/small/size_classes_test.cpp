@@ -95,7 +95,8 @@ TEST(SizeClasses, TheReciprocalDividesEveryOffsetOfASpanExactly) {
       ASSERT_EQ((offset * info.reciprocal) >> 32, offset / info.bytes)
           << info.bytes << " at " << offset;
       // What PrivateHeap::push() tells the start of a slot by.
-      ASSERT_EQ(static_cast<uint32_t>(offset * info.reciprocal) < info.reciprocal, offset % info.bytes == 0)
+      ASSERT_EQ(static_cast<uint32_t>(offset * info.reciprocal) < info.reciprocal,
+                offset % info.bytes == 0)
           << info.bytes << " at " << offset;
     }
   }

@@ -81,7 +81,8 @@ TEST_F(SmallHeapTest, WhoHasEnoughTakesNoPartOfAFreshSpan) {
   expect_empty();
 }
 
-// Spans of which all slots come and go at once, upwards, downwards and with a span between that is not whole.
+// Spans of which all slots come and go at once, upwards, downwards and with a span between that is
+// not whole.
 TEST_F(SmallHeapTest, WholeSpansComeAndGoWithoutAList) {
   const unsigned c = class_for(16384), slots = kSizeClasses[c].slots;
   std::vector<void*> blocks = take(c, 8 * slots);
@@ -124,7 +125,8 @@ TEST_F(SmallHeapTest, BackedPagesInShortRunsAreUsedBeforeFreshOnes) {
     ASSERT_EQ(blocks.size(), 1000u);
     const uint64_t fresh = pages->stats().fresh_pages - before.fresh_pages;
     if (pure) {
-      EXPECT_GE(fresh, 1000 * 432 / kPageBytes) << "spans that are checked slot by slot stay their class's";
+      EXPECT_GE(fresh, 1000 * 432 / kPageBytes)
+          << "spans that are checked slot by slot stay their class's";
     } else {
       EXPECT_EQ(fresh, 0u);
     }
@@ -211,7 +213,8 @@ TEST_F(SmallHeapTest, ASenderThatFindsTheQueueFullEmptiesItItself) {
   sender.join();
   const BinStats stats = heap->stats(c);
   EXPECT_LE(stats.queued, 2u * RemoteBatch::kPointers + 1) << "an idle owner strands little";
-  EXPECT_GT(stats.remote_batches, 2u * RemoteBatch::kPointers) << "of one block each, all that was queued";
+  EXPECT_GT(stats.remote_batches, 2u * RemoteBatch::kPointers)
+      << "of one block each, all that was queued";
   expect_empty();
 }
 
@@ -303,12 +306,18 @@ class PhaseChange : public SmallHeapTest {
 TEST_F(PhaseChange, TheNextSizeMovesIntoTheHoles) {
   LOAM_TRACE_SEED(random);
   // Of smaller blocks, a part of the holes; larger ones need neighbours that are free both.
-  for (const auto& [from, to, share] :
-       {std::tuple{256, 64, 80}, {256, 96, 75}, {1024, 16, 80}, {48, 32, 70}, {64, 256, 40}, {32, 112, 40}}) {
+  for (const auto& [from, to, share] : {std::tuple{256, 64, 80},
+                                        {256, 96, 75},
+                                        {1024, 16, 80},
+                                        {48, 32, 70},
+                                        {64, 256, 40},
+                                        {32, 112, 40}}) {
     fill_and_thin(size_t(from));
     const uint64_t before = fresh_bytes();
-    const std::vector<void*> second = take(class_for(size_t(to)), unsigned(kBytes * share / 100 / to));
-    // A search for donors that found none is not repeated for some growths: once before, once after.
+    const std::vector<void*> second =
+        take(class_for(size_t(to)), unsigned(kBytes * share / 100 / to));
+    // A search for donors that found none is not repeated for some growths: once before, once
+    // after.
     EXPECT_LE(fresh_bytes() - before, kBytes / 8)
         << share << " % of the memory as blocks of " << to << " bytes after " << from;
     EXPECT_GT(heap->mixed().stats().spans, 0u);
@@ -381,7 +390,8 @@ TEST_F(PhaseChange, RefusedMemoryIsMadeUpForByDonors) {
   fake::fail(fake::Call::kReserve);
   fake::fail(fake::Call::kCommit);
   std::vector<void*> filler;
-  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;)
+    filler.push_back(block);
   for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
   heap->keep_spans_pure(false);
   const std::vector<void*> second = take(c, unsigned(kBytes / 2 / 112));

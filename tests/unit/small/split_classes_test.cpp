@@ -24,7 +24,8 @@ TEST(SplitClasses, ShapesFitASpansRecord) {
     ASSERT_LE(info.slots, kMaxSlots);
     ASSERT_LE(info.pages, kMaxSpanPages);
     ASSERT_EQ(info.slots, span / bytes);
-    // Never much worse than the fixed ones, of which a slot and its tail are half a 64th off at most.
+    // Never much worse than the fixed ones, of which a slot and its tail are half a 64th off at
+    // most.
     ASSERT_LE(span % bytes * 20, span) << bytes;
     for (unsigned slot = 0; slot < info.slots; ++slot) {
       for (const size_t offset : {slot * bytes, slot * bytes + 1, (slot + 1) * bytes - 1}) {
@@ -32,7 +33,8 @@ TEST(SplitClasses, ShapesFitASpansRecord) {
         ASSERT_EQ(begins_slot(info, offset), offset % bytes == 0);
       }
       // As small/bin.cpp computes it.
-      ASSERT_EQ((slot * info.list_scale - 1) >> 24, slot == 0 ? 0xffu : slot * 8 / info.slots) << bytes;
+      ASSERT_EQ((slot * info.list_scale - 1) >> 24, slot == 0 ? 0xffu : slot * 8 / info.slots)
+          << bytes;
     }
   }
 }
@@ -60,7 +62,8 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
   EXPECT_EQ(classes->end(), finer + 1);
   EXPECT_EQ(classes->info(finer).bytes, 4368u);
   for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes) {
-    ASSERT_EQ(classes->class_for(bytes), bytes > 4352 && bytes <= 4368 ? finer : class_for(bytes)) << bytes;
+    ASSERT_EQ(classes->class_for(bytes), bytes > 4352 && bytes <= 4368 ? finer : class_for(bytes))
+        << bytes;
   }
   // The same once more, and one that is no part of the class.
   EXPECT_FALSE(classes->add(whole, shape_of(4368)));
@@ -78,7 +81,8 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
 }
 
 TEST(SplitClasses, NoSizeLosesMoreThanATwentyFourth) {
-  // Of what a slot takes, the tail of its span included; in the class of its own, or in the fixed one where that saves too little.
+  // Of what a slot takes, the tail of its span included; in the class of its own, or in the fixed
+  // one where that saves too little.
   const auto cost = [](const SizeClassInfo& info) {
     return static_cast<double>(Pages(info.pages).bytes()) / static_cast<double>(info.slots);
   };
@@ -101,7 +105,8 @@ TEST(SplitClasses, AreFewAndEveryOneStaysTheOneOfItsSize) {
   Random random = test::seeded(1);
   unsigned added = 0;
   for (unsigned i = 0; i < 1000; ++i) {
-    const size_t bytes = 16 * (kFineLimit / 16 + 1 + random.below((kLargestSmall - kFineLimit) / 16));
+    const size_t bytes =
+        16 * (kFineLimit / 16 + 1 + random.below((kLargestSmall - kFineLimit) / 16));
     const unsigned from = classes->class_for(bytes);
     const size_t from_bytes = classes->info(from).bytes;
     ASSERT_GE(from_bytes, bytes);
@@ -109,7 +114,8 @@ TEST(SplitClasses, AreFewAndEveryOneStaysTheOneOfItsSize) {
     ASSERT_EQ(classes->add(from, shape_of(bytes)), adds) << bytes;
     added += adds;
     ASSERT_EQ(classes->end(), kMixedClass + 1 + added);
-    for (unsigned c = kMixedClass + 1; c < classes->end(); ++c) ASSERT_EQ(classes->class_for(classes->info(c).bytes), c);
+    for (unsigned c = kMixedClass + 1; c < classes->end(); ++c)
+      ASSERT_EQ(classes->class_for(classes->info(c).bytes), c);
   }
   EXPECT_EQ(added, SplitClasses::kMost);
 }

@@ -69,7 +69,9 @@ TEST(TransferStash, ItIsBoundedInBatchesAndInBytes) {
     TransferStash stash;
     const unsigned c = class_for(bytes);
     unsigned batches = 0;
-    while (stash.put(c, pointers(1000, TransferStash::batch_slots(c)).data(), TransferStash::batch_slots(c))) ++batches;
+    while (stash.put(c, pointers(1000, TransferStash::batch_slots(c)).data(),
+                     TransferStash::batch_slots(c)))
+      ++batches;
     EXPECT_LE(batches, TransferStash::kMostBatches);
     EXPECT_LE(stash.blocks() * bytes, TransferStash::kMostBytes);
     EXPECT_GE(batches, 2u) << bytes;
@@ -95,7 +97,8 @@ TEST(TransferStash, RecordsAreUsedAgainAndGoBack) {
 TEST(TransferStash, OnlyWhatNobodyWantedIsIdle) {
   TransferStash stash;
   const unsigned c = class_for(64);
-  for (unsigned i = 0; i < 4; ++i) ASSERT_TRUE(stash.put(c, pointers(100 * (i + 1), 10).data(), 10));
+  for (unsigned i = 0; i < 4; ++i)
+    ASSERT_TRUE(stash.put(c, pointers(100 * (i + 1), 10).data(), 10));
   EXPECT_EQ(stash.take_idle(false), nullptr) << "they just came";
   void* out[30];
   ASSERT_EQ(stash.take(out, 10), 10u);
@@ -262,7 +265,8 @@ TEST_F(Transfer, WhatWentHomeOrWasRefusedLeavesRoomForMore) {
     for (int i = 0; i < 8; ++i) {
       std::vector<void*> batch;
       while (batch.size() < slots) {  // a take may bring fewer than asked for
-        for (void* block : take(large, slots - static_cast<unsigned>(batch.size()), &a)) batch.push_back(block);
+        for (void* block : take(large, slots - static_cast<unsigned>(batch.size()), &a))
+          batch.push_back(block);
       }
       batches.push_back(batch);
     }

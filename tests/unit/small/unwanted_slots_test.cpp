@@ -1,4 +1,5 @@
-// Pages inside live spans whose slots nobody wants go back by themselves; what a class goes on using stays.
+// Pages inside live spans whose slots nobody wants go back by themselves; what a class goes on
+// using stays.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -32,8 +33,10 @@ class UnwantedSlots : public testing::Test {
     std::vector<void*> out;
     while (out.size() < wanted) {
       void* some[64];
-      const unsigned got = heap->take(size_class, some, static_cast<unsigned>(std::min<size_t>(64, wanted - out.size())));
-      for (unsigned i = 0; i < got; ++i) fake::touch(reinterpret_cast<uintptr_t>(some[i]), kSizeClasses[size_class].bytes);
+      const unsigned got = heap->take(
+          size_class, some, static_cast<unsigned>(std::min<size_t>(64, wanted - out.size())));
+      for (unsigned i = 0; i < got; ++i)
+        fake::touch(reinterpret_cast<uintptr_t>(some[i]), kSizeClasses[size_class].bytes);
       out.insert(out.end(), some, some + got);
     }
     return out;
@@ -107,7 +110,8 @@ TEST_F(UnwantedSlots, NobodyHasToComeForWhatLiveBlocksHold) {
   thin(c, 40'000);
   pass(6000);
   const BinStats stats = heap->stats(c);
-  EXPECT_GT(stats.free_slots * size_t{512}, Pages(2 * stats.unbacked_pages).bytes()) << "nearly all of it went";
+  EXPECT_GT(stats.free_slots * size_t{512}, Pages(2 * stats.unbacked_pages).bytes())
+      << "nearly all of it went";
   pages->purge_all();
   pages->tick();
   EXPECT_FALSE(pages->wants_ticks());

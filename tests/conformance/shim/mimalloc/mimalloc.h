@@ -33,9 +33,7 @@
 #define mi_zalloc_aligned(size, alignment) memalign((alignment), (size))
 
 enum { mi_option_verbose };
-static inline void mi_option_disable(int option) {
-  (void)option;
-}
+static inline void mi_option_disable(int option) { (void)option; }
 
 typedef struct mi_heap_s mi_heap_t;
 

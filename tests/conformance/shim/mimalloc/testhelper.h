@@ -47,12 +47,8 @@ static inline bool harness_check(bool result, const char* name) {
   for (bool done = harness_skips(name), result = true; !done; done = harness_check(result, name))
 
 #define CHECK(name, expression) \
-  CHECK_BODY(name) {            \
-    result = (expression);      \
-  }
+  CHECK_BODY(name) { result = (expression); }
 
-static inline int print_test_summary(void) {
-  return harness_failures == 0 ? 0 : 1;
-}
+static inline int print_test_summary(void) { return harness_failures == 0 ? 0 : 1; }
 
 #endif

@@ -37,7 +37,8 @@ static int serve(const char *mount_point, const char *path) {
   if (file < 0 || fstat(file, &info) != 0) return 1;
   device = open("/dev/fuse", O_RDWR);
   char options[128];
-  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
+  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other",
+           device);
   if (device < 0 || mount("loam-test", mount_point, "fuse", 0, options) != 0) return 77;
   puts("ready");
   fflush(stdout);
@@ -51,7 +52,8 @@ static int serve(const char *mount_point, const char *path) {
     uint64_t size = (uint64_t)info.st_size;
     switch (in->opcode) {
       case FUSE_INIT: {
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
+        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION,
+                                    .minor = FUSE_KERNEL_MINOR_VERSION};
         out.max_write = 1 << 16;
         answer(in, 0, &out, sizeof out);
         break;
@@ -81,18 +83,23 @@ static int serve(const char *mount_point, const char *path) {
       }
       case FUSE_RELEASE:
       case FUSE_RELEASEDIR:
-      case FUSE_FLUSH: answer(in, 0, 0, 0); break;
+      case FUSE_FLUSH:
+        answer(in, 0, 0, 0);
+        break;
       case FUSE_FORGET:
       case FUSE_BATCH_FORGET:
-      case FUSE_INTERRUPT: break;
-      default: answer(in, -ENOSYS, 0, 0);
+      case FUSE_INTERRUPT:
+        break;
+      default:
+        answer(in, -ENOSYS, 0, 0);
     }
   }
 }
 
 static int held(const char *path) {
   int file = open(path, O_RDONLY);
-  if (file < 0 || mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED) return 1;
+  if (file < 0 || mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
+    return 1;
   close(file); /* which asks the server, and can not be killed where that does not answer */
   puts("ready");
   fflush(stdout);

@@ -1,0 +1,41 @@
+// The bits of a small span's record that say which of its slots are free.
+#pragma once
+
+#include "map/records.h"
+
+namespace loam {
+
+// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for
+// double frees): relaxed, for a live block's bit is clear before and after.
+inline void store_word(uint64_t* word, uint64_t bits) {
+  __atomic_store_n(word, bits, __ATOMIC_RELAXED);
+}
+
+inline void mark_all_free(Span* span, unsigned slots) {
+  for (unsigned slot = 0; slot < slots; slot += 64) {
+    store_word(&span->free_bits[slot / 64], bit_range(0, slots - slot < 64 ? slots - slot : 64));
+  }
+}
+
+inline unsigned count_free(const Span* span) {
+  unsigned bits = 0;
+  const unsigned words = is_partial(span) ? kMaxPartialSlots / 64 : kMaxSlots / 64;
+  for (unsigned i = 0; i < words; ++i) bits += count_bits(span->free_bits[i]);
+  return bits;
+}
+
+inline bool slot_is_free(const Span* span, unsigned slot) {
+  return (span->free_bits[slot >> 6] >> (slot & 63)) & 1;
+}
+
+// Neighbouring free slots in the longest run, at most `enough`.
+inline unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
+  unsigned run = 0, longest = 0;
+  for (unsigned slot = 0; slot < slots && longest < enough; ++slot) {
+    run = slot_is_free(span, slot) ? run + 1 : 0;
+    if (run > longest) longest = run;
+  }
+  return longest;
+}
+
+}  // namespace loam
