@@ -79,6 +79,11 @@ uint32_t kernel_thread(void) { return (uint32_t)syscall(SYS_gettid); }
 bool kernel_has_process(uint32_t process) { return syscall(SYS_kill, (long)process, 0) == 0 || errno != ESRCH; }
 bool kernel_has_file(const char* path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0; }
 
+void kernel_own_program(char* out, size_t size) {
+  const long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", out, size - 1);
+  out[length > 0 ? length : 0] = 0;
+}
+
 uint64_t kernel_start_of(uint32_t process) {
   char path[48] = "/proc/";
   char* end = text_number(path + 6, process);
@@ -92,6 +97,8 @@ uint64_t kernel_start_of(uint32_t process) {
   text[size] = 0;
   // The name may hold anything, blanks and parentheses too; behind its end the start is the 20th word.
   const char* at = strrchr(text, ')');
+  // One that has ended and waits for its parent to collect it is not there any more.
+  if (at == NULL || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
   for (int words = 0; at != NULL && words < 20; ++words) at = strchr(at + 1, ' ');
   if (at == NULL) return 0;
   uint64_t ticks = 0;

@@ -45,6 +45,13 @@ static void find(void* function, const char* name) {
   memcpy(function, &address, sizeof address);
 }
 
+const char* real_file(void) {
+  void* address;
+  memcpy(&address, &real.malloc, sizeof address);
+  Dl_info found;
+  return address != NULL && dladdr(address, &found) != 0 && found.dli_fname != NULL ? found.dli_fname : "";
+}
+
 typedef struct Range {
   uintptr_t begin;
   uintptr_t end;

@@ -79,6 +79,8 @@ typedef struct Control {
   uint32_t parent;               // its process
   char parent_file[32];          // its file in DIR
   char why[256];                 // why it was switched off
+  char program[512];             // its file
+  char allocator[512];           // the file that the real malloc lies in
 } Control;
 
 enum { kSlotFree = 0, kSlotLive = 1, kSlotReleased = 2 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "real.h"
 #include "slots.h"
 #include "start.h"
 #include "stamp.h"
@@ -146,6 +147,8 @@ static void fill_control(bool is_fork) {
   control->fork_number = is_fork ? announced : 0;
   control->parent = (uint32_t)getppid();
   text_copy(control->parent_file, control->parent_file + sizeof control->parent_file, parent_file);
+  kernel_own_program(control->program, sizeof control->program);
+  text_copy(control->allocator, control->allocator + sizeof control->allocator, real_file());
   atomic_store(&control->file_end, kTableBytes);
 }
 

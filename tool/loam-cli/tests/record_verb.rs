@@ -342,7 +342,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
 fn a_file_that_may_not_grow_ends_the_recording_and_what_was_written_can_be_read() {
     let Some(_) = recorder() else { return };
     let place = Place::new("handover");
-    let ran = place.record(&["--max-size", "100K"], &["4", "300000"]);
+    let ran = place.record(&["--max-size", "100K"], &["4", "1000000"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out.contains("expect size 701"),
@@ -350,7 +350,7 @@ fn a_file_that_may_not_grow_ends_the_recording_and_what_was_written_can_be_read(
     );
     assert!(ran.err.contains("--max-size"), "{ran:?}");
     let told = read(&place.path("t.trace"));
-    assert!(told.events > 0 && told.events < 2 * 4 * 300_000);
+    assert!(told.events > 0 && told.events < 2 * 4 * 1_000_000);
     assert_eq!(told.ends[0].1, Ended::Running);
 }
 

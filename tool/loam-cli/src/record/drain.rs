@@ -158,7 +158,7 @@ impl Drainer {
             parent,
             how,
             at,
-            ..self.describer.process(image.pid() as i32)
+            ..self.describer.process(&image)
         };
         let stream = self.streams;
         self.streams += 1;
@@ -275,7 +275,7 @@ impl Drainer {
         match self.board.command() {
             Some((pid, status)) if pid == image.pid() => Some(ended_by(status)),
             // The command's own end is about to be known.
-            None if self.describer.command() == Some(image.pid()) => None,
+            None if self.describer.command() == image.pid() => None,
             _ => Some(Ended::Unknown),
         }
     }

@@ -28,7 +28,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::Ordering;
-use std::sync::{mpsc, Arc, OnceLock};
+use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -87,7 +87,6 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         let shown = output::path(rings.path());
         format!("the recording can not begin: {shown} can not be written")
     })?;
-    let ending = Watch::each_signal().begin()?;
     let words = start::words(options);
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let header = describe::header(&machine::current(), &words, started);
@@ -100,6 +99,8 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         rings: rings.path(),
     };
     let child = start.spawn()?;
+    // After the start: the program inherits which signals are blocked, and the watch blocks them.
+    let ending = Watch::each_signal().begin()?;
     let (file, path) = match target.settle(&name_of(&options.program), child.id()) {
         Ok(settled) => settled,
         Err(error) => {
@@ -109,14 +110,12 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
             return follow_unrecorded(child);
         }
     };
-    let number = Arc::new(OnceLock::new());
-    let _ = number.set(child.id());
     let recording = Recording {
         board: Arc::new(Board::default()),
         ending,
         path,
     };
-    let describer = Describer::new(&recorder, available, number);
+    let describer = Describer::new(available, child.id(), &words, header.environment.clone());
     recording.follow(
         child,
         file,

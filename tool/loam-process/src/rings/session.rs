@@ -90,8 +90,9 @@ impl Session {
 
     /// A file that was drained goes.
     pub fn remove(&mut self, path: &Path) {
-        // It stays known: no process makes a file of that name again. It may be gone already.
+        // It may be gone already. Its name may come back: what the process becomes by exec counts from 0 again.
         let _ = fs::remove_file(path);
+        self.look_again(path);
     }
 
     /// Whether a process belongs to the recording that has no file yet: its environment names the folder, and it has
@@ -152,6 +153,10 @@ mod tests {
         assert!(session.new_files().unwrap().is_empty());
         session.look_again(&folder.path().join("12.9"));
         assert_eq!(names(session.new_files().unwrap()), ["12.9"]);
+        session.remove(&folder.path().join("7.0"));
+        assert!(session.new_files().unwrap().is_empty());
+        fs::write(folder.path().join("7.0"), b"").unwrap();
+        assert_eq!(names(session.new_files().unwrap()), ["7.0"]);
         assert!(!session.has_others(Path::new("/x/libloam-record.so")));
     }
 }
