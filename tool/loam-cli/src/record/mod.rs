@@ -52,8 +52,8 @@ use progress::Progress;
 use start::Start;
 use target::Target;
 
-/// Batches of events that may wait for the writer.
-const WAITING: usize = 16;
+/// Messages that may wait for the writer; the drainer bounds the events in them.
+const WAITING: usize = 1_024;
 /// How often the main thread looks at signals and at the command.
 const TICK: Duration = Duration::from_millis(20);
 
