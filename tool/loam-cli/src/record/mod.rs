@@ -307,7 +307,7 @@ mod tests {
         };
         assert_eq!(
             summary("a b.trace", &statistics, 3),
-            "loam: 1000 events in 4.0 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam replay 'a b.trace'"
+            "loam: 1000 events in 4.00 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam replay 'a b.trace'"
         );
     }
 }
