@@ -1,5 +1,5 @@
-// What the recorder asks of the system. By system call, because the C library's functions are points of
-// cancellation: a thread that is being cancelled would end inside malloc.
+// What the recorder asks of the system. By system call, because the C library's functions are
+// points of cancellation: a thread that is being cancelled would end inside malloc.
 #pragma once
 
 #include <stdbool.h>
