@@ -89,7 +89,7 @@ RECORDER_IMPORTS = {
     *["memcpy", "memset", "strchr", "strrchr", "strlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
     *["mmap", "mmap64", "munmap", "madvise", "mincore"],
     # At a process's start and a thread's, outside of the writing of events.
-    *["dlsym", "dlopen", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
+    *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
       "pthread_setspecific"],
     # The compiler's, weak.
     *["__cxa_finalize", "__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__stack_chk_fail"],

@@ -1,5 +1,5 @@
-// The fast mix: frees and allocations of 16 to 527 bytes in turn, in a table of 1,024 blocks. Prints nanoseconds an event
-// of the median of many batches. mix BATCHES
+// The fast mix: frees and allocations of 16 to 527 bytes in turn, in a table of 1,024 blocks.
+// Prints nanoseconds an event of the median of many batches. mix BATCHES
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

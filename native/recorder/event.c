@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <signal.h>
 
-// No event takes more units: time (2), size, pages, the event, and one for events that were dropped before it.
+// No event takes more units: time (2), size, pages, the event, and one for events that were dropped
+// before it.
 enum { kMostUnits = 6, kSlack = 2 * kMostUnits * kUnitBytes };
 
 typedef struct Units {
@@ -18,7 +19,8 @@ static void add(Units* units, uint64_t word0, uint64_t low) {
 }
 
 static uint64_t room(const Ring* ring) {
-  const uint64_t used = ring->position - atomic_load_explicit(&ring->slot->tail, memory_order_acquire);
+  const uint64_t used =
+      ring->position - atomic_load_explicit(&ring->slot->tail, memory_order_acquire);
   const uint64_t bytes = ring->mask + 1;
   return used + kSlack < bytes ? bytes - used - kSlack : 0;
 }
@@ -39,7 +41,8 @@ static bool wait_for_room(const Ring* ring) {
   for (uint64_t pause = 50000;; pause = pause < 500000 ? pause * 2 : 1000000) {
     if (room(ring) > 0) return true;
     // Switched off, or a child that goes on here because a handler forked.
-    if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation) return false;
+    if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation)
+      return false;
     if (is_over()) return false;
     if (session_is_abandoned()) {
       session_off_abandoned();
@@ -49,7 +52,8 @@ static bool wait_for_room(const Ring* ring) {
   }
 }
 
-// The thread's small ring is full: a large one, if there is one, holds what comes while the drainer sleeps.
+// The thread's small ring is full: a large one, if there is one, holds what comes while the drainer
+// sleeps.
 static bool move_to_large(Thread* thread) {
   if (thread->ring.slot->is_large || !slots_may_have_large()) return false;
   Ring large;
@@ -60,7 +64,9 @@ static bool move_to_large(Thread* thread) {
   return true;
 }
 
-static void publish(Ring* ring) { atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release); }
+static void publish(Ring* ring) {
+  atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release);
+}
 
 static void put(Ring* ring, Unit unit, uint64_t stamp) {
   Unit* to = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
@@ -101,7 +107,8 @@ static void write_through_borrowed(Thread* thread, const Units* units) {
   Ring ring;
   if (!thread_borrow(thread, &ring)) return;
   if (find_room(thread, &ring, false)) put_all(thread, &ring, units);
-  if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0) slots_release(&ring);
+  if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0)
+    slots_release(&ring);
 }
 
 // Whether `writing` was left behind: its frame has gone, because a handler left it with longjmp.

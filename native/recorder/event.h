@@ -10,19 +10,20 @@
 #include "stamp.h"
 #include "thread.h"
 
-// Whatever stands between an event and the fast way: no ring yet, a ring that is full, a signal handler, a new time
-// record, a size or pages that need a unit of their own.
+// Whatever stands between an event and the fast way: no ring yet, a ring that is full, a signal
+// handler, a new time record, a size or pages that need a unit of their own.
 LOAM_COLD void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched);
 
 static inline uint64_t event_word(uint32_t kind, uint32_t family, uint64_t value) {
-  return (value & ((UINT64_C(1) << kKindShift) - 1)) | (uint64_t)kind << kKindShift | (uint64_t)family << kFamilyShift;
+  return (value & ((UINT64_C(1) << kKindShift) - 1)) | (uint64_t)kind << kKindShift |
+         (uint64_t)family << kFamilyShift;
 }
 
 // A size of 32 bits or more goes the slow way.
 static inline void event_write(uint64_t word0, uint64_t size) {
   Thread* thread = &self;
-  if (LOAM_LIKELY(thread->generation == atomic_load_explicit(recording, memory_order_relaxed) && thread->writing == 0 &&
-                  size >> 32 == 0)) {
+  if (LOAM_LIKELY(thread->generation == atomic_load_explicit(recording, memory_order_relaxed) &&
+                  thread->writing == 0 && size >> 32 == 0)) {
     thread->writing = (uintptr_t)__builtin_frame_address(0);
     // A handler in this thread sees `writing` before any part of the event changes.
     atomic_signal_fence(memory_order_seq_cst);

@@ -1,7 +1,10 @@
-// The C family: each hook calls the real function and writes the event, a free's before and an allocation's after.
+// The C family: each hook calls the real function and writes the event, a free's before and an
+// allocation's after.
 //
-//   the program's call -> hook -> real function -> (hooks that it calls itself: parts of the outer one, unless the
-//                                                  outer one is an operator new, which leaves its event to them)
+//   the program's call -> hook -> real function -> (hooks that it calls itself: parts of the outer
+//   one, unless the
+//                                                  outer one is an operator new, which leaves its
+//                                                  event to them)
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -29,7 +32,8 @@ static uint64_t alignment_word(size_t alignment) {
 
 void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment) {
   const int saved = errno;
-  event_write(event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment), size);
+  event_write(
+      event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment), size);
   errno = saved;
 }
 
@@ -112,7 +116,8 @@ LOAM_EXPORT void* realloc(void* block, size_t size) {
   uintptr_t outer;
   const bool is_outer = hook_enter(&outer);
   if (LOAM_UNLIKELY(!is_outer)) return real.realloc(block, size);
-  // What a size of 0 means is the allocator's to say: all of them free the block, and some give another.
+  // What a size of 0 means is the allocator's to say: all of them free the block, and some give
+  // another.
   if (block != NULL && size != 0)
     resize_begins(block);
   else if (block != NULL)
@@ -139,7 +144,8 @@ LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t size) {
 }
 
 LOAM_EXPORT int posix_memalign(void** block, size_t alignment, size_t size) {
-  if (LOAM_UNLIKELY(!real_is_ready())) return (*block = early_allocate(alignment, size)) != NULL ? 0 : ENOMEM;
+  if (LOAM_UNLIKELY(!real_is_ready()))
+    return (*block = early_allocate(alignment, size)) != NULL ? 0 : ENOMEM;
   if (real.posix_memalign == NULL) return ENOMEM;
   uintptr_t outer;
   const bool is_outer = hook_enter(&outer);
@@ -156,7 +162,8 @@ static inline void* allocate_aligned(Aligned function, size_t alignment, size_t 
   if (LOAM_UNLIKELY(!real_is_ready())) return early_allocate(alignment, size);
   if (function == NULL) {
     void* block = NULL;
-    const int error = posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, size);
+    const int error =
+        posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, size);
     if (error != 0) errno = error;
     return error == 0 ? block : NULL;
   }
@@ -198,7 +205,8 @@ LOAM_EXPORT void* valloc(size_t size) {
 LOAM_EXPORT void* pvalloc(size_t size) {
   if (!real_is_ready()) return early_allocate(kPageOfValloc, size);
   if (size > SIZE_MAX - kPageOfValloc) return errno = ENOMEM, NULL;
-  return allocate_pages(real.pvalloc, size, (size + kPageOfValloc - 1) / kPageOfValloc * kPageOfValloc);
+  return allocate_pages(real.pvalloc, size,
+                        (size + kPageOfValloc - 1) / kPageOfValloc * kPageOfValloc);
 }
 
 LOAM_EXPORT void free_sized(void* block, size_t size) {

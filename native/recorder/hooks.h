@@ -10,9 +10,9 @@
 
 enum { kPageOfValloc = 4096 };
 
-// False: the real function of another hook made this call, which is a part of that one. Such calls come from the
-// allocator's own file: a call from elsewhere is a signal handler's that interrupted the real function, and is an event
-// of its own. `*outer` is for hook_leave().
+// False: the real function of another hook made this call, which is a part of that one. Such calls
+// come from the allocator's own file: a call from elsewhere is a signal handler's that interrupted
+// the real function, and is an event of its own. `*outer` is for hook_leave().
 static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
   Thread* thread = &self;
   const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
@@ -26,7 +26,9 @@ static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
   return true;
 }
 
-static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) { self.inside = outer; }
+static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {
+  self.inside = outer;
+}
 
 void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment);
 void hook_frees(void* block, size_t size, uint32_t family);

@@ -19,7 +19,8 @@ void kernel_close(int file) { syscall(SYS_close, file); }
 void kernel_unlink(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
 void kernel_rmdir(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR); }
 
-// File systems without fallocate get their pages by writing. Nobody else writes into a part that is new.
+// File systems without fallocate get their pages by writing. Nobody else writes into a part that is
+// new.
 static int write_zeros(int file, uint64_t offset, uint64_t bytes) {
   static const char zeros[4096];
   for (uint64_t at = 0; at < bytes; at += sizeof zeros) {
@@ -32,7 +33,8 @@ static int write_zeros(int file, uint64_t offset, uint64_t bytes) {
 // A file that grows beyond this limit costs the process a signal, which would end it.
 static bool is_within_limit(uint64_t end) {
   struct rlimit limit;
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || end <= limit.rlim_cur;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         end <= limit.rlim_cur;
 }
 
 int kernel_reserve(int file, uint64_t offset, uint64_t bytes) {
@@ -46,7 +48,9 @@ int kernel_reserve(int file, uint64_t offset, uint64_t bytes) {
   return errno;
 }
 
-ssize_t kernel_read(int file, void* bytes, size_t size) { return syscall(SYS_read, file, bytes, size); }
+ssize_t kernel_read(int file, void* bytes, size_t size) {
+  return syscall(SYS_read, file, bytes, size);
+}
 
 void kernel_say(const char* const* words, size_t count) {
   struct iovec pieces[16];
@@ -55,7 +59,7 @@ void kernel_say(const char* const* words, size_t count) {
     pieces[used].iov_base = (void*)(uintptr_t)words[i];
     pieces[used++].iov_len = strlen(words[i]);
   }
-  pieces[used].iov_base = (void*)(uintptr_t)"\n";
+  pieces[used].iov_base = (void*)(uintptr_t) "\n";
   pieces[used++].iov_len = 1;
   syscall(SYS_writev, STDERR_FILENO, pieces, used);
 }
@@ -76,8 +80,15 @@ uint64_t kernel_realtime(void) { return read_clock(CLOCK_REALTIME); }
 uint32_t kernel_process(void) { return (uint32_t)syscall(SYS_getpid); }
 uint32_t kernel_thread(void) { return (uint32_t)syscall(SYS_gettid); }
 
-bool kernel_has_process(uint32_t process) { return syscall(SYS_kill, (long)process, 0) == 0 || errno != ESRCH; }
+bool kernel_has_process(uint32_t process) {
+  return syscall(SYS_kill, (long)process, 0) == 0 || errno != ESRCH;
+}
 bool kernel_has_file(const char* path) { return syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0; }
+
+void kernel_own_program(char* out, size_t size) {
+  const long length = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", out, size - 1);
+  out[length > 0 ? length : 0] = 0;
+}
 
 uint64_t kernel_start_of(uint32_t process) {
   char path[48] = "/proc/";
@@ -90,8 +101,11 @@ uint64_t kernel_start_of(uint32_t process) {
   kernel_close(file);
   if (size <= 0) return 0;
   text[size] = 0;
-  // The name may hold anything, blanks and parentheses too; behind its end the start is the 20th word.
+  // The name may hold anything, blanks and parentheses too; behind its end the start is the 20th
+  // word.
   const char* at = strrchr(text, ')');
+  // One that has ended and waits for its parent to collect it is not there any more.
+  if (at == NULL || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
   for (int words = 0; at != NULL && words < 20; ++words) at = strchr(at + 1, ' ');
   if (at == NULL) return 0;
   uint64_t ticks = 0;
@@ -119,19 +133,33 @@ char* text_copy(char* out, const char* end, const char* text) {
 
 const char* error_text(int error) {
   switch (error) {
-    case 0: return "";
-    case EACCES: return "permission denied";
-    case EAGAIN: return "too many threads at once";
-    case EDQUOT: return "quota exceeded";
-    case EFBIG: return "file too large";
-    case EINVAL: return "invalid argument";
-    case EMFILE: return "too many open files";
-    case ENFILE: return "too many open files in the system";
-    case ENOENT: return "no such file or folder";
-    case ENOMEM: return "out of memory";
-    case ENOSPC: return "no space left on the device";
-    case EPERM: return "not permitted";
-    case EROFS: return "read-only file system";
-    default: return "the system refused";
+    case 0:
+      return "";
+    case EACCES:
+      return "permission denied";
+    case EAGAIN:
+      return "too many threads at once";
+    case EDQUOT:
+      return "quota exceeded";
+    case EFBIG:
+      return "file too large";
+    case EINVAL:
+      return "invalid argument";
+    case EMFILE:
+      return "too many open files";
+    case ENFILE:
+      return "too many open files in the system";
+    case ENOENT:
+      return "no such file or folder";
+    case ENOMEM:
+      return "out of memory";
+    case ENOSPC:
+      return "no space left on the device";
+    case EPERM:
+      return "not permitted";
+    case EROFS:
+      return "read-only file system";
+    default:
+      return "the system refused";
   }
 }

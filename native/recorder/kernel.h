@@ -1,5 +1,5 @@
-// What the recorder asks of the system. By system call, because the C library's functions are points of
-// cancellation: a thread that is being cancelled would end inside malloc.
+// What the recorder asks of the system. By system call, because the C library's functions are
+// points of cancellation: a thread that is being cancelled would end inside malloc.
 #pragma once
 
 #include <stdbool.h>
@@ -28,8 +28,10 @@ uint64_t kernel_realtime(void);
 uint32_t kernel_process(void);
 uint32_t kernel_thread(void);
 bool kernel_has_process(uint32_t process);
-// When a process began, in ticks since the machine's start; 0: not known.
+// When a process began, in ticks since the machine's start; 0: not known, or it has ended.
 uint64_t kernel_start_of(uint32_t process);
+// The file of this process, ended by 0.
+void kernel_own_program(char* out, size_t size);
 bool kernel_has_file(const char* path);
 
 // Decimal digits of `value`, ended by 0; returns their end.

@@ -1,9 +1,10 @@
-// An operator new may throw through its hook, so the hook leaves no mark behind: it says which family the next
-// allocation belongs to. If the real operator calls malloc (libstdc++), malloc's hook writes the event with that family;
-// if it allocates by itself (Loam, tcmalloc), the family is still there afterwards, and the operator's hook writes it.
+// An operator new may throw through its hook, so the hook leaves no mark behind: it says which
+// family the next allocation belongs to. If the real operator calls malloc (libstdc++), malloc's
+// hook writes the event with that family; if it allocates by itself (Loam, tcmalloc), the family is
+// still there afterwards, and the operator's hook writes it.
 //
-// A C program may load a C++ library where RTLD_NEXT does not find it. The operators are looked up in that library then;
-// if there is none, the hooks serve themselves with malloc and free.
+// A C program may load a C++ library where RTLD_NEXT does not find it. The operators are looked up
+// in that library then; if there is none, the hooks serve themselves with malloc and free.
 #define _GNU_SOURCE
 #include "operators.h"
 
@@ -25,36 +26,38 @@ typedef void (*DeleteSized)(void*, size_t);
 typedef void (*DeleteAlignedNothrow)(void*, size_t, const void*);
 typedef void (*DeleteAlignedSized)(void*, size_t, size_t);
 
-// Of every form: its name behind _Zn or _Zd, its arguments as declared and as passed, and what the event says.
-#define EACH_NEW(X)                                                                                            \
-  X(wm, New, (size_t size), (size), kByNew, 0)                                                                 \
-  X(am, New, (size_t size), (size), kByNewArray, 0)                                                            \
-  X(wmRKSt9nothrow_t, NewNothrow, (size_t size, const void* no), (size, no), kByNew, 0)                        \
-  X(amRKSt9nothrow_t, NewNothrow, (size_t size, const void* no), (size, no), kByNewArray, 0)                   \
-  X(wmSt11align_val_t, NewAligned, (size_t size, size_t at), (size, at), kByAlignedNew, at)                    \
-  X(amSt11align_val_t, NewAligned, (size_t size, size_t at), (size, at), kByAlignedNewArray, at)               \
-  X(wmSt11align_val_tRKSt9nothrow_t, NewAlignedNothrow, (size_t size, size_t at, const void* no), (size, at, no), \
-    kByAlignedNew, at)                                                                                         \
-  X(amSt11align_val_tRKSt9nothrow_t, NewAlignedNothrow, (size_t size, size_t at, const void* no), (size, at, no), \
-    kByAlignedNewArray, at)
+// Of every form: its name behind _Zn or _Zd, its arguments as declared and as passed, and what the
+// event says.
+#define EACH_NEW(X)                                                                               \
+  X(wm, New, (size_t size), (size), kByNew, 0)                                                    \
+  X(am, New, (size_t size), (size), kByNewArray, 0)                                               \
+  X(wmRKSt9nothrow_t, NewNothrow, (size_t size, const void* no), (size, no), kByNew, 0)           \
+  X(amRKSt9nothrow_t, NewNothrow, (size_t size, const void* no), (size, no), kByNewArray, 0)      \
+  X(wmSt11align_val_t, NewAligned, (size_t size, size_t at), (size, at), kByAlignedNew, at)       \
+  X(amSt11align_val_t, NewAligned, (size_t size, size_t at), (size, at), kByAlignedNewArray, at)  \
+  X(wmSt11align_val_tRKSt9nothrow_t, NewAlignedNothrow, (size_t size, size_t at, const void* no), \
+    (size, at, no), kByAlignedNew, at)                                                            \
+  X(amSt11align_val_tRKSt9nothrow_t, NewAlignedNothrow, (size_t size, size_t at, const void* no), \
+    (size, at, no), kByAlignedNewArray, at)
 
-#define EACH_DELETE(X)                                                                                         \
-  X(lPv, Delete, (void* block), (block), kByDelete, 0)                                                         \
-  X(aPv, Delete, (void* block), (block), kByDeleteArray, 0)                                                    \
-  X(lPvm, DeleteSized, (void* block, size_t size), (block, size), kByDeleteSized, size)                        \
-  X(aPvm, DeleteSized, (void* block, size_t size), (block, size), kByDeleteArraySized, size)                   \
-  X(lPvRKSt9nothrow_t, DeleteNothrow, (void* block, const void* no), (block, no), kByDelete, 0)                \
-  X(aPvRKSt9nothrow_t, DeleteNothrow, (void* block, const void* no), (block, no), kByDeleteArray, 0)           \
-  X(lPvSt11align_val_t, DeleteSized, (void* block, size_t at), (block, at), kByDelete, 0)                      \
-  X(aPvSt11align_val_t, DeleteSized, (void* block, size_t at), (block, at), kByDeleteArray, 0)                 \
-  X(lPvmSt11align_val_t, DeleteAlignedSized, (void* block, size_t size, size_t at), (block, size, at), kByDeleteSized, \
-    size)                                                                                                      \
-  X(aPvmSt11align_val_t, DeleteAlignedSized, (void* block, size_t size, size_t at), (block, size, at),         \
-    kByDeleteArraySized, size)                                                                                 \
-  X(lPvSt11align_val_tRKSt9nothrow_t, DeleteAlignedNothrow, (void* block, size_t at, const void* no), (block, at, no), \
-    kByDelete, 0)                                                                                              \
-  X(aPvSt11align_val_tRKSt9nothrow_t, DeleteAlignedNothrow, (void* block, size_t at, const void* no), (block, at, no), \
-    kByDeleteArray, 0)
+#define EACH_DELETE(X)                                                                            \
+  X(lPv, Delete, (void* block), (block), kByDelete, 0)                                            \
+  X(aPv, Delete, (void* block), (block), kByDeleteArray, 0)                                       \
+  X(lPvm, DeleteSized, (void* block, size_t size), (block, size), kByDeleteSized, size)           \
+  X(aPvm, DeleteSized, (void* block, size_t size), (block, size), kByDeleteArraySized, size)      \
+  X(lPvRKSt9nothrow_t, DeleteNothrow, (void* block, const void* no), (block, no), kByDelete, 0)   \
+  X(aPvRKSt9nothrow_t, DeleteNothrow, (void* block, const void* no), (block, no), kByDeleteArray, \
+    0)                                                                                            \
+  X(lPvSt11align_val_t, DeleteSized, (void* block, size_t at), (block, at), kByDelete, 0)         \
+  X(aPvSt11align_val_t, DeleteSized, (void* block, size_t at), (block, at), kByDeleteArray, 0)    \
+  X(lPvmSt11align_val_t, DeleteAlignedSized, (void* block, size_t size, size_t at),               \
+    (block, size, at), kByDeleteSized, size)                                                      \
+  X(aPvmSt11align_val_t, DeleteAlignedSized, (void* block, size_t size, size_t at),               \
+    (block, size, at), kByDeleteArraySized, size)                                                 \
+  X(lPvSt11align_val_tRKSt9nothrow_t, DeleteAlignedNothrow,                                       \
+    (void* block, size_t at, const void* no), (block, at, no), kByDelete, 0)                      \
+  X(aPvSt11align_val_tRKSt9nothrow_t, DeleteAlignedNothrow,                                       \
+    (void* block, size_t at, const void* no), (block, at, no), kByDeleteArray, 0)
 
 #define DECLARE_NEW(name, Type, declared, passed, family, alignment) static Type new_##name;
 #define DECLARE_DELETE(name, Type, declared, passed, family, size) static Type delete_##name;
@@ -67,7 +70,8 @@ static void find_next(void* function, const char* name) {
 }
 
 LOAM_COLD static void find_late(void* function, const char* name) {
-  // What this allocates is the program's own, also where an operator that calls another one led here.
+  // What this allocates is the program's own, also where an operator that calls another one led
+  // here.
   const uintptr_t outer = self.inside;
   self.inside = 0;
   void* address = real_next(name);
@@ -87,8 +91,10 @@ void operators_find(void) {
   void* address;
   memcpy(&address, &new_wm, sizeof address);
   real_add_file(address);
-#define FIND_NEW(name, Type, declared, passed, family, alignment) find_next(&new_##name, "_Zn" #name);
-#define FIND_DELETE(name, Type, declared, passed, family, size) find_next(&delete_##name, "_Zd" #name);
+#define FIND_NEW(name, Type, declared, passed, family, alignment) \
+  find_next(&new_##name, "_Zn" #name);
+#define FIND_DELETE(name, Type, declared, passed, family, size) \
+  find_next(&delete_##name, "_Zd" #name);
   EACH_NEW(FIND_NEW)
   EACH_DELETE(FIND_DELETE)
 }
@@ -100,7 +106,8 @@ LOAM_COLD static void* new_without_library(size_t size, size_t alignment) {
   else if (posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, size) != 0)
     block = NULL;
   if (block != NULL) return block;
-  const char* words[] = {"loam record: operator new: out of memory, and no C++ library to throw bad_alloc"};
+  const char* words[] = {
+      "loam record: operator new: out of memory, and no C++ library to throw bad_alloc"};
   kernel_say(words, 1);
   abort();
 }
@@ -115,28 +122,28 @@ static inline __attribute__((always_inline)) bool begins_new(uint32_t family) {
   return true;
 }
 
-#define DEFINE_NEW(name, Type, declared, passed, kind, alignment)                           \
-  LOAM_EXPORT void* _Zn##name declared;                                                     \
-  LOAM_EXPORT void* _Zn##name declared {                                                    \
-    if (LOAM_UNLIKELY(new_##name == NULL)) find_late(&new_##name, "_Zn" #name);             \
-    const bool is_outer = begins_new(kind);                                                 \
-    void* block = new_##name != NULL ? new_##name passed : new_without_library(size, alignment); \
+#define DEFINE_NEW(name, Type, declared, passed, kind, alignment)                                  \
+  LOAM_EXPORT void* _Zn##name declared;                                                            \
+  LOAM_EXPORT void* _Zn##name declared {                                                           \
+    if (LOAM_UNLIKELY(new_##name == NULL)) find_late(&new_##name, "_Zn" #name);                    \
+    const bool is_outer = begins_new(kind);                                                        \
+    void* block = new_##name != NULL ? new_##name passed : new_without_library(size, alignment);   \
     if (LOAM_UNLIKELY(is_outer && self.family != 0)) hook_allocated(block, size, kind, alignment); \
-    return block;                                                                           \
+    return block;                                                                                  \
   }
 EACH_NEW(DEFINE_NEW)
 
-#define DEFINE_DELETE(name, Type, declared, passed, family, bytes)                          \
-  LOAM_EXPORT void _Zd##name declared;                                                      \
-  LOAM_EXPORT void _Zd##name declared {                                                     \
-    if (LOAM_UNLIKELY(delete_##name == NULL)) find_late(&delete_##name, "_Zd" #name);       \
-    uintptr_t outer;                                                                        \
-    const bool is_outer = hook_enter(&outer);                                               \
-    if (is_outer && block != NULL) hook_frees(block, bytes, family);                        \
-    if (LOAM_LIKELY(delete_##name != NULL))                                                 \
-      delete_##name passed;                                                                 \
-    else                                                                                    \
-      real.free(block);                                                                     \
-    if (is_outer) hook_leave(outer);                                                             \
+#define DEFINE_DELETE(name, Type, declared, passed, family, bytes)                    \
+  LOAM_EXPORT void _Zd##name declared;                                                \
+  LOAM_EXPORT void _Zd##name declared {                                               \
+    if (LOAM_UNLIKELY(delete_##name == NULL)) find_late(&delete_##name, "_Zd" #name); \
+    uintptr_t outer;                                                                  \
+    const bool is_outer = hook_enter(&outer);                                         \
+    if (is_outer && block != NULL) hook_frees(block, bytes, family);                  \
+    if (LOAM_LIKELY(delete_##name != NULL))                                           \
+      delete_##name passed;                                                           \
+    else                                                                              \
+      real.free(block);                                                               \
+    if (is_outer) hook_leave(outer);                                                  \
   }
 EACH_DELETE(DEFINE_DELETE)

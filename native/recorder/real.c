@@ -22,7 +22,8 @@ void* early_allocate(size_t alignment, size_t bytes) {
   size_t used = atomic_load(&early_used);
   size_t begin;
   do {
-    begin = ((uintptr_t)early + used + kEarlyHeader + alignment - 1) / alignment * alignment - (uintptr_t)early;
+    begin = ((uintptr_t)early + used + kEarlyHeader + alignment - 1) / alignment * alignment -
+            (uintptr_t)early;
     if (alignment > kEarlyBytes || bytes > kEarlyBytes || begin + bytes > kEarlyBytes) return NULL;
   } while (!atomic_compare_exchange_weak(&early_used, &used, begin + bytes));
   memcpy(early + begin - kEarlyHeader, &bytes, sizeof bytes);
@@ -43,6 +44,15 @@ void* real_next(const char* name) { return dlsym(RTLD_NEXT, name); }
 static void find(void* function, const char* name) {
   void* address = real_next(name);
   memcpy(function, &address, sizeof address);
+}
+
+const char* real_file(void) {
+  void* address;
+  memcpy(&address, &real.malloc, sizeof address);
+  Dl_info found;
+  return address != NULL && dladdr(address, &found) != 0 && found.dli_fname != NULL
+             ? found.dli_fname
+             : "";
 }
 
 typedef struct Range {

@@ -34,6 +34,8 @@ static inline bool real_is_ready(void) {
   real_find();
   return real.malloc != NULL;
 }
+// The file that the real malloc lies in.
+const char* real_file(void);
 // The next definition of a function; null: there is none.
 void* real_next(const char* name);
 

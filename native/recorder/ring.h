@@ -1,23 +1,25 @@
-// The rings between a recorded process and the drainer: a private interface between one version of the
-// recorder and the same version of `loam record` (tool/loam-process/src/rings). Both compare kRingVersion.
+// The rings between a recorded process and the drainer: a private interface between one version of
+// the recorder and the same version of `loam record` (tool/loam-process/src/rings). Both compare
+// kRingVersion.
 //
 //   DIR/session    the drainer's page: its process, its heartbeat, how a full ring is treated
 //   DIR/PID.N      one process image: after its start, its exec or its fork
 //
 //   PID.N:  | control, 4 KiB | slots, 128 bytes each, kSlots of them | ring | ring | ...
 //
-// Pages are allocated (fallocate) before they are touched, so a full file system is an error and never SIGBUS.
-// Little-endian, like both processors that are supported.
+// Pages are allocated (fallocate) before they are touched, so a full file system is an error and
+// never SIGBUS. Little-endian, like both processors that are supported.
 //
-// Order. A free is stamped and published before it takes effect; an allocation is stamped and published after
-// it took effect and before its caller has the block. The drainer reads all heads (S1), then all heads again
-// (S2), takes T = the largest stamp within S1, and emits what S2 holds with stamps up to T.
-// Proof that nothing emitted lacks a predecessor: let y be an event that x depends on (the allocation of the block
-// that x frees, or the free of the address that x allocates), with stamp(x) <= T. y was published before x could
-// begin, so before stamp(x) was read, so before the event that gave T was stamped, so before its head was
-// published, so before S1 read that head. S2 reads every head after that, so S2 sees y. What may still come
-// later with a stamp below T is independent of all that was emitted. The processor may read the stamp some tens of
-// nanoseconds early; the reader of the trace repairs that.
+// Order. A free is stamped and published before it takes effect; an allocation is stamped and
+// published after it took effect and before its caller has the block. The drainer reads all heads
+// (S1), then all heads again (S2), takes T = the largest stamp within S1, and emits what S2 holds
+// with stamps up to T. Proof that nothing emitted lacks a predecessor: let y be an event that x
+// depends on (the allocation of the block that x frees, or the free of the address that x
+// allocates), with stamp(x) <= T. y was published before x could begin, so before stamp(x) was
+// read, so before the event that gave T was stamped, so before its head was published, so before S1
+// read that head. S2 reads every head after that, so S2 sees y. What may still come later with a
+// stamp below T is independent of all that was emitted. The processor may read the stamp some tens
+// of nanoseconds early; the reader of the trace repairs that.
 #pragma once
 
 #include <stdatomic.h>
@@ -50,41 +52,44 @@ enum { kRunning = 0, kEndedNormally = 1, kSwitchedOff = 2 };
 typedef struct Session {
   uint64_t magic;
   uint32_t version;
-  uint32_t drainer;              // its process
-  uint64_t drainer_start;        // its start, in ticks since the machine's, from /proc/PID/stat
-  _Atomic uint64_t heartbeat;    // CLOCK_MONOTONIC, ns; written in every pass
-  _Atomic uint32_t is_over;      // recording has ended: no process begins to record
-  uint32_t drops_when_full;      // 0: wait for the drainer
+  uint32_t drainer;            // its process
+  uint64_t drainer_start;      // its start, in ticks since the machine's, from /proc/PID/stat
+  _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written in every pass
+  _Atomic uint32_t is_over;    // recording has ended: no process begins to record
+  uint32_t drops_when_full;    // 0: wait for the drainer
 } Session;
 
 typedef struct Control {
   uint64_t magic;
   uint32_t version;
   uint32_t pid;
-  uint64_t start;                // as drainer_start
-  uint64_t ticks_per_second;     // of the stamps; 0: the drainer finds out from pairs
+  uint64_t start;             // as drainer_start
+  uint64_t ticks_per_second;  // of the stamps; 0: the drainer finds out from pairs
   // One moment by three clocks.
   uint64_t stamp;
   uint64_t monotonic;
   uint64_t realtime;
   uint32_t how;
   _Atomic uint32_t state;
-  _Atomic uint32_t slots_made;   // slots below it may be in use
+  _Atomic uint32_t slots_made;  // slots below it may be in use
   _Atomic uint32_t large_made;
-  _Atomic uint32_t released;     // slots that a thread has left
-  _Atomic uint32_t threads;      // ordinals given out
+  _Atomic uint32_t released;  // slots that a thread has left
+  _Atomic uint32_t threads;   // ordinals given out
   _Atomic uint64_t file_end;
-  _Atomic uint64_t lost;         // events that no ring took
-  uint32_t fork_number;          // which fork of the parent's; 0: the first event found a fork that was not announced
-  uint32_t parent;               // its process
-  char parent_file[32];          // its file in DIR
-  char why[256];                 // why it was switched off
+  _Atomic uint64_t lost;  // events that no ring took
+  uint32_t fork_number;  // which fork of the parent's; 0: the first event found a fork that was not
+                         // announced
+  uint32_t parent;       // its process
+  char parent_file[32];  // its file in DIR
+  char why[256];         // why it was switched off
+  char program[512];     // its file
+  char allocator[512];   // the file that the real malloc lies in
 } Control;
 
 enum { kSlotFree = 0, kSlotLive = 1, kSlotReleased = 2 };
 
-// One ring. A thread that ends leaves its ring to another, which goes on behind the last event: every owner begins
-// with a kTime record that says which thread it is.
+// One ring. A thread that ends leaves its ring to another, which goes on behind the last event:
+// every owner begins with a kTime record that says which thread it is.
 typedef struct Slot {
   // The owner's cache line.
   _Atomic uint32_t state;
@@ -94,40 +99,52 @@ typedef struct Slot {
   _Atomic uint64_t ring_bytes;
   uint8_t owners[32];
   // The drainer's.
-  _Atomic uint64_t tail;         // bytes consumed, ever
+  _Atomic uint64_t tail;  // bytes consumed, ever
   uint8_t drainers[56];
 } Slot;
 
 // word0:  63 | 62..57 log2(alignment) | 56..53 family | 52..48 kind | 47..0 address or value
 // word1:  63..32 low half of the stamp | 31..0 low half of the size
-// A kTime record has a whole stamp in word1 and a second unit: CLOCK_MONOTONIC in ns; 63..32 ordinal | 31..0 thread.
+// A kTime record has a whole stamp in word1 and a second unit: CLOCK_MONOTONIC in ns; 63..32
+// ordinal | 31..0 thread.
 typedef struct Unit {
   uint64_t word0;
   uint64_t word1;
 } Unit;
 
 enum {
-  kTime = 1,         // two units; at a claim, every kTimeEvery bytes, and when the high half of the stamp changes
-  kAllocate = 2,     // address 0: failed
+  kTime = 1,  // two units; at a claim, every kTimeEvery bytes, and when the high half of the stamp
+              // changes
+  kAllocate = 2,  // address 0: failed
   kFree = 3,
   kResizeFrom = 4,
-  kResizeTo = 5,     // address 0: failed
+  kResizeTo = 5,  // address 0: failed
   kThreadBegins = 6,
   kThreadEnds = 7,
-  kForks = 8,        // value: number of the fork
-  kDropped = 9,      // value: events that found no room
+  kForks = 8,    // value: number of the fork
+  kDropped = 9,  // value: events that found no room
   // In front of the event that they belong to.
-  kSizeHigh = 10,    // value: high half of the size
-  kTouched = 11,     // value: pages that are resident
+  kSizeHigh = 10,  // value: high half of the size
+  kTouched = 11,   // value: pages that are resident
 };
 
 enum { kKindShift = 48, kFamilyShift = 53, kAlignmentShift = 57, kTimeEvery = 4096 };
 
 // Numbers of the trace's families (formats/trace.toml).
-enum { kByMalloc, kByCalloc, kByAligned, kByValloc, kByNew, kByNewArray, kByAlignedNew, kByAlignedNewArray };
+enum {
+  kByMalloc,
+  kByCalloc,
+  kByAligned,
+  kByValloc,
+  kByNew,
+  kByNewArray,
+  kByAlignedNew,
+  kByAlignedNewArray
+};
 enum { kByFree, kByFreeSized, kByDelete, kByDeleteSized, kByDeleteArray, kByDeleteArraySized };
 
 _Static_assert(sizeof(Unit) == kUnitBytes, "the drainer counts units of 16 bytes");
 _Static_assert(sizeof(Slot) == kSlotBytes, "the drainer finds slots by their number");
-_Static_assert(offsetof(Slot, tail) == 64, "what the drainer writes lies in a cache line of its own");
+_Static_assert(offsetof(Slot, tail) == 64,
+               "what the drainer writes lies in a cache line of its own");
 _Static_assert(sizeof(Control) <= kControlBytes, "slots follow the first page");

@@ -9,15 +9,17 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "real.h"
 #include "slots.h"
-#include "start.h"
 #include "stamp.h"
+#include "start.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
 
-// New -> Beginning -> Open -> Off, or from Beginning straight to Off. A child starts with its parent's state.
+// New -> Beginning -> Open -> Off, or from Beginning straight to Off. A child starts with its
+// parent's state.
 enum { kNew, kBeginning, kOpen, kOff };
 
 static _Atomic uint32_t never;
@@ -45,8 +47,8 @@ static void off_silently(void) { atomic_store(&state, kOff); }
 static void say_off(const char* what, int error) {
   char number[24];
   text_number(number, kernel_process());
-  const char* words[] = {"loam record: process ", number, " goes on unrecorded: ", what,
-                         error != 0 ? ": " : "", error_text(error)};
+  const char* words[] = {"loam record: process ", number,           " goes on unrecorded: ", what,
+                         error != 0 ? ": " : "",  error_text(error)};
   kernel_say(words, sizeof words / sizeof *words);
 }
 
@@ -83,9 +85,12 @@ void session_off_abandoned(void) {
 }
 
 bool session_is_abandoned(void) {
-  if (kernel_monotonic() - atomic_load_explicit(&session->heartbeat, memory_order_relaxed) < kSilence) return false;
+  if (kernel_monotonic() - atomic_load_explicit(&session->heartbeat, memory_order_relaxed) <
+      kSilence)
+    return false;
   if (!kernel_has_file(own_file)) return true;
-  return !kernel_has_process(session->drainer) || kernel_start_of(session->drainer) != session->drainer_start;
+  return !kernel_has_process(session->drainer) ||
+         kernel_start_of(session->drainer) != session->drainer_start;
 }
 
 int session_open_file(void) { return kernel_open(own_file, O_RDWR); }
@@ -98,12 +103,14 @@ void session_forked(uint32_t number) {
   atomic_store(recording, 0);
 }
 
-// The drainer's page, once for a process and its children; false: this process is part of no recording.
+// The drainer's page, once for a process and its children; false: this process is part of no
+// recording.
 static bool find_session(void) {
   if (session != NULL) return true;
   const char* named = getenv("LOAM_RECORD");
   if (named == NULL || *named == 0) return false;
-  if (strlen(named) >= sizeof folder) return session_off("the path in LOAM_RECORD is too long", 0), false;
+  if (strlen(named) >= sizeof folder)
+    return session_off("the path in LOAM_RECORD is too long", 0), false;
   text_copy(folder, folder + sizeof folder, named);
   char path[sizeof folder + 16];
   text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
@@ -146,6 +153,8 @@ static void fill_control(bool is_fork) {
   control->fork_number = is_fork ? announced : 0;
   control->parent = (uint32_t)getppid();
   text_copy(control->parent_file, control->parent_file + sizeof control->parent_file, parent_file);
+  kernel_own_program(control->program, sizeof control->program);
+  text_copy(control->allocator, control->allocator + sizeof control->allocator, real_file());
   atomic_store(&control->file_end, kTableBytes);
 }
 
@@ -164,7 +173,8 @@ static bool open_rings(bool is_fork) {
   }
   madvise(table, kTableBytes, MADV_DONTFORK);
   if (recording == &never) {
-    void* word = mmap(NULL, kControlBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* word =
+        mmap(NULL, kControlBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED) return session_off("no page for a word", errno), false;
     madvise(word, kControlBytes, MADV_WIPEONFORK);
     recording = word;
@@ -206,7 +216,8 @@ bool session_begin(void) {
   if (begins) {
     ++generation;
     int expected = kBeginning;
-    if (atomic_compare_exchange_strong(&state, &expected, kOpen)) atomic_store(recording, generation);
+    if (atomic_compare_exchange_strong(&state, &expected, kOpen))
+      atomic_store(recording, generation);
     // What these allocate is logged already.
     if (before == kNew) start_once();
   } else if (atomic_load(&state) != kOff) {

@@ -1,7 +1,8 @@
 // One process's part in a recording: whether it records, its file, and why it stopped.
 //
-// `recording` points to a word that is zero unless this process records, and that the kernel zeroes in every child that
-// gets memory of its own, however it was forked. Every event reads it: a child must not write into its parent's rings.
+// `recording` points to a word that is zero unless this process records, and that the kernel zeroes
+// in every child that gets memory of its own, however it was forked. Every event reads it: a child
+// must not write into its parent's rings.
 #pragma once
 
 #include <stdatomic.h>
@@ -18,7 +19,8 @@ extern const Session* session;
 extern Control* control;
 extern Slot* slots;
 
-// Makes a file of this process's own, if it is part of a recording and has none. Called where *recording is zero.
+// Makes a file of this process's own, if it is part of a recording and has none. Called where
+// *recording is zero.
 bool session_begin(void);
 // No more events of this process, for good. The first caller's reason is said on standard error.
 void session_off(const char* what, int error);

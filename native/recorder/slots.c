@@ -13,7 +13,9 @@ static _Atomic(char*) bases[kSlots];
 static _Atomic uint32_t bases_used;
 static _Atomic uint32_t next_look;
 
-bool slots_may_have_large(void) { return atomic_load_explicit(&control->large_made, memory_order_relaxed) < kLargeRings; }
+bool slots_may_have_large(void) {
+  return atomic_load_explicit(&control->large_made, memory_order_relaxed) < kLargeRings;
+}
 
 void slots_forget(void) {
   const uint32_t used = atomic_exchange(&bases_used, 0);
@@ -48,8 +50,8 @@ static bool take_released(bool is_large, Ring* ring) {
     if (is_large && !slot->is_large) continue;
     uint32_t expected = kSlotReleased;
     // Acquire: pairs with the release in slots_release(), so `head` is the former owner's last.
-    if (!atomic_compare_exchange_strong_explicit(&slot->state, &expected, kSlotLive, memory_order_acquire,
-                                                 memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&slot->state, &expected, kSlotLive,
+                                                 memory_order_acquire, memory_order_relaxed))
       continue;
     atomic_fetch_sub(&control->released, 1);
     atomic_store_explicit(&next_look, index, memory_order_relaxed);
@@ -61,7 +63,8 @@ static bool take_released(bool is_large, Ring* ring) {
 
 static int make(uint32_t index, uint64_t bytes) {
   const uint64_t offset = atomic_fetch_add(&control->file_end, bytes);
-  const uint64_t slot_page = (kControlBytes + (uint64_t)index * kSlotBytes) & ~(uint64_t)(kControlBytes - 1);
+  const uint64_t slot_page =
+      (kControlBytes + (uint64_t)index * kSlotBytes) & ~(uint64_t)(kControlBytes - 1);
   const int file = session_open_file();
   if (file < 0) return -file;
   int error = kernel_reserve(file, slot_page, kControlBytes);
@@ -85,7 +88,9 @@ static int make(uint32_t index, uint64_t bytes) {
 }
 
 bool slots_claim(bool is_large, Ring* ring, int* error) {
-  if (atomic_load_explicit(&control->released, memory_order_relaxed) > 0 && take_released(is_large, ring)) return true;
+  if (atomic_load_explicit(&control->released, memory_order_relaxed) > 0 &&
+      take_released(is_large, ring))
+    return true;
   if (is_large && atomic_fetch_add(&control->large_made, 1) >= kLargeRings) {
     *error = ENOSPC;
     return false;

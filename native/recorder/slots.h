@@ -1,5 +1,6 @@
-// Rings of this process and which of them are in use. A thread that ends releases its ring, and the next thread
-// goes on behind its last event: ten thousand threads one after the other need one ring.
+// Rings of this process and which of them are in use. A thread that ends releases its ring, and the
+// next thread goes on behind its last event: ten thousand threads one after the other need one
+// ring.
 //
 // Lock-free, so that a signal handler may claim a ring while its thread claims one.
 #pragma once
@@ -11,12 +12,12 @@
 
 // An end of a ring: where its owner writes.
 typedef struct Ring {
-  Slot* slot;        // null: none
+  Slot* slot;  // null: none
   char* units;
-  uint64_t mask;     // its bytes - 1
-  uint64_t position; // bytes written, ever
-  uint64_t limit;    // up to here may be written without looking
-  uint32_t high;     // high half of the last kTime record's stamp
+  uint64_t mask;      // its bytes - 1
+  uint64_t position;  // bytes written, ever
+  uint64_t limit;     // up to here may be written without looking
+  uint32_t high;      // high half of the last kTime record's stamp
   uint32_t unused;
 } Ring;
 

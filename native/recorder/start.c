@@ -10,8 +10,8 @@
 #include "session.h"
 #include "thread.h"
 
-// The fork gets a number, in the parent's ring and in the child's file. A fork by system call runs no handler: the
-// drainer knows of it from the child alone.
+// The fork gets a number, in the parent's ring and in the child's file. A fork by system call runs
+// no handler: the drainer knows of it from the child alone.
 static void before_fork(void) {
   self.fork = 0;
   if (atomic_load(recording) == 0) return;
@@ -24,11 +24,12 @@ static void in_parent(void) { self.fork = 0; }
 static void in_child(void) {
   const Thread* thread = &self;
   if (thread->writing != 0 && thread->ring.slot != NULL) {
-    // A signal handler forked and interrupted the writing of an event, which this child will go on with where the
-    // parent's ring is not mapped. Anonymous pages take it.
+    // A signal handler forked and interrupted the writing of an event, which this child will go on
+    // with where the parent's ring is not mapped. Anonymous pages take it.
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     mmap(thread->ring.units, thread->ring.mask + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
-    mmap((void*)control, kControlBytes + (size_t)kSlots * kSlotBytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    mmap((void*)control, kControlBytes + (size_t)kSlots * kSlotBytes, PROT_READ | PROT_WRITE, flags,
+         -1, 0);
   }
   session_forked(thread->fork);
 }

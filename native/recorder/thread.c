@@ -19,8 +19,8 @@ _Thread_local Thread self __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static bool has_key;
 
-// Other keys' destructors free blocks. This one asks to be called again until the last round, so that most of
-// them have run.
+// Other keys' destructors free blocks. This one asks to be called again until the last round, so
+// that most of them have run.
 static void end_thread(void* value) {
   Thread* thread = value;
   if (++thread->rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {

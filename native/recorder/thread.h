@@ -1,8 +1,9 @@
 // A thread's part: its ring, and what it is doing.
 //
-// `writing` is the frame of the function that writes an event. A signal handler that interrupts it finds it set, and
-// writes through a ring that it claims for the one event. `inside` is the frame of the outermost hook while the real
-// function runs: hooks that this one calls (realloc -> malloc) are parts of it and are not logged.
+// `writing` is the frame of the function that writes an event. A signal handler that interrupts it
+// finds it set, and writes through a ring that it claims for the one event. `inside` is the frame
+// of the outermost hook while the real function runs: hooks that this one calls (realloc -> malloc)
+// are parts of it and are not logged.
 #pragma once
 
 #include <stdbool.h>
@@ -19,10 +20,10 @@ typedef struct Thread {
   uint32_t rounds;      // of the key's destructor
   uintptr_t writing;
   uintptr_t inside;
-  uint64_t dropped;     // since the last event that found room
-  uint32_t fork;        // number of the fork that this thread is in
-  uint32_t medium;      // blocks of medium size seen, for the sample of touched pages
-  uint8_t family;       // of the operator new that called the next hook, + 1; 0: none did
+  uint64_t dropped;  // since the last event that found room
+  uint32_t fork;     // number of the fork that this thread is in
+  uint32_t medium;   // blocks of medium size seen, for the sample of touched pages
+  uint8_t family;    // of the operator new that called the next hook, + 1; 0: none did
   bool has_key;
   bool has_ended;
 } Thread;

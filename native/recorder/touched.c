@@ -18,14 +18,16 @@ static size_t page_bytes;
 
 static bool is_chosen(size_t bytes) {
   if (bytes >= kAlwaysFrom) return true;
-  // Multiplied, so that a program's own period of eight does not choose always the same of its blocks.
+  // Multiplied, so that a program's own period of eight does not choose always the same of its
+  // blocks.
   return (++self.medium * UINT32_C(2654435761)) >> 29 == 0;
 }
 
 static bool is_affordable(uint64_t stamp) {
   // A tenth of a second for the beginning, at a rate that is roughly right for both processors.
   const uint64_t beginning = stamp_rate() != 0 ? stamp_rate() / 10 : UINT64_C(300000000);
-  return atomic_load_explicit(&spent, memory_order_relaxed) * kShare <= stamp - control->stamp + beginning;
+  return atomic_load_explicit(&spent, memory_order_relaxed) * kShare <=
+         stamp - control->stamp + beginning;
 }
 
 static uint64_t count(uintptr_t begin, uintptr_t end) {

@@ -1,4 +1,5 @@
-// An allocator that a signal handler may call at any moment: it hands out memory that it never takes back.
+// An allocator that a signal handler may call at any moment: it hands out memory that it never
+// takes back.
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +14,8 @@ static _Atomic size_t used;
 static void* take(size_t bytes) {
   char* base = atomic_load(&memory);
   if (base == NULL) {
-    base = mmap(NULL, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    base = mmap(NULL, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
     if (base == MAP_FAILED) return NULL;
     char* expected = NULL;
     if (!atomic_compare_exchange_strong(&memory, &expected, base)) {

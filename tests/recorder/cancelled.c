@@ -1,4 +1,5 @@
-// Threads that are cancelled while they allocate: no call of the recorder's may be the point where they end.
+// Threads that are cancelled while they allocate: no call of the recorder's may be the point where
+// they end.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Children of every kind: fork, vfork, spawn, a fork by system call, a child's child, a process that forks in a thread.
+// Children of every kind: fork, vfork, spawn, a fork by system call, a child's child, a process
+// that forks in a thread.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,6 @@
-// Signal handlers that allocate at any moment, over an allocator that allows it (bump.c): they interrupt the recorder
-// while it writes. `jump`: the handler leaves by siglongjmp. `fork`: it forks. `stack`: it has a stack of its own.
+// Signal handlers that allocate at any moment, over an allocator that allows it (bump.c): they
+// interrupt the recorder while it writes. `jump`: the handler leaves by siglongjmp. `fork`: it
+// forks. `stack`: it has a stack of its own.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -73,6 +74,7 @@ int main(int count, char** arguments) {
   expect_size(901, interrupted, interrupted);
   if (strcmp(mode, "jump") != 0 && strcmp(mode, "fork") != 0) expect_size(902, done, done);
   if (strcmp(mode, "fork") == 0) expect_size(903, interrupted / 16, interrupted / 16);
-  printf("jumps %lu\nexpect threads %lu\n", jumps, strcmp(mode, "fork") == 0 ? 1 + interrupted / 16 : 1);
+  printf("jumps %lu\nexpect threads %lu\n", jumps,
+         strcmp(mode, "fork") == 0 ? 1 + interrupted / 16 : 1);
   return 0;
 }

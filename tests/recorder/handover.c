@@ -1,5 +1,5 @@
-// Threads hand blocks over through mailboxes: nearly every block is freed by a thread that did not allocate it, and its
-// place is soon given to another. handover THREADS BLOCKS_A_THREAD
+// Threads hand blocks over through mailboxes: nearly every block is freed by a thread that did not
+// allocate it, and its place is soon given to another. handover THREADS BLOCKS_A_THREAD
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -26,7 +26,8 @@ int main(int count, char** arguments) {
   blocks = count > 2 ? strtoul(arguments[2], NULL, 10) : 4000;
   pthread_t* all = calloc((size_t)threads, sizeof *all);
   CHECK(all != NULL);
-  for (int i = 0; i < threads; ++i) CHECK(pthread_create(&all[i], NULL, hand_over, (void*)(uintptr_t)(i + 1)) == 0);
+  for (int i = 0; i < threads; ++i)
+    CHECK(pthread_create(&all[i], NULL, hand_over, (void*)(uintptr_t)(i + 1)) == 0);
   for (int i = 0; i < threads; ++i) CHECK(pthread_join(all[i], NULL) == 0);
   for (int i = 0; i < kBoxes; ++i) free(atomic_load(&boxes[i]));
   free(all);

@@ -1,4 +1,5 @@
-// Every form of operator new and delete, once; and failures that are thrown, after which events are written as before.
+// Every form of operator new and delete, once; and failures that are thrown, after which events are
+// written as before.
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -10,13 +11,13 @@ constexpr std::align_val_t kAlignment{64};
 
 void every_form() {
   ::operator delete(::operator new(1301));
-  ::operator delete(::operator new(1301), std::size_t{1301});
+  ::operator delete (::operator new(1301), std::size_t{1301});
   ::operator delete(::operator new(1301, std::nothrow), std::nothrow);
   ::operator delete[](::operator new[](1302));
   ::operator delete[](::operator new[](1302), std::size_t{1302});
   ::operator delete[](::operator new[](1302, std::nothrow), std::nothrow);
   ::operator delete(::operator new(1344, kAlignment), kAlignment);
-  ::operator delete(::operator new(1344, kAlignment), std::size_t{1344}, kAlignment);
+  ::operator delete (::operator new(1344, kAlignment), std::size_t{1344}, kAlignment);
   ::operator delete(::operator new(1344, kAlignment, std::nothrow), kAlignment, std::nothrow);
   ::operator delete[](::operator new[](1408, kAlignment), kAlignment);
   ::operator delete[](::operator new[](1408, kAlignment), std::size_t{1408}, kAlignment);

@@ -1,4 +1,5 @@
-// A C program that loads a C++ plugin again and again, where the dynamic linker shows its library to nobody else.
+// A C program that loads a C++ plugin again and again, where the dynamic linker shows its library
+// to nobody else.
 #include <dlfcn.h>
 
 #include "program.h"

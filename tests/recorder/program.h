@@ -1,4 +1,5 @@
-// What the programs of this folder share: what they say about themselves (see drain.py), and checks.
+// What the programs of this folder share: what they say about themselves (see drain.py), and
+// checks.
 #pragma once
 
 #include <stdio.h>
@@ -8,10 +9,10 @@ static inline void expect_size(size_t size, unsigned long allocated, unsigned lo
   printf("expect size %zu allocated %lu freed %lu\n", size, allocated, freed);
 }
 
-#define CHECK(condition)                                                     \
-  do {                                                                       \
-    if (!(condition)) {                                                      \
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
       fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                               \
-    }                                                                        \
+      exit(1);                                                                \
+    }                                                                         \
   } while (0)

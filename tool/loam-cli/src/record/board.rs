@@ -60,6 +60,8 @@ pub struct Board {
     pub events: AtomicU64,
     /// Events that were lost.
     pub dropped: AtomicU64,
+    /// Events that wait for the writer.
+    pub waiting: AtomicU64,
     /// Bytes of the file.
     pub bytes: AtomicU64,
     /// Recording is to end, whatever the processes do.

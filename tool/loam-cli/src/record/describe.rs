@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
 use loam_lab::allocators::{Allocator, Status};
-use loam_process::allocator::of_process;
-use loam_process::mappings::{self, Mapping};
+use loam_process::mappings;
+use loam_process::rings::Image;
 
 /// Beginnings of the names of variables that allocators read.
 const VARIABLES: [&str; 8] = [
@@ -28,64 +28,62 @@ const NOT_THOSE: [&str; 2] = ["LOAM_RECORD", "LOAM_LIBRARY"];
 /// Describes processes.
 #[derive(Debug)]
 pub struct Describer {
-    recorder: String,
     available: Vec<Allocator>,
-    command: std::sync::Arc<std::sync::OnceLock<u32>>,
+    command: u32,
+    words: Vec<String>,
+    environment: BTreeMap<String, String>,
 }
 
 impl Describer {
-    /// With the allocators of this machine, and the recorder that every process has loaded.
+    /// With the allocators of this machine; and the command's process, its words, and its environment as far as allocators
+    /// read it, for a command that ends before it could be looked at.
     pub fn new(
-        recorder: &Path,
         available: Vec<Allocator>,
-        command: std::sync::Arc<std::sync::OnceLock<u32>>,
+        command: u32,
+        words: &[String],
+        environment: BTreeMap<String, String>,
     ) -> Describer {
         Describer {
-            recorder: file_name(recorder),
             available,
             command,
+            words: words.to_vec(),
+            environment,
         }
     }
 
-    /// The command's process, once it has started.
-    pub fn command(&self) -> Option<u32> {
-        self.command.get().copied()
+    /// The command's process.
+    pub fn command(&self) -> u32 {
+        self.command
     }
 
-    /// What /proc says of a process now.
-    pub fn process(&self, pid: i32) -> Process {
-        let folder = PathBuf::from(format!("/proc/{pid}"));
+    /// What the process says of itself, and /proc says of it now.
+    pub fn process(&self, image: &Image) -> Process {
+        let folder = PathBuf::from(format!("/proc/{}", image.pid()));
         let mut process = Process {
-            program: fs::read_link(folder.join("exe"))
-                .map(|path| path.to_string_lossy().into_owned())
-                .unwrap_or_default(),
+            program: image.program().to_owned(),
             arguments: words(&fs::read(folder.join("cmdline")).unwrap_or_default()),
             allocator_settings: settings(&fs::read(folder.join("environ")).unwrap_or_default()),
             ..Process::default()
         };
-        let mappings = mappings::read_names(pid).unwrap_or_default();
-        self.allocator(pid, &mappings, &mut process);
-        process
-    }
-
-    fn allocator(&self, pid: i32, mappings: &[Mapping], process: &mut Process) {
-        let others: Vec<Mapping> = mappings
+        if process.arguments.is_empty() && image.pid() == self.command {
+            process.arguments.clone_from(&self.words);
+            process.allocator_settings.clone_from(&self.environment);
+        }
+        let file = Path::new(image.allocator());
+        let name = file_name(file);
+        let is_c_library = ["libc.so", "libc-2.", "libc.musl", "ld-musl"]
             .iter()
-            .filter(|mapping| mapping.file_name() != Some(&self.recorder))
-            .cloned()
-            .collect();
-        let Some(found) = of_process(pid, &others, false) else {
-            return;
-        };
-        let is_c_library = found.file.starts_with("libc") || found.file.starts_with("ld-musl");
+            .any(|begin| name.starts_with(begin));
+        let real = file.canonicalize().ok();
         let known = self.available.iter().find(|one| match &one.path {
             Some(path) => {
-                one.status == Status::Found && real_name(path) == real_file(&others, &found.file)
+                one.status == Status::Found && real.is_some() && path.canonicalize().ok() == real
             }
             None => is_c_library && one.name == "system",
         });
-        process.allocator = known.map_or(found.file, |one| one.name.clone());
+        process.allocator = known.map_or(name, |one| one.name.clone());
         process.allocator_version = known.and_then(|one| one.version.clone());
+        process
     }
 }
 
@@ -203,17 +201,6 @@ fn settings(environment: &[u8]) -> BTreeMap<String, String> {
 fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     String::from_utf8_lossy(name.as_bytes()).into_owned()
-}
-
-fn real_name(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()
-}
-
-fn real_file(mappings: &[Mapping], name: &str) -> Option<PathBuf> {
-    let found = mappings
-        .iter()
-        .find(|mapping| mapping.file_name() == Some(name));
-    found.and_then(|mapping| Path::new(&mapping.name).canonicalize().ok())
 }
 
 #[cfg(test)]

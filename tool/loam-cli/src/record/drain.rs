@@ -20,6 +20,8 @@ use super::now;
 /// How long the drainer sleeps while events come, and the longest while none do.
 const BUSY: Duration = Duration::from_micros(500);
 const IDLE: Duration = Duration::from_millis(10);
+/// Events that may wait for the writer, some 200 MB: a burst of so many holds up no program.
+const WAITING: u64 = 4 << 20;
 /// How often new files are looked for, and whether processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often the system's whole list of processes is looked at, once everything that is known has ended.
@@ -128,6 +130,15 @@ impl Drainer {
         let _ = self.notes.send(note);
     }
 
+    /// Waits for a writer that is behind. The rings fill meanwhile, and their threads wait in turn.
+    fn wait_for_writer(&self) {
+        let waiting = || self.board.waiting.load(Ordering::Relaxed);
+        while waiting() > WAITING && !self.board.is_stopped() {
+            self.beat();
+            thread::sleep(BUSY);
+        }
+    }
+
     fn find_new(&mut self) {
         let files = match self.session.new_files() {
             Ok(files) => files,
@@ -158,7 +169,7 @@ impl Drainer {
             parent,
             how,
             at,
-            ..self.describer.process(image.pid() as i32)
+            ..self.describer.process(&image)
         };
         let stream = self.streams;
         self.streams += 1;
@@ -218,6 +229,7 @@ impl Drainer {
     }
 
     fn pass_all(&mut self) -> u64 {
+        self.wait_for_writer();
         (0..self.images.len())
             .map(|index| self.pass(index, false).0)
             .sum()
@@ -235,6 +247,7 @@ impl Drainer {
         if !records.is_empty() {
             let count = records.len() as u64;
             self.board.events.fetch_add(count, Ordering::Relaxed);
+            self.board.waiting.fetch_add(count, Ordering::Relaxed);
             running
                 .tracker
                 .follow(&records, &self.board, running.stream);
@@ -275,7 +288,7 @@ impl Drainer {
         match self.board.command() {
             Some((pid, status)) if pid == image.pid() => Some(ended_by(status)),
             // The command's own end is about to be known.
-            None if self.describer.command() == Some(image.pid()) => None,
+            None if self.describer.command() == image.pid() => None,
             _ => Some(Ended::Unknown),
         }
     }

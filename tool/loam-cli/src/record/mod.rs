@@ -28,7 +28,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::Ordering;
-use std::sync::{mpsc, Arc, OnceLock};
+use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -52,8 +52,8 @@ use progress::Progress;
 use start::Start;
 use target::Target;
 
-/// Batches of events that may wait for the writer.
-const WAITING: usize = 16;
+/// Messages that may wait for the writer; the drainer bounds the events in them.
+const WAITING: usize = 1_024;
 /// How often the main thread looks at signals and at the command.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -87,7 +87,6 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         let shown = output::path(rings.path());
         format!("the recording can not begin: {shown} can not be written")
     })?;
-    let ending = Watch::each_signal().begin()?;
     let words = start::words(options);
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let header = describe::header(&machine::current(), &words, started);
@@ -100,6 +99,8 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         rings: rings.path(),
     };
     let child = start.spawn()?;
+    // After the start: the program inherits which signals are blocked, and the watch blocks them.
+    let ending = Watch::each_signal().begin()?;
     let (file, path) = match target.settle(&name_of(&options.program), child.id()) {
         Ok(settled) => settled,
         Err(error) => {
@@ -109,14 +110,12 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
             return follow_unrecorded(child);
         }
     };
-    let number = Arc::new(OnceLock::new());
-    let _ = number.set(child.id());
     let recording = Recording {
         board: Arc::new(Board::default()),
         ending,
         path,
     };
-    let describer = Describer::new(&recorder, available, number);
+    let describer = Describer::new(available, child.id(), &words, header.environment.clone());
     recording.follow(
         child,
         file,
@@ -308,7 +307,7 @@ mod tests {
         };
         assert_eq!(
             summary("a b.trace", &statistics, 3),
-            "loam: 1000 events in 4.0 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam replay 'a b.trace'"
+            "loam: 1000 events in 4.00 KiB (3.50 bytes an event), 3 dropped: a b.trace; next: loam replay 'a b.trace'"
         );
     }
 }

@@ -100,10 +100,15 @@ fn look(
         // It has just ended.
         return true;
     };
-    let mapped = known
-        .mappings
-        .do_if_due(|| mappings::read_all(one.pid).ok())
-        .flatten();
+    let has_blocks = board.blocks().contains_key(&one.stream);
+    // Before its first block a look would say nothing, and put the next one off.
+    let mapped = match has_blocks {
+        true => known
+            .mappings
+            .do_if_due(|| mappings::read_all(one.pid).ok())
+            .flatten(),
+        false => None,
+    };
     if let Some(mapped) = mapped {
         classify(&mapped, one.stream, board, &mut sample);
     }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use loam_lab::allocators::spec::Picked;
 use loam_process::layout::Layout;
 use loam_process::preload;
-use loam_process::rings::SESSION_VARIABLE;
+use loam_process::rings::{sweep, SESSION_VARIABLE};
 
 use super::args::RecordOptions;
 use crate::output;
@@ -21,6 +21,8 @@ use crate::run;
 
 /// Where memory that is a file lies.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Begins the names of the folders for rings.
+const PREFIX: &str = "loam-record-";
 /// So much room must be there for rings: 64 large ones.
 const ROOM: u64 = 64 << 20;
 
@@ -50,12 +52,9 @@ pub fn find_recorder(layout: &Layout) -> Result<PathBuf> {
 /// A folder of this recording's own for the rings: in memory if there is room, else beside the output.
 pub fn rings_folder(beside: &Path) -> Result<TempDir> {
     let shared = Path::new(SHARED_MEMORY);
+    sweep(shared, PREFIX);
     let room = rustix::fs::statvfs(shared).map_or(0, |all| all.f_bavail * all.f_frsize);
-    let make = |folder: &Path| {
-        tempfile::Builder::new()
-            .prefix("loam-record-")
-            .tempdir_in(folder)
-    };
+    let make = |folder: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder);
     if room >= ROOM {
         if let Ok(made) = make(shared) {
             return Ok(made);

@@ -39,7 +39,7 @@ fn write_all(
     let mut flushed = Instant::now();
     loop {
         match notes.recv_timeout(FLUSH) {
-            Ok(note) => take(&mut writer, note)?,
+            Ok(note) => take(&mut writer, note, board)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -58,7 +58,7 @@ fn write_all(
     Ok(statistics)
 }
 
-fn take(writer: &mut Writer<File>, note: Note) -> Result<(), WriteError> {
+fn take(writer: &mut Writer<File>, note: Note, board: &Board) -> Result<(), WriteError> {
     match note {
         Note::Process(process) => {
             writer.process(&process)?;
@@ -68,6 +68,8 @@ fn take(writer: &mut Writer<File>, note: Note) -> Result<(), WriteError> {
             for record in &records {
                 writer.push(Stream(stream), record)?;
             }
+            let count = records.len() as u64;
+            board.waiting.fetch_sub(count, Ordering::Relaxed);
         }
         Note::Sample(stream, sample) => writer.sample(Stream(stream), sample)?,
         Note::Touches(stream, touches) => {

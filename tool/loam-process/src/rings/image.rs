@@ -177,6 +177,16 @@ impl Image {
         self.control.state == 1
     }
 
+    /// Its program's file.
+    pub fn program(&self) -> &str {
+        &self.control.program
+    }
+
+    /// The file that its real malloc lies in.
+    pub fn allocator(&self) -> &str {
+        &self.control.allocator
+    }
+
     /// Why it stopped to record, if it did.
     pub fn why_off(&self) -> Option<&str> {
         (self.control.state == 2 && !self.control.why.is_empty()).then_some(&self.control.why)

@@ -19,7 +19,7 @@ pub const TAIL_OFFSET: u64 = 64;
 /// The sizes that a ring may have.
 pub const RING_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024];
 /// How much of the first page is read.
-pub const CONTROL_READ: usize = 384;
+pub const CONTROL_READ: usize = 1_408;
 
 /// Offsets in the drainer's page.
 pub mod session {
@@ -62,6 +62,10 @@ pub struct Control {
     pub parent_file: String,
     /// Why it was switched off.
     pub why: String,
+    /// The program's file.
+    pub program: String,
+    /// The file that its real malloc lies in.
+    pub allocator: String,
 }
 
 impl Control {
@@ -85,7 +89,9 @@ impl Control {
             fork_number: u32_at(page, 96)?,
             parent: u32_at(page, 100)?,
             parent_file: text(page.get(104..136)?),
-            why: text(page.get(136..384)?),
+            why: text(page.get(136..392)?),
+            program: text(page.get(392..904)?),
+            allocator: text(page.get(904..1_408)?),
         })
     }
 }
@@ -155,6 +161,8 @@ mod tests {
             ("offsetof(Control, parent)", 100),
             ("offsetof(Control, parent_file)", 104),
             ("offsetof(Control, why)", 136),
+            ("offsetof(Control, program)", 392),
+            ("offsetof(Control, allocator)", 904),
         ] {
             code += &format!("_Static_assert(({what}) == UINT64_C({value}), \"{what}\");\n");
         }

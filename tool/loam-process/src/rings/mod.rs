@@ -19,4 +19,4 @@ mod unit;
 pub use clock::Clock;
 pub use image::{Began, Image, ImageError, Pass};
 pub use layout::VERSION;
-pub use session::{Session, SESSION_VARIABLE};
+pub use session::{sweep, Session, SESSION_VARIABLE};

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use loam_format::bytes::{u32_at, u64_at};
+
 use crate::process::{Pid, Stat};
 
 use super::layout::{session as page, CONTROL_BYTES, MAGIC, VERSION};
@@ -90,8 +92,9 @@ impl Session {
 
     /// A file that was drained goes.
     pub fn remove(&mut self, path: &Path) {
-        // It stays known: no process makes a file of that name again. It may be gone already.
+        // It may be gone already. Its name may come back: what the process becomes by exec counts from 0 again.
         let _ = fs::remove_file(path);
+        self.look_again(path);
     }
 
     /// Whether a process belongs to the recording that has no file yet: its environment names the folder, and it has
@@ -124,6 +127,30 @@ fn contains(maps: &[u8], file: &Path) -> bool {
     !name.is_empty() && maps.windows(name.len()).any(|part| part == name)
 }
 
+/// Removes what recordings left in `parent` whose drainer was killed: folders of that prefix, by their page.
+pub fn sweep(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    let ours = |name: &std::ffi::OsStr| name.as_bytes().starts_with(prefix.as_bytes());
+    for entry in entries.flatten().filter(|entry| ours(&entry.file_name())) {
+        let page = fs::read(entry.path().join(FILE_NAME)).unwrap_or_default();
+        let (Some(MAGIC), Some(pid), Some(start)) =
+            (u64_at(&page, 0), u32_at(&page, 12), u64_at(&page, 16))
+        else {
+            continue;
+        };
+        let drains = Pid::try_from(pid)
+            .ok()
+            .and_then(|pid| Stat::read(pid).ok())
+            .is_some_and(|stat| stat.started == start && !stat.is_dead());
+        if !drains {
+            // Another user's stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// PID and number of a file's name.
 fn key_of(name: &str) -> Option<(u32, u32)> {
     let (pid, number) = name.split_once('.')?;
@@ -152,6 +179,29 @@ mod tests {
         assert!(session.new_files().unwrap().is_empty());
         session.look_again(&folder.path().join("12.9"));
         assert_eq!(names(session.new_files().unwrap()), ["12.9"]);
+        session.remove(&folder.path().join("7.0"));
+        assert!(session.new_files().unwrap().is_empty());
+        fs::write(folder.path().join("7.0"), b"").unwrap();
+        assert_eq!(names(session.new_files().unwrap()), ["7.0"]);
         assert!(!session.has_others(Path::new("/x/libloam-record.so")));
+    }
+
+    #[test]
+    fn what_a_killed_drainer_left_is_swept_and_what_lives_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let folder = parent.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let (alive, dead, other) = (folder("r-1"), folder("r-2"), folder("s-3"));
+        Session::begin(&alive, false).unwrap();
+        for folder in [&dead, &other] {
+            let session = Session::begin(folder, false).unwrap();
+            // This process, as if it had begun at another time.
+            session.file.write_all_at(&1_u64.to_le_bytes(), 16).unwrap();
+        }
+        sweep(parent.path(), "r-");
+        assert!(alive.exists() && !dead.exists() && other.exists());
     }
 }
