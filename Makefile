@@ -124,4 +124,4 @@ format: ## Lay out C++ and Rust sources
 	@tools/cargo fmt --manifest-path tool/Cargo.toml
 
 clean: ## Remove what the build made (the peers stay)
-	@rm -rf build/cmake build/cargo build/workloads build/log build/loam build/libloam.*
+	@rm -rf build/cmake build/cargo build/workloads build/replayer build/log build/loam build/libloam.*
