@@ -122,7 +122,7 @@ install: build ## Install library, tool, manual pages and completions (DESTDIR a
 
 format: ## Lay out C++ and Rust sources
 	@tools/check_format.py --write
-	@tools/cargo fmt --manifest-path tool/Cargo.toml
+	@tools/cargo fmt --manifest-path tool/Cargo.toml --all
 
 clean: ## Remove what the build made (the peers stay)
-	@rm -rf build/cmake build/cargo build/workloads build/log build/loam build/libloam.* build/libloam-record.so
+	@rm -rf build/cmake build/cargo build/workloads build/replayer build/log build/loam build/libloam.* build/libloam-record.so

@@ -1,4 +1,7 @@
 //! The points at which a replay is measured: when the recorder looked at the process.
+//!
+//! A look takes the recorder some milliseconds, while the program goes on. So each look at the heap has a point
+//! shortly before it and one shortly after it as well, between which the recorded size may lie (`error`).
 
 use super::survey::Survey;
 
@@ -7,35 +10,68 @@ const MOST_POINTS: usize = 500;
 /// Of those, points that the trace has no sample for: spread over the events, so that threads stay together and short
 /// programs have a curve.
 pub const SPREAD_POINTS: u64 = 100;
-/// Points at which the heap's mappings are told from others: each reads all mappings.
-const MOST_COMPARED: usize = 200;
+/// Looks at the heap, with three points each; each of those reads all mappings.
+const MOST_LOOKS: usize = 100;
+/// Nanoseconds of the recording between a look and its neighbours. Chosen: a look at a large process takes 10 to 20
+/// milliseconds.
+pub const LOOK_TIME: u64 = 25_000_000;
 
-/// When somebody looked at the process, and how large its heap was then; thinned, the largest kept.
-pub fn of(survey: &Survey, streams: &[u32]) -> Vec<(u64, Option<u64>)> {
+/// A point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Nanoseconds since the recording began.
+    pub time: u64,
+    /// Resident bytes of the heap then, where the recorder looked.
+    pub recorded_heap: Option<u64>,
+    /// Whether the replay looks at its own heap.
+    pub looks: bool,
+}
+
+/// When somebody looked at the process, thinned; the look at the largest heap is kept.
+pub fn of(survey: &Survey, streams: &[u32]) -> Vec<Point> {
     let samples = streams
         .iter()
         .filter_map(|stream| survey.processes.get(stream))
         .flat_map(|process| &process.samples);
-    let mut all: Vec<(u64, Option<u64>)> = samples
-        .filter_map(|sample| Some((sample.time?, sample.resident_heap)))
+    let mut all: Vec<Point> = samples
+        .filter_map(|sample| {
+            Some(Point {
+                time: sample.time?,
+                recorded_heap: sample.resident_heap,
+                looks: sample.resident_heap.is_some(),
+            })
+        })
         .collect();
     all.sort_unstable();
+    let (mut looks, mut rest): (Vec<Point>, Vec<Point>) =
+        all.into_iter().partition(|point| point.looks);
+    thin(&mut looks, MOST_LOOKS);
     let most = MOST_POINTS - SPREAD_POINTS as usize;
-    let (mut compared, plain): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|(_, heap)| heap.is_some());
-    thin(&mut compared, MOST_COMPARED);
-    let mut rest = plain;
-    thin(&mut rest, most.saturating_sub(compared.len()));
-    compared.extend(rest);
-    compared.sort_unstable();
-    compared
+    thin(&mut rest, most.saturating_sub(3 * looks.len()));
+    let beside = |time| Point {
+        time,
+        recorded_heap: None,
+        looks: true,
+    };
+    for look in looks {
+        rest.extend([
+            beside(look.time.saturating_sub(LOOK_TIME)),
+            look,
+            beside(look.time.saturating_add(LOOK_TIME)),
+        ]);
+    }
+    rest.sort_unstable();
+    rest
 }
 
-fn thin(points: &mut Vec<(u64, Option<u64>)>, most: usize) {
+fn thin(points: &mut Vec<Point>, most: usize) {
     if points.len() <= most {
         return;
     }
-    let peak = points.iter().copied().max_by_key(|(_, heap)| *heap);
+    let peak = points
+        .iter()
+        .copied()
+        .max_by_key(|point| point.recorded_heap);
     let stride = points.len().div_ceil(most.max(1));
     let mut at = 0;
     points.retain(|point| {

@@ -9,7 +9,7 @@ use loam_format::trace::{Act, Action, AllocFamily, Block, Repairs};
 
 use super::learn::{counted, learn, Learned};
 use super::lineage::{self, Step};
-use super::points::{self, SPREAD_POINTS};
+use super::points::{self, Point, SPREAD_POINTS};
 use super::program::{Kind, Operation, Program, SamplePoint, Totals, ALL_TOUCHED};
 use super::slots::{Slot, Slots};
 use super::streams::Streams;
@@ -132,7 +132,7 @@ struct Builder {
     streams: Streams,
     slots: Slots,
     blocks: HashMap<u64, Placed>,
-    points: Vec<(u64, Option<u64>)>,
+    points: Vec<Point>,
     next_point: usize,
     spread: u64,
     acts: u64,
@@ -204,7 +204,8 @@ impl Builder {
 
     /// Sample points whose time has come.
     fn meet_before(&mut self, time: u64) -> io::Result<()> {
-        while let Some((at, heap)) = self.points.get(self.next_point).copied() {
+        while let Some(point) = self.points.get(self.next_point).copied() {
+            let at = point.time;
             // An event of the same moment comes first.
             if at >= time {
                 break;
@@ -213,19 +214,20 @@ impl Builder {
             // Before the first event there is nothing to compare.
             if self.first_time.is_some_and(|first| at >= first) && self.acts > 0 {
                 let at = self.since(at);
-                self.meet(at, heap)?;
+                self.meet(at, Some(point))?;
             }
         }
         Ok(())
     }
 
-    fn meet(&mut self, time: u64, heap: Option<u64>) -> io::Result<()> {
+    fn meet(&mut self, time: u64, point: Option<Point>) -> io::Result<()> {
         let point = SamplePoint {
             time,
             events: self.acts,
             live_bytes: self.live,
             live_blocks: self.blocks.len() as u64,
-            recorded_heap: heap,
+            recorded_heap: point.and_then(|point| point.recorded_heap),
+            looks: point.is_some_and(|point| point.looks),
             participants: self.streams.participants(),
             ended: self.streams.ended(),
         };
@@ -313,8 +315,8 @@ impl Builder {
             .unwrap_or_default()
             .to_vec();
         let last = self.last_time;
-        if let Some((_, heap)) = end.first() {
-            self.meet(last, *heap)?;
+        if let Some(point) = end.iter().find(|point| point.recorded_heap.is_some()) {
+            self.meet(last, Some(*point))?;
         }
         self.meet(last, None)?;
         let most_threads = self.streams.most();

@@ -98,6 +98,8 @@ pub struct SamplePoint {
     pub live_blocks: u64,
     /// Resident bytes of the heap then.
     pub recorded_heap: Option<u64>,
+    /// Whether the replay looks at its heap.
+    pub looks: bool,
     /// Threads that meet.
     pub participants: u64,
     /// Threads that ended before.
@@ -223,7 +225,7 @@ impl Program {
                 point.live_blocks,
                 point.recorded_heap.unwrap_or(UNKNOWN),
                 point.participants,
-                u64::from(point.recorded_heap.is_some()),
+                u64::from(point.looks),
                 point.ended,
             ];
             for word in words {
