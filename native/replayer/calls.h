@@ -1,5 +1,5 @@
-// The calls of a trace, as the program made them: by the same function, with the same bytes and alignment. The
-// numbers are those of formats/trace.toml.
+// The calls of a trace, as the program made them: by the same function, with the same bytes and
+// alignment. The numbers are those of formats/trace.toml.
 #pragma once
 
 #include <malloc.h>
@@ -16,33 +16,45 @@ inline void* allocate(const Operation& op) {
   const uint64_t bytes = op.bytes();
   const uint64_t alignment = uint64_t{1} << op.alignment_log();
   switch (op.family()) {
-    case 1: return std::calloc(1, bytes);
+    case 1:
+      return std::calloc(1, bytes);
     case 2: {
       void* block = nullptr;
       const uint64_t least = alignment < sizeof(void*) ? sizeof(void*) : alignment;
       return ::posix_memalign(&block, least, bytes) == 0 ? block : nullptr;
     }
-    case 3: return ::memalign(lab::kPageBytes, bytes);
-    case 4: return ::operator new(bytes, std::nothrow);
-    case 5: return ::operator new[](bytes, std::nothrow);
-    case 6: return ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
-    case 7: return ::operator new[](bytes, std::align_val_t{alignment}, std::nothrow);
-    default: return std::malloc(bytes);
+    case 3:
+      return ::memalign(lab::kPageBytes, bytes);
+    case 4:
+      return ::operator new(bytes, std::nothrow);
+    case 5:
+      return ::operator new[](bytes, std::nothrow);
+    case 6:
+      return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+    case 7:
+      return ::operator new[](bytes, std::align_val_t{alignment}, std::nothrow);
+    default:
+      return std::malloc(bytes);
   }
 }
 
 inline void release(const Operation& op, void* block) {
   switch (op.family()) {
-    case 2: return ::operator delete(block);
-    case 3: return ::operator delete(block, op.bytes());
-    case 4: return ::operator delete[](block);
-    case 5: return ::operator delete[](block, op.bytes());
-    default: return std::free(block);
+    case 2:
+      return ::operator delete(block);
+    case 3:
+      return ::operator delete(block, op.bytes());
+    case 4:
+      return ::operator delete[](block);
+    case 5:
+      return ::operator delete[](block, op.bytes());
+    default:
+      return std::free(block);
   }
 }
 
-// Writes to the pages that the program wrote to: of a block under two pages to each that it lies on, of a larger one
-// to as many as were resident, from its start.
+// Writes to the pages that the program wrote to: of a block under two pages to each that it lies
+// on, of a larger one to as many as were resident, from its start.
 inline void touch(const Operation& op, void* block) {
   const uint64_t bytes = op.bytes();
   if (bytes == 0) return;

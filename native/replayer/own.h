@@ -1,5 +1,5 @@
-// Memory of the replayer itself: mapped apart from the heap, named so that others can tell, without huge pages and,
-// where the limit allows, locked. All of it is there before the baseline is taken.
+// Memory of the replayer itself: mapped apart from the heap, named so that others can tell, without
+// huge pages and, where the limit allows, locked. All of it is there before the baseline is taken.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,8 +20,8 @@ inline void* own_memory(uint64_t bytes, bool backed) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    lab::fail(lab::kExitFailed, "replay: no memory for the replayer's own tables (mmap): ",
-              strerror(errno));
+    lab::fail(lab::kExitFailed,
+              "replay: no memory for the replayer's own tables (mmap): ", strerror(errno));
   }
   // All three are optional: older kernels know no names, and limits may forbid locking.
   (void)::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, p, bytes, "loam replay");

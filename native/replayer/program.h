@@ -1,6 +1,6 @@
-// The prepared replay: what `loam replay` makes of a trace, and what this program runs. A private interface
-// between one version of the tool and this program (tool/loam-cli/src/replay/program.rs is the other side); the
-// version is checked.
+// The prepared replay: what `loam replay` makes of a trace, and what this program runs. A private
+// interface between one version of the tool and this program (tool/loam-cli/src/replay/program.rs
+// is the other side); the version is checked.
 //
 //   0       head (128 bytes)
 //   128     segments, in the order in which the tool filled them:
@@ -17,9 +17,10 @@
 //                        | touched pages |  bytes                               |
 //                        +---------------+--------------------------------------+
 //
-// alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all of them.
-// Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread, of a `sample` the sample.
-// A thread's stream is read with pread into a buffer of its own: a mapping would fault and count as memory.
+// alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all
+// of them. Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread,
+// of a `sample` the sample. A thread's stream is read with pread into a buffer of its own: a
+// mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>
@@ -37,8 +38,8 @@ struct Head {
   char magic[8];
   uint64_t version;
   uint64_t slots;
-  uint64_t threads;      // in all
-  uint64_t most_threads; // at once
+  uint64_t threads;       // in all
+  uint64_t most_threads;  // at once
   uint64_t samples;
   uint64_t samples_at;
   uint64_t threads_at;
@@ -51,9 +52,9 @@ struct Head {
 static_assert(sizeof(Head) == 128, "the tool writes this many bytes");
 
 struct SamplePoint {
-  uint64_t time_ns;        // of the recording
-  uint64_t events;         // of the trace before it
-  uint64_t live_bytes;     // what the threads' sums must be
+  uint64_t time_ns;     // of the recording
+  uint64_t events;      // of the trace before it
+  uint64_t live_bytes;  // what the threads' sums must be
   uint64_t live_blocks;
   uint64_t recorded_heap;  // kUnknown: nobody looked
   uint64_t participants;   // threads that meet here
@@ -126,7 +127,8 @@ class Stream {
     uint64_t head[2];
     read_at(file_, head, sizeof head, next_);
     if (head[1] == 0 || head[1] > kOperations) {
-      lab::fail(lab::kExitFailed, "replay: the prepared replay is damaged; run `loam replay` again");
+      lab::fail(lab::kExitFailed,
+                "replay: the prepared replay is damaged; run `loam replay` again");
     }
     read_at(file_, buffer_, head[1] * sizeof(Operation), next_ + sizeof head);
     next_ = head[0];

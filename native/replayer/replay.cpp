@@ -1,11 +1,13 @@
 // replay: runs what `loam replay` prepared from a trace, on whatever malloc this process has.
 //
-// Threads start and end where the program's did. Each makes its own calls in its own order; a free waits for its
-// block, an allocation into a used slot for that slot. At the sample points every live thread comes to a barrier,
-// and the last one measures, with raw system calls and the clock stopped.
+// Threads start and end where the program's did. Each makes its own calls in its own order; a free
+// waits for its block, an allocation into a used slot for that slot. At the sample points every
+// live thread comes to a barrier, and the last one measures, with raw system calls and the clock
+// stopped.
 //
-// Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no pauses).
-// Measured: the lab's lines (native/workloads/README.md). Of a checkpoint besides: anonymous_bytes (RssAnon less the
+// Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no
+// pauses). Measured: the lab's lines (native/workloads/README.md). Of a checkpoint besides:
+// anonymous_bytes (RssAnon less the
 //   baseline), heap_bytes (mappings that hold blocks; null where nobody compares), recorded_heap_bytes, live_blocks,
 //   threads. The end has heap_peak_bytes (the peak less the baseline), allocations and frees.
 //
@@ -28,9 +30,9 @@ namespace {
 using namespace lab;
 using namespace replay;
 
-constexpr uint64_t kStackBytes = 256 * 1024;   // allocators' slow paths included
-constexpr uint64_t kStackBacked = 64 * 1024;   // what is touched before the baseline
-constexpr uint64_t kWorthAPause = 50'000;      // ns; shorter ones are the program's own work
+constexpr uint64_t kStackBytes = 256 * 1024;  // allocators' slow paths included
+constexpr uint64_t kStackBacked = 64 * 1024;  // what is touched before the baseline
+constexpr uint64_t kWorthAPause = 50'000;     // ns; shorter ones are the program's own work
 
 // What a thread that runs needs: used again by a later thread once this one was joined.
 struct alignas(64) Seat {
@@ -54,8 +56,7 @@ class Replayer {
         slots_(head.slots),
         seats_count_(head.most_threads + 1),
         seats_(static_cast<Seat*>(own_memory(seats_count_ * sizeof(Seat), true))),
-        samples_(static_cast<SamplePoint*>(
-            own_memory(head.samples * sizeof(SamplePoint), true))) {
+        samples_(static_cast<SamplePoint*>(own_memory(head.samples * sizeof(SamplePoint), true))) {
     read_at(file, samples_, head.samples * sizeof(SamplePoint), head.samples_at);
     auto* stacks = static_cast<char*>(own_memory(seats_count_ * kStackBytes, false));
     for (uint64_t i = 0; i < seats_count_; ++i) {
@@ -130,8 +131,8 @@ class Replayer {
     seat.stream.open(file_, first);
   }
 
-  // A seat whose thread has ended, or one that was never used. The tool counted how many are needed at once; one that
-  // is about to end may still hold its seat.
+  // A seat whose thread has ended, or one that was never used. The tool counted how many are needed
+  // at once; one that is about to end may still hold its seat.
   Seat& take_seat() {
     for (Patience p;;) {
       if (Seat* seat = pop(free_)) return *seat;
@@ -170,8 +171,12 @@ class Replayer {
   void follow(Seat& seat) {
     while (const Operation* op = seat.stream.next()) {
       switch (op->kind()) {
-        case Kind::kAllocate: allocate(seat, *op); break;
-        case Kind::kFree: release(seat, *op); break;
+        case Kind::kAllocate:
+          allocate(seat, *op);
+          break;
+        case Kind::kFree:
+          release(seat, *op);
+          break;
         case Kind::kResize: {
           const Operation resize = *op;
           const Operation* old = seat.stream.next();
@@ -179,11 +184,19 @@ class Replayer {
           this->resize(seat, resize, old->bytes());
           break;
         }
-        case Kind::kStart: start(op->slot()); break;
-        case Kind::kSample: meet(op->slot()); break;
-        case Kind::kTime: pause_until(op->word1); break;
-        case Kind::kEnd: return;
-        default: damaged();
+        case Kind::kStart:
+          start(op->slot());
+          break;
+        case Kind::kSample:
+          meet(op->slot());
+          break;
+        case Kind::kTime:
+          pause_until(op->word1);
+          break;
+        case Kind::kEnd:
+          return;
+        default:
+          damaged();
       }
     }
   }
@@ -235,8 +248,10 @@ class Replayer {
     if (block == nullptr) {
       // realloc(p, 0) freed it; otherwise it stays as it was.
       seat.failed += op.bytes() != 0;
-      if (op.bytes() == 0 || from == nullptr) block = nowhere();
-      else block = old;
+      if (op.bytes() == 0 || from == nullptr)
+        block = nowhere();
+      else
+        block = old;
     } else {
       residence_.saw(block);
       replay::touch(op, block);
@@ -293,8 +308,8 @@ class Replayer {
   }
 
   void measure(uint32_t index, const SamplePoint& point) {
-    // Threads that ended before this point do not come here, and may still have something to do. Pairs with the release
-    // in thread().
+    // Threads that ended before this point do not come here, and may still have something to do.
+    // Pairs with the release in thread().
     for (Patience p; ended_threads_.load(std::memory_order_acquire) < point.ended;) p.wait();
     recorder_.pause();
     const uint64_t begin = now_ns();

@@ -1,15 +1,15 @@
-// The table of blocks: a slot holds the address of a live block and the generation of its use, so that a thread can
-// wait for exactly the block that it is to free.
+// The table of blocks: a slot holds the address of a live block and the generation of its use, so
+// that a thread can wait for exactly the block that it is to free.
 //
 //   slot  63        48 47                          0
 //        +------------+-----------------------------+
 //        | generation |  address; 0: no block yet   |
 //        +------------+-----------------------------+
 //
-// An allocation waits until the slot is empty and has its generation, a free until the slot has its generation and
-// an address; then it makes the slot empty, with the next generation. A resize waits as a free does and leaves its
-// block under the next generation. Each wait is for an operation that comes
-// earlier in the trace's one order, so no two threads wait for each other.
+// An allocation waits until the slot is empty and has its generation, a free until the slot has its
+// generation and an address; then it makes the slot empty, with the next generation. A resize waits
+// as a free does and leaves its block under the next generation. Each wait is for an operation that
+// comes earlier in the trace's one order, so no two threads wait for each other.
 #pragma once
 
 #include <linux/futex.h>
@@ -79,8 +79,8 @@ class Slots {
   }
 
  private:
-  // Threads that wait for slots of this number, modulo `kBells`. There may be many more threads than cores, so they
-  // sleep in the kernel.
+  // Threads that wait for slots of this number, modulo `kBells`. There may be many more threads
+  // than cores, so they sleep in the kernel.
   struct alignas(64) Bell {
     std::atomic<uint32_t> rings;
     std::atomic<uint32_t> waiters;
@@ -103,8 +103,8 @@ class Slots {
         bell.waiters.fetch_sub(1, std::memory_order_relaxed);
         return word;
       }
-      // `ring` looks for waiters without a fence, which every operation would pay for: it may miss one that comes at
-      // this moment. That one looks again after a millisecond.
+      // `ring` looks for waiters without a fence, which every operation would pay for: it may miss
+      // one that comes at this moment. That one looks again after a millisecond.
       const timespec limit{0, 1'000'000};
       syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, rings, &limit, nullptr, 0);
     }
