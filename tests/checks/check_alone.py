@@ -27,10 +27,9 @@ PRETENDED = '#include "fake_system/'
 
 def measuring_cases(text: str) -> list[str]:
     """Names of the gtest cases whose body measures."""
-    starts = list(CASE.finditer(text))
-    ends = [start.start() for start in starts[1:]] + [len(text)]
-    return [start.group(2) for start, end in zip(starts, ends)
-            if MEASURES.search(text, start.end(), end)]
+    # A body ends with the first brace in the first column; what follows may be a helper.
+    bodies = {case.group(2): text[case.end():].partition("\n}")[0] for case in CASE.finditer(text)}
+    return [name for name, body in bodies.items() if MEASURES.search(body)]
 
 
 def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
@@ -57,7 +56,9 @@ def find_faults(tests: list[dict], sources: dict[str, list[str]]) -> list[str]:
 def sources_by_program(build: Path) -> dict[str, list[str]]:
     sources: dict[str, list[str]] = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if match := re.search(r"tests/.*CMakeFiles/([^/]+)\.dir/", entry.get("output", "")):
+        # CMake below 3.26 says the output in the command alone.
+        output = entry.get("output") or entry["command"]
+        if match := re.search(r"tests/\S*CMakeFiles/([^/\s]+)\.dir/", output):
             path = Path(entry["file"])
             if path.is_file() and "/tests/" in str(path):
                 text = path.read_text(errors="replace")
@@ -67,7 +68,8 @@ def sources_by_program(build: Path) -> dict[str, list[str]]:
 
 def self_test() -> int:
     whole = "int main(void) { return resident_kib() > 5; }"
-    cases = "TEST(Heap, Measures) { minor_faults(); }\nTEST(Heap, Other) { f(); }\n"
+    cases = ("TEST(Heap, Measures) {\n  minor_faults();\n}\nTEST(Heap, Other) {\n  f();\n}\n"
+             "long minor_faults() {\n}\n")
 
     def test(name: str, program: str, **properties: object) -> dict:
         return {"name": name, "command": [f"/b/{program}"],
@@ -101,7 +103,12 @@ def main() -> int:
     tests = json.loads(listing)["tests"]
     alone = sum(any(entry["name"] == "RUN_SERIAL" for entry in test.get("properties", []))
                 for test in tests)
-    faults = find_faults(tests, sources_by_program(arguments.build))
+    sources = sources_by_program(arguments.build)
+    programs = {Path(test.get("command", [""])[0]).name for test in tests}
+    if not programs & sources.keys():
+        print(f"{arguments.build}/compile_commands.json: the source of no test's program is in it")
+        return 1
+    faults = find_faults(tests, sources)
     for fault in faults:
         print(fault)
     print(f"{len(tests)} tests, {alone} of them alone, {len(faults)} that should be")
