@@ -10,16 +10,21 @@ use std::time::{Duration, Instant};
 
 use loam_format::trace::{End, Ended, How, Process, Record};
 use loam_process::process::Stat;
-use loam_process::rings::{Began, Clock, Image, Session};
+use loam_process::rings::{Began, Clock, Image, Pass, Session};
 
 use super::blocks::Tracker;
 use super::board::{Board, Live, Note};
 use super::describe::Describer;
 use super::now;
 
-/// How long the drainer sleeps while events come, and the longest while none do.
+/// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);
 const IDLE: Duration = Duration::from_millis(10);
+/// The sleep is doubled where no ring is fuller than this, in percent, and halved from the other on:
+/// each pass costs some system calls, whatever it finds. Two doublings lead from one to the other,
+/// so a rate that stays the same has the sleep that it needs.
+const LITTLE: u64 = 12;
+const MUCH: u64 = 40;
 /// Events that may wait for the writer, some 200 MB: a burst of so many holds up no program.
 const WAITING: u64 = 4 << 20;
 /// How often new files are looked for, and whether processes have ended.
@@ -89,7 +94,7 @@ impl Drainer {
                 self.beat();
                 self.find_new();
             }
-            let read = self.pass_all();
+            let fullest = self.pass_all();
             if self.board.is_stopped() {
                 self.stop();
                 break;
@@ -108,9 +113,10 @@ impl Drainer {
                     }
                 }
             }
-            pause = match read {
-                0 => (pause * 2).min(IDLE),
-                _ => BUSY,
+            pause = match fullest {
+                ..=LITTLE => (pause * 2).min(IDLE),
+                MUCH.. => (pause / 2).max(BUSY),
+                _ => pause,
             };
             thread::sleep(pause);
         }
@@ -228,15 +234,14 @@ impl Drainer {
         (parent, How::Fork, at.unwrap_or(made))
     }
 
+    /// How full the fullest ring was, in percent.
     fn pass_all(&mut self) -> u64 {
         self.wait_for_writer();
-        (0..self.images.len())
-            .map(|index| self.pass(index, false).0)
-            .sum()
+        let passes = (0..self.images.len()).map(|index| self.pass(index, false).fullest);
+        passes.max().unwrap_or(0)
     }
 
-    /// Bytes that were read, and whether there is more.
-    fn pass(&mut self, index: usize, is_last: bool) -> (u64, bool) {
+    fn pass(&mut self, index: usize, is_last: bool) -> Pass {
         let running = &mut self.images[index];
         let mut records: Vec<Record> = Vec::new();
         let pass = running.image.pass(&mut self.clock, is_last, &mut records);
@@ -255,11 +260,11 @@ impl Drainer {
             self.send(note);
         }
         match pass {
-            Ok(pass) => (pass.read, pass.has_more),
+            Ok(pass) => pass,
             Err(error) => {
                 self.board.note(format!("a recording ends early: {error}"));
                 self.end(index, Ended::Unknown, Some(error.to_string()));
-                (0, false)
+                Pass::default()
             }
         }
     }
@@ -296,7 +301,7 @@ impl Drainer {
     /// Gives out all that is left of an image.
     fn finish(&mut self, index: usize, ended: Ended) {
         let (stream, before) = (self.images[index].stream, self.images.len());
-        while self.pass(index, true).1 {}
+        while self.pass(index, true).has_more {}
         // A pass that failed has ended it already.
         if self.images.len() == before && self.images[index].stream == stream {
             let why = self.images[index].image.why_off().map(str::to_owned);
@@ -337,7 +342,7 @@ impl Drainer {
         let reason = self.board.reason();
         while !self.images.is_empty() {
             let (stream, before) = (self.images[0].stream, self.images.len());
-            while self.pass(0, true).1 {}
+            while self.pass(0, true).has_more {}
             if self.images.len() == before && self.images[0].stream == stream {
                 let ended = self.how_it_ended(0).unwrap_or(Ended::Running);
                 self.end(0, ended, reason.clone());

@@ -73,6 +73,8 @@ pub struct Pass {
     pub read: u64,
     /// Whether events wait for the next pass, or are unread.
     pub has_more: bool,
+    /// How full the fullest ring was, in percent.
+    pub fullest: u64,
 }
 
 #[derive(Debug, Default)]
@@ -268,6 +270,9 @@ impl Image {
         }
         for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
             if let Some(slot) = Slot::parse(raw) {
+                let unread = slot.head.saturating_sub(self.rings[index].tail);
+                let fill = unread.saturating_mul(100) / slot.bytes.max(1);
+                pass.fullest = pass.fullest.max(fill);
                 pass.read += self.read_ring(index, slot)?;
             }
         }
