@@ -202,7 +202,7 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         records: view.residence.part(Place::LoamMetadata).resident,
         trim: Trim {
             bytes: retained,
-            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0),
+            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
         },
         caches: process.whole(ids::THREADS),
         arenas: Vec::new(),
@@ -234,6 +234,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
     let trimmable = heap.sum(|arena| arena.trimmable) + tops(true).saturating_sub(4096);
     let calls = heap.sum(|arena| arena.trimmable_holes) + 1;
     let freed = heap.sum(|arena| arena.fast.count) + heap.sum(|arena| arena.holes.count);
+    let holes = heap.sum(|arena| arena.joined_holes);
     let arenas = heap.arenas.iter().map(|arena| Arena {
         resident_bytes: arena.resident,
         live_bytes: arena.live(),
@@ -253,7 +254,7 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         records: 0,
         trim: Trim {
             bytes: trimmable,
-            milliseconds: stall::milliseconds(trimmable, calls, freed),
+            milliseconds: stall::milliseconds(trimmable, calls, freed, holes),
         },
         caches: heap.caches,
         arenas: arenas.collect(),

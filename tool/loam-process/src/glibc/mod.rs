@@ -99,6 +99,8 @@ pub struct ArenaFigures {
     pub trimmable: u64,
     /// In how many holes they lie: each costs a system call.
     pub trimmable_holes: u64,
+    /// Holes as a trim joins them: neighbours, and fast bins' chunks among them, are one.
+    pub joined_holes: u64,
     /// The chunk that ends the arena.
     pub top: u64,
     /// Its resident bytes.
@@ -340,6 +342,7 @@ impl Trim {
         if start == end || chunk.state == State::Top {
             return;
         }
+        figures.joined_holes += 1;
         if end - start > figures.longest_hole {
             figures.longest_hole = end - start;
             figures.behind_longest_hole = Sum::default();
