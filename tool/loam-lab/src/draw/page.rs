@@ -22,12 +22,22 @@ pub fn names(results: &Results) -> String {
     loam_format::words::list(&names)
 }
 
+fn heading(results: &Results) -> &'static str {
+    let experiments = &results.experiments;
+    let is_replay = experiments.iter().all(|record| record.trace.is_some());
+    if is_replay && !experiments.is_empty() {
+        "A recorded program on each allocator"
+    } else {
+        "What fragmentation did to each allocator"
+    }
+}
+
 /// Everything that is seen.
 pub fn body(results: &Results, sections: &[Section]) -> Markup {
     html! {
         a.skip href="#summary" { "Skip to the findings" }
         header {
-            h1 { "What fragmentation did to each allocator" }
+            h1 { (heading(results)) }
             p {
                 "Experiments " (names(results)) ", measured " (day(&results.created)) " on "
                 (results.machine.summary()) "."
