@@ -71,9 +71,6 @@ impl Sum {
     }
 }
 
-/// Lengths of holes fall into classes by powers of two: 32 bytes, 64, ...; the last one has all from 2^(5+26) on.
-pub const HOLE_CLASSES: usize = 27;
-
 /// What one arena holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ArenaFigures {
@@ -91,8 +88,6 @@ pub struct ArenaFigures {
     pub cached: Sum,
     /// Holes between blocks.
     pub holes: Sum,
-    /// Holes by length.
-    pub hole_classes: [Sum; HOLE_CLASSES],
     /// Whole pages within holes, in bytes, whether resident or not.
     pub whole_pages: u64,
     /// Resident bytes of those: what `malloc_trim` gives back.
@@ -296,7 +291,6 @@ fn walk_arena(
                 }
                 State::Free => {
                     figures.holes.add(chunk.size);
-                    figures.hole_classes[hole_class(chunk.size)].add(chunk.size);
                 }
                 State::Top => {
                     figures.top += chunk.size;
@@ -367,10 +361,6 @@ fn untouched(chunk: &Chunk, residency: &Residency) -> u64 {
         Some(bytes @ 1..) => bytes - residency.resident(first, behind),
         _ => 0,
     }
-}
-
-fn hole_class(size: u64) -> usize {
-    (size.max(32).ilog2() as usize - 5).min(HOLE_CLASSES - 1)
 }
 
 /// Which arena an address lies in.
