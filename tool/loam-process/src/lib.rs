@@ -24,6 +24,7 @@ pub mod elf;
 pub mod glibc;
 pub mod layout;
 pub mod mappings;
+pub mod pagemap;
 pub mod preload;
 pub mod privilege;
 pub mod process;

@@ -2,6 +2,7 @@
 
 use loam_format::units::bytes;
 use loam_format::words;
+use loam_report::columns;
 use loam_report::style::{bold, dim};
 
 use loam_counters::diagnosis::{Finding, RuledOut};
@@ -45,7 +46,7 @@ pub fn render(answer: &Answer) -> String {
 fn one(finding: &Finding) -> String {
     let bold = bold();
     let mut text = String::new();
-    let verdict = capitalised(&finding.verdict);
+    let verdict = words::capitalised(&finding.verdict);
     let note = if finding.is_fault { "" } else { " (no fault)" };
     text += &format!(
         "{bold}{}{bold:#}\n",
@@ -67,20 +68,7 @@ fn field(name: &str, text: &str) -> String {
 
 /// Lines of at most [`WIDTH`] columns, all but the first with a margin; the first one has its margin already.
 fn wrapped(text: &str, margin: usize) -> String {
-    let (mut lines, mut column) = (String::new(), margin);
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > margin && column + 1 + length > WIDTH {
-            lines += &format!("\n{:margin$}", "");
-            column = margin;
-        } else if column > margin {
-            lines.push(' ');
-            column += 1;
-        }
-        lines += word;
-        column += length;
-    }
-    lines
+    columns::wrap(text, WIDTH - margin).join(&format!("\n{:margin$}", ""))
 }
 
 /// Where the heap's memory is, in one line.
@@ -140,11 +128,4 @@ fn out(all: &[RuledOut]) -> String {
         }
     }
     text
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }

@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use loam_format::trace::{End, Ended, How, Process, Record};
 use loam_process::process::Stat;
-use loam_process::rings::{Began, Clock, Image, Pass, Session};
+use loam_process::rings::{now, Began, Clock, Image, Pass, Session};
 
 use super::blocks::Tracker;
 use super::board::{Board, Live, Note};
 use super::describe::Describer;
-use super::now;
 
 /// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);

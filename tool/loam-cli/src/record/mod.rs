@@ -38,7 +38,7 @@ use loam_format::trace::{Header, Statistics, WriteError};
 use loam_lab::allocators::{discover, spec};
 use loam_lab::machine;
 use loam_process::layout::Layout;
-use loam_process::rings::Session;
+use loam_process::rings::{now, Session};
 
 use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
@@ -56,12 +56,6 @@ use target::Target;
 const WAITING: usize = 1_024;
 /// How often the main thread looks at signals and at the command.
 const TICK: Duration = Duration::from_millis(20);
-
-/// `CLOCK_MONOTONIC` in nanoseconds, as the recorder reads it.
-fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 /// Runs the verb.
 pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {

@@ -2,18 +2,17 @@
 //! as that costs at most 1 % of the time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use loam_format::trace::{Sample, Touch};
 use loam_process::mappings::{self, Mapping};
+use loam_process::pagemap::Pagemap;
+use loam_process::rings::now;
 
 use super::blocks::GRANULE;
 use super::board::{Board, Live, Note};
 use super::describe::Modules;
-use super::now;
 
 /// How often processes are looked at.
 const EVERY: Duration = Duration::from_millis(100);
@@ -25,9 +24,6 @@ const DESCRIBED_AT: [Duration; 3] = [
     Duration::from_secs(2),
     Duration::from_secs(20),
 ];
-/// Bytes of an entry of `pagemap`, and its bit that says that the page is there.
-const ENTRY: usize = 8;
-const PRESENT: u8 = 0x80;
 
 /// One thing that may not be done too often.
 #[derive(Debug)]
@@ -189,12 +185,12 @@ fn classify(mapped: &[Mapping], stream: u32, board: &Board, sample: &mut Sample)
 fn touched(one: &Live, board: &Board, from: u64, began: u64) -> Option<(Vec<Touch>, u64)> {
     const MOMENT: Duration = Duration::from_millis(5);
     let blocks: BTreeMap<u64, u64> = board.blocks().get(&one.stream)?.large.clone();
-    let file = File::open(format!("/proc/{}/pagemap", one.pid)).ok()?;
+    let map = Pagemap::open(one.pid).ok()?;
     let page = rustix::param::page_size() as u64;
     let begin = Instant::now();
     let mut touches = Vec::new();
     for (address, size) in blocks.range(from.saturating_add(1)..) {
-        let pages = resident_pages(&file, *address, *size, page)?;
+        let pages = resident_pages(&map, *address, *size, page)?;
         touches.push(Touch {
             time: Some(now().saturating_sub(began)),
             address: Some(*address),
@@ -208,18 +204,13 @@ fn touched(one: &Live, board: &Board, from: u64, began: u64) -> Option<(Vec<Touc
     Some((touches, 0))
 }
 
-fn resident_pages(file: &File, address: u64, size: u64, page: u64) -> Option<u64> {
-    let (mut at, end) = (address / page, (address + size).div_ceil(page));
-    let mut entries = vec![0; 4_096 * ENTRY];
+fn resident_pages(map: &Pagemap, address: u64, size: u64, page: u64) -> Option<u64> {
+    let (first, end) = (address / page, (address + size).div_ceil(page));
     let mut present = 0;
-    while at < end {
-        let count = ((end - at) as usize).min(entries.len() / ENTRY);
-        let part = &mut entries[..count * ENTRY];
-        file.read_exact_at(part, at * ENTRY as u64).ok()?;
-        let is_present = |entry: &&[u8]| entry[ENTRY - 1] & PRESENT != 0;
-        present += part.chunks_exact(ENTRY).filter(is_present).count() as u64;
-        at += count as u64;
-    }
+    map.look(first, end - first, |is_resident| {
+        present += u64::from(is_resident);
+    })
+    .ok()?;
     Some(present)
 }
 
@@ -233,8 +224,8 @@ mod tests {
         assert!(sample.resident_anonymous.unwrap() > 0 && sample.threads.unwrap() > 0);
         let page = rustix::param::page_size() as u64;
         let block = vec![1_u8; 64 * page as usize];
-        let file = File::open("/proc/self/pagemap").unwrap();
-        let pages = resident_pages(&file, block.as_ptr() as u64, block.len() as u64, page);
+        let map = Pagemap::open(std::process::id() as i32).unwrap();
+        let pages = resident_pages(&map, block.as_ptr() as u64, block.len() as u64, page);
         assert!((64..=65).contains(&pages.unwrap()), "{pages:?}");
     }
 }

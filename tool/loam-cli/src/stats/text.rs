@@ -53,15 +53,8 @@ fn headline(view: &View) -> String {
         "{bold}{}{bold:#} ({}), {on}, {threads}\n{bold}{}{bold:#}.\n",
         identity.name,
         identity.key.pid,
-        capitalised(&verdict)
+        words::capitalised(&verdict)
     )
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }
 
 fn account(view: &View) -> String {
@@ -127,7 +120,7 @@ fn what_loam_would_add(view: &View) -> String {
     let heaps = view.residence.resident_of(&[Kind::Heap, Kind::Anonymous]);
     let holder = view.allocator.as_ref().map_or_else(
         || "Its allocator".to_owned(),
-        |found| format!("{} ({})", capitalised(&found.name), found.file),
+        |found| format!("{} ({})", words::capitalised(&found.name), found.file),
     );
     format!(
         "\n{holder} does not show what the {} of heap and anonymous memory hold. On Loam the same page \

@@ -1,20 +1,14 @@
-//! Which pages of a process are resident, from `/proc/PID/pagemap`: 8 bytes a page, the highest bit says that the page is
-//! in memory. The owner of a process may read these bits; without them every page counts as resident.
+//! Resident bytes of stretches of a process, by its pages. Where those may not be read every page counts as resident.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
+use crate::pagemap::Pagemap;
 use crate::process::Pid;
 
 /// Bytes of a page. The layouts are those of x86-64; elsewhere pages may be longer and the figures coarser.
 pub const PAGE: u64 = 4096;
-/// So many pages are read at a time.
-const PAGES: usize = 64 << 10;
-const PRESENT: u64 = 1 << 63;
 
 /// The pages of the stretch that was looked at last.
 pub struct Residency {
-    file: Option<File>,
+    map: Option<Pagemap>,
     start: u64,
     /// For each page, how many before it are resident; one longer than the pages.
     before: Vec<u32>,
@@ -24,7 +18,7 @@ impl Residency {
     /// Of a process.
     pub fn open(pid: Pid) -> Residency {
         Residency {
-            file: File::open(format!("/proc/{pid}/pagemap")).ok(),
+            map: Pagemap::open(pid).ok(),
             start: 0,
             before: Vec::new(),
         }
@@ -34,26 +28,24 @@ impl Residency {
     pub fn look_at(&mut self, start: u64, end: u64) {
         self.start = start & !(PAGE - 1);
         let count = (end.next_multiple_of(PAGE) - self.start) / PAGE;
-        self.before.clear();
-        self.before.push(0);
-        let mut bytes = vec![0; 8 * PAGES];
+        let before = &mut self.before;
+        before.clear();
+        before.push(0);
         let mut sum = 0;
-        let mut page = 0;
-        while page < count {
-            let some = (count - page).min(PAGES as u64) as usize;
-            let part = &mut bytes[..8 * some];
-            let offset = (self.start / PAGE + page) * 8;
-            let is_read = self
-                .file
-                .as_ref()
-                .is_some_and(|file| file.read_exact_at(part, offset).is_ok());
-            for word in part.chunks_exact(8) {
-                let word = u64::from_le_bytes(*word.first_chunk().expect("eight bytes"));
-                sum += u32::from(!is_read || word & PRESENT != 0);
-                self.before.push(sum);
-            }
-            page += some as u64;
+        let mut add = |is_resident| {
+            sum += u32::from(is_resident);
+            before.push(sum);
+        };
+        let mut told = 0;
+        if let Some(map) = &self.map {
+            let tell = |is_resident| {
+                add(is_resident);
+                told += 1;
+            };
+            // What was not told counts below.
+            let _ = map.look(self.start / PAGE, count, tell);
         }
+        (told..count).for_each(|_| add(true));
     }
 
     /// Resident bytes between two addresses of that stretch, by whole pages.

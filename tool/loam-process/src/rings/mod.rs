@@ -20,3 +20,9 @@ pub use clock::Clock;
 pub use image::{Began, Image, ImageError, Pass};
 pub use layout::VERSION;
 pub use session::{sweep, Session, SESSION_VARIABLE};
+
+/// `CLOCK_MONOTONIC` in nanoseconds, as the recorder reads it.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -54,9 +54,8 @@ impl Session {
 
     /// Tells the recorded processes that somebody drains.
     pub fn beat(&self) -> io::Result<()> {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        self.file.write_all_at(&now.to_le_bytes(), page::HEARTBEAT)
+        self.file
+            .write_all_at(&super::now().to_le_bytes(), page::HEARTBEAT)
     }
 
     /// Tells them that recording has ended: they go on without it.
