@@ -25,8 +25,9 @@ use crate::output;
 use crate::stats;
 use args::DoctorOptions;
 
-/// Looks of a watch, at most: enough for six windows of four.
-const LOOKS: u32 = 24;
+/// Looks of a watch, at most: ten for each of its six windows. A program that is at its least half of the time is seen there
+/// in all windows but one of a thousand.
+const LOOKS: u32 = 60;
 /// After a look comes a pause so many times as long.
 const PAUSE: u32 = 3;
 /// A watch may take so many times what was asked for, until there are looks enough.
