@@ -25,12 +25,12 @@ use crate::output;
 use crate::stats;
 use args::DoctorOptions;
 
-/// Looks of a watch, at most: ten for each of its six windows. A program that is at its least half of the time is seen there
+/// Looks of a watch: ten for each of its six windows. A program that is at its least half of the time is seen there
 /// in all windows but one of a thousand.
 const LOOKS: u32 = 60;
 /// After a look comes a pause so many times as long.
 const PAUSE: u32 = 3;
-/// A watch may take so many times what was asked for, until there are looks enough.
+/// A watch may take so many times what was asked for, until all looks are taken.
 const LONGER: u32 = 4;
 
 /// Runs the verb.
@@ -130,8 +130,10 @@ fn watch(
     growth.add(Duration::ZERO, &examined.evidence);
     let begun = Instant::now();
     let pause = (limit / LOOKS).max(examined.took * PAUSE);
-    // On a machine that is busy looks are slow, and too few would say nothing.
-    while begun.elapsed() < limit || (!growth.is_enough() && begun.elapsed() < limit * LONGER) {
+    // On a machine that is busy looks are slow, and few of them say little.
+    let longest = limit * LONGER;
+    while begun.elapsed() < limit || (growth.count() < LOOKS as usize && begun.elapsed() < longest)
+    {
         if ending.wait(pause).is_some() {
             break;
         }
