@@ -25,13 +25,10 @@ use crate::output;
 use crate::stats;
 use args::DoctorOptions;
 
-/// Looks of a watch: ten for each of its six windows. A program that is at its least half of the time is seen there
-/// in all windows but one of a thousand.
-const LOOKS: u32 = 60;
 /// After a look comes a pause so many times as long.
 const PAUSE: u32 = 3;
-/// A watch may take so many times what was asked for, until all looks are taken.
-const LONGER: u32 = 4;
+/// A watch may take so many times what was asked for, until there are looks enough.
+const LONGER: u32 = 8;
 
 /// Runs the verb.
 pub fn run(options: &DoctorOptions) -> Result<Exit> {
@@ -129,15 +126,16 @@ fn watch(
     let mut growth = Growth::default();
     growth.add(Duration::ZERO, &examined.evidence);
     let begun = Instant::now();
-    let pause = (limit / LOOKS).max(examined.took * PAUSE);
-    // On a machine that is busy looks are slow, and few of them say little.
     let longest = limit * LONGER;
-    while begun.elapsed() < limit || (growth.count() < LOOKS as usize && begun.elapsed() < longest)
-    {
+    let mut fastest = examined.took;
+    // On a machine that is busy looks are slow, and few of them would say little.
+    while begun.elapsed() < limit || (!growth.is_enough() && begun.elapsed() < longest) {
+        let pause = (limit / Growth::ENOUGH as u32).max(fastest * PAUSE);
         if ending.wait(pause).is_some() {
             break;
         }
         *examined = examine(identity)?;
+        fastest = fastest.min(examined.took);
         growth.add(begun.elapsed(), &examined.evidence);
     }
     Ok(growth)

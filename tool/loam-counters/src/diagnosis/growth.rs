@@ -12,9 +12,8 @@ use super::Evidence;
 
 /// Windows that the looks are cut into.
 const WINDOWS: usize = 6;
-/// With fewer looks a window's least would be chance. Chosen: at half of the time at its least, one window in 16 misses it,
-/// and nearly all would have to do so in the right order.
-const LOOKS_A_WINDOW: usize = 4;
+/// With few looks a window's least is chance. Chosen: at half of the time at its least, one window in a thousand misses it.
+const LOOKS_A_WINDOW: usize = 10;
 /// Of the 15 pairs of windows so many must rise. Chosen: by chance 13 of 15 rise in 0.8 % of all orders.
 const RISING_PAIRS: usize = 13;
 /// Growth of less than this is no leak that a short watch can tell: bytes, and a share of what is held.
@@ -46,6 +45,9 @@ pub struct Rise {
 }
 
 impl Growth {
+    /// So many looks are enough to judge.
+    pub const ENOUGH: usize = LOOKS_A_WINDOW * WINDOWS;
+
     /// Adds a look, so long after the first one.
     pub fn add(&mut self, at: Duration, evidence: &Evidence) {
         let heap = evidence.heap.as_ref().ok();
@@ -69,7 +71,7 @@ impl Growth {
 
     /// Whether there are looks enough to judge.
     pub fn is_enough(&self) -> bool {
-        self.looks.len() >= LOOKS_A_WINDOW * WINDOWS
+        self.looks.len() >= Growth::ENOUGH
     }
 
     /// How what the program holds grows.
@@ -146,35 +148,35 @@ mod tests {
 
     #[test]
     fn a_floor_that_rises_is_growth_and_breathing_is_not() {
-        let steady = growth((0..24).map(|at| 20_000 + 100 * at)).live().unwrap();
+        let steady = growth((0..72).map(|at| 20_000 + 100 * at)).live().unwrap();
         assert!(
             (90.0 * 1024.0..115.0 * 1024.0).contains(&steady.rate),
             "{steady:?}"
         );
         // Rises and falls by half.
         assert_eq!(
-            growth((0..48).map(|at| 20_000 + 10_000 * (at % 4))).live(),
+            growth((0..96).map(|at| 20_000 + 10_000 * (at % 4))).live(),
             None
         );
         // Breathes, and its floor rises.
         assert!(
-            growth((0..48).map(|at| 20_000 + 10_000 * (at % 4) + 50 * at))
+            growth((0..96).map(|at| 20_000 + 10_000 * (at % 4) + 50 * at))
                 .live()
                 .is_some()
         );
         // In bursts.
-        assert!(growth((0..48).map(|at| 20_000 + 2000 * (at / 8)))
+        assert!(growth((0..96).map(|at| 20_000 + 2000 * (at / 8)))
             .live()
             .is_some());
         // Has grown once, and stays.
         assert_eq!(
-            growth((0..48).map(|at| 20_000 + 5000 * u64::from(at > 6))).live(),
+            growth((0..96).map(|at| 20_000 + 5000 * u64::from(at > 6))).live(),
             None
         );
         // Falls.
-        assert_eq!(growth((0..48).map(|at| 90_000 - 500 * at)).live(), None);
+        assert_eq!(growth((0..96).map(|at| 90_000 - 500 * at)).live(), None);
         // Too few looks, and too little growth.
-        assert_eq!(growth((0..6).map(|at| 20_000 + 5000 * at)).live(), None);
-        assert_eq!(growth((0..48).map(|at| 20_000 + at)).live(), None);
+        assert_eq!(growth((0..59).map(|at| 20_000 + 5000 * at)).live(), None);
+        assert_eq!(growth((0..96).map(|at| 20_000 + at)).live(), None);
     }
 }
