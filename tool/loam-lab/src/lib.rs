@@ -26,7 +26,6 @@ pub mod charts;
 pub mod compare;
 pub mod draw;
 pub mod experiments;
-pub mod folder;
 pub mod identity;
 pub mod machine;
 pub mod measure;

@@ -13,8 +13,8 @@ use anyhow::{bail, Context, Result};
 
 use loam_format::results::{Results, TraceRecord};
 use loam_format::words;
+use loam_lab::plan;
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
-use loam_lab::{folder, plan};
 use loam_process::layout::Layout;
 
 use crate::exit::Exit;
@@ -30,7 +30,10 @@ pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
     refuse_other_pages(&survey)?;
     // From here on a signal is noted, so that the temporary folder goes.
     let stop = Stop::when_asked()?;
-    let folder = folder::Temporary::new().context("no temporary folder for the prepared replay")?;
+    let folder = tempfile::Builder::new()
+        .prefix("loam-replay-")
+        .tempdir()
+        .context("no temporary folder for the prepared replay")?;
     let wishes = Wishes {
         pauses: options.speed.percent != 0,
     };
