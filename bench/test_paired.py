@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from paired import checks, curves, extract, gates, machine, programs, ratios, report, results
-from paired import schedule, sweeps
+from paired import schedule, summaries, sweeps
 from paired.allocators import Allocator
 from paired.errors import SetupError, UsageError
 from paired.trial import Case, Outcome, Runner, TrialFailed, TrialTooLong
@@ -479,6 +479,36 @@ class ResultsTests(unittest.TestCase):
                 path.write_text(text)
                 with self.assertRaises(UsageError):
                     results.load(path)
+
+
+class SummaryTests(unittest.TestCase):
+    def rows(self, run):
+        header, *rows = summaries.bench([run])
+        return [dict(zip(header, row)) for row in rows]
+
+    def test_a_row_has_the_median_and_the_paired_ratio(self):
+        # Every trial takes longer than the one before; the pairs do not show it.
+        rows = self.rows(measured(FakeRunner({"ours": 1.0, "near": 1.1}, drift=0.001), ["near"]))
+        by_name = {row["allocator"]: row for row in rows}
+        self.assertEqual([row["figure"] for row in rows], ["seconds"] * 2)
+        self.assertEqual(by_name["near"]["rounds"], "3")
+        self.assertAlmostEqual(float(by_name["near"]["ratio"]), 1.1, delta=0.002)
+        self.assertEqual(by_name["ours"]["ratio"], "")  # the subject over itself says nothing
+        self.assertGreaterEqual(float(by_name["near"]["high"]), float(by_name["near"]["low"]))
+
+    def test_an_allocator_that_failed_has_its_reason(self):
+        run = measured(FakeRunner({"ours": 1.0, "bad": 1.0}, crashing=["bad"]), ["bad"])
+        self.assertIn("failed: died of signal 11", [row["figure"] for row in self.rows(run)])
+
+    def test_numbers_have_four_digits(self):
+        for value, text in ((1339392, "1339000"), (0.52913, "0.5291"), (3, "3"), (None, ""), (2.5e-9, "2.5e-09")):
+            self.assertEqual(summaries.number(value), text)
+
+    def test_new_results_replace_their_own_rows_and_no_others(self):
+        header = ["results", "commit"]
+        old = summaries.text([header, ["gates", "a"], ["sweep", "b"]])
+        new = summaries.merge(old, [header, ["gates", "c"]])
+        self.assertEqual(new, summaries.text([header, ["gates", "c"], ["sweep", "b"]]))
 
 
 class SweepTests(unittest.TestCase):
