@@ -48,6 +48,9 @@ QUALIFIED = re.compile(r"^((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)$")
 # One name in another, wherever it stands; no part of a path, no `A::all_*`.
 MEMBER = re.compile(r"(?<![\w:~/.])((?:[A-Za-z_]\w*::)+~?[A-Za-z_]\w*)(?![\w*])")
 # Notes tell what was: a name in them was right when they were written.
+DECISIONS = "docs/decisions/"
+NOTE_TITLE = re.compile(r"# \d+\. (.+)\n")
+DECISION_ROW = re.compile(r"^\| \[\d+\]\((?P<file>[^)]+)\) \| (?P<title>.+?) \| (?P<status>.*) \|$", re.M)
 HISTORY = ("docs/decisions/", "CHANGELOG.md")
 CXX_SUFFIXES = {".h", ".hpp", ".c", ".cpp"}
 MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
@@ -220,6 +223,25 @@ def check_make_targets(repository: Repository, document: str, text: str,
                                   f"the Makefile has no target '{target}'")
 
 
+def check_decisions(repository: Repository, errors: list[str]) -> None:
+    """Each decision note has one row in their index, with the note's own title and a status."""
+    index = repository.text(DECISIONS + "README.md") or ""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for match in DECISION_ROW.finditer(index):
+        rows.setdefault(match.group("file"), []).append((match.group("title"), match.group("status")))
+    for name in repository.documents():
+        note = NOTE_TITLE.match(repository.text(name) or "")
+        if not name.startswith(DECISIONS) or not note:
+            continue
+        found = rows.get(name.removeprefix(DECISIONS), [])
+        if len(found) != 1:
+            errors.append(f"{name}: {len(found)} rows in {DECISIONS}README.md, not one")
+        elif found[0][0] != note.group(1):
+            errors.append(f"{name}: its title is not that of {DECISIONS}README.md, '{found[0][0]}'")
+        elif not found[0][1].strip():
+            errors.append(f"{name}: no status in {DECISIONS}README.md")
+
+
 def check_no_private_names(repository: Repository, errors: list[str]) -> None:
     for name in sorted(repository.files):
         text = repository.text(name)
@@ -248,6 +270,7 @@ def check(root: Path) -> list[str]:
         check_links(repository, document, text, errors)
         check_names(repository, document, text, errors)
         check_make_targets(repository, document, text, errors)
+    check_decisions(repository, errors)
     check_comments(repository, errors)
     check_no_private_names(repository, errors)
     return errors
@@ -267,6 +290,8 @@ GOOD = {
                       "struct Base { void inherited() { int local; } enum { kSize }; };\n}\n"
                       "// Base::kSize, Kind::kFar, map::Kind, loam::map, std::map::at\n",
     "src/CMakeLists.txt": "add_library(loam::loam_static ALIAS loam_static)\n",
+    "docs/decisions/0001-a.md": "# 1. Pages are found\n",
+    "docs/decisions/README.md": "| [1](0001-a.md) | Pages are found | stands |\n",
     "docs/cmake.md": "link `loam::loam_static`\n",
     "Makefile": ".PHONY: test\ntest:\n\ttrue\n",
     "tool/Cargo.lock": f'source = "{CARGO_INDEX}"\n',
@@ -290,6 +315,8 @@ BROKEN = {
     "a machine's folder": ("src/a.h", "// see /wo" + "rk/x\n", "machine's own folder"),
     "another machine's folder": ("a.json", '"/ro' + 'ot/.cargo"\n', "machine's own folder"),
     "a registry": ("tools/x.py", "https://py" + "pi.org/simple\n", "registry's host"),
+    "a decision without a row": ("docs/decisions/0002-b.md", "# 2. Else\n", "0 rows"),
+    "a decision under another title": ("docs/decisions/0001-a.md", "# 1. Else\n", "title is not"),
     "a long README": ("README.md", "line\n" * (README_LINES + 1), "is the limit"),
 }
 
