@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
-table in src/counters/counter_list.h, the tool's names in tool/loam-format/src/counters/ids.rs, and the tables of
-docs/counters.md. Formulas are read too: one that is none, or names nothing, is an error.
+table in src/counters/counter_list.h, the library's formulas in src/counters/derived.h, the tool's names in
+tool/loam-format/src/counters/ids.rs, and the tables of docs/counters.md. Formulas are read too: one that is none, or
+names nothing, is an error.
 
-    tools/gen_counters.py           writes the four
+    tools/gen_counters.py           writes the five
     tools/gen_counters.py --check   exits with 1 if one is stale
 """
 import re
@@ -121,6 +122,78 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 """
 
 
+def cxx(formula):
+    """A formula of counters alone in C++; None if it needs a table, a quantity, or a counter that only others know."""
+    if isinstance(formula, int):
+        return str(formula)
+    kind, *parts = formula
+    if kind == "name":
+        return f"v[{camel(parts[0])}]"
+    made = [cxx(part) for part in parts] if kind in ("+", "-", "/", "?") else [None]
+    if None in made:
+        return None
+    return {"+": "plus", "-": "minus", "/": "ratio", "?": "known_or_0"}[kind] + f"({', '.join(made)})"
+
+
+def derived_header(declared):
+    inside = {counter["id"] for counter in declared["counter"] if counter.get("in_process", True)}
+
+    def body(formulas):
+        lines = []
+        for name, formula in formulas.items():
+            if name in inside and counter_formulas.names_of(formula) <= inside and (text := cxx(formula)):
+                lines.append(f"  v[{camel(name)}] = {text};")
+        return "\n".join(lines)
+
+    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+#pragma once
+
+#include <cstring>
+
+#include "counters/stats.h"
+
+namespace loam::stats {{
+
+// What is made of an unknown counter is unknown.
+
+inline uint64_t known_or_0(uint64_t a) {{ return a == kUnknown ? 0 : a; }}
+
+inline uint64_t plus(uint64_t a, uint64_t b) {{
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? kUnknown : sum;
+}}
+
+/// 0 where `b` is larger: figures are read one after the other, while the program runs.
+inline uint64_t minus(uint64_t a, uint64_t b) {{
+  if (a == kUnknown || b == kUnknown) return kUnknown;
+  return a > b ? a - b : 0;
+}}
+
+/// The bits of a double; of 0 / 0 those of 0.
+inline uint64_t ratio(uint64_t part, uint64_t whole) {{
+  if (part == kUnknown || whole == kUnknown) return kUnknown;
+  const double value = whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}}
+
+// clang-format off
+/// Counters of a heap that are made of other counters alone.
+inline void derive_heap(uint64_t* v) {{
+{body(counter_formulas.of_scope(declared, "heap"))}
+}}
+
+/// The same of the process. pre: derive_heap() has run for the sum of its heaps
+inline void derive_process(uint64_t* v) {{
+{body(counter_formulas.of_process(declared))}
+}}
+// clang-format on
+
+}}  // namespace loam::stats
+"""
+
+
 def rust_ids(declared):
     lines = []
     for counter in declared["counter"] + declared["histogram"]:
@@ -176,6 +249,7 @@ def render():
     fields = "\n" + struct_fields(members(declared, ["class"]), "class_") + "\n  "
     header = header[:start] + fields + header[stop:]
     return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
+            "src/counters/derived.h": derived_header(declared),
             "tool/loam-format/src/counters/ids.rs": rust_ids(declared),
             "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}

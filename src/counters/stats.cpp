@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cache/cache_registry.h"
 #include "cache/sampler.h"
+#include "counters/derived.h"
 #include "counters/snapshot.h"
 #include "map/metadata.h"
 #include "os/os.h"
@@ -19,13 +20,6 @@ namespace {
 size_t tail_bytes(unsigned c) {
   const SizeClassInfo& info = class_info(c);
   return Pages(info.pages).bytes() - size_t{info.slots} * info.bytes;
-}
-
-uint64_t ratio(uint64_t part, uint64_t whole) {
-  const double value = whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
 }
 
 // Slots of classes so long that a search goes through them one by one.
@@ -62,7 +56,6 @@ void put(const HeapSums& s, Values* out) {
   v[kUnbackedBytes] = s.unbacked_bytes;
   v[kSetAsideBytes] = s.set_aside;
   v[kPrivateRecordsBytes] = s.records;
-  v[kUsedBytes] = v[kLiveBytes] + s.cached_bytes + s.free_bytes + s.tail_bytes + s.set_aside;
   v[kRefilledBlocks] = s.taken;
   v[kReturnedBlocks] = s.given;
   v[kRemoteBatches] = s.batches;
@@ -173,22 +166,15 @@ LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge
   v[kFreeRunBytes] = pages.committed_bytes - pages.used.bytes();
   v[kDirtyBytes] = pages.dirty.bytes();
   v[kParkedBytes] = pages.parked.bytes();
-  v[kPurgedBytes] = v[kFreeRunBytes] - v[kDirtyBytes] + v[kUnbackedBytes];
   v[kMetadataBytes] = metadata_bytes;
   v[kCommittedBytes] = pages.committed_bytes + huge.mapped_bytes + metadata_bytes;
-  v[kBackedBytes] = v[kCommittedBytes] - v[kPurgedBytes];
   v[kReservedBytes] = pages.reserved_bytes + huge.mapped_bytes + metadata_bytes;
-  const uint64_t free = v[kSpanFreeBytes] + v[kDirtyBytes];
-  v[kFreeBytes] = free > v[kUnbackedBytes] ? free - v[kUnbackedBytes] : 0;
-  v[kFreeRatio] = ratio(v[kFreeBytes], v[kBackedBytes]);
-  v[kVirtualRatio] = ratio(v[kCommittedBytes], v[kReservedBytes]);
   v[kFreeListLength] += dirty_runs;
   v[kUncommittedRanges] = clean_runs;
   v[kLargestFreeRunBytes] = pages.longest_backed_run_bytes;
   v[kPeakUsedBytes] = pages.peak_used.bytes();
   v[kPeakHugeBytes] = huge.peak_mapped_bytes;
   v[kLargeAllocs] = pages.large_allocations + huge.allocations;
-  v[kLargeFrees] = v[kLargeAllocs] - pages.large_blocks - huge.blocks;
   v[kPurgeCalls] = pages.purge_calls;
   v[kPurgeNanoseconds] = pages.purge_ns;
   v[kPurgedTotalBytes] = Pages(pages.purged_pages).bytes();
@@ -214,8 +200,6 @@ LOAM_NOINLINE void put_calls(Values* out) {
   v[kFreesTo1k] = calls.frees[0];
   v[kFreesTo8k] = calls.frees[1];
   v[kFreesOver8k] = calls.frees[2] + v[kLargeFrees];
-  v[kAllocs] = v[kAllocsTo1k] + v[kAllocsTo8k] + v[kAllocsOver8k];
-  v[kFrees] = v[kFreesTo1k] + v[kFreesTo8k] + v[kFreesOver8k];
   v[kCachedAllocs] = calls.alloc_hits;
   v[kCachedFrees] = calls.free_hits;
   v[kTimedAllocs] = calls.timed_allocs[0] + calls.timed_allocs[1];
@@ -269,6 +253,7 @@ bool read(loam_heap* heap, Values* out) {
     sums.large_bytes = sums.large_requested = reading.large_bytes;
     sums.large_blocks = reading.large_blocks;
     put(sums, out);
+    derive_heap(out->of);
     return true;
   }
   Snapshot snapshot;
@@ -299,16 +284,19 @@ bool read(loam_heap* heap, Values* out) {
     uint64_t* v = out->of;
     v[kLiveBytes] -= others.large_bytes;
     v[kLiveBlocks] -= others.large_blocks;
-    v[kUsedBytes] -= others.large_bytes;
     if (others.large_blocks != 0) {
       v[kLiveLargeBytes] = v[kLiveLargeBlocks] = v[kLiveHugeBytes] = v[kLiveHugeBlocks] = kUnknown;
       v[kLargeRoundingBytes] = kUnknown;
     }
+    derive_heap(v);
     return true;
   }
+  derive_heap(out->of);
   out->of[kFreeListLength] = sums.long_slots;
   put_pages(pages, huge, snapshot.metadata_bytes, out);
+  derive_process(out->of);  // put_calls() adds to large_frees
   put_calls(out);
+  derive_process(out->of);
   return true;
 }
 
