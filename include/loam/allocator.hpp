@@ -23,12 +23,13 @@ struct allocation_result {
 };
 #endif
 
-/// Standard allocator over a heap; by default over the default heap. One word; copies and rebound
-/// copies are on the same heap and equal. The heap must outlive the containers. As thread-safe as
-/// the heap: any thread, unless it was made `unsynchronized`.
+/// Standard allocator over a heap; by default over the default heap. It is one word. Copies and
+/// rebound copies are on the same heap and compare equal. The heap must outlive the containers. The
+/// allocator is as thread-safe as the heap: any thread may use it, unless the heap was made
+/// `unsynchronized`.
 ///
-/// Goes along with move assignment and swap, so both stay O(1) whatever heaps meet; stays behind at
-/// copy assignment, so that copying does not tie a container to a heap that ends sooner.
+/// Move assignment and swap carry the allocator along, so both stay O(1) whatever heaps meet. Copy
+/// assignment does not, so that a copy never ties a container to a heap that ends sooner.
 template <typename T>
 class allocator {
  public:
@@ -43,23 +44,25 @@ class allocator {
   template <typename U>
   allocator(const allocator<U>& other) noexcept : heap_(other.heap().get()) {}
 
-  /// Memory for `count` objects, aligned for T whatever its alignment, without over-allocation.
-  /// Throws std::bad_alloc (std::bad_array_new_length, which is one, when the size overflows).
+  /// Memory for `count` objects, aligned for T whatever its alignment is; the heap allocates no
+  /// extra bytes for it. Throws std::bad_alloc (std::bad_array_new_length, which is one, when the
+  /// size overflows).
   [[nodiscard]] T* allocate(std::size_t count) {
     return static_cast<T*>(detail::allocate(heap_, bytes(count), alignof(T)));
   }
 
-  /// The same, and says how many objects the block has room for: vectors and strings that ask
-  /// (C++23) use the rest of the size class instead of growing sooner.
+  /// The same, and says how many objects the block has room for. Vectors and strings that ask
+  /// (C++23) use the rest of the size class before they grow.
   [[nodiscard]] allocation_result<T> allocate_at_least(std::size_t count) {
     T* p = allocate(count);
     const std::size_t usable = loam_usable_size(heap_, p);
-    // Another thread cannot have freed it; but the count must never be less than was asked for.
+    // No other thread can have freed the block; but the count must never be less than was asked
+    // for.
     return {p, usable == SIZE_MAX || usable / sizeof(T) < count ? count : usable / sizeof(T)};
   }
 
   void deallocate(T* p, std::size_t) noexcept {
-    // Without the size: allocate_at_least() lets a container name any size in between.
+    // The size is not passed on: allocate_at_least() lets a container name any size in between.
     [[maybe_unused]] const loam_status s = loam_free(heap_, p);
     assert(s == LOAM_OK && "a block was freed twice, or given to another heap's allocator");
   }

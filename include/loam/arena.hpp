@@ -1,6 +1,6 @@
-// loam::arena: memory that is only allocated, and dropped all at once: a game's level, a server's
-// request, a compiler's translation unit. With it come arena_scope, arena_allocator<T> and
-// arena_resource.
+// loam::arena: a heap that only allocates and drops everything at once: for a game's level, a
+// server's request, a compiler's translation unit. arena_scope, arena_allocator<T> and
+// arena_resource come with it.
 //
 //   first block               second block                      kept for the next level
 //   +------+----------------+ +------+-----------+-----------+  +------+------------------+
@@ -8,9 +8,9 @@
 //   +------+----------------+ +------+-----------+-----------+  +------+------------------+
 //                                                ^ cursor    ^ limit
 //
-// Allocating moves the cursor; nothing is freed one by one. Blocks double in size up to a limit.
-// reset() keeps blocks for the next level, but no more than the larger of the last two levels used:
-// one outlier does not hold its memory for ever.
+// An allocation moves the cursor; no block is freed alone. Blocks of the arena double in size up to
+// a limit. reset() keeps blocks for the next level, but at most as many bytes as the larger of the
+// last two levels used: one outlier does not hold its memory for ever.
 #pragma once
 
 #include <cassert>
@@ -36,8 +36,8 @@ struct arena_options {
 /// An allocate-only heap. One thread at a time may use it.
 ///
 /// Objects from make() are destroyed at rewind(), reset() and by the destructor, last made first.
-/// Memory from allocate() is only memory: nobody destroys what lies there.
-/// Movable; a moved-from arena is empty and may be used again. An arena that arena_allocators or an
+/// Memory from allocate() is only memory: the arena runs no destructor there. An arena is movable;
+/// a moved-from arena is empty and may be used again. An arena that arena_allocators or an
 /// arena_resource refer to must stay where it is.
 class arena {
   struct block;
@@ -116,9 +116,9 @@ class arena {
   }
 
   /// Makes a T from `arguments`; its destructor runs at rewind(), reset() or the arena's end. A T
-  /// that needs no destructor costs nothing beyond its bytes, another 32 bytes more. Throws
-  /// std::bad_alloc, and what T's constructor throws: nothing is registered then, and its bytes go
-  /// with the level.
+  /// that needs no destructor costs only its bytes, any other costs 32 bytes more. Throws
+  /// std::bad_alloc, and what T's constructor throws: no destructor is registered then, and the
+  /// bytes go with the level.
   template <typename T, typename... Arguments>
   T* make(Arguments&&... arguments) {
     if constexpr (std::is_trivially_destructible_v<T>) {
@@ -128,7 +128,8 @@ class arena {
       auto* entry = static_cast<cleanup*>(allocate(sizeof(cleanup), alignof(cleanup)));
       T* object = std::construct_at(static_cast<T*>(allocate(sizeof(T), alignof(T))),
                                     std::forward<Arguments>(arguments)...);
-      // Linked last: what the constructor itself made here is then destroyed after this object.
+      // The entry is linked last: objects that the constructor itself made here are then destroyed
+      // after this object.
       now_.cleanups = std::construct_at(
           entry,
           cleanup{now_.cleanups, [](void* p) noexcept { static_cast<T*>(p)->~T(); }, object});
@@ -136,7 +137,7 @@ class arena {
     }
   }
 
-  /// Memory for `count` objects of T, none of them begun. Throws as allocate() does, also when the
+  /// Memory for `count` objects of T; no constructor runs. Throws as allocate() does, also when the
   /// size overflows.
   template <typename T>
   [[nodiscard]] T* allocate_array(std::size_t count) {
@@ -159,7 +160,7 @@ class arena {
     return true;
   }
 
-  /// Gives the newest allocation back; any other stays until the level ends. O(1).
+  /// Frees the newest allocation; any other stays until the level ends. O(1).
   void deallocate(void* p, std::size_t bytes) noexcept {
     if (p == nullptr) return;
     bytes += bytes == 0;
@@ -202,8 +203,8 @@ class arena {
     trim(keep);
   }
 
-  /// Gives kept blocks back, until those in use and the kept ones together are at most `keep`
-  /// bytes, or none is kept. Blocks in use stay. Returns the bytes given back. O(blocks).
+  /// Frees kept blocks until the blocks in use and the kept ones together are at most `keep` bytes,
+  /// or no kept block is left. Blocks in use stay. Returns the bytes freed. O(blocks).
   std::size_t trim(std::size_t keep = 0) noexcept {
     std::size_t sum = now_.reached;
     block** at = now_.current != nullptr ? &now_.current->next : &first_;
@@ -251,9 +252,9 @@ class arena {
     return p;
   }
 
-  // The current block is full: goes on to the next kept one if that will do, or puts a new one
-  // before it. Kept blocks come in the order in which the last level needed them, so a level like
-  // the last finds what it needs.
+  // The current block is full. Goes on to the next kept block if that is large enough, or puts a
+  // new one before it. Kept blocks come in the order in which the last level needed them, so a
+  // level like the last one finds what it needs.
   void* grow(std::size_t bytes, std::size_t alignment) noexcept {
     constexpr std::size_t most = detail::kLargestRequest / 2;
     if (bytes > most || alignment > most) return nullptr;
@@ -311,7 +312,7 @@ class arena {
   std::size_t capacity_ = 0, blocks_ = 0;
 };
 
-/// Rewinds an arena at the end of a scope: for what is only needed inside it.
+/// Rewinds an arena at the end of a scope, and so drops what only that scope needs.
 class arena_scope {
  public:
   explicit arena_scope(arena& a) noexcept : arena_(a), start_(a.mark()) {}
@@ -324,10 +325,10 @@ class arena_scope {
   arena::marker start_;
 };
 
-/// Standard allocator over an arena: a container with it allocates by moving a cursor, and giving
-/// back does nothing, except for the newest block (so a growing vector that is alone reuses its
-/// own). The arena must outlive the container. Goes along with move assignment and swap, not with
-/// copy assignment. As thread-safe as the arena: not.
+/// Standard allocator over an arena: allocate() moves a cursor, and deallocate() does nothing,
+/// except for the newest block (so a growing vector that uses the arena alone reuses its own
+/// memory). The arena must outlive the container. Move assignment and swap carry the allocator
+/// along, copy assignment does not. It is no more thread-safe than the arena, which is not.
 template <typename T>
 class arena_allocator {
  public:
@@ -358,7 +359,8 @@ class arena_allocator {
 };
 
 /// std::pmr::memory_resource over an arena, for pmr containers. Unlike monotonic_buffer_resource it
-/// rewinds, and keeps its blocks for the next level. The arena must outlive it. Not thread-safe.
+/// rewinds, and keeps its blocks for the next level. The arena must outlive it. It is not
+/// thread-safe.
 class arena_resource final : public std::pmr::memory_resource {
  public:
   explicit arena_resource(arena& a) noexcept : arena_(&a) {}

@@ -1,8 +1,9 @@
 // loam::block_source: where the building blocks (arena, pool, buffer cache, functor queues) get
-// their blocks from: operator new, a std::pmr::memory_resource, or a heap of this library.
+// their blocks: from operator new, a std::pmr::memory_resource, or a heap of this library.
 //
-// One type for all sources, chosen at run time. Building blocks ask for few, large blocks, so that
-// the indirect call does not show, and loam::arena stays one type whatever feeds it.
+// One type stands for all sources, chosen at run time. Building blocks ask for few, large blocks,
+// so the indirect call costs nothing that shows, and loam::arena stays one type whatever its source
+// is.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,12 @@
 
 namespace loam {
 
-/// A source of blocks of memory: two words, copied by value. Copies are the same source, and any of
-/// them may take back what another gave.
+/// A source of blocks of memory: two words, copied by value. Copies are the same source: each takes
+/// back blocks that another copy gave.
 ///
-/// It refers to a resource or heap and does not own it: that must outlive every block. A source is
-/// as thread-safe as what it refers to (operator new and loam::heap: any thread at any time).
+/// A source refers to a resource or heap and does not own it; the resource must outlive every
+/// block. A source is as thread-safe as its resource (operator new and loam::heap: any thread at
+/// any time).
 class block_source {
  public:
   /// How to reach a source of another kind. `allocate` returns null when there is no memory;
@@ -36,7 +38,7 @@ class block_source {
   block_source(std::pmr::memory_resource& resource) noexcept
       : operations_(&kResource), context_(&resource) {}
 
-  /// Anything else. `how` must stay where it is.
+  /// A source of any other kind. `how` must stay where it is.
   block_source(const operations& how, void* context) noexcept
       : operations_(&how), context_(context) {}
 
@@ -47,21 +49,21 @@ class block_source {
     return operations_->allocate(context_, bytes, alignment);
   }
 
-  /// Takes back a block of this source with the very size and alignment it was asked for with; null
-  /// is allowed.
+  /// Takes back a block of this source, with the size and alignment that were asked for. Null is
+  /// allowed.
   void deallocate(void* block, std::size_t bytes,
                   std::size_t alignment = detail::kNaturalAlignment) const noexcept {
     if (block != nullptr) operations_->deallocate(context_, block, bytes, alignment);
   }
 
-  /// May one take back what the other gave?
+  /// True if each source may take back the other's blocks.
   [[nodiscard]] friend bool operator==(const block_source& a, const block_source& b) noexcept {
     return a.operations_ == b.operations_ && a.operations_->same(a.context_, b.context_);
   }
 
  private:
   static void* new_block(void*, std::size_t bytes, std::size_t alignment) noexcept {
-    // The plain form where it will do: aligned forms over-allocate in some C libraries.
+    // The plain form is used where it suffices: aligned forms over-allocate in some C libraries.
     if (alignment <= detail::kNaturalAlignment) return ::operator new(bytes, std::nothrow);
     return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
   }

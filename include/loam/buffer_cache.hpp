@@ -2,19 +2,20 @@
 //
 // "A cache with a bad policy is another name for a memory leak" (2006): a cache that keeps the
 // largest buffers hands them out for small requests and ends with 2 % of its memory in use. So the
-// policy is a parameter, the default's waste is bounded, and every cache says what it wastes.
+// policy is a parameter, the waste of the default policy is bounded, and every cache reports its
+// waste.
 //
 //   bucketed       the default: a kept buffer serves only requests of its own class of sizes
-//   cut_off        the article's cure: nothing large is kept, nothing is kept when it is full
-//   keep_largest   the article's flawed one, to compare with
+//   cut_off        the article's cure: it keeps no large buffer, and none when the cache is full
+//   keep_largest   the article's flawed policy, to compare with
 //   no_cache       every buffer comes from the heap and goes back to it
 //
-// Kept buffers are linked through their own first bytes, so a cache of any depth takes no memory
-// beside them. A cache belongs to one thread; buffers do not, see buffer_cache::give_back().
+// Kept buffers are linked through their own first bytes, so a cache of any depth takes no further
+// memory. A cache belongs to one thread; buffers do not: see buffer_cache::give_back().
 //
-// Loam's heap caches small blocks by itself, per thread and within bounds. A buffer cache pays
-// where buffers are large or dear to get: in front of a fixed private heap, of another allocator,
-// or where the statistics are wanted.
+// Loam's heap itself caches small blocks, per thread and within bounds. A buffer cache pays where
+// buffers are large or expensive to get: in front of a fixed private heap or of another allocator,
+// or where the program wants the statistics.
 #pragma once
 
 #include <cassert>
@@ -31,7 +32,7 @@
 
 namespace loam {
 
-/// What a policy keeps, in the buffer's own memory.
+/// Header of a kept buffer, in the buffer's own memory.
 struct kept_buffer {
   kept_buffer* next;
   std::size_t capacity;
@@ -40,14 +41,13 @@ struct kept_buffer {
 /// The policies. A policy of your own has the same four functions; it never allocates or frees, and
 /// only its cache's thread calls it.
 ///
-///   capacity_for(bytes)   what to allocate for a request when nothing kept serves it, at least
-///   `bytes` take(bytes)           removes and returns a kept buffer with room for `bytes`, or null
-///   offer(buffer)         keeps a returned buffer or not; returns what is to be freed: this
-///   buffer,
+///   capacity_for(bytes)   bytes to allocate when no kept buffer serves: `bytes` or more
+///   take(bytes)           removes and returns a kept buffer with room for `bytes`, or null
+///   offer(buffer)         keeps a returned buffer or not; returns the buffer to free: this one,
 ///                         one that was kept before, or null
 ///   evict()               removes and returns any kept buffer, or null
 
-/// Keeps nothing.
+/// Keeps no buffer.
 class no_cache {
  public:
   [[nodiscard]] std::size_t capacity_for(std::size_t bytes) const noexcept { return bytes; }
@@ -58,7 +58,7 @@ class no_cache {
 
 namespace detail {
 
-/// Kept buffers of any capacity; the first that is large enough serves.
+/// Kept buffers of any capacity; the first that is large enough serves the request.
 class kept_list {
  public:
   kept_buffer* take_first_fit(std::size_t bytes) noexcept {
@@ -94,7 +94,7 @@ class kept_list {
 
 }  // namespace detail
 
-/// Flawed, and here to be compared with: keeps the `depth` largest of what is returned. O(depth).
+/// Flawed, here for comparison: keeps the `depth` largest of the returned buffers. O(depth).
 class keep_largest {
  public:
   explicit keep_largest(std::size_t depth = 1) noexcept : depth_(depth) {}
@@ -121,10 +121,10 @@ class keep_largest {
   std::size_t depth_;
 };
 
-/// The article's cure: keeps up to `depth` buffers of `cutoff` bytes at most, and frees what is
-/// returned to a full cache. A kept buffer serves any smaller request, so waste is bounded by the
-/// cut-off only. O(depth). buffer_cache::suggested_cutoff() says which cut-off a program's requests
-/// call for.
+/// The article's cure: keeps up to `depth` buffers of at most `cutoff` bytes, and frees a buffer
+/// that returns to a full cache. A kept buffer serves any smaller request, so only the cut-off
+/// bounds the waste. O(depth). buffer_cache::suggested_cutoff() computes a cut-off from the
+/// program's requests.
 class cut_off {
  public:
   explicit cut_off(std::size_t cutoff, std::size_t depth = 1) noexcept
@@ -146,9 +146,9 @@ class cut_off {
 };
 
 /// Classes of sizes, `Steps` per doubling; a kept buffer serves only requests of its own class. So
-/// a buffer is larger than its request by less than max(16 bytes, request / Steps), for 8
-/// steps 12.5 %, whatever was returned before. Requests above `largest` are neither rounded nor
-/// kept; what is returned to a full class or a full cache is freed. O(1).
+/// a buffer is larger than its request by less than max(16 bytes, request / Steps), for 8 steps
+/// 12.5 %, whatever buffers returned before. Requests above `largest` are neither rounded nor kept;
+/// a buffer that returns to a full class or a full cache is freed. O(1).
 template <unsigned Steps = 8>
 class bucketed_by {
   using steps = detail::size_steps<Steps>;
@@ -182,7 +182,8 @@ class bucketed_by {
     if (bytes > kMostBytes || bytes > options_.most_bytes - bytes_) return returned;
     const std::size_t index = steps::index(bytes);
     bucket& b = buckets_[index];
-    // A capacity between two classes: of a large request, or allocated by another policy.
+    // The capacity lies between two classes: the buffer served a large request, or another policy
+    // allocated it.
     if (steps::most(index) != bytes || b.count >= options_.depth) return returned;
     returned->next = b.first;
     b.first = returned;
@@ -221,12 +222,13 @@ struct buffer {
   std::size_t capacity = 0;  // bytes that may be used
 };
 
-/// What a cache did. Bytes are of buffers in users' hands.
+/// What a cache did. bytes_needed and bytes_allocated are of buffers in users' hands.
 struct buffer_cache_statistics {
   std::uint64_t hits = 0, misses = 0;  // requests served from the cache, and by the source
   std::uint64_t kept = 0, freed = 0;   // buffers that went into the cache, and to the source
-  /// Asked for, and behind it. Buffers that one cache gave and another got back leave one sum high
-  /// and the other low (as unsigned numbers they wrap); the totals over all caches are exact.
+  /// Bytes that users asked for, and bytes behind them. A buffer that one cache gave and another
+  /// took back makes one sum too high and the other too low (as unsigned numbers they wrap); the
+  /// totals over all caches are exact.
   std::size_t bytes_needed = 0, bytes_allocated = 0;
   std::size_t cached_buffers = 0, cached_bytes = 0;  // in the cache now
 

@@ -5,8 +5,9 @@
 //   auto p = std::make_unique<particle>();       from particle's heap; arrays and over-aligned too
 //   particle::class_heap().summary().blocks      how many are alive
 //
-// Why: objects of one class live and die alike, so a heap of their own keeps them together, keeps
-// what they leave behind from being pinned by others, and counts them apart.
+// Why: objects of one class often live and die together. In a heap of their own they lie together,
+// objects of other classes do not pin the memory that they leave behind, and their counters stand
+// apart.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ namespace loam {
 
 namespace detail {
 
-/// As far as the compiler tells: "game::particle".
+/// The type's name as far as the compiler tells it: "game::particle".
 template <typename T>
 constexpr std::string_view type_name() noexcept {
 #if defined(__GNUC__)
@@ -40,12 +41,12 @@ constexpr std::string_view type_name() noexcept {
 /// it.
 ///
 /// The heap is made at the first `new` and named after the class. A static function
-/// `loam::heap_options class_heap_options()` of T says otherwise how. Every form of new and delete
-/// is there: arrays, aligned, nothrow, sized, placement. As operator new: calls the new-handler,
-/// then throws std::bad_alloc (nothrow forms: null). Any thread may use it.
+/// `loam::heap_options class_heap_options()` of T changes its options. Every form of new and delete
+/// is there: arrays, aligned, nothrow, sized, placement. They fail as operator new does: they call
+/// the new-handler, then throw std::bad_alloc (nothrow forms return null). Any thread may use them.
 ///
-/// Safe before main() and at exit: the heap is made when it is needed and never ends, so that
-/// objects with static lifetime can be destroyed whenever their turn comes.
+/// They are safe before main() and at exit: the heap is made when it is needed and never ends, so
+/// an object with static lifetime may be destroyed at any point of the exit.
 template <typename T>
 class with_heap {
  public:
@@ -56,7 +57,7 @@ class with_heap {
     return heap_ref(heap);
   }
 
-  // Placement, which the forms below would hide.
+  // Placement forms, which the forms below would hide.
   static void* operator new(std::size_t, void* place) noexcept { return place; }
   static void* operator new[](std::size_t, void* place) noexcept { return place; }
   static void operator delete(void*, void*) noexcept {}
@@ -97,7 +98,7 @@ class with_heap {
   }
 
  protected:
-  ~with_heap() = default;  // a base, not an interface: nobody deletes through it
+  ~with_heap() = default;  // a base, not an interface: no program deletes through it
 
  private:
   static loam_heap* try_heap() noexcept {
@@ -120,10 +121,10 @@ class with_heap {
     if (heap_.compare_exchange_strong(theirs, made, std::memory_order_acq_rel)) {
       return mine->release();
     }
-    return theirs;  // another thread was first; mine ends here, unused
+    return theirs;  // another thread was first; `mine` ends here, unused
   }
 
-  // What the failure callback throws passes.
+  // An exception of the failure callback passes through.
   static void* make(std::size_t bytes, std::size_t alignment) {
     for (;;) {
       loam_heap* heap = try_heap();
@@ -153,7 +154,7 @@ class with_heap {
     assert(s == LOAM_OK && "deleted twice, or not made by this class's operator new");
   }
 
-  // Constant-initialised and never destroyed: it is there before and after everything else.
+  // Constant-initialised and never destroyed: it is there before and after every other object.
   static inline constinit std::atomic<loam_heap*> heap_{nullptr};
 };
 

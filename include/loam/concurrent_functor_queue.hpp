@@ -3,42 +3,40 @@
 // Design. The queue is a row of lanes. A lane is a chain of blocks with functors written one after
 // another, as in functor_queue, and has two locks, one for its tail and one for its head:
 //
-//   lane 0   tail lock, pushed | head lock, claimed, seen     one line for producers, one for
-//   consumers
+//   lane 0   tail lock, pushed | head lock, claimed, seen     a line each: producers, consumers
 //              |                   |
 //   [header| f f f f f f | jump]-->[header| f f f f . . . ]
 //                  ^ head                       ^ tail
 //
-// - A thread always pushes to the same lane (threads are numbered as they come), so producers
-// rarely
-//   meet and a producer's functors stay in order. There are at least as many lanes as cores.
+// - A thread always pushes to the same lane (threads are numbered in the order in which they come).
+//   So producers rarely meet, and a producer's functors stay in order. There are at least as many
+//   lanes as cores.
 // - A push writes the functor where it will be run and then publishes it by counting `pushed` up.
-// No
-//   allocation, but for a block now and then; no node; a functor never moves.
-// - A pop takes a lane's head lock (or goes on to the next lane when somebody has it), steps over
-// the
-//   first record, and lets the lock go before the functor runs, where it lies. Functors of
-//   different sizes make claiming by compare-and-swap impossible without reading a record that may
-//   be gone; under the lock it is two loads and two stores.
-// - A block is free when the head has left it and all its functors have been destroyed. That is one
-//   counter a block: consumers count down as they finish, the one that leaves the block adds how
-//   many were claimed in it, and whoever brings the sum to zero recycles it. Before the block is
-//   left the sum is not positive, so it cannot come to zero too early.
-// - A consumer stays in a lane for 64 functors, then looks at the next: no producer's are left
-// lying.
+//   It allocates only when a block is full; it makes no node; a functor never moves.
+// - A pop takes a lane's head lock (or goes on to the next lane if another consumer holds it),
+//   steps over the first record, and releases the lock before it runs the functor, where it lies.
+//   Functors have different sizes, so a claim by compare-and-swap would have to read a record that
+//   may be gone; under the lock a claim is two loads and two stores.
+// - A block is free when the head has left it and all its functors have been destroyed. One counter
+//   a block tells: each consumer counts it down when its functor is destroyed, and the consumer
+//   that leaves the block adds the number of functors claimed in it. The consumer that brings the
+//   sum to zero recycles the block. Before the head leaves, the sum is not positive, so it cannot
+//   become zero too early.
+// - A consumer stays in a lane for 64 functors, then looks at the next lane: so every producer's
+//   functors are run.
 // - Sleeping consumers are counted. A push that sees one wakes it; a push that sees none, which is
-// the
-//   common case, only reads that count.
+//   the common case, only reads that count.
 //
-// A push costs two locked instructions when nobody is in the way, a pop two; an allocation, which
-// queues of std::function pay for every functor above two words, costs more than both.
+// A push without contention costs two locked instructions, and so does a pop. An allocation costs
+// more than both, and queues of std::function pay one for every functor above two words.
 //
 // Ordering. Functors that one thread pushed are *started* in the order in which it pushed them;
-// with several consumers their runs may overlap. Between producers there is no order. Everything
-// before a push happens before the functor's run.
+// with several consumers their runs may overlap. There is no order between producers. All that a
+// thread does before a push happens before the functor's run.
 //
-// Not lock-free: a thread that is stopped inside push() delays producers of its lane (one in
-// lane_count() threads) and the consumers of what it was about to publish, nobody else.
+// The queue is not lock-free: a thread that is stopped inside push() delays the producers of its
+// lane (one in lane_count() threads) and the consumers of the functor that it was about to publish,
+// but no other thread.
 #pragma once
 
 #include <algorithm>
@@ -67,22 +65,22 @@ template <typename Signature = void()>
 class concurrent_functor_queue;
 
 /// A queue of functors callable with `Arguments`, for any number of threads at once; results are
-/// discarded. All functions may be called by any thread at any time, but for the constructor and
-/// the destructor. `concurrent_functor_queue<>` takes functors without arguments.
+/// discarded. Any thread may call all functions at any time, except the constructor and the
+/// destructor. `concurrent_functor_queue<>` takes functors without arguments.
 ///
-/// A running functor may do anything with its queue except destroy it. A functor's constructor,
-/// when it may throw, runs under the lane's lock: it may not use the queue.
+/// A running functor may do anything with its queue except destroy it. A functor's constructor that
+/// may throw runs under the lane's lock: it may not use the queue.
 ///
-/// Memory: each lane in use holds a block of options.block_bytes or more; options.retained_blocks
-/// empty ones are kept for all lanes together.
+/// Memory: each lane in use holds a block of options.block_bytes or more; the queue keeps
+/// options.retained_blocks empty blocks for all lanes together.
 template <typename... Arguments>
 class concurrent_functor_queue<void(Arguments...)> {
  public:
   using options = functor_queue_options;
   static constexpr unsigned kMostLanes = 64;
 
-  /// `lanes` is rounded up to a power of two, 64 at most; 0: as many as the machine has cores.
-  /// Throws std::bad_alloc. The source is called from any thread that uses the queue.
+  /// `lanes` is rounded up to a power of two, 64 at most; 0 means as many as the machine has cores.
+  /// Throws std::bad_alloc. Any thread that uses the queue may call the source.
   explicit concurrent_functor_queue(block_source source = {}, options how = {}, unsigned lanes = 0)
       : source_(source),
         block_bytes_(std::max<std::size_t>(
@@ -111,10 +109,10 @@ class concurrent_functor_queue<void(Arguments...)> {
     source_.deallocate(lanes_, lane_count_ * sizeof(lane), alignof(lane));
   }
 
-  /// Puts a copy of `functor` (or what it is moved into) at the end of this thread's lane; false,
-  /// with nothing done to `functor`, after close(). Amortised O(1), a block from the source at
-  /// most. Throws std::bad_alloc, and what the functor's constructor throws; the queue is then as
-  /// before.
+  /// Puts a copy of `functor` (or an object that it is moved into) at the end of this thread's
+  /// lane. Returns false after close() and leaves `functor` as it was. Amortised O(1); takes at
+  /// most one block from the source. Throws std::bad_alloc, and what the functor's constructor
+  /// throws; the queue is then as before.
   template <typename F>
   bool push(F&& functor) {
     using type = std::decay_t<F>;
@@ -122,7 +120,7 @@ class concurrent_functor_queue<void(Arguments...)> {
                   !std::is_nothrow_move_constructible_v<type>) {
       return emplace<type>(std::forward<F>(functor));
     } else {
-      // A copy may take its time and throw: it is made before the lane is locked.
+      // A copy may take long and may throw: it is made before the lane is locked.
       if (state_.load(std::memory_order_relaxed) != kOpen) return false;
       type copy(std::forward<F>(functor));
       return emplace<type>(std::move(copy));
@@ -137,20 +135,21 @@ class concurrent_functor_queue<void(Arguments...)> {
     constexpr std::size_t most = detail::kMostRecordBytes<F>;
     const unsigned number = (detail::current_queue_thread().number - 1) & (lane_count_ - 1);
     lane& l = lanes_[number];
-    // Acquire: with the bit seen set, this push counts as after its setting; pairs with the below.
+    // Acquire: a push that sees the bit set comes after the push that set it; pairs with the
+    // fetch_or below.
     if ((used_.load(std::memory_order_acquire) >> number & 1) == 0) {
       used_.fetch_or(std::uint64_t{1} << number);
     }
     {
       const std::lock_guard lock(l.tail_lock);
-      // Under the lock: once close() has held it too, nothing more comes.
+      // The state is read under the lock: after close() has held the lock too, no push succeeds.
       if (state_.load(std::memory_order_relaxed) != kOpen) return false;
       if (most > static_cast<std::size_t>(l.tail_end - l.tail)) [[unlikely]]
         add_block(l, most);
       l.tail = detail::write_functor<F, Arguments...>(l.tail, std::forward<Initial>(initial)...);
-      // Publishes the record. Sequentially consistent, as are the load of sleepers_ below, the
-      // count of a consumer that goes to sleep, and its look at `pushed` after that: one of the two
-      // sees the other.
+      // Publishes the record. Four operations are sequentially consistent: this store, the load of
+      // sleepers_ below, the count of a consumer that goes to sleep, and its look at `pushed` after
+      // that. So the producer sees the sleeper, or the sleeper sees the record.
       l.pushed.store(l.pushed.load(std::memory_order_relaxed) + 1);
     }
     if (sleepers_.load() != 0) [[unlikely]]
@@ -158,9 +157,9 @@ class concurrent_functor_queue<void(Arguments...)> {
     return true;
   }
 
-  /// Runs a functor and removes it; false if all lanes were seen empty. Does not wait for anything
-  /// longer than another thread's step over a record. O(lanes in use) beside the functor. What the
-  /// functor throws is passed on; it is removed and destroyed all the same.
+  /// Runs a functor and removes it; false if it saw all lanes empty. It never waits for longer than
+  /// another thread's step over a record. O(lanes in use) beside the functor. An exception of the
+  /// functor is passed on; the functor is removed and destroyed all the same.
   bool run_one(Arguments... arguments) {
     claim c(*this);
     if (!c.take()) return false;
@@ -168,8 +167,8 @@ class concurrent_functor_queue<void(Arguments...)> {
     return true;
   }
 
-  /// The same, but waits for a functor as long as the queue is open; false once it is closed and
-  /// empty.
+  /// The same, but waits for a functor as long as the queue is open; false after the queue is
+  /// closed and empty.
   bool wait_run_one(Arguments... arguments) {
     claim c(*this);
     if (!take_or_wait(c, [&](auto& lock) {
@@ -182,7 +181,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     return true;
   }
 
-  /// The same, for `most` at the longest; false also when it has passed.
+  /// The same, but waits for `most` at the longest; false also after that time.
   template <typename Rep, typename Period>
   bool wait_run_one_for(const std::chrono::duration<Rep, Period>& most, Arguments... arguments) {
     const auto end = std::chrono::steady_clock::now() + most;
@@ -196,7 +195,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     return true;
   }
 
-  /// Runs functors until all lanes are seen empty; returns how many. When one throws, it is gone
+  /// Runs functors until it sees all lanes empty; returns how many. A functor that throws is gone,
   /// and the rest stay.
   std::size_t run_all(Arguments... arguments) {
     std::size_t count = 0;
@@ -213,7 +212,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     return count;
   }
 
-  /// Destroys functors without running them until all lanes are seen empty.
+  /// Destroys functors without running them until it sees all lanes empty.
   void clear() noexcept {
     for (;;) {
       claim c(*this);
@@ -222,11 +221,11 @@ class concurrent_functor_queue<void(Arguments...)> {
     }
   }
 
-  /// From its return on, no push succeeds; what was pushed is still run. Wakes all that wait.
-  /// Cannot be undone.
+  /// Ends pushing: after its return no push succeeds, and the functors that were pushed are still
+  /// run. Wakes all waiting consumers. It cannot be undone.
   void close() {
     state_.store(kClosing, std::memory_order_relaxed);
-    // Pushes under way end; a later one that locks its lane sees the state.
+    // Pushes under way end; a later push locks its lane and sees the state.
     for (unsigned i = 0; i < lane_count_; ++i) {
       const std::lock_guard wait_for_push(lanes_[i].tail_lock);
     }
@@ -242,7 +241,7 @@ class concurrent_functor_queue<void(Arguments...)> {
   [[nodiscard]] std::size_t size() const noexcept {
     std::uint64_t sum = 0;
     for (unsigned i = 0; i < lane_count_; ++i) {
-      // This order: what was claimed was pushed, so the difference is not negative.
+      // In this order: a claimed functor was pushed before, so the difference is not negative.
       const std::uint64_t claimed = lanes_[i].claimed.load(std::memory_order_acquire);
       sum += lanes_[i].pushed.load(std::memory_order_acquire) - claimed;
     }
@@ -282,7 +281,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     std::size_t bytes;
     std::atomic<std::int64_t> balance{0};  // claimed (added when the head leaves) less destroyed
     char* begin() noexcept { return reinterpret_cast<char*>(this + 1); }
-    // The last record says that the block is over.
+    // The last record says that the block ends here.
     char* end() noexcept { return reinterpret_cast<char*>(this) + bytes - sizeof(record); }
   };
   static constexpr std::size_t kLeastBlock = sizeof(block) + 5 * detail::kRecordAlignment;
@@ -293,28 +292,29 @@ class concurrent_functor_queue<void(Arguments...)> {
     char *tail = nullptr, *tail_end = nullptr;
     block* tail_block = nullptr;
     std::atomic<std::uint64_t> pushed{0};
-    // Consumers. `seen` is the last `pushed` that they read: while it is ahead of `claimed` they
-    // leave the producers' line alone.
+    // Consumers. `seen` is the last `pushed` that they read: while it is ahead of `claimed`, they
+    // do not touch the producers' line.
     alignas(detail::kNoSharing) detail::spin_lock head_lock;
     char* head = nullptr;
     block* head_block = nullptr;
     std::int64_t claimed_here = 0;  // in the head block
     std::atomic<std::uint64_t> claimed{0}, seen{0};
-    // Written once, by the first producer, before anything is published.
+    // The first producer writes it once, before it publishes a functor.
     std::atomic<block*> first{nullptr};
   };
 
   enum : unsigned { kOpen, kClosing, kClosed };
   static constexpr unsigned kMostInARow = 64;
 
-  // A functor taken out of the queue but still lying in its block. Its end lets the block go.
+  // A functor that was taken out of the queue and still lies in its block. The claim's end releases
+  // the block.
   struct claim {
     explicit claim(concurrent_functor_queue& q) noexcept : queue(q) {}
     claim(const claim&) = delete;
     claim& operator=(const claim&) = delete;
     ~claim() {
-      // Release: the functor's end comes before the block's reuse; acquire: whoever reuses it comes
-      // after all of them. Pairs with itself and with leave_head_block().
+      // Release: the functor's end comes before the block's reuse. Acquire: the thread that reuses
+      // the block comes after all such ends. Pairs with itself and with leave_head_block().
       if (home != nullptr && home->balance.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         queue.recycle(home);
       }
@@ -355,7 +355,7 @@ class concurrent_functor_queue<void(Arguments...)> {
       const std::lock_guard lock(l.head_lock, std::adopt_lock);
       const std::uint64_t number = l.claimed.load(std::memory_order_relaxed);
       if (number == l.seen.load(std::memory_order_relaxed)) {
-        // Acquire (and more): pairs with the producer's store, so the records are there to read.
+        // Acquire (and more): pairs with the producer's store, so the records may be read.
         const std::uint64_t pushed = l.pushed.load();
         if (pushed == number) return false;
         l.seen.store(pushed, std::memory_order_relaxed);
@@ -385,7 +385,7 @@ class concurrent_functor_queue<void(Arguments...)> {
   // `wait` sleeps under the lock and returns false when its time is over.
   template <typename Wait>
   bool take_or_wait(claim& c, Wait wait) {
-    for (int i = 0; i < 16; ++i) {  // something may come soon: sleeping costs microseconds
+    for (int i = 0; i < 16; ++i) {  // a functor may come soon: sleeping costs microseconds
       if (c.take()) return true;
       detail::pause();
     }
@@ -396,7 +396,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     } counted{sleepers_};
     sleepers_.fetch_add(1);
     for (bool in_time = true;;) {
-      // In this order: what was pushed before the close is then found.
+      // The state is read first: a functor that was pushed before the close is then found.
       const bool last = state_.load(std::memory_order_acquire) == kClosed;
       if (c.take()) return true;
       if (last || !in_time) return false;
@@ -405,7 +405,7 @@ class concurrent_functor_queue<void(Arguments...)> {
   }
 
   void wake_one() {
-    // The lock: a consumer that has counted itself is asleep, or has not looked yet.
+    // Under the lock a consumer that has counted itself is asleep, or has not looked yet.
     const std::lock_guard lock(sleep_);
     wake_.notify_one();
   }
@@ -465,7 +465,7 @@ class concurrent_functor_queue<void(Arguments...)> {
     source_.deallocate(b, size);
   }
 
-  // Read by all, written rarely.
+  // All threads read these; writes are rare.
   const block_source source_;
   const std::size_t block_bytes_, retained_;
   lane* lanes_ = nullptr;

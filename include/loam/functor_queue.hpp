@@ -10,12 +10,12 @@
 //   +------+----+-------+------------+------+    +------+--------+----+-----------------+
 //                ^ head                                               ^ tail
 //
-// One indirect call runs a functor and destroys it, where it lies: a functor is never moved, so it
-// may be move-only, immovable after construction, or over-aligned. When the queue becomes empty it
-// starts its block afresh, so a queue that is filled and emptied by turns stays in the same few
-// cache lines.
+// One indirect call runs a functor and destroys it, where it lies. A functor never moves, so it may
+// be move-only, immovable after construction, or over-aligned. A queue that becomes empty starts
+// its block afresh, so a queue that is filled and emptied by turns stays in the same few cache
+// lines.
 //
-// The queue of many threads: loam/concurrent_functor_queue.hpp.
+// loam/concurrent_functor_queue.hpp is the queue for many threads.
 #pragma once
 
 #include <algorithm>
@@ -37,13 +37,13 @@ class functor_queue;
 /// A queue of functors callable with `Arguments`; results are discarded. One thread at a time may
 /// use it. `functor_queue<>` takes functors without arguments.
 ///
-/// While a functor runs it may push to its queue, run others of it (they are the next in order) and
-/// clear() it; it may not move, swap or destroy the queue. While a functor is being made by push()
-/// or emplace(), its constructor may not use the queue.
+/// A running functor may push to its queue, run other functors of it (the next in order) and
+/// clear() it; it may not move, swap or destroy the queue. The constructor of a functor that push()
+/// or emplace() makes may not use the queue.
 ///
-/// Memory: blocks of options.block_bytes; an emptied block is reused, or given back when
-/// options.retained_blocks are kept already. A functor larger than a block gets one of its own,
-/// which is never kept.
+/// Memory: blocks of options.block_bytes. An emptied block is reused; it goes back to the source if
+/// the queue keeps options.retained_blocks already. A functor larger than a block gets a block of
+/// its own, which is never kept.
 template <typename... Arguments>
 class functor_queue<void(Arguments...)> {
  public:
@@ -56,11 +56,11 @@ class functor_queue<void(Arguments...)> {
         detail::round_up(how.block_bytes, detail::kRecordAlignment), kLeastBlock);
   }
   explicit functor_queue(options how) noexcept : functor_queue(block_source(), how) {}
-  /// Takes the other's functors and blocks; the other is empty and may be used again. O(1).
+  /// Takes the functors and blocks of `other`, which is then empty and may be used again. O(1).
   functor_queue(functor_queue&& other) noexcept : source_(other.source_), options_(other.options_) {
     swap(other);
   }
-  /// Destroys what is here, then as above.
+  /// Destroys this queue's functors, then does the same.
   functor_queue& operator=(functor_queue&& other) noexcept {
     if (this != &other) {
       clear();
@@ -95,9 +95,9 @@ class functor_queue<void(Arguments...)> {
   }
   friend void swap(functor_queue& a, functor_queue& b) noexcept { a.swap(b); }
 
-  /// Puts a copy of `functor` (or what it is moved into) at the end. Amortised O(1), one block from
-  /// the source at most. Throws std::bad_alloc, and what its constructor throws; the queue is then
-  /// as before.
+  /// Puts a copy of `functor` (or an object that it is moved into) at the end. Amortised O(1);
+  /// takes at most one block from the source. Throws std::bad_alloc, and what the functor's
+  /// constructor throws; the queue is then as before.
   template <typename F>
   void push(F&& functor) {
     emplace<std::decay_t<F>>(std::forward<F>(functor));
@@ -116,8 +116,8 @@ class functor_queue<void(Arguments...)> {
     ++size_;
   }
 
-  /// Runs the first functor and removes it; false if there is none. O(1) beside the functor. What
-  /// the functor throws is passed on; it is removed and destroyed all the same.
+  /// Runs the first functor and removes it; false if there is none. O(1) beside the functor. An
+  /// exception of the functor is passed on; the functor is removed and destroyed all the same.
   bool run_one(Arguments... arguments) {
     if (size_ == 0) return false;
     const claim c(*this);
@@ -125,8 +125,8 @@ class functor_queue<void(Arguments...)> {
     return true;
   }
 
-  /// Runs functors until the queue is empty, those included that are pushed meanwhile; returns how
-  /// many. When one throws, it is gone and the rest stay.
+  /// Runs functors until the queue is empty, also those that are pushed meanwhile; returns how
+  /// many. A functor that throws is gone, and the rest stay.
   std::size_t run_all(Arguments... arguments) {
     std::size_t count = 0;
     for (; run_one(arguments...); ++count) {
@@ -165,7 +165,7 @@ class functor_queue<void(Arguments...)> {
     return before - bytes_;
   }
 
-  /// Functors waiting; one that is running is not counted.
+  /// Functors that wait; a running functor is not counted.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// Bytes held from the source.
@@ -183,8 +183,8 @@ class functor_queue<void(Arguments...)> {
   };
   static constexpr std::size_t kLeastBlock = sizeof(block) + 4 * detail::kRecordAlignment;
 
-  // The first functor, taken out of the queue but still lying in its block. Its end lets the block
-  // go.
+  // The first functor, taken out of the queue; it still lies in its block. The claim's end releases
+  // the block.
   struct claim {
     explicit claim(functor_queue& q) noexcept : queue(q) {
       while (q.head_ == q.head_block_->filled) q.leave_head_block();
@@ -234,14 +234,15 @@ class functor_queue<void(Arguments...)> {
   void leave_head_block() noexcept {
     block* left = std::exchange(head_block_, head_block_->next);
     head_ = head_block_->begin();
-    // A functor of it may still be running, if it runs others itself; its claim lets the block go.
+    // A functor of this block may still be running, if it runs other functors itself; its claim
+    // then releases the block.
     if (left->unfinished == 0) recycle(left);
   }
 
   // The last functor of a block has been destroyed.
   void finish(block* b) noexcept {
     if (b == tail_block_) {
-      // So the queue is empty, and the head stands in this block too.
+      // The queue is empty then, and the head stands in this block too.
       if (b->bytes != options_.block_bytes) return drop_last_block();
       head_block_ = b;
       head_ = tail_ = b->begin();

@@ -1,13 +1,14 @@
-// loam::heap: a private heap as an object. loam::heap_ref: one that somebody else owns; the default
-// heap (malloc's) is one. The C functions behind them, and what a heap is: loam/loam.h,
-// docs/heaps.md.
+// loam::heap owns a private heap. loam::heap_ref refers to a heap without owning it, such as the
+// default heap (malloc's). loam/loam.h has the C functions behind them; docs/heaps.md says what a
+// heap is.
 //
 //   loam::heap level({.name = "level"});          growable, for any thread
 //   void* p = level.allocate(100);
 //   level.deallocate(p);
 //   for (const loam::heap_entry& e : level) ...   every region, slot and block
 //
-// What is left in a heap goes with it, in time proportional to its spans; destructors are not run.
+// Blocks that are left in a heap end with it, in time proportional to its spans; no destructor
+// runs.
 #pragma once
 
 #include <cassert>
@@ -34,9 +35,9 @@ using heap_entry = loam_walk_entry;
 using heap_summary = loam_heap_summary;
 using heap_stats = struct ::loam_stats;
 
-/// A refusal that is the caller's mistake (a block of another heap, an argument that no call
-/// serves). Want of memory is std::bad_alloc. Without exceptions both end the program with a
-/// message.
+/// A refusal because of the caller's mistake (a block of another heap, an argument that no call
+/// serves). Lack of memory is std::bad_alloc. In a program without exceptions both end the process
+/// with a message.
 class heap_error : public std::logic_error {
  public:
   explicit heap_error(loam_status why) : std::logic_error(loam_status_text(why)), status_(why) {}
@@ -96,7 +97,7 @@ struct heap_blocks {
 #if LOAM_CXX_EXCEPTIONS
     try {
       return try_allocate(static_cast<loam_heap*>(heap), bytes, alignment);
-    } catch (...) {  // of the heap's failure callback
+    } catch (...) {  // an exception of the heap's failure callback
       return nullptr;
     }
 #else
@@ -112,9 +113,9 @@ struct heap_blocks {
 
 }  // namespace detail
 
-/// Steps through a heap's entries; see loam_walk_next(). An input iterator: copies share nothing,
-/// but only the newest entry is kept. Ends early, with status() LOAM_CHANGED, when what it stood on
-/// went away meanwhile: hold the heap's lock.
+/// Steps through a heap's entries; see loam_walk_next(). It is an input iterator: copies are
+/// independent, but each keeps only its newest entry. It ends early, with status() LOAM_CHANGED, if
+/// the entry that it stood on is gone; hold the heap's lock to prevent that.
 class heap_iterator {
  public:
   using value_type = heap_entry;
@@ -139,7 +140,8 @@ class heap_iterator {
     ++*this;
     return before;
   }
-  /// LOAM_OK while it stands on an entry; LOAM_NO_MORE at the end; else why it ended early.
+  /// LOAM_OK while it stands on an entry; LOAM_NO_MORE at the end; otherwise the reason why it
+  /// ended early.
   [[nodiscard]] loam_status status() const noexcept { return status_; }
   [[nodiscard]] friend bool operator==(const heap_iterator& i, std::default_sentinel_t) noexcept {
     return i.status_ != LOAM_OK;
@@ -151,8 +153,8 @@ class heap_iterator {
   heap_entry entry_{};
 };
 
-/// A heap that somebody else owns: a handle, copied by value. Every call may be made by any thread
-/// at any time, as long as the heap lives and was not made `unsynchronized`.
+/// A handle of a heap that another object owns, copied by value. Any thread may make every call at
+/// any time, as long as the heap lives and was not made `unsynchronized`.
 class heap_ref {
  public:
   /// The default heap, malloc's.
@@ -168,7 +170,7 @@ class heap_ref {
 
   // --- Blocks
 
-  /// A block. Throws std::bad_alloc without memory or at the heap's maximum, heap_error for an
+  /// A new block. Throws std::bad_alloc without memory or at the heap's maximum, heap_error for an
   /// empty heap or an alignment that is no power of two.
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     return detail::allocate(heap_, bytes, LOAM_ALIGNMENT);
@@ -176,29 +178,30 @@ class heap_ref {
   [[nodiscard]] void* allocate(std::size_t bytes, std::align_val_t alignment) const {
     return detail::allocate(heap_, bytes, static_cast<std::size_t>(alignment));
   }
-  /// The same, but null where that would throw (the heap's failure callback may still throw);
-  /// loam_last_status() says why.
+  /// The same, but returns null where allocate() throws (the heap's failure callback may still
+  /// throw); loam_last_status() says why.
   [[nodiscard]] void* try_allocate(std::size_t bytes) const { return loam_alloc(heap_, bytes); }
   [[nodiscard]] void* try_allocate(std::size_t bytes, std::align_val_t alignment) const {
     return detail::try_allocate(heap_, bytes, static_cast<std::size_t>(alignment));
   }
-  /// A block of zeros; as allocate().
+  /// The same as allocate(), with a block of zeros.
   [[nodiscard]] void* allocate_zeroed(std::size_t bytes) const {
     void* p = loam_zalloc(heap_, bytes);
     if (p == nullptr) detail::refuse(loam_last_status(), bytes);
     return p;
   }
 
-  /// Frees a block of this heap; null is allowed. Another status than LOAM_OK: nothing was freed.
+  /// Frees a block of this heap; null is allowed. With any status but LOAM_OK the block was not
+  /// freed.
   loam_status deallocate(void* block) const noexcept { return loam_free(heap_, block); }
-  /// The same, and the heap compares `bytes` with the block: loam_free_sized().
+  /// The same, and the heap compares `bytes` with the block, as loam_free_sized() does.
   loam_status deallocate(void* block, std::size_t bytes) const noexcept {
     return loam_free_sized(heap_, block, bytes);
   }
 
-  /// The block with another size, elsewhere if it must; content stays up to the smaller size.
-  /// Throws as allocate(), and heap_error for what is no block of this heap; the old block then
-  /// stays good.
+  /// Resizes the block, and moves it if it must; content is kept up to the smaller size. Throws as
+  /// allocate() does, and heap_error for a pointer that is no block of this heap; the old block
+  /// then stays valid.
   [[nodiscard]] void* reallocate(void* block, std::size_t bytes) const {
     void* p = loam_realloc(heap_, block, bytes);
     if (p == nullptr) detail::refuse(loam_last_status(), bytes);
@@ -207,22 +210,23 @@ class heap_ref {
   [[nodiscard]] void* try_reallocate(void* block, std::size_t bytes) const {
     return loam_realloc(heap_, block, bytes);
   }
-  /// Resizes where the block stands; false, and nothing changed, if that cannot be.
+  /// Resizes the block where it stands; false if that is impossible, and the block is then
+  /// unchanged.
   [[nodiscard]] bool try_resize(void* block, std::size_t bytes) const noexcept {
     return loam_try_resize(heap_, block, bytes) == LOAM_OK;
   }
-  /// See loam_size(); SIZE_MAX for what is no block of this heap.
+  /// See loam_size(); SIZE_MAX for a pointer that is no block of this heap.
   [[nodiscard]] std::size_t size(const void* block) const noexcept {
     return loam_size(heap_, block);
   }
-  /// Bytes that may be used; SIZE_MAX for what is no block of this heap.
+  /// Bytes that may be used; SIZE_MAX for a pointer that is no block of this heap.
   [[nodiscard]] std::size_t usable_size(const void* block) const noexcept {
     return loam_usable_size(heap_, block);
   }
 
   // --- Looking at it
 
-  /// Does a live block of this heap start there? Any address is answered.
+  /// True if a live block of this heap starts there. Any address is answered.
   [[nodiscard]] bool owns(const void* block) const noexcept {
     return block != nullptr && loam_validate(heap_, block) == LOAM_OK;
   }
@@ -264,8 +268,8 @@ class heap_ref {
 
   // --- Lock: Lockable, so std::lock_guard and std::unique_lock take a heap
 
-  /// Stops all other threads' use of the heap until unlock(). Recursive. Throws heap_error for an
-  /// empty heap. On the default heap it stops other lockers only.
+  /// Stops every other thread's use of the heap until unlock(). Recursive. Throws heap_error for an
+  /// empty heap. On the default heap it excludes only other threads that lock it.
   void lock() const {
     const loam_status s = loam_lock(heap_);
     if (s != LOAM_OK) detail::refuse(s, 0);
@@ -335,8 +339,8 @@ class heap_ref {
 /// trim() of every heap of the process.
 inline void trim_all() noexcept { loam_trim(nullptr); }
 
-/// All heaps of the process, the default heap first. Throws std::bad_alloc. One may be gone when
-/// the list is read.
+/// All heaps of the process, the default heap first. Throws std::bad_alloc. A heap of the list may
+/// be gone when it is read.
 [[nodiscard]] inline std::vector<heap_ref> heaps() {
   std::vector<loam_heap*> handles(loam_heaps(nullptr, 0));
   const std::size_t count = loam_heaps(handles.data(), handles.size());
@@ -347,9 +351,9 @@ inline void trim_all() noexcept { loam_trim(nullptr); }
   return list;
 }
 
-/// A private heap, and its owner. Movable: the heap keeps its handle, so allocators, resources and
-/// block sources on it stay good; a moved-from one is empty. Ends with its owner, blocks and all:
-/// whatever uses it must be gone by then.
+/// Owner of a private heap. It is movable: the heap keeps its handle, so allocators, resources and
+/// block sources on it stay valid; a moved-from owner is empty. The heap ends with its owner,
+/// blocks and all: no object may use it afterwards.
 class heap : public heap_ref {
  public:
   using options = heap_options;
@@ -358,7 +362,8 @@ class heap : public heap_ref {
   explicit heap(const options& how = options()) : heap_ref(create(how)) {
     if (heap_ == nullptr) detail::refuse(loam_last_status(), how.initial);
   }
-  /// The same without exceptions: nothing if it cannot be made; loam_last_status() says why.
+  /// The same without exceptions: an empty result if the heap cannot be made; loam_last_status()
+  /// says why.
   [[nodiscard]] static std::optional<heap> try_create(const options& how = options()) noexcept {
     loam_heap* handle = create(how);
     if (handle == nullptr) return std::nullopt;
@@ -381,7 +386,7 @@ class heap : public heap_ref {
   void swap(heap& other) noexcept { std::swap(heap_, other.heap_); }
   friend void swap(heap& a, heap& b) noexcept { a.swap(b); }
 
-  /// Gives the ownership up; the caller ends the heap by loam_heap_destroy(), or never.
+  /// Gives up the ownership; the caller may end the heap with loam_heap_destroy().
   [[nodiscard]] loam_heap* release() noexcept { return std::exchange(heap_, nullptr); }
   /// Ends the heap now; it is then empty. O(spans + large blocks).
   void destroy() noexcept {

@@ -2,8 +2,8 @@
  *
  *   loam_heap* heap = loam_heap_create(NULL);      a growable heap for any thread
  *   char* text = loam_alloc(heap, 100);
- *   loam_free(heap, text);                         or free(text): any heap's block is welcome there
- *   loam_heap_destroy(heap);                       all that is left goes at once
+ *   loam_free(heap, text);                         or free(text): free() takes any heap's block
+ *   loam_heap_destroy(heap);                       all blocks that are left end with it
  *
  * Conventions
  *
@@ -14,8 +14,8 @@
  *               loam_last_status() tells it for functions that return something else. errno stays
  *               as it is.
  *   Threads     every function may be called by any thread at any time, unless its text says
- *               otherwise. A heap made with LOAM_HEAP_UNSYNCHRONIZED is the caller's to serialise,
- *               all calls on it included.
+ *               otherwise. The caller serialises all calls on a heap made with
+ *               LOAM_HEAP_UNSYNCHRONIZED.
  *   Handles     a heap that was destroyed answers LOAM_INVALID_HEAP until its handle is given to
  *               another heap; handles are given out again as late as possible. NULL is never a
  *               heap, except where said.
@@ -48,8 +48,8 @@ extern "C" {
 #define LOAM_NOEXCEPT
 #endif
 
-/** Of this header; loam_version() is the library's. The form is major * 10000 + minor * 100 +
- *  patch. */
+/** This header's version; loam_version() is the library's. The form is
+ *  major * 10000 + minor * 100 + patch. */
 #define LOAM_HEADER_VERSION 100
 
 /** The least alignment of every block, in bytes. */
@@ -58,7 +58,7 @@ extern "C" {
 /** A heap. Opaque; never copied, never dereferenced. */
 typedef struct loam_heap loam_heap;
 
-/** What a call says. Compare with LOAM_OK: further values may be added. */
+/** What a call answers. Compare with LOAM_OK: further values may be added. */
 typedef enum loam_status {
   LOAM_OK = 0,
   LOAM_OUT_OF_MEMORY = 1,    /**< the system refused memory */
@@ -69,11 +69,11 @@ typedef enum loam_status {
   LOAM_WRONG_HEAP = 6,       /**< a live block, of another heap */
   LOAM_NOT_IN_PLACE = 7,     /**< cannot be done without moving the block */
   LOAM_NOT_SUPPORTED = 8,    /**< this heap cannot do it, whatever the arguments */
-  LOAM_ONE_WAY = 9,          /**< what was set cannot be taken back */
+  LOAM_ONE_WAY = 9,          /**< this setting cannot be undone */
   LOAM_BUSY = 10,            /**< another thread holds the heap's lock */
   LOAM_NOT_OWNER = 11,       /**< the calling thread does not hold the heap's lock */
   LOAM_NO_MORE = 12,         /**< the walk is at its end */
-  LOAM_CHANGED = 13,         /**< what the walk stood on is gone: start again, or lock the heap */
+  LOAM_CHANGED = 13,         /**< the walk's entry is gone: start again, or lock the heap */
   LOAM_CORRUPT = 14          /**< the heap's own records contradict each other, or what guards a
                                   block (LOAM_HEAP_CANARY, LOAM_HEAP_POISON) was overwritten */
 } loam_status;
@@ -81,8 +81,8 @@ typedef enum loam_status {
 /** "out of memory" and so on, for people; "unknown status" for other numbers. Static storage. */
 LOAM_API const char* loam_status_text(int status) LOAM_NOEXCEPT;
 
-/** Why the calling thread's last refused call was refused; as errno, a success leaves it as it
- *  is. LOAM_OK before the first refusal. */
+/** Why the calling thread's last refused call was refused. A success leaves it as it is, as with
+ *  errno. LOAM_OK before the first refusal. */
 LOAM_API loam_status loam_last_status(void) LOAM_NOEXCEPT;
 
 /** The library's version as major * 10000 + minor * 100 + patch. */
@@ -100,8 +100,8 @@ LOAM_API const char* loam_version_text(void) LOAM_NOEXCEPT;
 typedef int (*loam_failure_callback)(void* context, loam_heap* heap, size_t bytes);
 
 enum {
-  /** No locks: only one thread at a time may use the heap or free its blocks, by whatever means
-   *  (also free()). Keeps its front end. Debug builds of the library end the process when they
+  /** No locks: only one thread at a time may use the heap or free its blocks, by any call (also
+   *  free()). The heap keeps its front end. Debug builds of the library end the process when they
    *  see two threads inside at once. */
   LOAM_HEAP_UNSYNCHRONIZED = 1u << 0,
   /** loam_size() and the walk give the size that was asked for. Two bytes a slot, kept away from
@@ -112,33 +112,33 @@ enum {
   LOAM_HEAP_EAGER = 1u << 2,
   /** A block is overwritten with zeros when it is freed (not by loam_heap_destroy()). */
   LOAM_HEAP_ZERO_ON_FREE = 1u << 3,
-  /** At least 8 secret bytes stand behind every block, up to the end of its slot or page. When one of
-   *  them was overwritten, calls that are given the block refuse with LOAM_CORRUPT and leave it as
-   *  it is, loam_size() and loam_validate() too; free() and realloc() report it and end the process.
-   *  Usable are the bytes that were asked for. Implies LOAM_HEAP_EXACT_SIZES; the heap has no
-   *  threads' caches. */
+  /** At least 8 secret bytes stand behind every block, up to the end of its slot or page. If one
+   *  of them was overwritten, every call with the block refuses it with LOAM_CORRUPT and leaves it
+   *  as it is, loam_size() and loam_validate() too; free() and realloc() report it and end the
+   *  process. The usable bytes are those that were asked for. Implies LOAM_HEAP_EXACT_SIZES; the
+   *  heap has no threads' caches. */
   LOAM_HEAP_CANARY = 1u << 4,
-  /** A block that is freed is filled with bytes 0xf5 and kept from use until 64 KiB of others were
-   *  freed after it (blocks above 16 KiB are not). One that was written to meanwhile is reported,
-   *  and ends the process, when it leaves; loam_validate() of the heap tells earlier. The heap has
-   *  no threads' caches. */
+  /** A freed block is filled with bytes 0xf5 and is not reused until 64 KiB of other blocks were
+   *  freed after it (blocks above 16 KiB are exempt). A write to it meanwhile is reported, and ends
+   *  the process, when the block becomes free for reuse; loam_validate() of the heap tells earlier.
+   *  The heap has no threads' caches. */
   LOAM_HEAP_POISON = 1u << 5,
-  /** Bits that mean nothing here: kept for loam_heap_flags(), for what a layer above wants to know
-   *  of its heaps. */
+  /** Bits that the library ignores. loam_heap_flags() returns them to the layer above that set
+   *  them. */
   LOAM_HEAP_USER_FLAGS = 0x7f000000
 };
 
-/** Options of a new heap. Start from LOAM_HEAP_OPTIONS_INIT; what a later version adds is then
- *  zero. */
+/** Options of a new heap. Start from LOAM_HEAP_OPTIONS_INIT: fields that a later version adds are
+ *  then zero. */
 typedef struct loam_heap_options {
   size_t size;     /**< sizeof(loam_heap_options): says which fields are there */
-  size_t initial;  /**< bytes set aside at creation, rounded up to pages; creation fails without.
-                        What reaches up to `maximum` has the heap's records in it. */
-  size_t maximum;  /**< 0: grows as long as the system lets it. Otherwise no more than this many
-                        bytes, rounded up to pages, ever: blocks in whole pages and the heap's own
-                        records. What threads cache is counted already. A heap that is full serves
-                        other sizes from what is freed in it: a freed block of up to 32 KiB any
-                        smaller request, freed neighbours in one span a larger one. */
+  size_t initial;  /**< bytes set aside at creation, rounded up to pages; without them creation
+                        fails. If they reach up to `maximum`, they include the heap's records. */
+  size_t maximum;  /**< 0: the heap grows as long as the system lets it. Otherwise the heap never
+                        holds more than this many bytes, rounded up to pages: blocks in whole pages,
+                        cached ones too, and the heap's own records. A full heap serves other sizes
+                        from its freed blocks: a freed block of up to 32 KiB serves any smaller
+                        request, freed neighbours in one span serve a larger one. */
   unsigned flags;  /**< LOAM_HEAP_* */
   unsigned reserved; /**< 0 */
   loam_failure_callback on_failure; /**< or NULL */
@@ -155,16 +155,15 @@ typedef struct loam_heap_options {
  *  size class in use. */
 LOAM_API loam_heap* loam_heap_create(const loam_heap_options* options) LOAM_NOEXCEPT;
 
-/** Ends the heap and with it every block of it, in time proportional to spans and large blocks,
- *  without touching any block; of a heap with canaries it reads them, and reports each block that
- *  was overrun. Pointers that threads still cache are dropped. No other thread
- *  may be using the heap or its blocks; debug builds of the library end the process when they
- *  see one. LOAM_INVALID_HEAP; LOAM_NOT_SUPPORTED for the default heap; LOAM_BUSY while another
- *  thread holds its lock. */
+/** Ends the heap with every block of it, in time proportional to spans and large blocks, without
+ *  touching a block. In a heap with canaries it reads them, and reports each block that was
+ *  overrun. Pointers that threads still cache are dropped. No other thread may be using the heap or
+ *  its blocks; debug builds of the library end the process when they see one. LOAM_INVALID_HEAP;
+ *  LOAM_NOT_SUPPORTED for the default heap; LOAM_BUSY while another thread holds its lock. */
 LOAM_API loam_status loam_heap_destroy(loam_heap* heap) LOAM_NOEXCEPT;
 
-/** The heap behind malloc(). Always there, never destroyed. What the calls below do differently
- *  for it is said there. */
+/** The heap behind malloc(). It is always there and never destroyed. Each call below says what it
+ *  does differently for it. */
 LOAM_API loam_heap* loam_default(void) LOAM_NOEXCEPT;
 
 /** Writes the live heaps' handles, the default heap first, to heaps[0 .. capacity - 1] as far as
@@ -207,9 +206,10 @@ LOAM_API void* loam_aligned_alloc(loam_heap* heap, size_t alignment, size_t byte
  *  moves is aligned to LOAM_ALIGNMENT only. */
 LOAM_API void* loam_realloc(loam_heap* heap, void* block, size_t bytes);
 
-/** The same, and what the block gains is zero: from the exact old size on in a heap with
- *  LOAM_HEAP_EXACT_SIZES and for blocks above 32 KiB. Other blocks must come from loam_zalloc()
- *  or loam_zrealloc(), and their owner must not have written behind the size that he asked for. */
+/** The same, and the bytes that the block gains are zero: from the exact old size on in a heap
+ *  with LOAM_HEAP_EXACT_SIZES and for blocks above 32 KiB. Any other block must come from
+ *  loam_zalloc() or loam_zrealloc(), and the program must not have written behind the size that
+ *  it asked for. */
 LOAM_API void* loam_zrealloc(loam_heap* heap, void* block, size_t bytes);
 
 /** The same as loam_realloc() (`zero` 0) or loam_zrealloc(), and a block that moves is aligned
@@ -217,20 +217,20 @@ LOAM_API void* loam_zrealloc(loam_heap* heap, void* block, size_t bytes);
 LOAM_API void* loam_aligned_realloc(loam_heap* heap, void* block, size_t alignment, size_t bytes,
                                     int zero);
 
-/** Resizes where the block stands: a small block within its size class (also to 0), a larger one
- *  as far as what follows it is free. LOAM_NOT_IN_PLACE leaves it as it was. What it gains is
- *  unspecified. */
+/** Resizes the block where it stands: a small block within its size class (also to 0), a larger
+ *  one as far as the pages behind it are free. LOAM_NOT_IN_PLACE leaves it as it was. The content
+ *  of the bytes that it gains is unspecified. */
 LOAM_API loam_status loam_try_resize(loam_heap* heap, void* block, size_t bytes) LOAM_NOEXCEPT;
 
-/** Frees the heap's block, from any thread. NULL is LOAM_OK. LOAM_INVALID_BLOCK and
- *  LOAM_WRONG_HEAP free nothing, nor does LOAM_CORRUPT; two threads that free one block at the same instant may both be
- *  told LOAM_OK, and the second free is then found, reported as loam_set_corruption_policy()
- *  says, and dropped when the block goes home. */
+/** Frees the heap's block, from any thread. NULL is LOAM_OK. The block is not freed with
+ *  LOAM_INVALID_BLOCK, LOAM_WRONG_HEAP and LOAM_CORRUPT. Two threads that free one block at the
+ *  same instant may both get LOAM_OK. The second free is then found when the block returns to its
+ *  span: it is dropped, and reported as loam_set_corruption_policy() says. */
 LOAM_API loam_status loam_free(loam_heap* heap, void* block) LOAM_NOEXCEPT;
 
-/** The same, and the size that the caller believes in is compared with the block:
- *  LOAM_INVALID_ARGUMENT, and nothing freed, when `bytes` is more than the usable size, or in a
- *  heap of exact sizes not loam_size(). */
+/** The same, and compares `bytes` with the block. LOAM_INVALID_ARGUMENT, without freeing the
+ *  block, when `bytes` is more than the usable size, or in a heap of exact sizes is not
+ *  loam_size(). */
 LOAM_API loam_status loam_free_sized(loam_heap* heap, void* block, size_t bytes) LOAM_NOEXCEPT;
 
 /** The size that was asked for where it is kept (LOAM_HEAP_EXACT_SIZES, and every block above 32
@@ -238,15 +238,15 @@ LOAM_API loam_status loam_free_sized(loam_heap* heap, void* block, size_t bytes)
  *  LOAM_INVALID_HEAP. */
 LOAM_API size_t loam_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT;
 
-/** Bytes that the caller may use, at least what he asked for. SIZE_MAX as loam_size(). */
+/** Bytes that the caller may use, at least those asked for. SIZE_MAX as with loam_size(). */
 LOAM_API size_t loam_usable_size(loam_heap* heap, const void* block) LOAM_NOEXCEPT;
 
 /** LOAM_OK if `block` is a live block of the heap, else LOAM_INVALID_BLOCK, LOAM_WRONG_HEAP, or
- *  LOAM_CORRUPT when its canary was overwritten.
- *  Any address is answered and none is read. With NULL the heap's records are checked against
- *  each other, which takes time in proportion to its spans: LOAM_OK or LOAM_CORRUPT. In the
- *  default heap a block that another thread is freeing at this moment may still be called live,
- *  and the check of records needs all other threads to be quiet. */
+ *  LOAM_CORRUPT when its canary was overwritten. Any address is answered and none is read. With
+ *  NULL the heap's records are checked against each other, which takes time in proportion to its
+ *  spans: LOAM_OK or LOAM_CORRUPT. In the default heap a block that another thread is freeing at
+ *  this moment may still be called live, and the check of records needs all other threads to be
+ *  quiet. */
 LOAM_API loam_status loam_validate(loam_heap* heap, const void* block) LOAM_NOEXCEPT;
 
 /* ---- Looking at a heap ----------------------------------------------------------------------- */
@@ -258,16 +258,17 @@ enum {
   LOAM_ENTRY_FREE = 3,        /**< a free slot; slots in threads' caches count as free */
   LOAM_ENTRY_SMALL = 4,       /**< a live block in a slot of a size class */
   LOAM_ENTRY_LARGE = 5,       /**< a live block of whole pages, without a REGION entry */
-  LOAM_ENTRY_HUGE = 6         /**< a live block above 32 MiB, or above 32 KiB with LOAM_HARDEN, in a
-                                   mapping of its own; likewise */
+  LOAM_ENTRY_HUGE = 6         /**< a live block in a mapping of its own (above 32 MiB, or above
+                                   32 KiB with LOAM_HARDEN), without a REGION entry */
 };
 
 /** One step of a walk. Set `address` to NULL and `size` to sizeof(loam_walk_entry) to start. */
 typedef struct loam_walk_entry {
   size_t size;
   void* address;    /**< of the block, slot, region or pages */
-  size_t bytes;     /**< of a live block: as loam_size(); otherwise the length */
-  size_t overhead;  /**< of a live block: its slot or pages less `bytes`; of a region: in no slot */
+  size_t bytes;     /**< of a live block: loam_size(); of any other entry: its length */
+  size_t overhead;  /**< of a live block: its slot or pages less `bytes`; of a region: bytes in
+                         no slot */
   unsigned kind;    /**< LOAM_ENTRY_* */
   unsigned reserved;
   size_t region;             /**< number of the region in this walk, counted from 0 */
@@ -275,25 +276,26 @@ typedef struct loam_walk_entry {
   size_t uncommitted_bytes;  /**< of a region: given back */
   void* first;               /**< of a region: its first slot */
   void* last;                /**< of a region: the first address behind its slots */
-  size_t cursor[4];          /**< Loam's own; there is nothing to release when a walk is given up.
-                                  All zero: the walk goes on behind the entry that `address`, `bytes`,
-                                  `kind` and `region` describe. A kind of a live block stands for
-                                  the others. */
+  size_t cursor[4];          /**< Loam's own; a walk may be given up without a further call. All
+                                  zero: the walk goes on behind the entry that `address`, `bytes`,
+                                  `kind` and `region` describe. Any kind of a live block then
+                                  stands for every kind of a live block. */
 } loam_walk_entry;
 
-/** The next entry, in constant time; in time by their number where it is LOAM_ENTRY_HUGE, which
- *  come by address. LOAM_NO_MORE at the end. Hold the heap's lock for a true
- *  picture; without it the walk is safe, but may say LOAM_CHANGED when the span that it stood in
- *  is gone. Every slot is listed once, live or free. In the default heap, whose lock stops
- *  nobody, slots in threads' caches count as live. LOAM_INVALID_HEAP; LOAM_INVALID_ARGUMENT for
- *  a wrong `size`. */
+/** Steps to the next entry, in constant time. LOAM_ENTRY_HUGE entries come in order of address, and
+ *  a step to one takes time in proportion to their number. LOAM_NO_MORE at the end. Hold the heap's
+ *  lock for a true picture. Without it the walk is safe, but may answer LOAM_CHANGED when the span
+ *  that it stood in is gone. Every slot is listed once, live or free. The default heap's lock stops
+ *  no allocation, and slots in threads' caches count as live there. LOAM_INVALID_HEAP;
+ *  LOAM_INVALID_ARGUMENT for a wrong `size`. */
 LOAM_API loam_status loam_walk_next(loam_heap* heap, loam_walk_entry* entry) LOAM_NOEXCEPT;
 
-/** Returns 0 to go on. Must not free, allocate from, or destroy the heap that is walked. */
+/** Returns 0 to go on. The callback must not allocate from the walked heap, free to it, or destroy
+ *  it. */
 typedef int (*loam_walk_callback)(void* context, const loam_walk_entry* entry);
 
-/** Calls `visit` for every entry under the heap's lock. LOAM_OK at the end and when `visit` ends
- *  it. */
+/** Calls `visit` for every entry under the heap's lock. LOAM_OK at the end, and when `visit` ends
+ *  the walk. */
 LOAM_API loam_status loam_walk(loam_heap* heap, loam_walk_callback visit, void* context);
 
 /** Filled by loam_summary(). Set `size` to sizeof(loam_heap_summary) before. Bytes, but for the
@@ -321,8 +323,8 @@ LOAM_API loam_status loam_summary(loam_heap* heap, loam_heap_summary* summary) L
 
 /** Stops every other thread's allocations and frees in this heap, those from caches too, until
  *  the unlock; they wait. Recursive. Returns once no other thread is inside. On an
- *  unsynchronised heap it counts and excludes nobody; on the default heap it excludes other
- *  lockers only, not malloc() and free(). LOAM_INVALID_HEAP. */
+ *  unsynchronised heap it counts and excludes no thread. On the default heap it excludes only
+ *  other threads that lock it, not malloc() and free(). LOAM_INVALID_HEAP. */
 LOAM_API loam_status loam_lock(loam_heap* heap) LOAM_NOEXCEPT;
 
 /** The same without waiting for another holder: LOAM_BUSY. */
@@ -333,11 +335,12 @@ LOAM_API loam_status loam_unlock(loam_heap* heap) LOAM_NOEXCEPT;
 
 /* ---- Memory and behaviour -------------------------------------------------------------------- */
 
-/** Brings every thread's cached slots home, returns empty spans, gives free pages (between
- *  heaps' spans and inside them) back to the system. Returns the heap's largest free block that
- *  was backed just before, in bytes: not a promise that so much can be had, nor what was
- *  released. That goes to *released (bytes; may be NULL). 0 with LOAM_INVALID_HEAP. Takes time
- *  in proportion to the heap's spans. The default heap reaches the calling thread's cache only. */
+/** Returns every thread's cached slots to their spans and empty spans to the page heap, and gives
+ *  free pages (between the heaps' spans and inside them) back to the system. Returns the heap's
+ *  largest free block that was backed just before, in bytes; it is no promise that a block of that
+ *  size can be had. The bytes that were released go to *released (may be NULL). 0 with
+ *  LOAM_INVALID_HEAP. Takes time in proportion to the heap's spans. The default heap reaches the
+ *  calling thread's cache only. */
 LOAM_API size_t loam_compact(loam_heap* heap, size_t* released) LOAM_NOEXCEPT;
 
 /** loam_compact() for one heap, or with NULL for the default heap and every heap that is neither
@@ -350,38 +353,40 @@ enum {
   LOAM_MODE_LOW_FRAGMENTATION = 2 /**< threads that use the heap often get a cache */
 };
 
-/** Turns the front end on: mode 2, for ever. A heap that is used turns it on by itself, when 18
- *  blocks of one size class were allocated. LOAM_ONE_WAY for another mode once it is on;
- *  LOAM_INVALID_ARGUMENT, LOAM_INVALID_HEAP. The default heap, and an unsynchronised one, may be
- *  set too. */
+/** Turns the front end on: mode 2, for ever. A heap turns it on by itself after 18 allocations of
+ *  one size class. LOAM_ONE_WAY for another mode once it is on; LOAM_INVALID_ARGUMENT,
+ *  LOAM_INVALID_HEAP. The default heap and an unsynchronised heap accept mode 2 too. */
 LOAM_API loam_status loam_set_mode(loam_heap* heap, int mode) LOAM_NOEXCEPT;
 
 /** 0 or 2; -1 with LOAM_INVALID_HEAP. The default heap's is always 2. */
 LOAM_API int loam_get_mode(loam_heap* heap) LOAM_NOEXCEPT;
 
-/** The most that loam_set_small_threshold() takes, in bytes, and where a new heap stands. */
+/** The most that loam_set_small_threshold() takes, in bytes, and the threshold of a new heap. */
 #define LOAM_MAX_SMALL_THRESHOLD 16384
 
-/** Blocks up to `bytes` go through threads' caches; larger ones, and with 0 all, go to the
- *  heap's spans under its lock. Blocks that are cached stay so until their thread uses them,
- *  ends, or loam_compact() is called. LOAM_INVALID_ARGUMENT above LOAM_MAX_SMALL_THRESHOLD;
+/** Blocks up to `bytes` go through threads' caches; larger blocks, and all blocks with 0, go to
+ *  the heap's spans under its lock. A cached block stays cached until its thread uses it or ends,
+ *  or until loam_compact(). LOAM_INVALID_ARGUMENT above LOAM_MAX_SMALL_THRESHOLD;
  *  LOAM_NOT_SUPPORTED for the default heap. */
 LOAM_API loam_status loam_set_small_threshold(loam_heap* heap, size_t bytes) LOAM_NOEXCEPT;
 
 /** SIZE_MAX with LOAM_INVALID_HEAP. */
 LOAM_API size_t loam_get_small_threshold(loam_heap* heap) LOAM_NOEXCEPT;
 
-/** What happens when a block is misused. Calls of this header can answer with a status; free(),
- *  realloc(), operator delete, and mistakes that are found later cannot. */
+/** What happens when a block is misused. Calls of this header can answer with a status. free(),
+ *  realloc() and operator delete cannot, nor can the library for a mistake that it finds later:
+ *  these are called mistakes without a status below. */
 enum {
-  LOAM_CORRUPTION_REPORT = 0, /**< what has no status: one line, and the call is dropped */
-  LOAM_CORRUPTION_ABORT = 1,  /**< what has no status ends the process with one line: the default */
+  LOAM_CORRUPTION_REPORT = 0, /**< one line for a mistake without a status; the call is dropped */
+  LOAM_CORRUPTION_ABORT = 1,  /**< a mistake without a status ends the process with one line: the
+                                   default */
   LOAM_CORRUPTION_TERMINATE = 2 /**< so do LOAM_INVALID_BLOCK and LOAM_WRONG_HEAP of functions
                                      that free or resize */
 };
 
-/** For the whole process, and only ever stricter: LOAM_ONE_WAY for less than what is set. The
- *  option LOAM_ON_CORRUPTION sets where it starts. LOAM_INVALID_ARGUMENT. */
+/** Sets the policy of the whole process. It may only become stricter: LOAM_ONE_WAY for a weaker
+ *  policy than the present one. The option LOAM_ON_CORRUPTION sets the first policy.
+ *  LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_set_corruption_policy(int policy) LOAM_NOEXCEPT;
 
 LOAM_API int loam_get_corruption_policy(void) LOAM_NOEXCEPT;

@@ -10,9 +10,10 @@
 
 namespace loam {
 
-/// A memory resource over a heap; by default over the default heap. The heap must outlive what was
-/// allocated. As thread-safe as the heap: any thread, unless it was made `unsynchronized`. Two
-/// resources on one heap are equal (without RTTI: a resource equals itself only).
+/// A memory resource over a heap; by default over the default heap. The heap must outlive its
+/// blocks. The resource is as thread-safe as the heap: any thread may use it, unless the heap was
+/// made `unsynchronized`. Two resources on one heap are equal (without RTTI a resource equals only
+/// itself).
 class memory_resource final : public std::pmr::memory_resource {
  public:
   memory_resource() noexcept = default;

@@ -1,18 +1,19 @@
-// loam::pool<T>: a block allocator, as the articles' authors wrote for their tokens, particles and
-// nodes: slots of one size cut from large blocks. With it come slot_pool (untyped), node_pools (a
-// pool for every size that turns up) and pool_allocator<T> for node-based containers.
+// loam::pool<T>: a block allocator like those that the articles' authors wrote for their tokens,
+// particles and nodes: slots of one size cut from large blocks. With it come slot_pool (untyped),
+// node_pools (a pool for every size that is requested) and pool_allocator<T> for node-based
+// containers.
 //
-// Where free slots are noted: in the free slots themselves, as a linked list.
+// The free slots themselves record that they are free, as a linked list:
 //
 //   block:  | header | used | next--+ | used | next | never used so far ... |
 //                             ^-----|-----------^     ^ bump        bump_end ^
 //
-// The heap below keeps such records out of line, because it must survive what strangers write into
+// The heap below keeps such records out of line, because it must survive writes of any code into
 // freed memory. A pool serves one type in one program, and the slot that was destroyed last is the
-// warmest: a link in it costs no memory and no other cache line, so make and destroy are a load and
-// a store. The price: a write after destroy() damages the list (AddressSanitizer sees it, the slots
-// are poisoned), and shrink() has to sort the list to learn which blocks are empty. New blocks are
-// not threaded onto the list but cut as needed, so untouched pages stay untouched.
+// warmest. A link in it costs no memory and no other cache line, so make and destroy are a load and
+// a store. The price: a write after destroy() damages the list (AddressSanitizer reports it, for
+// the slots are poisoned), and shrink() has to sort the list to learn which blocks are empty. A new
+// block is not put on the list but cut as needed, so untouched pages stay untouched.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ namespace loam {
 struct pool_options {
   /// Slots of the first block; every further block doubles the pool.
   std::size_t first_slots = 32;
-  /// Bytes that a block does not exceed, unless one slot does.
+  /// Most bytes of a block, unless one slot is larger.
   std::size_t largest_block = std::size_t{256} << 10;
 };
 
@@ -162,8 +163,7 @@ class slot_pool {
     return before - bytes_;
   }
 
-  /// Gives all blocks back; slots in use go with them, and nobody destroys what lies there.
-  /// O(blocks).
+  /// Frees all blocks, with the slots in use; no destructor runs. O(blocks).
   void release() noexcept {
     while (blocks_ != nullptr) {
       auto* b = static_cast<block*>(blocks_);
@@ -309,9 +309,9 @@ class pool {
   /// Blocks without objects go back to the source; see slot_pool::shrink().
   std::size_t shrink() noexcept { return slots_.shrink(); }
 
-  /// Gives all memory back at once. Objects still alive are not destroyed: for types whose
-  /// destructor does nothing, or that own nothing outside the pool. The pool's own destructor does
-  /// the same.
+  /// Frees all memory at once. Objects that are still alive are not destroyed: use it for types
+  /// whose destructor does nothing, or that own nothing outside the pool. The pool's own destructor
+  /// does the same.
   void release() noexcept { slots_.release(); }
 
   /// Objects alive.
@@ -325,9 +325,9 @@ class pool {
   slot_pool slots_;
 };
 
-/// A slot_pool for every size that is asked for, made at the first request: what pool_allocators
-/// share. Sizes are rounded up to 16 bytes, so that nodes of about one size share a pool. One
-/// thread at a time may use it and all containers on it. Must stay where it is.
+/// A slot_pool for every size, made at the first request of that size; pool_allocators share them.
+/// Sizes are rounded up to 16 bytes, so that nodes of about one size share a pool. One thread at a
+/// time may use the pools and all containers on them. The object must stay where it is.
 class node_pools {
  public:
   explicit node_pools(block_source source = {}, pool_options how = {}) noexcept
@@ -390,9 +390,9 @@ class node_pools {
 };
 
 /// Standard allocator over node_pools. Single objects (the nodes of list, map, set, unordered_map)
-/// come from a pool of their size; arrays (a hash table's buckets, a vector) straight from the
+/// come from a pool of their size. Arrays (a hash table's buckets, a vector) come straight from the
 /// source, because no pool of one size could serve both. The node_pools must outlive the container.
-/// Goes along with move assignment and swap, not with copy assignment.
+/// Move assignment and swap carry the allocator along, copy assignment does not.
 template <typename T>
 class pool_allocator {
  public:

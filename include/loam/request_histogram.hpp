@@ -1,4 +1,5 @@
-// loam::request_histogram: how often which size was asked for, and what follows for a cache.
+// loam::request_histogram: how often each size was requested, and which cut-off a cache should
+// have.
 #pragma once
 
 #include <algorithm>
@@ -50,10 +51,10 @@ class request_histogram {
   ///
   ///   F(s) + 2 sqrt(F(s) (1 - F(s)) / n) >= share,    F(s) = requests up to s / n
   ///
-  /// i.e. the quantile `share` of the sizes, less two standard errors of a binomial count (Wald),
-  /// so that a share that is met exactly does not jump a class by chance. Three in four is what the
-  /// article that the caches stem from settled on: the common sizes are kept, the long tail, which
-  /// costs memory for few hits, is not. 0 without requests. O(kClasses).
+  /// This is the quantile `share` of the sizes, less two standard errors of a binomial count
+  /// (Wald), so that a share that is met exactly does not jump a class by chance. The article that
+  /// the caches stem from settled on three in four: a cache then keeps the common sizes, and not
+  /// the long tail, which costs memory for few hits. 0 without requests. O(kClasses).
   [[nodiscard]] std::size_t suggested_cutoff(double share = 0.75) const noexcept {
     std::size_t last = 0;
     std::uint64_t seen = 0;

@@ -1,8 +1,8 @@
 /* Loam's counters, read by the program itself. docs/counters.md explains them; formats/counters.toml declares them.
  *
- * Thread-safe, all of it. Reading takes each of the heap's locks for a moment, one after another: figures are exact
- * while no other thread uses the heap, and otherwise each record is from its own moment within the call. Nothing
- * here allocates. Not for signal handlers. */
+ * Any thread may call every function at any time, but not in a signal handler. A call takes each of the heap's locks
+ * for a moment, one after another: figures are exact while no other thread uses the heap, and otherwise each record
+ * is from its own moment within the call. No function here allocates. */
 #ifndef LOAM_STATS_H
 #define LOAM_STATS_H
 
@@ -11,18 +11,18 @@
 #ifdef __cplusplus
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-/* A function and a struct of one name, as stat() has them: GCC says that one hides the other's constructor. */
+/* A function and a struct share one name, as with stat(): GCC warns that one hides the other's constructor. */
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 extern "C" {
 #endif
 
-/** In a field of type uint64_t: not known, because sampling is off (LOAM_SAMPLE), or because the counter is of the
- *  process and a heap was asked for. In a field of type double that is NaN. */
+/** The value of an unknown counter in a field of type uint64_t (in a field of type double it is NaN). A counter is
+ *  unknown because sampling is off (LOAM_SAMPLE), or because it is the process's and the call names a heap. */
 #define LOAM_UNKNOWN UINT64_MAX
 
 /** The counters of a heap or of the process. Set `size` to sizeof(struct loam_stats) before the call: it says which
- *  fields there are. A field that this library does not know is unknown. */
+ *  fields there are. A field that this library does not have is unknown. */
 struct loam_stats {
   size_t size;
   /* generated: heap and process */
@@ -177,7 +177,7 @@ struct loam_stats {
   /* end: heap and process */
 };
 
-/** `heap` NULL: the process, all heaps together. LOAM_OK, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT (no room for any field). */
+/** Fills in the counters of `heap`; NULL means the process, all heaps together. LOAM_OK, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT (no room for any field). */
 LOAM_API loam_status loam_stats(loam_heap* heap, struct loam_stats* stats) LOAM_NOEXCEPT;
 
 /** Buckets of occupancy: spans whose used share is in [k/8, (k+1)/8), and at last the full ones. */
@@ -218,13 +218,13 @@ struct loam_class_stats {
   /** operations: frees that used the queue instead of waiting */
   uint64_t lock_refusals;
   /* end: class */
-  uint64_t occupancy[LOAM_OCCUPANCY_BUCKETS]; /**< the default heap's; of private heaps unknown */
+  uint64_t occupancy[LOAM_OCCUPANCY_BUCKETS]; /**< the default heap's; unknown for private heaps */
 };
 
-/** How many size classes there are: more, once the sizes that the program asks for have split some (docs/sizes.md). */
+/** The number of size classes. It grows when the sizes that the program requests split a class (docs/sizes.md). */
 LOAM_API unsigned loam_class_count(void) LOAM_NOEXCEPT;
 
-/** Class `index`: from 0 by growing size, then the split ones, by age. `heap` NULL: the default heap. LOAM_OK,
+/** Fills in class `index`: from 0 by growing size, then the split classes by age. A NULL `heap` is the default heap. LOAM_OK,
  *  LOAM_NO_MORE, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_class_stats(loam_heap* heap, unsigned index, struct loam_class_stats* stats) LOAM_NOEXCEPT;
 
@@ -234,10 +234,10 @@ struct loam_lock_stats {
   char name[32];    /**< "class-64", "page_heap", ...; a private heap's is its name, or "heap-" and its generation */
   uint64_t taken;   /**< acquisitions */
   uint64_t waited;  /**< of those, the ones that had to wait */
-  uint64_t refused; /**< tries that found it taken and went another way */
+  uint64_t refused; /**< tries that found it taken and did something else */
 };
 
-/** Lock `index`, from 0: the classes', the shared ones, then the private heaps'. LOAM_OK, LOAM_NO_MORE,
+/** Fills in lock `index`, from 0: the classes' locks, the shared ones, then the private heaps'. LOAM_OK, LOAM_NO_MORE,
  *  LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_lock_stats(unsigned index, struct loam_lock_stats* stats) LOAM_NOEXCEPT;
 
@@ -252,14 +252,14 @@ typedef enum loam_histogram {
  *  has; 0 when it is unknown. */
 LOAM_API unsigned loam_stats_histogram(loam_histogram which, uint64_t* bins, unsigned count) LOAM_NOEXCEPT;
 
-/** Takes a piece of text; called several times, with none of Loam's locks held. */
+/** Takes a piece of text. The library calls it several times and holds none of its locks then. */
 typedef void (*loam_stats_writer)(void* context, const char* text, size_t length);
 
-/** All of the above as one JSON object: format "loam-stats", version 1. `heap` NULL: the process, with its classes,
- *  locks, histograms and heaps; else that heap's counters and classes. LOAM_OK, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
+/** Writes all of the above as one JSON object: format "loam-stats", version 1. NULL writes the process, with its classes,
+ *  locks, histograms and heaps; a heap writes its counters and classes. LOAM_OK, LOAM_INVALID_HEAP, LOAM_INVALID_ARGUMENT. */
 LOAM_API loam_status loam_stats_json(loam_heap* heap, loam_stats_writer writer, void* context) LOAM_NOEXCEPT;
 
-/** The counters as lines of text for people; what is unknown is left out. As loam_stats_json(). */
+/** Writes the counters as lines of text for people, without the unknown ones. Otherwise as loam_stats_json(). */
 LOAM_API loam_status loam_stats_print(loam_heap* heap, loam_stats_writer writer, void* context) LOAM_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -4,32 +4,32 @@
  *   HANDLE heap = HeapCreate(0, 0, 0);
  *   void* block = HeapAlloc(heap, HEAP_ZERO_MEMORY, 100);
  *   ...
- *   HeapDestroy(heap);                        every block goes with it
+ *   HeapDestroy(heap);                        every block ends with it
  *
  * Link with libloam (loam::loam, loam::loam_static, pkg-config loam). docs/porting.md compares
- * function by function. What is said here in short is said there with reasons.
+ * function by function, with the reasons for what this header says in short.
  *
- * Symbols. The library exports loam_win32_HeapCreate and so on, and the declarations below rename
- * by assembler label. Exporting HeapCreate itself would hijack the calls of programs that bring
- * their own (winelib programs, other ports), and wrappers in the header would give one function a
- * different address in each source file.
+ * Symbols. The library exports loam_win32_HeapCreate and so on; the declarations below give each
+ * function its Windows name with an assembler label. A symbol HeapCreate would hijack the calls of
+ * programs that bring their own (winelib programs, other ports). Wrappers in the header would give
+ * one function a different address in each source file.
  *
- * Errors. A function that fails sets the thread's last error, GetLastError(); one that succeeds
- * leaves it alone unless its comment says otherwise. The CRT functions (names with an underscore)
- * set errno instead: EINVAL for a bad argument, as if an invalid-parameter handler that returns
- * were installed, ENOMEM for want of memory.
+ * Errors. A function that fails sets the thread's last error, GetLastError(). A function that
+ * succeeds leaves it alone unless its comment says otherwise. The CRT functions (names with an
+ * underscore) set errno instead: EINVAL for a bad argument, as if an invalid-parameter handler that
+ * returns were installed, and ENOMEM for lack of memory.
  *
- * Misuse. Handles and pointers are looked up, not trusted: a handle that is no live heap is
- * answered with ERROR_INVALID_HANDLE, a pointer that is no live block of that heap with
- * ERROR_INVALID_PARAMETER, a NULL handle with ERROR_NOACCESS; where Windows says "undefined",
- * nothing happens to the heap. The exception is what the library calls corruption (a double free):
- * it follows the corruption policy, by default one line and abort().
+ * Misuse. Every function looks up its handles and pointers and trusts none. A handle that is no
+ * live heap is answered with ERROR_INVALID_HANDLE, a pointer that is no live block there with
+ * ERROR_INVALID_PARAMETER, a NULL handle with ERROR_NOACCESS. Where Windows says "undefined", the
+ * heap does not change. A double free, which the library calls corruption, follows the corruption
+ * policy: by default one line and abort().
  *
- * HEAP_NO_SERIALIZE counts when a heap is created and is ignored in single calls.
- * HEAP_GENERATE_EXCEPTIONS: see loam_win32_set_exception_handler().
+ * HEAP_NO_SERIALIZE matters when a heap is created and is ignored in single calls.
+ * loam_win32_set_exception_handler() says what HEAP_GENERATE_EXCEPTIONS does.
  *
- * Thread-safe, all of it, except for heaps created with HEAP_NO_SERIALIZE, which their caller
- * guards.
+ * Any thread may call every function at any time, except with heaps created with HEAP_NO_SERIALIZE:
+ * the program serialises the calls on those.
  */
 #ifndef LOAM_WIN32_H
 #define LOAM_WIN32_H
@@ -45,26 +45,26 @@
 extern "C" {
 #endif
 
-/* The symbol behind a Windows name. Mach-O and others put an underscore before C names. */
+/* The symbol behind a Windows name. Mach-O, for one, puts an underscore before C names. */
 #define LOAM_WIN32_QUOTE_(x) #x
 #define LOAM_WIN32_QUOTE(x) LOAM_WIN32_QUOTE_(x)
 #define LOAM_WIN32_NAME(name) __asm__(LOAM_WIN32_QUOTE(__USER_LABEL_PREFIX__) "loam_win32_" #name)
 
 /* --- Last error ------------------------------------------------------------------------------ */
 
-/* The calling thread's last error; NO_ERROR in a new thread. errno is something else and not
- * touched. */
+/* The calling thread's last error; NO_ERROR in a new thread. errno is separate and does not
+ * change. */
 DWORD WINAPI GetLastError(void) LOAM_WIN32_NAME(GetLastError);
 void WINAPI SetLastError(DWORD error) LOAM_WIN32_NAME(SetLastError);
 
 /* --- Heaps ----------------------------------------------------------------------------------- */
 
-/* A private heap. `options`: HEAP_NO_SERIALIZE, HEAP_GENERATE_EXCEPTIONS;
- * HEAP_CREATE_ENABLE_EXECUTE fails with ERROR_NOT_SUPPORTED, the other flags are ignored. `maximum`
- * 0: growable, any block size. Otherwise the heap never holds more than `maximum` bytes, rounded up
- * to pages, its own records included; there is no lower limit for single blocks, and when the heap is
- * full, a freed block serves any smaller one. `initial` bytes
- * are committed at once; initial > maximum != 0 is ERROR_INVALID_PARAMETER. NULL:
+/* Creates a private heap. `options` may be HEAP_NO_SERIALIZE and HEAP_GENERATE_EXCEPTIONS;
+ * HEAP_CREATE_ENABLE_EXECUTE fails with ERROR_NOT_SUPPORTED, the other flags are ignored. With a
+ * `maximum` of 0 the heap grows and serves any block size. Otherwise it never holds more than
+ * `maximum` bytes, rounded up to pages, its own records included. Single blocks then have no lower
+ * limit than that, and in a full heap a freed block serves any smaller request. `initial` bytes are
+ * committed at once; initial > maximum != 0 is ERROR_INVALID_PARAMETER. NULL:
  * ERROR_NOT_ENOUGH_MEMORY or one of the above. Handles are pointers, without Windows' 64 KiB
  * alignment. */
 HANDLE WINAPI HeapCreate(DWORD options, SIZE_T initial, SIZE_T maximum) LOAM_WIN32_NAME(HeapCreate);
@@ -73,64 +73,64 @@ HANDLE WINAPI HeapCreate(DWORD options, SIZE_T initial, SIZE_T maximum) LOAM_WIN
  * destroyed heap or no heap; ERROR_NOACCESS for NULL. No other thread may be using the heap. */
 BOOL WINAPI HeapDestroy(HANDLE heap) LOAM_WIN32_NAME(HeapDestroy);
 
-/* The process's heap, made by the first call and never destroyed. It is a heap of its own beside
- * malloc's, because HeapSize() and a zeroing HeapReAlloc() need exact sizes, which malloc does not
- * pay for. */
+/* The process's heap; the first call makes it, and it is never destroyed. It is a heap of its own
+ * beside malloc's, because HeapSize() and a zeroing HeapReAlloc() need exact sizes, and the memory
+ * for those is not spent in malloc's heap. */
 HANDLE WINAPI GetProcessHeap(void) LOAM_WIN32_NAME(GetProcessHeap);
 
-/* The number of live heaps; as many handles as fit are stored: the process heap first, then malloc's
- * own, then all others, those of loam_heap_create() as well. */
+/* Returns the number of live heaps and stores as many handles as fit: the process heap first, then
+ * malloc's, then all other heaps, also those of loam_heap_create(). */
 DWORD WINAPI GetProcessHeaps(DWORD count, PHANDLE heaps) LOAM_WIN32_NAME(GetProcessHeaps);
 
 /* --- Blocks ---------------------------------------------------------------------------------- */
 
-/* A block of exactly `bytes` bytes (0 is a size as good as any), aligned to 16. HEAP_ZERO_MEMORY.
- * NULL: ERROR_NOT_ENOUGH_MEMORY, which Windows sets as well although its documentation denies it.
- */
+/* A block of exactly `bytes` bytes (0 is a size like any other), aligned to 16. HEAP_ZERO_MEMORY
+ * clears it. NULL: ERROR_NOT_ENOUGH_MEMORY, which Windows sets as well although its documentation
+ * denies it. */
 LPVOID WINAPI HeapAlloc(HANDLE heap, DWORD flags, SIZE_T bytes) LOAM_WIN32_NAME(HeapAlloc);
 
-/* The block with another size, perhaps elsewhere; 0 keeps a block of size 0. HEAP_ZERO_MEMORY
- * clears what is new, HEAP_REALLOC_IN_PLACE_ONLY fails rather than move. NULL: the old block is as
- * it was; ERROR_NOT_ENOUGH_MEMORY, or ERROR_INVALID_PARAMETER for a NULL `block`, which is not
- * allocated for. */
+/* Resizes the block, and moves it if it must; 0 keeps a block of size 0. HEAP_ZERO_MEMORY clears
+ * the bytes that it gains. With HEAP_REALLOC_IN_PLACE_ONLY the call fails if the block would have
+ * to move. NULL: the old block is as it was; ERROR_NOT_ENOUGH_MEMORY, or ERROR_INVALID_PARAMETER
+ * for a NULL `block`: no block is allocated for it. */
 LPVOID WINAPI HeapReAlloc(HANDLE heap, DWORD flags, LPVOID block, SIZE_T bytes)
     LOAM_WIN32_NAME(HeapReAlloc);
 
-/* NULL is fine. From any thread. */
+/* Frees the block, from any thread. NULL is allowed. */
 BOOL WINAPI HeapFree(HANDLE heap, DWORD flags, LPVOID block) LOAM_WIN32_NAME(HeapFree);
 
-/* The size that was asked for, to the byte; (SIZE_T)-1 for what is no live block of this heap. */
+/* The size that was asked for, to the byte; (SIZE_T)-1 for a pointer that is no live block here. */
 SIZE_T WINAPI HeapSize(HANDLE heap, DWORD flags, LPCVOID block) LOAM_WIN32_NAME(HeapSize);
 
 /* --- Looking inside -------------------------------------------------------------------------- */
 
-/* Whether the heap (block NULL) or one block is sound. Any pointer may be asked about, unmapped
- * ones too, and the last error stays as it is. Checking a whole heap takes time in proportion to
- * its size. */
+/* Checks the heap (`block` NULL) or one block. Any pointer is answered, an unmapped one too, and
+ * the last error stays as it is. The check of a whole heap takes time in proportion to its size. */
 BOOL WINAPI HeapValidate(HANDLE heap, DWORD flags, LPCVOID block) LOAM_WIN32_NAME(HeapValidate);
 
-/* Keeps other threads out: HeapLock, HeapAlloc and HeapFree wait, whatever the block's size
- * (natively the LFH's blocks slip through). Recursive. On a HEAP_NO_SERIALIZE heap both answer TRUE
- * and do nothing. */
+/* Stops other threads' use of the heap: their HeapLock, HeapAlloc and HeapFree wait, whatever the
+ * block's size (on Windows calls that the LFH serves do not wait). Recursive. On a
+ * HEAP_NO_SERIALIZE heap both functions answer TRUE and have no effect. */
 BOOL WINAPI HeapLock(HANDLE heap) LOAM_WIN32_NAME(HeapLock);
 BOOL WINAPI HeapUnlock(HANDLE heap) LOAM_WIN32_NAME(HeapUnlock);
 
-/* The next entry after `entry`, or the first if entry->lpData is NULL. Each call finds its place by
- * the entry alone, so a walk may be dropped at any time. FALSE and ERROR_NO_MORE_ITEMS at the end.
- * Lock the heap first: while others change it, blocks may be missed. */
+/* Steps to the entry after `entry`, or to the first if entry->lpData is NULL. Each call finds its
+ * position from the entry alone, so a walk may be dropped at any time. FALSE and
+ * ERROR_NO_MORE_ITEMS at the end. Lock the heap first: while other threads change it, the walk may
+ * miss blocks. */
 BOOL WINAPI HeapWalk(HANDLE heap, LPPROCESS_HEAP_ENTRY entry) LOAM_WIN32_NAME(HeapWalk);
 
 /* Fails with ERROR_INVALID_PARAMETER if `flags` is not 0 or summary->cb is wrong. */
 BOOL WINAPI HeapSummary(HANDLE heap, DWORD flags, LPHEAP_SUMMARY summary)
     LOAM_WIN32_NAME(HeapSummary);
 
-/* The largest free committed block in bytes; 0 and NO_ERROR if there is none. Other than on Windows
- * free memory goes back to the system before; on the process heap, malloc's as well. */
+/* Returns the largest free committed block in bytes; 0 and NO_ERROR if there is none. Unlike on
+ * Windows it also gives free memory back to the system; for the process heap, malloc's as well. */
 SIZE_T WINAPI HeapCompact(HANDLE heap, DWORD flags) LOAM_WIN32_NAME(HeapCompact);
 
-/* HeapCompatibilityInformation: 2 turns the low-fragmentation front end on for good; it is on for
- * any heap that earns it, so this only makes it start at once. 2 again is TRUE; 0 or 1 then
- * ERROR_GEN_FAILURE. Fixed and HEAP_NO_SERIALIZE heaps, where Windows refuses, accept 2.
+/* HeapCompatibilityInformation: 2 turns the low-fragmentation front end on for good. A heap that
+ * is used enough turns it on by itself, so this only makes it start at once. 2 again is TRUE; 0 or
+ * 1 is then ERROR_GEN_FAILURE. Fixed and HEAP_NO_SERIALIZE heaps accept 2, which Windows refuses.
  * HeapEnableTerminationOnCorruption (NULL, 0; any heap or NULL): misuse ends the process, for good.
  * HeapOptimizeResources: gives memory back; for every heap if `heap` is NULL.
  * FALSE: ERROR_INVALID_PARAMETER for another class or value, ERROR_INSUFFICIENT_BUFFER for a short
@@ -138,7 +138,8 @@ SIZE_T WINAPI HeapCompact(HANDLE heap, DWORD flags) LOAM_WIN32_NAME(HeapCompact)
 BOOL WINAPI HeapSetInformation(HANDLE heap, HEAP_INFORMATION_CLASS information, PVOID buffer,
                                SIZE_T length) LOAM_WIN32_NAME(HeapSetInformation);
 
-/* HeapCompatibilityInformation only: 0 standard, 2 low-fragmentation. *returned (may be NULL) is 4.
+/* Answers HeapCompatibilityInformation only: 0 standard, 2 low-fragmentation. *returned (may be
+ * NULL) is 4.
  * FALSE: ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_PARAMETER, or ERROR_NOACCESS for a NULL heap. */
 BOOL WINAPI HeapQueryInformation(HANDLE heap, HEAP_INFORMATION_CLASS information, PVOID buffer,
                                  SIZE_T length, PSIZE_T returned)
@@ -151,7 +152,7 @@ BOOL WINAPI HeapQueryInformation(HANDLE heap, HEAP_INFORMATION_CLASS information
  * with STATUS_NO_MEMORY or STATUS_ACCESS_VIOLATION and the bytes asked for. The handler may end the
  * process, longjmp, or throw, if it is C++; if it returns, the call returns NULL. Without a handler
  * the process ends with one line on standard error, as an unhandled exception would end it. NULL
- * removes it. Returns the handler before. */
+ * removes the handler. The function returns the previous handler. */
 typedef void (*loam_win32_exception_handler)(DWORD status, SIZE_T bytes);
 loam_win32_exception_handler loam_win32_set_exception_handler(loam_win32_exception_handler handler);
 
@@ -170,7 +171,7 @@ void* _aligned_realloc(void* block, size_t bytes, size_t alignment)
     LOAM_WIN32_NAME(aligned_realloc);
 void* _aligned_offset_realloc(void* block, size_t bytes, size_t alignment, size_t offset)
     LOAM_WIN32_NAME(aligned_offset_realloc);
-/* As realloc, of count * bytes; what is new reads zero. */
+/* As _aligned_realloc with count * bytes; the bytes that the block gains are zero. */
 void* _aligned_recalloc(void* block, size_t count, size_t bytes, size_t alignment)
     LOAM_WIN32_NAME(aligned_recalloc);
 void* _aligned_offset_recalloc(void* block, size_t count, size_t bytes, size_t alignment,
@@ -179,21 +180,21 @@ void* _aligned_offset_recalloc(void* block, size_t count, size_t bytes, size_t a
 size_t _aligned_msize(void* block, size_t alignment, size_t offset) LOAM_WIN32_NAME(aligned_msize);
 void _aligned_free(void* block) LOAM_WIN32_NAME(aligned_free);
 
-/* For blocks of malloc as well as of any heap. _msize: what may be used, which for malloc's own
- * blocks may be more than was asked for. _expand: resized in place, or NULL. _recalloc: as realloc,
- * of count * bytes; what is new behind _msize() reads zero. */
+/* These take blocks of malloc and of any heap. _msize returns the usable bytes, which for malloc's
+ * blocks may be more than were asked for. _expand resizes in place, or returns NULL. _recalloc is
+ * realloc with count * bytes; the bytes that the block gains behind _msize() are zero. */
 size_t _msize(void* block) LOAM_WIN32_NAME(msize);
 void* _expand(void* block, size_t bytes) LOAM_WIN32_NAME(expand);
 void* _recalloc(void* block, size_t count, size_t bytes) LOAM_WIN32_NAME(recalloc);
 
-/* Free memory of malloc and the process heap goes back to the system. Returns 0. */
+/* Gives free memory of malloc and the process heap back to the system. Returns 0. */
 int _heapmin(void) LOAM_WIN32_NAME(heapmin);
 /* _HEAPOK, or _HEAPBADNODE if the process heap's structures are damaged. malloc's heap is not
- * looked at: that would need all other threads to be quiet. */
+ * checked: that check needs all other threads to be quiet. */
 int _heapchk(void) LOAM_WIN32_NAME(heapchk);
 
-/* Blocks of the process heap up to this size go through threads' caches; 0 turns them off. malloc's
- * own are not changed. 1, or 0 and EINVAL when `bytes` is above 16 KiB. */
+/* Blocks of the process heap up to this size go through threads' caches; 0 turns the caches off.
+ * malloc's caches do not change. Returns 1, or 0 and EINVAL when `bytes` is above 16 KiB. */
 int _set_sbh_threshold(size_t bytes) LOAM_WIN32_NAME(set_sbh_threshold);
 size_t _get_sbh_threshold(void) LOAM_WIN32_NAME(get_sbh_threshold);
 

@@ -1,4 +1,4 @@
-/* The Windows types, flags, structures and error codes that <loam/win32.h> speaks in, with their
+/* The Windows types, flags, structures and error codes that <loam/win32.h> uses, with their
  * documented values. Include <loam/win32.h>, not this file.
  *
  * DWORD, ULONG and LONG are 32 bits wide, as on Windows, although `long` has 64 bits on most

@@ -1,9 +1,9 @@
 /* dlopen() without RTLD_DEEPBIND, in libloam.so only.
  *
- * A library that is bound deeply finds malloc() in the C library that it needs itself before the
- * one that the process has, and free()s the program's blocks there: under any preloaded heap a
- * program that loads its parts so ends by a signal (Debian's php does). So the flag is taken off,
- * as if the system did not know it; LOAM_DEEP_BINDING=keep leaves it.
+ * Under RTLD_DEEPBIND a library finds malloc() in the C library that it needs before it finds the
+ * process's malloc(), and then free()s the program's blocks in the C library. A program that loads
+ * its parts so ends by a signal under every preloaded heap (Debian's php does). So this dlopen()
+ * removes the flag, as if the system did not have it; LOAM_DEEP_BINDING=keep leaves it.
  *
  * Thread-safe, as dlopen() is. */
 #define _GNU_SOURCE
@@ -16,10 +16,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Of heap/options.cpp. */
+/* Declared in heap/options.h, defined in heap/options.cpp. */
 __attribute__((visibility("hidden"))) extern _Bool loam_keeps_deep_binding;
 
-/* Of os/system_heap.h: blocks of the system's heap may come with what is loaded now. */
+/* Defined for os/system_heap.h: the library that is loaded now may bring blocks of the system's
+ * heap. */
 __attribute__((visibility("hidden"))) void loam_find_system_free(void);
 
 typedef void* (*Open)(const char*, int);
@@ -28,15 +29,15 @@ static _Atomic(Open) next_open;
 __attribute__((cold, noinline)) static Open find_next_open(void) {
   Open found;
   *(void**)(&found) = dlsym(RTLD_NEXT, "dlopen");
-  /* relaxed: whoever comes here finds the same */
+  /* relaxed: every thread finds the same value */
   atomic_store_explicit(&next_open, found, memory_order_relaxed);
-  loam_find_system_free(); /* which calls dlopen() below, and comes no more this way */
+  loam_find_system_free(); /* it calls dlopen() below, which finds next_open set */
   return found;
 }
 
-/* The system's looks at its return address for who calls: that library's RUNPATH and namespace
- * count. So the call must be a jump, which -O2 makes of it here; preload.deep_binding notices when
- * it is none. */
+/* The system's dlopen() finds its caller by the return address: the calling library's RUNPATH and
+ * namespace count. So this call must be a jump, and -O2 makes it one; the test preload.deep_binding
+ * fails if it is not. */
 __attribute__((visibility("default"))) void* dlopen(const char* file, int mode) {
   Open open = atomic_load_explicit(&next_open, memory_order_relaxed);
   if (open == NULL && (open = find_next_open()) == NULL) return NULL;
@@ -45,5 +46,5 @@ __attribute__((visibility("default"))) void* dlopen(const char* file, int mode) 
 }
 
 #else
-typedef int nothing_to_do_here; /* a file must have something in it */
+typedef int nothing_to_do_here; /* a file must have a declaration in it */
 #endif

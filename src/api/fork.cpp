@@ -1,10 +1,10 @@
-// The fork handlers of everything else in the process.
+// Puts the heap's fork handlers around those of the rest of the process.
 //
 // pthread_atfork() of the GNU C library is a piece of code in each program and library, which calls
-// this function: the one way to hear of a handler that is registered before the heap's constructor
-// runs. The heap's own come first (os/linux_fork.cpp). Weak, since a static program has the C
-// library's own; there the heap's constructor is the first (malloc.cpp). Other C libraries never
-// call it.
+// this function. Only so does the heap learn of a handler that is registered before its constructor
+// runs. The heap's handlers are registered first (os/linux_fork.cpp). The function is weak, since a
+// static program has the C library's own; there the heap's constructor runs first (malloc.cpp).
+// Other C libraries never call it.
 //
 // Thread-safe.
 #include <dlfcn.h>
@@ -20,10 +20,10 @@ using Handler = void (*)();
 using Register = int (*)(Handler, Handler, Handler, void*);
 constinit std::atomic<Register> next_register{nullptr};
 
-// Not among the other texts: src/api/layout.ld puts it beside what else a start reads.
+// Apart from the other texts: src/api/layout.ld puts it beside the other data that a start reads.
 constexpr char kRegisterName[] = "__register_atfork";
 
-// Null where nothing in the program forks.
+// Null if nothing in the program forks.
 Register find_next() {
   const auto found = reinterpret_cast<Register>(dlsym(RTLD_NEXT, kRegisterName));
   next_register.store(found, std::memory_order_relaxed);  // relaxed: every thread finds the same

@@ -1,6 +1,6 @@
-// The C interface of <loam/loam.h>: handles and arguments are checked here, the failure callback is
-// asked here; the rest is the private heap's (private/private_heap.h) or the default heap's
-// (heap/default_heap.h).
+// The C interface of <loam/loam.h>. It checks handles and arguments and calls the failure callback;
+// the private heap (private/private_heap.h) or the default heap (heap/default_heap.h) does the
+// rest.
 #include <loam/loam.h>
 
 #include "cache/cache_registry.h"
@@ -14,15 +14,15 @@ namespace {
 
 using namespace loam;
 
-// With the thread's cache, which is made for it if need be. A thread without one (no memory, or its
-// end) keeps nothing.
+// Stores the status in the thread's cache, which is made if need be. A thread without a cache (for
+// lack of memory, or at its end) stores nothing.
 void remember(loam_status why) {
   if (current_cache->state() == ThreadCache::State::kUnused)
     static_cast<void>(cache_registry.start_thread());
   if (current_cache->state() == ThreadCache::State::kLive) current_cache->last_refusal = why;
 }
 
-// Its address is the default heap's handle. Not the address of a record, and never read.
+// Its address is the default heap's handle. It is not the address of a record, and never read.
 alignas(64) constinit const char default_handle[64] = {};
 
 loam_heap* default_heap_handle() {
@@ -47,7 +47,7 @@ LOAM_INLINE loam_status answer(loam_status status) {
   return LOAM_LIKELY(status == LOAM_OK) ? status : refuse(status);
 }
 
-// A misused block: ends the process where that is asked for.
+// A misused block: ends the process under the policy kTerminate.
 LOAM_COLD loam_status refuse_misuse(loam_status why, const void* block) {
   if (corruption_policy() == CorruptionPolicy::kTerminate) {
     if (why == LOAM_INVALID_BLOCK)
@@ -115,7 +115,7 @@ LOAM_NOINLINE loam_status free_slow(loam_heap* heap, void* block) {
   return status == LOAM_OK ? status : refuse_misuse(status, block);
 }
 
-// Whose block it is, for calls that only look. *usable and *bytes are set on LOAM_OK.
+// Finds the block and its heap, for calls that only look. *usable and *bytes are set on LOAM_OK.
 loam_status look(loam_heap* heap, const void* block, size_t* bytes, size_t* usable) {
   if (is_default(heap)) {
     const loam_status status = default_heap::check(block, false);
@@ -200,7 +200,7 @@ LOAM_EXPORT const char* loam_version_text() LOAM_NOEXCEPT { return LOAM_VERSION;
 LOAM_EXPORT loam_heap* loam_heap_create(const loam_heap_options* options) LOAM_NOEXCEPT {
   loam_heap_options wanted = LOAM_HEAP_OPTIONS_INIT;
   if (options != nullptr) {
-    // A caller of a later version may pass more, as long as it is zero.
+    // A caller with a later header may pass a longer struct, if the rest is zero.
     constexpr size_t kLargestOptions = 4096;
     if (options->size < sizeof wanted || options->size > kLargestOptions) {
       refuse(LOAM_INVALID_ARGUMENT);
@@ -418,10 +418,10 @@ LOAM_EXPORT loam_status loam_trim(loam_heap* heap) LOAM_NOEXCEPT {
   os::ErrnoGuard guard;
   if (heap == nullptr) {
     heap_registry.for_each([](PrivateHeap* each) {
-      // Whoever serialises the calls of such a heap does not know of this one.
+      // The program serialises the calls of such a heap, and does not expect this one.
       if ((each->flags() & LOAM_HEAP_UNSYNCHRONIZED) != 0) return;
-      // One that a thread has locked is left alone too: that thread may wait for the registry,
-      // which we hold.
+      // A heap that a thread has locked is left alone too: that thread may wait for the registry's
+      // lock, which is held here.
       if (each->try_lock() != LOAM_OK) return;
       size_t largest;
       static_cast<void>(each->compact(&largest));

@@ -1,7 +1,7 @@
-// The C allocation family. Thin: argument checks, errno, and the heap. Zero-sized requests give
+// The C allocation family: argument checks, errno, and calls of the heap. Zero-sized requests give
 // unique pointers; realloc(p, 0) frees and returns null, as glibc does.
 //
-// Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno.
+// Any thread may call every function. Failure sets errno to ENOMEM; free() keeps errno.
 #include <malloc.h>
 
 #include <cerrno>
@@ -29,7 +29,7 @@ LOAM_INLINE void* or_out_of_memory(void* block) {
   return LOAM_LIKELY(block != nullptr) ? block : out_of_memory();
 }
 
-// bytes rounded up to a multiple of alignment may overflow; such a request cannot be met anyway.
+// bytes rounded up to a multiple of alignment may overflow; no heap can serve such a request.
 bool too_large(size_t alignment, size_t bytes) { return bytes > kLargestRequest - alignment; }
 
 void* aligned(size_t alignment, size_t bytes) {
@@ -44,19 +44,19 @@ size_t next_power_of_two(size_t n) {
   return power;
 }
 
-// What `strings` and `loam allocators` read out of the file.
+// `strings` and `loam allocators` read this out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
 void start_library() {
   heap::start();
   operators::start();
 }
-// Before every other constructor of a static program, whatever its priority: those from 101 on are
-// the programs'.
+// Runs before every other constructor of a static program, whatever its priority: priorities from
+// 101 on are the program's.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Last of all: an overflow, a use after free, and a wrong pointer, that no later call found; and
-// who reads the program's counters to the end finds them to the end.
+// Runs last of all. It finds an overflow, a use after free and a wrong pointer that no later call
+// found, and lets a reader of the program's counters read them to the end.
 __attribute__((destructor(101))) void end_library() {
   heap::check_at_exit();
   current_cache->check_all();
@@ -67,8 +67,8 @@ __attribute__((destructor(101))) void end_library() {
 
 extern "C" {
 
-// The kernel counts what the heap only reserves, and refuses all of it where that is more than may
-// be locked. Weak: a program that is linked statically may have one of its own.
+// The kernel counts memory that the heap only reserves, and refuses all of it if the sum exceeds
+// the limit on locked memory. Weak: a statically linked program may have an mlockall() of its own.
 LOAM_EXPORT __attribute__((weak)) int mlockall(int flags) {
   return page_heap.lock_all_memory(flags);
 }
@@ -100,7 +100,7 @@ LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t bytes) {
 
 LOAM_EXPORT int posix_memalign(void** out, size_t alignment, size_t bytes) {
   if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
-  // POSIX leaves errno open here; glibc sets it, and its tests want that.
+  // POSIX leaves errno open here; glibc sets it, and its tests require that.
   void* block = aligned(alignment, bytes);
   if (block == nullptr) return ENOMEM;
   *out = block;
@@ -116,8 +116,8 @@ LOAM_EXPORT void* aligned_alloc(size_t alignment, size_t bytes) {
 }
 
 LOAM_EXPORT void* memalign(size_t alignment, size_t bytes) {
-  // glibc rounds other alignments up to a power of two; so do we, since old programs rely on it.
-  // A power of two that large is valid and cannot be met: aligned() says so.
+  // glibc rounds other alignments up to a power of two; so does Loam, since old programs rely on
+  // it. A power of two above kLargestRequest is valid and cannot be served: aligned() says so.
   if (LOAM_UNLIKELY(alignment > kLargestRequest && !is_power_of_two(alignment))) {
     os::set_errno_invalid();
     return nullptr;
@@ -139,8 +139,8 @@ LOAM_EXPORT void free_aligned_sized(void* block, size_t, size_t bytes) {
   heap::free_sized(block, bytes);
 }
 
-// The C library's own names for them, by which programs and libraries pass a replacement of the
-// others by: a block of one of these is freed by another.
+// The C library's own names of these functions. Programs and libraries call them to bypass a
+// replacement of the others, and free a block of one of these with one of the others.
 LOAM_EXPORT void* __libc_malloc(size_t bytes) { return heap::allocate(bytes); }
 LOAM_EXPORT void __libc_free(void* block) { heap::free(block); }
 LOAM_EXPORT void __libc_cfree(void* block) { heap::free(block); }

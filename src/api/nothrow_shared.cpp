@@ -1,7 +1,7 @@
-// The nothrow forms of operator new, of libloam.so.
+// The nothrow forms of operator new in libloam.so.
 //
-// They must call the new-handler, and swallow what it or a program's own operator throws. Code
-// without exceptions cannot catch, but the C++ runtime's own nothrow form can: it calls the
+// They must call the new-handler, and swallow an exception of it or of a program's own operator.
+// Code without exceptions cannot catch, but the C++ runtime's own nothrow form can: it calls the
 // throwing form inside a try block (decision 4).
 #include <dlfcn.h>
 
@@ -17,14 +17,14 @@ using operators::try_aligned;
 
 enum Form : unsigned { kSingle, kArray, kAligned, kAlignedArray, kForms };
 
-// Arrays, not pointers: those would have to be relocated in every program's start.
+// These are arrays: the dynamic linker would have to relocate pointers at every program's start.
 constexpr char kSymbols[kForms][36] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
                                        "_ZnwmSt11align_val_tRKSt9nothrow_t",
                                        "_ZnamSt11align_val_tRKSt9nothrow_t"};
 constinit std::atomic<void*> runtimes_forms[kForms];
 
 LOAM_COLD void* find(Form form) {
-  // relaxed: any thread finds the same
+  // relaxed: every thread finds the same value
   void* found = runtimes_forms[form].load(std::memory_order_relaxed);
   if (found != nullptr) return found;
   found = dlsym(RTLD_NEXT, kSymbols[form]);

@@ -1,8 +1,8 @@
-// The nothrow forms of operator new, of libloam.a: in a static program no dlsym() finds the C++
-// runtime's, which this would hide.
+// The nothrow forms of operator new in libloam.a. In a static program no dlsym() finds the C++
+// runtime's forms, which these would hide.
 //
-// The one file that is compiled with exceptions. A program that cannot throw needs no C++ runtime
-// for it: what it takes from there is weak.
+// Only this file is compiled with exceptions. A program that cannot throw needs no C++ runtime for
+// it: its references to the runtime are weak.
 #include <cstddef>
 #include <new>
 

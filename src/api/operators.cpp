@@ -2,22 +2,21 @@
 // nothrow_static.cpp).
 //
 // The throwing forms need the C++ runtime's new-handler and bad_alloc. Loam must not depend on that
-// runtime, so both are weak: a program that can throw has brought them. When they were loaded where
-// the dynamic linker did not show them to us (a C program with a C++ plugin), dlsym finds them at
-// the moment of need.
+// runtime, so both are weak: a program that can throw has loaded them. The dynamic linker may have
+// loaded them where Loam's references do not find them (a C program with a C++ plugin); then
+// dlsym() finds them when they are needed.
 //
-// A program may replace some forms only, and the standard defines most forms by others
+// A program may replace some forms only, and the standard defines most forms by other forms
 // ([new.delete]):
 //
-//   base           new(n)   new(n, align)   delete(p)   delete(p, align)
-//   by the base    new[]    new[](align)    delete[]    delete[](align)
-//   by what they   the sized and the nothrow forms: arrays by arrays, aligned by aligned
-//   add to
+//   base                  new(n)   new(n, align)   delete(p)   delete(p, align)
+//   by the base           new[]    new[](align)    delete[]    delete[](align)
+//   by the rows above     the sized and the nothrow forms: arrays by arrays, aligned by aligned
 //
 // So the derived forms here serve the heap themselves only while the eight forms in the first two
-// rows, as the program sees them, are those of this file. Otherwise each calls the form that
-// defines it by its symbol, which src/api/operators.list keeps the linker from binding to ours
-// (decision 66).
+// rows, as the program sees them, are those of this file. Otherwise each derived form calls the
+// form that defines it by its symbol. src/api/operators.list keeps the linker from binding that
+// symbol to the form here (decision 66).
 #include <dlfcn.h>
 
 #include <atomic>
@@ -29,7 +28,7 @@
 #include "heap/heap.h"
 
 namespace std {
-// Exported by libstdc++ and libc++ alike under these names.
+// libstdc++ and libc++ both export these under these names.
 __attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it: clang minds
 __attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
@@ -41,7 +40,7 @@ using namespace loam;
 using GetHandler = std::new_handler (*)();
 using Throw = void (*)();
 
-// Looks in the C++ runtime that is loaded somewhere, without loading one.
+// Looks in any C++ runtime that is loaded, without loading one.
 void* symbol_of_runtime(const char* name) {
   if (void* found = dlsym(RTLD_DEFAULT, name)) return found;
   for (const char* library : {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"}) {
@@ -67,7 +66,7 @@ std::new_handler handler() {
 
 template <class Allocate>
 LOAM_COLD void* retry(Allocate allocate) {
-  // [new.delete.single]: call the handler until memory appears, it throws, or there is none.
+  // [new.delete.single]: the handler is called until memory appears, it throws, or there is none.
   for (;;) {
     const std::new_handler call = handler();
     if (call == nullptr) throw_bad_alloc();
@@ -90,7 +89,7 @@ void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
 
 }  // namespace
 
-// The forms by which others are defined: the program's, if it has some.
+// The defining forms, by which other forms are defined: the program's, if it has replaced them.
 LOAM_REPLACEABLE void* operator new(size_t);
 LOAM_REPLACEABLE void* operator new[](size_t);
 LOAM_REPLACEABLE void* operator new(size_t, std::align_val_t);
@@ -100,7 +99,7 @@ LOAM_REPLACEABLE void operator delete[](void*) noexcept;
 LOAM_REPLACEABLE void operator delete(void*, std::align_val_t) noexcept;
 LOAM_REPLACEABLE void operator delete[](void*, std::align_val_t) noexcept;
 
-// This file's definitions, whatever their symbols are bound to.
+// This file's definitions, whatever form their symbols are bound to.
 #define LOAM_OWN(symbol) __attribute__((visibility("hidden"), alias(symbol)))
 #define LOAM_OWN_NEW(symbol) LOAM_OWN(symbol) __attribute__((malloc, alloc_size(1)))
 extern "C" {
@@ -115,7 +114,7 @@ LOAM_OWN("_ZdaPvSt11align_val_t")
 void loam_own_delete_array_aligned(void*, std::align_val_t) noexcept;
 }
 
-// The first byte of this file in memory, and the first behind it; of the linker.
+// The first byte of this file in memory, and the first byte behind it; the linker defines both.
 extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start, _end;
 
 namespace {
@@ -125,8 +124,8 @@ using AlignedNew = void* (*)(size_t, std::align_val_t);
 using Delete = void (*)(void*) noexcept;
 using AlignedDelete = void (*)(void*, std::align_val_t) noexcept;
 
-// Whether all forms by which others are defined are those of this file. Read from what the dynamic
-// linker has written, without a lock.
+// True if all defining forms are those of this file. It reads what the dynamic linker has written,
+// without a lock.
 bool defining_forms_are_ours() {
   return New{&operator new } == & loam_own_new && New{
       &operator new[] } == & loam_own_new_array &&
@@ -138,9 +137,9 @@ bool defining_forms_are_ours() {
                             AlignedDelete{&operator delete[] } == & loam_own_delete_array_aligned;
 }
 
-// Whether a program's reference to any form ends in this file. When none does, this library was
-// loaded late (dlopen), behind the C++ runtime: a caller that has asked for these forms by their
-// address wants them and no others.
+// True if a program's reference to any form ends in this file. If none does, this library was
+// loaded late (dlopen), behind the C++ runtime: a caller that asks for the address of these forms
+// then wants exactly these.
 bool serves_the_program() {
   constexpr const char* kForms[] = {"_ZdlPvm",
                                     "_Znam",
@@ -160,14 +159,14 @@ bool serves_the_program() {
                                     "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
   for (const char* form : kForms) {
     const void* found = dlsym(RTLD_DEFAULT, form);
-    // Not found: the form is in an executable that does not export it.
+    // If the form is not found, it is in an executable that does not export it.
     if (found == nullptr || (found >= &__ehdr_start && found < &_end)) return true;
   }
   return false;
 }
 
 enum class Forms : uint8_t { kUnknown, kServe, kCompose };
-// relaxed: any thread finds the same
+// relaxed: every thread finds the same value
 constinit std::atomic<Forms> forms{Forms::kUnknown};
 
 LOAM_COLD bool must_compose() {
@@ -185,8 +184,8 @@ void operators::start() { static_cast<void>(attach_thread()); }
 
 bool operators::attach_thread() {
   if (!defining_forms_are_ours() && must_compose()) return false;
-  operators_cache =
-      current_cache;  // still the static one before the thread's first block: then once more
+  operators_cache = current_cache;  // still unused_cache before the thread's first block: then this
+                                    // runs once more
   return true;
 }
 
@@ -195,7 +194,8 @@ namespace {
 using operators::serves_itself;
 using operators::try_aligned;
 
-// Apart, and each ends in a jump: free_slow() and what is behind it look at who called.
+// These are separate functions, and each ends in a jump: free_slow() and its callees read the
+// return address to name the caller.
 LOAM_NOINLINE void* new_array_slow(size_t bytes) {
   return serves_itself() ? allocate_or_throw(bytes) : ::operator new(bytes);
 }

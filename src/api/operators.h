@@ -1,4 +1,4 @@
-// What the files with forms of operator new and delete share.
+// Shared by the files with forms of operator new and delete.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace loam::operators {
 
-/// Finds out, while no other thread runs, which forms the program has itself: later, a thread could
-/// wait in dlsym() for a dlopen() that waits for the thread.
+/// Finds out, before a second thread runs, which forms the program has replaced. Later, a thread
+/// could wait in dlsym() for a dlopen() that waits for the thread.
 void start();
 
-/// Behind serves_itself(): a thread's first derived form in an ordinary program; every one in a
-/// program with forms of its own.
+/// The slow part of serves_itself(). An ordinary program takes it at a thread's first derived form;
+/// a program with forms of its own takes it at every one.
 [[nodiscard]] LOAM_NOINLINE bool attach_thread();
 
-/// Whether a form that the standard defines by another one may serve the heap itself.
+/// True if a form that the standard defines by another form may serve the heap itself.
 LOAM_INLINE bool serves_itself() {
   return LOAM_LIKELY(operators_cache != &unused_cache) || attach_thread();
 }

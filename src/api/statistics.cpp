@@ -1,6 +1,6 @@
-// mallinfo and its relatives, from one snapshot. The field meanings are glibc's where Loam has the
-// like; fields about things that Loam has not (fast bins, mmap threshold) are zero or map to the
-// nearest.
+// mallinfo and its relatives, from one snapshot. A field has glibc's meaning where Loam has such a
+// thing; a field about a thing that Loam does not have (fast bins, mmap threshold) is zero or holds
+// the nearest figure.
 #include <malloc.h>
 
 #include <cstdarg>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace loam;
 
-#if defined(M_MMAP_THRESHOLD)  // Other C libraries have neither this nor mallinfo.
+#if defined(M_MMAP_THRESHOLD)  // other C libraries have neither this nor mallinfo
 
 int clamp_to_int(size_t n) { return n > 0x7fffffffu ? 0x7fffffff : static_cast<int>(n); }
 
@@ -33,13 +33,13 @@ struct mallinfo2 info2() {
   info.fsmblks = s.cached_bytes;
   info.uordblks = s.live_small_bytes + s.live_large_bytes;
   info.fordblks = info.arena - info.uordblks;
-  info.keepcost = s.dirty_bytes;  // what malloc_trim() would give back at least
+  info.keepcost = s.dirty_bytes;  // malloc_trim() would give back at least this much
   return info;
 }
 
 #endif
 
-// Of the class's own requests the smallest, by what classes there are now.
+// The smallest request that the class serves, with the classes that there are now.
 unsigned least_request(unsigned size_class) {
   const unsigned bytes = class_info(size_class).bytes, classes = class_count();
   unsigned below = 0;
@@ -50,7 +50,7 @@ unsigned least_request(unsigned size_class) {
   return below + 1;
 }
 
-// The counters of the list as elements, in the glibc shape's free places.
+// The list's counters as elements, where the glibc format leaves room for more.
 void print_counters(FILE* out) {
   stats::Values values;
   if (!stats::read(nullptr, &values)) return;
@@ -89,7 +89,7 @@ LOAM_EXPORT struct mallinfo mallinfo() {
 
 #endif
 
-// Accepts every parameter and changes nothing: Loam has no trim or mmap threshold to set.
+// Accepts every parameter and does nothing: Loam has no trim or mmap threshold to set.
 LOAM_EXPORT int mallopt(int, int) { return 1; }
 
 LOAM_EXPORT void malloc_stats() {

@@ -17,8 +17,8 @@ using stats::kUnknown;
 
 loam_heap* inner(loam_heap* heap) { return heap == loam_default() ? stats::default_heap() : heap; }
 
-// Fills the struct's fields, in the list's order, as far as the caller has them; what we do not
-// know is unknown.
+// Fills the struct's fields in the list's order, as many as the caller's struct has. A field
+// without a value becomes unknown.
 template <class Struct>
 bool fill(Struct* out, const stats::Values& values, bool (*wanted)(const CounterInfo&)) {
   const size_t size = out->size;
@@ -55,7 +55,7 @@ static_assert(offsetof(struct loam_class_stats, occupancy) ==
                   sizeof(size_t) + count_of(false) * sizeof(uint64_t),
               "the struct has the list's counters, one after another");
 
-// Text in pieces of a buffer's size, so that nothing is allocated.
+// Writes text in pieces of a buffer's size, and so allocates nothing.
 class Text {
  public:
   Text(loam_stats_writer writer, void* context) : writer_(writer), context_(context) {}
@@ -68,7 +68,7 @@ class Text {
     return *this;
   }
   Text& operator<<(uint64_t number) { return *this << text::Decimal(number).digits(); }
-  // Spaces up to `width` for a text of `length`.
+  // Writes spaces up to `width` behind a text of `length`.
   void pad(size_t length, size_t width) {
     for (; length < width; ++length) put(' ');
   }
@@ -83,7 +83,7 @@ class Text {
     for (; *text != '\0'; ++text) {
       const unsigned char c = static_cast<unsigned char>(*text);
       if (c == '"' || c == '\\') put('\\');
-      if (c < 0x20 || c >= 0x7f) {  // names are the program's: bytes of any kind
+      if (c < 0x20 || c >= 0x7f) {  // names are the program's and may contain any byte
         constexpr char kHex[] = "0123456789abcdef";
         *this << "\\u00";
         put(kHex[c >> 4]);
@@ -110,8 +110,8 @@ class Text {
   char buffer_[1024];
 };
 
-// The parts of a text are functions of their own, not inlined, so that their tables lie on the
-// stack one at a time.
+// Each part of a text is a function of its own and not inlined, so that only one table lies on the
+// stack at a time.
 void write_value(Text& text, const CounterInfo& counter, uint64_t value) {
   if (value == kUnknown) {
     text << "null";

@@ -1,5 +1,5 @@
-// The C run-time's heap functions of <loam/win32.h>: the _aligned family, which lives in the
-// process heap, and _msize, _expand, _recalloc for blocks of any heap. Errors go to errno.
+// The C run-time's heap functions of <loam/win32.h>: the _aligned family, whose blocks are the
+// process heap's, and _msize, _expand, _recalloc for blocks of any heap. Errors go to errno.
 // Thread-safe.
 //
 // A block that is aligned at an offset does not start where the heap's block starts:
@@ -8,8 +8,8 @@
 //   | tag | block's address | unused     | the caller's bytes
 //   |<----------- pad, 16 or more ------>|
 //
-// The base is found by asking the heap for a block that covers the address, and the note in the pad
-// is read only in a block that does: no pointer of the caller's is followed.
+// The heap finds the base: it is asked for a block that covers the address. The pad's note is read
+// only inside such a block, so no pointer of the caller is followed.
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -58,8 +58,9 @@ bool has_note(const char* base, const char* block) {
          words[1] == reinterpret_cast<uintptr_t>(block);
 }
 
-// The alignment is not known any more. For the right one the base is among the two multiples below
-// the block, since the pad is less than two alignments. Each question costs some nanoseconds.
+// The alignment is unknown by now. With the right one the base is one of the two multiples below
+// the block, since the pad is less than two alignments. Each question to the heap costs some
+// nanoseconds.
 bool find_offset_block(void* block, OffsetBlock* out) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   for (size_t alignment = LOAM_ALIGNMENT; alignment <= kLargestAlignment; alignment *= 2) {
@@ -76,7 +77,8 @@ bool find_offset_block(void* block, OffsetBlock* out) {
   return false;
 }
 
-// The caller's view of a block with or without an offset; SIZE_MAX and EINVAL if it is neither.
+// The size in the caller's view of a block with or without an offset; SIZE_MAX and EINVAL if it is
+// no such block.
 size_t size_of_aligned(void* block) {
   if (block != nullptr) {
     const size_t bytes = loam_size(get_process_heap(), block);
@@ -168,7 +170,8 @@ LOAM_EXPORT size_t _aligned_msize(void* block, size_t, size_t) {
   return win32::size_of_aligned(block);
 }
 
-// Asked before it is freed: a wrong guess would be misuse, which the corruption policy may punish.
+// The block is looked up before it is freed: a wrong guess would be misuse, and the corruption
+// policy may then end the process.
 LOAM_EXPORT void _aligned_free(void* block) {
   if (block == nullptr) return;
   loam_heap* const heap = win32::get_process_heap();
@@ -190,7 +193,8 @@ LOAM_EXPORT void* _expand(void* block, size_t bytes) {
   return loam_try_resize(heap, block, bytes) == LOAM_OK ? block : win32::fail(ENOMEM);
 }
 
-// New blocks come from the process heap, whose sizes are exact: the next call knows where to clear.
+// New blocks come from the process heap, which has exact sizes: so the next call knows where to
+// clear.
 LOAM_EXPORT void* _recalloc(void* block, size_t count, size_t bytes) {
   size_t total;
   if (__builtin_mul_overflow(count, bytes, &total)) return win32::fail(ENOMEM);
@@ -213,7 +217,7 @@ LOAM_EXPORT int _heapmin(void) {
   return loam_trim(loam_default()) == LOAM_OK && process ? 0 : -1;
 }
 
-// Not malloc's heap as well: its check needs all other threads to be quiet.
+// malloc's heap is left out: its check needs all other threads to be quiet.
 LOAM_EXPORT int _heapchk(void) {
   return loam_validate(win32::get_process_heap(), nullptr) == LOAM_OK ? _HEAPOK : _HEAPBADNODE;
 }

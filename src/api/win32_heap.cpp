@@ -1,5 +1,5 @@
 // The Heap functions of <loam/win32.h> over the C interface: flags, last errors, Windows'
-// structures. Thin: no policy. Thread-safe as the C interface is.
+// structures. There is no policy here. Thread-safe as the C interface is.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,7 +30,8 @@ Narrow saturate(size_t value) {
 
 // --- HeapWalk -----------------------------------------------------------------------------------
 //
-// PROCESS_HEAP_ENTRY has no room for a cursor, so a walk goes on from what the entry says anyway.
+// PROCESS_HEAP_ENTRY has no room for a cursor, so a walk finds its position from the entry's other
+// fields.
 
 constexpr WORD kBusy = PROCESS_HEAP_ENTRY_BUSY;
 constexpr BYTE kLastRegion = 255;
@@ -87,14 +88,14 @@ BOOL optimize_resources(HANDLE handle, const void* buffer, SIZE_T length) {
   return answer(loam_trim(as_heap(handle)), handle);
 }
 
-// Any handle will do, as on Windows: it is the process that ends.
+// Any handle is accepted, as on Windows: the policy is the process's.
 BOOL terminate_on_corruption(const void* buffer, SIZE_T length) {
   if (buffer != nullptr || length != 0) return refuse(ERROR_INVALID_PARAMETER);
   return answer(loam_set_corruption_policy(LOAM_CORRUPTION_TERMINATE), nullptr);
 }
 
-// Of the call before. A thread for whose cache there was no memory remembers no reason; that is the
-// reason then.
+// The reason of the previous call. A thread without a cache stores no reason; it has no cache for
+// lack of memory, so that is the reason then.
 loam_status why_refused() {
   const loam_status why = loam_last_status();
   return why == LOAM_OK ? LOAM_OUT_OF_MEMORY : why;
@@ -140,8 +141,8 @@ LOAM_EXPORT DWORD GetProcessHeaps(DWORD count, PHANDLE heaps) {
   }
   static_assert(sizeof(HANDLE) == sizeof(loam_heap*));
   const size_t found = loam_heaps(reinterpret_cast<loam_heap**>(heaps), count);
-  // The list begins with the default heap. The process heap goes before it, and what it pushes
-  // aside moves up, as far as the place where the process heap stood.
+  // The list begins with the default heap. The process heap goes before it; the handles that it
+  // displaces move up, as far as the process heap's old position.
   HANDLE carried = first;
   for (size_t i = 0; i < count && i < found; ++i) {
     const HANDLE here = heaps[i];
@@ -185,7 +186,7 @@ LOAM_EXPORT SIZE_T HeapSize(HANDLE heap, DWORD, LPCVOID block) {
   return bytes;
 }
 
-// The documentation: no last error.
+// The documentation says that there is no last error.
 LOAM_EXPORT BOOL HeapValidate(HANDLE heap, DWORD, LPCVOID block) {
   return loam_validate(as_heap(heap), block) == LOAM_OK;
 }
@@ -228,13 +229,14 @@ LOAM_EXPORT BOOL HeapSummary(HANDLE heap, DWORD flags, LPHEAP_SUMMARY summary) {
 LOAM_EXPORT SIZE_T HeapCompact(HANDLE heap, DWORD) {
   size_t largest = loam_compact(as_heap(heap), nullptr);
   if (largest == 0) {
-    // Nothing free, or no heap? Only the last error tells the caller.
+    // The largest free block is 0 both without one and without a heap. Only the last error tells
+    // the caller which.
     const bool is_heap = loam_get_mode(as_heap(heap)) >= 0;
     set_last_error(is_heap ? NO_ERROR : error_of(LOAM_INVALID_HEAP, heap));
     if (!is_heap) return 0;
   }
-  // Who compacts the process heap means the memory of his program, and most of that is malloc's.
-  // Asked without making it.
+  // A program that compacts the process heap means all its memory, and most of that is malloc's.
+  // is_permanent() does not make the process heap.
   if (is_permanent(heap) && heap != loam_default()) {
     const size_t of_malloc = loam_compact(loam_default(), nullptr);
     if (of_malloc > largest) largest = of_malloc;

@@ -1,6 +1,6 @@
-// The last error lies in a pthread key that holds the number itself, not a pointer: nothing is
-// allocated, nothing needs a destructor. A thread-local variable would add to the library's static
-// TLS, of which dlopen can be sure of 8 bytes only, and those are taken.
+// The last error lies in a pthread key that holds the number itself and not a pointer: so it needs
+// no allocation and no destructor. A thread-local variable would add to the library's static TLS.
+// dlopen() can be sure of only 8 bytes of that, and those are taken.
 #include "api/win32_state.h"
 
 #include <pthread.h>
@@ -19,10 +19,10 @@ constinit std::atomic<uint64_t> last_error_key{0};  // key + 1; 0: none yet
 constinit std::atomic<loam_win32_exception_handler> exception_handler{nullptr};
 constinit std::atomic<loam_heap*> process_heap{nullptr};
 
-// Programs that never meet a last error spend no key. False when the system has no more keys: then
-// there are no last errors, and everything else works.
+// A program that never sets a last error uses no key. False when the system has no more keys: then
+// there are no last errors, and all else works.
 bool find_last_error_key(pthread_key_t* out) {
-  // Pairs with the release below: whoever sees the number sees a key that exists.
+  // Pairs with the release below: a thread that sees the number sees a key that exists.
   uint64_t known = last_error_key.load(std::memory_order_acquire);
   if (LOAM_UNLIKELY(known == 0)) {
     pthread_key_t key;
@@ -106,7 +106,7 @@ loam_heap* get_process_heap() {
                                            std::memory_order_acquire)) {
     return made;
   }
-  // Another thread was faster. Nobody else can hold this one, so destroying it cannot fail.
+  // Another thread was faster. No other thread can hold this heap, so destroying it cannot fail.
   static_cast<void>(loam_heap_destroy(made));
   return heap;
 }
@@ -130,7 +130,8 @@ LOAM_EXPORT void SetLastError(DWORD error) { loam::win32::set_last_error(error);
 
 LOAM_EXPORT loam_win32_exception_handler
 loam_win32_set_exception_handler(loam_win32_exception_handler handler) {
-  // Release: what the handler uses was set up before. Acquire: for whoever calls the old one.
+  // Release: the program set up the handler's data before. Acquire: for the caller of the old
+  // handler.
   return loam::win32::exception_handler.exchange(handler, std::memory_order_acq_rel);
 }
 

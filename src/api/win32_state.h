@@ -1,4 +1,4 @@
-// What the Windows functions share: the thread's last error, what HEAP_GENERATE_EXCEPTIONS does,
+// Shared by the Windows functions: the thread's last error, the effect of HEAP_GENERATE_EXCEPTIONS,
 // and the process heap. Thread-safe.
 #pragma once
 
@@ -7,24 +7,24 @@
 
 namespace loam::win32 {
 
-/// The flag among loam_heap_flags()' user flags that stands for the heap's
-/// HEAP_GENERATE_EXCEPTIONS.
+/// The flag for HEAP_GENERATE_EXCEPTIONS among the user flags of loam_heap_flags().
 inline constexpr unsigned kRaises = 1u << 24;
 
 void set_last_error(DWORD error);
 
-/// The Windows error for a status. A null handle is told apart from a bad one, as Windows does.
+/// The Windows error for a status. A null handle has another error than a bad one, as on Windows.
 [[nodiscard]] DWORD error_of(loam_status status, const void* heap);
 
-/// Sets the last error, and calls the exception handler if the heap's flags or the call's ask for
-/// it. Always null, if it returns.
+/// Sets the last error, and calls the exception handler if the heap's flags or the call's demand
+/// it. If it returns, it returns null.
 void* fail_allocation(loam_status status, HANDLE heap, DWORD flags, SIZE_T bytes);
 
-/// A heap of exact sizes, because HeapSize() promises them. `flags` are loam_heap_create()'s.
+/// Makes a heap of exact sizes, because HeapSize() promises them. `flags` are those of
+/// loam_heap_create().
 [[nodiscard]] loam_heap* make_heap(unsigned flags, SIZE_T initial, SIZE_T maximum,
                                    const char* name);
 
-/// Made by the first call; null when there is no memory for it.
+/// The process heap, which the first call makes; null when there is no memory for it.
 [[nodiscard]] loam_heap* get_process_heap();
 
 /// The process heap or the default heap: neither may be destroyed.

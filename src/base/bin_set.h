@@ -1,10 +1,10 @@
-// Which of N bins are in use: a bitmap, and a word that says which of its words are not zero, so
-// that a search reads three words at most, however far the next bin is.
+// Set of the used ones of N bins: a bitmap, and a word that says which of the bitmap's words are
+// not zero. So a search reads at most three words, however far the next used bin is.
 //
 //   words_[w] bit b  <=>  bin 64 * w + b is in use
 //   used_ bit w      <=>  words_[w] != 0
 //
-// Who changes it holds its owner's lock. Who searches without it gets an answer that was true of
+// A change requires the owner's lock. A search without the lock gets an answer that was true of
 // each bin at some moment.
 #pragma once
 
@@ -32,7 +32,7 @@ class BinSet {
     if (word == 0) store(used_, used_ & ~(uint64_t{1} << (bin / 64)));
   }
 
-  /// The first one in use from `from` on, or N. pre: from < N
+  /// The first used bin from `from` on, or N. pre: from < N
   [[nodiscard]] LOAM_INLINE unsigned find_set(unsigned from) const {
     LOAM_ASSERT(from < N);
     unsigned w = from / 64;
@@ -42,12 +42,12 @@ class BinSet {
       if (later == 0) return N;
       w = lowest_bit(later);
       word = load(words_[w]);
-      if (LOAM_UNLIKELY(word == 0)) return N;  // cleared since: only without the lock
+      if (LOAM_UNLIKELY(word == 0)) return N;  // a bin was cleared meanwhile: only without the lock
     }
     return w * 64 + lowest_bit(word);
   }
 
-  /// The last one in use, or N.
+  /// The last used bin, or N.
   [[nodiscard]] unsigned last() const {
     if (used_ == 0) return N;
     const unsigned w = highest_bit(used_);
@@ -62,7 +62,7 @@ class BinSet {
   }
 
  private:
-  // relaxed: a search without the lock is for a hint, nothing is reached by it
+  // relaxed: a search without the lock gives only a hint; no other data is read because of it
   static LOAM_INLINE uint64_t load(const uint64_t& word) {
     return __atomic_load_n(&word, __ATOMIC_RELAXED);
   }

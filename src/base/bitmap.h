@@ -8,8 +8,8 @@
 
 namespace loam {
 
-/// The searches, over words that `Bits::word(w)` gives: of one bitmap, or of two at once without a
-/// copy.
+/// The searches, over words that `Bits::word(w)` gives: the words of one bitmap, or of two at once
+/// without a copy.
 template <unsigned N, class Bits>
 struct BitSearch {
   static_assert(N % 64 == 0, "whole words only: run scans read words");
@@ -23,8 +23,8 @@ struct BitSearch {
     return find(from, ~uint64_t{0});
   }
 
-  /// One past the last clear bit before `from`, that is: where the run of set bits that ends at
-  /// `from` (exclusive) begins. Returns `from` when bit from - 1 is clear or from is 0.
+  /// Where the run of set bits that ends at `from` (exclusive) begins: one past the last clear bit
+  /// before `from`. Returns `from` when bit from - 1 is clear or from is 0.
   [[nodiscard]] unsigned run_begin(unsigned from) const {
     while (from != 0) {
       const unsigned w = (from - 1) >> 6;
@@ -50,7 +50,7 @@ struct BitSearch {
  private:
   LOAM_INLINE uint64_t word(unsigned w) const { return static_cast<const Bits*>(this)->word(w); }
 
-  // The first bit that is set once all are flipped by `flip`.
+  // The first bit that is set after `flip` has flipped all bits.
   LOAM_INLINE unsigned find(unsigned from, uint64_t flip) const {
     if (from >= N) return N;
     unsigned w = from >> 6;
@@ -94,7 +94,7 @@ struct Bitmap : BitSearch<N, Bitmap<N>> {
   void clear_range(unsigned first, unsigned count) {
     over_range(first, count, [](uint64_t& word, uint64_t mask) { word &= ~mask; });
   }
-  /// Those of [first, first + count), the first one lowest. pre: 1 <= count <= 32
+  /// The bits of [first, first + count), the first one lowest. pre: 1 <= count <= 32
   [[nodiscard]] uint32_t bits_at(unsigned first, unsigned count) const {
     const unsigned w = first >> 6, bit = first & 63;
     uint64_t bits = words[w] >> bit;
@@ -116,7 +116,7 @@ struct Bitmap : BitSearch<N, Bitmap<N>> {
   }
 };
 
-/// The bits that are set in both of two bitmaps, as they are at each look. Holds references.
+/// The bits that are set in both of two bitmaps at the time of each look. Holds references.
 template <unsigned N>
 struct Both : BitSearch<N, Both<N>> {
   const Bitmap<N>& a;
@@ -125,7 +125,7 @@ struct Both : BitSearch<N, Both<N>> {
   Both(const Bitmap<N>& first, const Bitmap<N>& second) : a(first), b(second) {}
   [[nodiscard]] LOAM_INLINE uint64_t word(unsigned w) const { return a.words[w] & b.words[w]; }
 
-  /// As they are now.
+  /// The bits as they are now.
   [[nodiscard]] Bitmap<N> copy() const {
     Bitmap<N> result;
     for (unsigned w = 0; w < Bitmap<N>::kWords; ++w) result.words[w] = word(w);

@@ -1,5 +1,5 @@
-// Bit tricks on one word. Every function has defined results for the whole domain that its pre line
-// names.
+// Bit tricks on one word. Every function has a defined result for every value that its pre line
+// admits.
 #pragma once
 
 #include <bit>
@@ -20,8 +20,9 @@ namespace loam {
 
 [[nodiscard]] LOAM_INLINE unsigned count_bits(uint64_t word) {
 #if defined(__x86_64__) && !defined(__POPCNT__)
-  // The first x86-64 processors lack the instruction, and the compiler's stand-in is a call with a
-  // table. Sideways sums: pairs, nibbles, bytes, then all bytes by one multiplication.
+  // The first x86-64 processors lack the instruction, and the compiler replaces it by a call that
+  // reads a table. So this sums sideways: pairs, nibbles, bytes, then all bytes by one
+  // multiplication.
   word -= (word >> 1) & 0x5555555555555555u;
   word = (word & 0x3333333333333333u) + ((word >> 2) & 0x3333333333333333u);
   word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
@@ -36,8 +37,8 @@ namespace loam {
   return (~uint64_t{0} >> (64 - count)) << first;
 }
 
-/// Calls visit(first, length, bits) for each maximal run of set bits, lowest first; `bits` are the
-/// run's.
+/// Calls visit(first, length, bits) for each maximal run of set bits, lowest first; `bits` is the
+/// run's mask.
 template <class Visit>
 LOAM_INLINE void for_each_run(uint32_t mask, Visit visit) {
   while (mask != 0) {
@@ -53,8 +54,8 @@ LOAM_INLINE void for_each_run(uint32_t mask, Visit visit) {
   return std::rotr(word, static_cast<int>(by));
 }
 
-/// The same address, of which the compiler knows no more than that: it reaches each field from
-/// there, and not from where the address was computed, over again. For places in tables of long
+/// The same address, but the compiler forgets how it was computed. It then reaches each field from
+/// this address and does not compute the address again for each. For elements of tables of long
 /// records.
 template <class T>
 [[nodiscard]] LOAM_INLINE T* one_address(T* address) {

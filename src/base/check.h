@@ -1,7 +1,7 @@
-// The three kinds of check, and the one way to die.
+// The three kinds of check, and the one way to end the process.
 //
-//   LOAM_CHECK(c, what)   always on; for what a caller or the system can break
-//   LOAM_ASSERT(c)        debug builds; for what only a mistake of ours can break
+//   LOAM_CHECK(c, what)   always on; for mistakes of a caller or of the system
+//   LOAM_ASSERT(c)        debug builds; for mistakes that only Loam's own code can make
 //   LOAM_INVARIANT(c)     debug builds with LOAM_CHECK_INVARIANTS; full walks, slow
 //
 // fatal() and report_misuse() write one line to standard error without allocating.

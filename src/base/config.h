@@ -1,6 +1,7 @@
-// Compiler attributes and build-time switches; nothing else may use #define for a number or a type.
+// Compiler attributes and build-time switches. Only this file may use #define for a number or a
+// type.
 //
-// Only macros live here, because attributes cannot be anything else. All carry the LOAM_ prefix.
+// These are macros because attributes cannot be anything else. All have the LOAM_ prefix.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@
 #define LOAM_THREAD_SANITIZER 0
 #endif
 
-// Clang's thread-safety annotations; gcc knows none of them.
+// Clang's thread-safety annotations; gcc has none of them.
 #if defined(__clang__)
 #define LOAM_CAPABILITY(x) __attribute__((capability(x)))
 #define LOAM_GUARDED_BY(x) __attribute__((guarded_by(x)))

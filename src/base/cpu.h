@@ -1,4 +1,4 @@
-// The processor, where a portable spelling does not exist: a pause in a spin loop, a prefetch.
+// Processor instructions without a portable spelling: a pause in a spin loop, a prefetch.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,9 @@ LOAM_INLINE void cpu_pause() {
 #endif
 }
 
-/// Takes one from a counter that its owner alone writes and others may read; true when it became 0.
-/// A relaxed load and store, which x86-64 has as one instruction and compilers make three of.
+/// Decrements a counter that only its owner writes and other threads may read; true when it became
+/// 0. The load and the store are relaxed. x86-64 has one instruction for both, but compilers emit
+/// three.
 [[nodiscard]] LOAM_INLINE bool count_down(uint32_t& counter) {
 #if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
   bool zero;
@@ -36,23 +37,23 @@ LOAM_INLINE void cpu_pause() {
 #endif
 }
 
-/// `pointer`, or `instead` where it stands above `limit`: without a branch, for what no branch
-/// predictor learns.
+/// `pointer`, or `instead` where `pointer` is above `limit`. There is no branch, because no branch
+/// predictor would learn it.
 template <class T>
 [[nodiscard]] LOAM_INLINE T* if_below(T* pointer, T* limit, T* instead) {
 #if defined(__x86_64__)
   asm("cmpq %2, %0\n\tcmovaeq %1, %0"
       : "+r"(pointer)
       : "r"(instead), "r"(limit)
-      : "cc");  // a ?: becomes a branch
+      : "cc");  // the compiler makes a branch of ?:
   return pointer;
 #else
   return pointer < limit ? pointer : instead;
 #endif
 }
 
-/// Whether the word, loaded with acquire order, is `value`. x86-64 compares with memory in one
-/// instruction, of which compilers make two.
+/// True if the word, loaded with acquire order, is `value`. x86-64 compares with memory in one
+/// instruction, but compilers emit two.
 template <class T>
 [[nodiscard]] LOAM_INLINE bool equals_acquire(T* const* word, T* value) {
 #if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
@@ -70,7 +71,7 @@ template <class T>
   return equals_acquire(reinterpret_cast<T* const*>(&word), value);
 }
 
-/// The same of a byte, in no order.
+/// The same for a byte, in relaxed order.
 [[nodiscard]] LOAM_INLINE bool equals_relaxed(const uint8_t* byte, uint8_t value) {
 #if defined(__x86_64__) && !LOAM_THREAD_SANITIZER
   bool equal;

@@ -41,7 +41,7 @@ class List {
     tail_ = item;
   }
 
-  /// Behind `place`, or first if that is null.
+  /// Inserts `item` behind `place`, or at the front if that is null.
   void insert_after(T* place, T* item) {
     if (place == nullptr) return push_front(item);
     Link* node = link(item);
@@ -58,19 +58,21 @@ class List {
     node->next = node->previous = nullptr;
   }
 
-  /// All up to `last`, which stay linked through `next`, the last one to nothing.
+  /// Removes all items up to `last`. They stay linked through `next`, and the next of the last one
+  /// is null.
   void remove_front(T* last) {
     head_ = link(last)->next;
     (head_ != nullptr ? link(head_)->previous : tail_) = nullptr;
     link(last)->next = nullptr;
   }
 
-  /// Whether an item of a list is the only one there.
+  /// True if an item of a list is the only one there.
   [[nodiscard]] static bool is_alone(const T* item) {
     return next(item) == nullptr && previous(item) == nullptr;
   }
 
-  /// Ends agree, links agree in both directions, and no cycle shorter than `limit` items.
+  /// True if the ends agree, the links agree in both directions, and there is no cycle shorter than
+  /// `limit` items.
   [[nodiscard]] bool is_valid(size_t limit = SIZE_MAX) const {
     const T* before = nullptr;
     for (const T* item = head_; item != nullptr; before = item, item = next(item)) {

@@ -1,4 +1,5 @@
-// A count that is changed under a lock, so that plain stores suffice, and read by anybody.
+// A count that only the holder of a lock changes, so plain stores suffice, and that any thread may
+// read.
 #pragma once
 
 #include <atomic>

@@ -1,18 +1,19 @@
-// Counters that one thread writes, or who holds one lock, and anybody reads: no locked instruction,
-// and every value that a reader sees was true at some time. They only grow, and wrap.
+// Counters that one thread writes, or the holder of one lock, and that any thread may read. They
+// need no locked instruction, and every value that a reader sees was true at some time. They only
+// grow, and wrap.
 #pragma once
 
 #include "base/config.h"
 
 namespace loam {
 
-/// pre: called by the counter's one writer
+/// pre: the caller is the counter's one writer
 LOAM_INLINE void count_up(uint64_t& counter, uint64_t more = 1) {
   __atomic_store_n(&counter, counter + more, __ATOMIC_RELAXED);
 }
 
-/// Adds every counter of `from`, which another thread may be writing, to that of `to`. pre: called
-/// by the one writer of `to`; Counts consists of uint64_t alone
+/// Adds every counter of `from`, which another thread may be writing, to that of `to`. pre: the
+/// caller is the one writer of `to`; Counts consists of uint64_t alone
 template <class Counts>
 void add_counts(Counts& to, const Counts& from) {
   static_assert(sizeof(Counts) % sizeof(uint64_t) == 0 && alignof(Counts) == alignof(uint64_t));

@@ -1,12 +1,11 @@
-// How much all threads together may keep back of something, in bytes: a floor, or a share of the
-// heap where that is more. Who wants to keep more takes room first, and gives it back when it no
-// longer may.
+// A limit in bytes on what all threads together may keep: a floor, or a share of the heap where
+// that is more. A thread that wants to keep more takes room first, and gives it back when it keeps
+// less.
 //
 //   held = the sum of what was taken and not given back
 //
-// Thread-safe. An owner that writes down what it holds does so after take() and before give(): a
-// fork() in between then finds too much counted in the child, never too little, until the child
-// counts again.
+// Thread-safe. An owner that records what it holds does so after take() and before give(): after a
+// fork() in between, the child counts too much until it counts again, but never too little.
 #pragma once
 
 #include <atomic>
@@ -15,38 +14,38 @@
 
 namespace loam {
 
-/// At most `kLeast` bytes, or the heap's size divided by `kShare`. All zero at first, and so never
-/// in the file (decision 18).
+/// The limit is `kLeast` bytes, or the heap's size divided by `kShare` if that is more. All fields
+/// are zero at first, so the object takes no bytes in the library's file (decision 18).
 template <size_t kLeast, size_t kShare>
 class SharedRoom {
  public:
   constexpr SharedRoom() = default;
 
-  /// Counts `bytes` as held; false, and nothing happened, where that would be more than all may
-  /// hold in a heap of `heap_bytes`. Others who ask at the same moment as one that is refused may
-  /// be refused too.
+  /// Counts `bytes` as held. Returns false, and counts nothing, if all threads together would then
+  /// hold more than the limit for a heap of `heap_bytes`. A call at the same moment as one that is
+  /// refused may be refused too.
   [[nodiscard]] bool take(size_t bytes, size_t heap_bytes) {
     const size_t by_share = heap_bytes / kShare;
     const size_t limit = by_share > kLeast ? by_share : kLeast;
-    // relaxed: a number alone, nothing is published by it
+    // relaxed: the number alone matters, no other data is published by it
     if (LOAM_LIKELY(held_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit))
       return true;
     give(bytes);
-    // May lose one of two at once: who looks asks whether there were any.
+    // One of two simultaneous refusals may be lost: readers ask only whether there were any.
     refusals_.store(refusals() + 1, std::memory_order_relaxed);
     return false;
   }
 
-  /// pre: taken before
+  /// pre: the bytes were taken before
   void give(size_t bytes) { held_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  /// In the child of a fork(), with what its owners hold.
+  /// For the child of a fork(); `bytes` is what its owners hold.
   void recount_after_fork(size_t bytes) { held_.store(bytes, std::memory_order_relaxed); }
 
-  /// Changes when somebody is refused. Recent.
+  /// Changes when a take() is refused. The value is a recent one.
   [[nodiscard]] uint32_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
-  /// Recent.
+  /// A recent value.
   [[nodiscard]] size_t held() const { return held_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,6 +1,5 @@
-// Texts of bytes that end with a zero, as in <cstring>. For cold code: each function of the C
-// library that this library names is one more that the dynamic linker looks up in every program's
-// start (decision 18).
+// Functions on zero-terminated texts, as in <cstring>. For cold code: the dynamic linker has to
+// look up each C library function that this library names, at every program's start (decision 18).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@ inline size_t length(const char* text) {
   size_t n = 0;
   while (text[n] != '\0') {
     ++n;
-    asm("" : "+r"(n));  // gcc would make it a call of strlen()
+    asm("" : "+r"(n));  // gcc would turn this loop into a call of strlen()
   }
   return n;
 }
@@ -22,7 +21,7 @@ constexpr bool same(const char* a, const char* b) {
   return *a == *b;
 }
 
-/// `text` begins with the `count` bytes of `start`; it may be shorter than those.
+/// True if `text` begins with the `count` bytes of `start`; it may be shorter than those.
 constexpr bool begins_with(const char* text, const char* start, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (text[i] != start[i] || text[i] == '\0') return false;
@@ -30,21 +29,21 @@ constexpr bool begins_with(const char* text, const char* start, size_t count) {
   return true;
 }
 
-/// Bytes before the first `stop`, or all of them.
+/// Number of bytes before the first `stop`, or of all bytes.
 constexpr size_t length_until(const char* text, char stop) {
   size_t n = 0;
   while (text[n] != '\0' && text[n] != stop) ++n;
   return n;
 }
 
-/// As much of `text` as fits, with its end. pre: size != 0
+/// Copies as much of `text` as fits, with a terminating zero. pre: size != 0
 constexpr void copy(char* out, const char* text, size_t size) {
   size_t n = 0;
   for (; n + 1 < size && text[n] != '\0'; ++n) out[n] = text[n];
   out[n] = '\0';
 }
 
-/// A number in decimal digits, as a text.
+/// A number as a text of decimal digits.
 class Decimal {
  public:
   constexpr explicit Decimal(uint64_t number) {
@@ -55,7 +54,7 @@ class Decimal {
   [[nodiscard]] constexpr size_t length() const { return kMost - first_; }
 
  private:
-  static constexpr size_t kMost = 20;  // of 2^64 - 1
+  static constexpr size_t kMost = 20;  // digits of 2^64 - 1
   size_t first_ = kMost;
   char digits_[kMost + 1] = {};
 };

@@ -1,4 +1,5 @@
-// Units are types: a count of pages is not a count of bytes, a page's number is not a count.
+// Units are types, so that a count of pages, a count of bytes and the number of a page cannot be
+// mixed up.
 //
 //   Pages     how many 4 KiB heap pages; bytes() converts
 //   PageId    the number of a page inside its 1 GiB region (0 .. kPagesPerRegion - 1)
@@ -11,8 +12,8 @@
 
 namespace loam {
 
-/// What two cores cannot write to at once without waiting for each other: of x86-64 and of most
-/// others.
+/// Bytes that two cores cannot write to at once without waiting for each other, on x86-64 and most
+/// other processors.
 inline constexpr size_t kCacheLine = 64;
 
 inline constexpr unsigned kPageShift = 12;
@@ -26,12 +27,12 @@ inline constexpr unsigned kPagesPerRegion = 1u << (kRegionShift - kPageShift);
 inline constexpr unsigned kBlocksPerRegion = 1u << (kRegionShift - kBlockShift);
 #if defined(__x86_64__)
 inline constexpr unsigned kAddressBits =
-    47;  // of user space; 48 would make the library 2 MiB long, and a start slower
+    47;  // of user space; 48 would make the library's file 2 MiB longer, and a start slower
 #else
 inline constexpr unsigned kAddressBits = 48;  // aarch64
 #endif
 
-/// A number of 4 KiB heap pages.
+/// A count of 4 KiB heap pages.
 struct Pages {
   size_t count = 0;
 

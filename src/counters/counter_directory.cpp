@@ -7,7 +7,7 @@
 #include "private/heap_registry.h"
 #include "small/remote_pool.h"
 
-// The records are no standard-layout types, but none has a virtual base: offsetof() is right for
+// The records are no standard-layout types, but none has a virtual base, so offsetof() is right for
 // them.
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 
@@ -56,7 +56,7 @@ struct Constants {
 };
 
 constexpr uint32_t kMaxListed = 1u
-                                << 20;  // records in a list: a bound for readers, not for the heap
+                                << 20;  // records in a list: a bound for readers, the heap has none
 
 constexpr void set_name(char (&to)[24], const char* from) {
   for (unsigned i = 0; from[i] != '\0'; ++i) to[i] = from[i];  // too long: no constant, so no build
@@ -99,7 +99,7 @@ constexpr CounterField field(Table of, const char* name, size_t offset, size_t w
 
 using namespace counter_format;
 
-// Friend of the classes whose figures it names; nothing else looks into them.
+// Friend of the classes whose figures it names; no other code reads their members.
 struct CounterFields {
   static constexpr size_t lock_of(size_t mutex) {
     return mutex + __builtin_offsetof(Mutex, state_);
@@ -222,7 +222,8 @@ struct CounterFields {
                 __builtin_offsetof(ThreadCache, runs_) + __builtin_offsetof(RunCache, held_runs_),
                 8)
             .next;
-    // From the head of a class, whose place the table names: its words do not stand side by side.
+    // The offset counts from the head of a class, which the table names: the head's words are not
+    // adjacent.
     constexpr size_t heads = __builtin_offsetof(ThreadCache, heads_),
                      bases = __builtin_offsetof(ThreadCache, bases_);
     return Writer{next, kMagazines}("head", 0, sizeof(void**))("base", bases - heads,

@@ -1,9 +1,9 @@
-// The directory that readers in other processes find: where the heap's figures lie, by name. The
-// format is formats/counters.md; this file is its C++ form.
+// The directory by which readers in other processes find the heap's figures by name.
+// formats/counters.md describes the format; this file is its C++ form.
 //
 //   loam_counters:  | header 128 | tables, 64 each | fields, 48 each |
 //
-// Constant but for relocation, and never read by the heap itself.
+// It is constant after relocation, and the heap itself never reads it.
 #pragma once
 
 #include "base/config.h"
@@ -65,11 +65,11 @@ struct CounterField {
 };
 static_assert(sizeof(CounterField) == 48);
 
-/// The block, whose size depends on how many tables and fields there are.
+/// The directory; its size depends on the number of tables and fields.
 [[nodiscard]] const CounterHeader* counter_directory();
 
-/// Calls visit(context, address, length) for every piece of memory that a reader may want; they do
-/// not overlap. pre: every lock of the heap is held
+/// Calls visit(context, address, length) for every piece of memory that a reader may need; the
+/// pieces do not overlap. pre: every lock of the heap is held
 void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
 
 [[nodiscard]] inline const CounterTable* tables_of(const CounterHeader* header) {

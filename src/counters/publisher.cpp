@@ -62,7 +62,7 @@ void copy(void* context, const void* address, size_t length) {
   to->end += length;
 }
 
-// Heap sort: no memory, no worst case. By address.
+// Heap sort by address: it needs no memory and has no worst case.
 void sort(Segment* segments, size_t count) {
   const auto sift = [&](size_t root, size_t end) {
     for (size_t child; (child = 2 * root + 1) < end; root = child) {
@@ -83,13 +83,13 @@ void sort(Segment* segments, size_t count) {
   }
 }
 
-// A process looks for what ended ones left behind at its first image, its end, and each time that
-// it has written so many more, and one for each few of others' files: a hundred processes that look
-// at a hundred files are some thousand looks a second. Chosen.
+// A process looks for images that ended processes left behind at its first image, at its end, and
+// whenever it has written this many more images, plus one for each few images of other processes. A
+// hundred processes that look at a hundred files make some thousand looks a second. Chosen.
 constexpr unsigned kWritesPerSweep = 5;
 constexpr unsigned kFilesPerWrite = 4;
-// How long the program's end waits for an image that is being written. Chosen: longer than one
-// takes, but on a disk that stands still; then the file is left for the next process to remove.
+// How long the program's end waits for an image that is being written. Chosen: longer than a write
+// takes, except on a disk that stalls; then the next process removes the file.
 constexpr unsigned kMostWaitMs = 100;
 
 void refuse_to_publish(const char* what) {
@@ -119,18 +119,19 @@ void Publisher::name_file() {
 
 void Publisher::start() {
   State expected = State::kIdle;
-  // acq_rel: the new thread sees the names; starting it allocates, and comes back here to find
-  // kStarted
+  // acq_rel: the new thread sees the names. Its start allocates; that call comes back here and
+  // finds kStarted
   if (!state_.compare_exchange_strong(expected, State::kStarted, std::memory_order_acq_rel)) return;
   name_file();
   if (!os::start_thread(&run)) state_.store(State::kFailed, std::memory_order_relaxed);
 }
 
 void Publisher::run() {
-  // Most children of a fork() end, or call exec(), before anybody would have looked.
+  // Most children of a fork() end, or call exec(), before a reader would have looked.
   if (publisher.is_child_) os::sleep_ms(kPeriodMs);
   for (unsigned until_sweep = 0;;) {
-    // seq_cst, as in stop(): either this sees that it is over, or stop() sees that this writes
+    // seq_cst, as in stop(): either this thread sees that publishing has ended, or stop() sees that
+    // this thread writes
     publisher.writes_.store(true);
     if (publisher.state_.load() == State::kStarted) {
       publisher.write_one();
@@ -166,7 +167,7 @@ void Publisher::write_one() {
     }
     pause_.end();
     if (image.image != nullptr) break;
-    if (!make_room(body + size.bytes)) return;  // the next time, perhaps
+    if (!make_room(body + size.bytes)) return;  // the next period tries again
   }
   sort(image.segments, image.count);
   generation_ += 2;
@@ -181,7 +182,7 @@ void Publisher::write_one() {
                            sizeof(Segment),
                            image.end};
   memcpy(buffer_, &header, sizeof header);
-  // Refused (a full disk): the old image stays, and its time tells.
+  // If the system refuses (a full disk), the old image stays, and its time shows its age.
   static_cast<void>(os::publish_file(folder_, name_, buffer_, image.end));
 }
 

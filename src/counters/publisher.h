@@ -1,14 +1,14 @@
 // Publishing (LOAM_PUBLISH): images of the counters (formats/counters.md) in a file, for readers
-// that the system does not let look into the process. An option: a thread writes one every
-// kPeriodMs, whatever the program does.
+// that the system does not allow to read the process's memory. It is an option: a thread writes an
+// image every kPeriodMs, whatever the program does.
 //
 //   FOLDER/PID.image     FOLDER: the option's value if it begins with "/", else $XDG_RUNTIME_DIR/loam, else /tmp/loam-UID
 //
-// The folder is the user's own and closed to others, no link leads to it, and nobody else can put
-// another in its place: or nothing is published. Each image is written beside the old one and takes
-// its name at once; a lock on it says that its process lives, and images without one are removed by
-// whoever publishes there (decision 70). All of the heap's locks are held while figures are copied,
-// and none while they are written.
+// The folder must be the user's own and closed to other users, no link may lead to it, and no other
+// user may be able to replace it; otherwise nothing is published. Each image is written beside the
+// old one and then takes its name in one step. A lock on the image says that its process lives;
+// publishing processes remove images without a lock (decision 70). All of the heap's locks are held
+// while figures are copied, and none while they are written.
 #pragma once
 
 #include <atomic>
@@ -22,34 +22,34 @@ class Publisher {
  public:
   constexpr Publisher() = default;
 
-  /// Chosen: a view that is drawn ten times a second looks alive at half of that. More often costs
-  /// more of a core.
+  /// Chosen: a view that is drawn ten times a second looks alive at half of that. A shorter period
+  /// costs more of a core.
   static constexpr unsigned kPeriodMs = 200;
 
-  /// Between the two all figures stand still: every lock of every heap, in order. The heap above
-  /// has them.
+  /// All figures stand still between its two functions, which take and release every lock of every
+  /// heap, in order. The heap layer provides them.
   struct Pause {
     void (*begin)();
     void (*end)();
   };
 
-  /// From now on, if `where` (the option's value) leads to a folder of ours; false, and a line, if
-  /// not.
+  /// Publishes from now on, if `where` (the option's value) leads to a folder of the user;
+  /// otherwise it writes a line and returns false.
   void enable(const char* where, const Pause& pause);
 
-  /// From slow paths that hold no lock: starts the thread in the child of a fork().
+  /// Call from slow paths that hold no lock: starts the thread in the child of a fork().
   LOAM_INLINE void poke() {
     // relaxed: start() decides again with an exchange
     if (LOAM_LIKELY(!is_idle())) return;
     start();
   }
 
-  /// Whether poke() starts the thread.
+  /// True if poke() starts the thread.
   [[nodiscard]] LOAM_INLINE bool is_idle() const {
     return state_.load(std::memory_order_relaxed) == State::kIdle;
   }
 
-  /// In the child of fork(): it has another number, and no such thread.
+  /// For the child of fork(), which has another process number and no such thread.
   void reset_after_fork() {
     if (state_.load(std::memory_order_relaxed) == State::kOff) return;
     is_child_ = true;
@@ -58,8 +58,7 @@ class Publisher {
     state_.store(State::kIdle, std::memory_order_relaxed);
   }
 
-  /// At the program's end: the file goes, and with it those of processes that could not remove
-  /// theirs.
+  /// Call at the program's end: removes the image, and the images that ended processes left behind.
   void stop();
 
  private:
@@ -71,9 +70,9 @@ class Publisher {
   void name_file();
 
   std::atomic<State> state_{State::kOff};
-  std::atomic<bool> writes_{false};  // the thread, at this moment
+  std::atomic<bool> writes_{false};  // the thread is writing now
   bool is_child_ = false;            // of a fork()
-  // Not beside what every program reads at its end.
+  // Apart from the data that every program reads at its end.
   static char folder_[256];
   static char name_[32];
   static Pause pause_;

@@ -12,7 +12,7 @@ namespace loam {
 
 namespace {
 
-// `cached_mixed`: blocks of mixed spans that threads keep, by class.
+// `cached_mixed`: blocks of mixed spans that threads keep, for each class.
 LOAM_NOINLINE ClassSnapshot look_at(unsigned c, const uint32_t cached_mixed[kSizeClassCount]) {
   const BinStats bin = default_small_heap.stats(c);
   const SizeClassInfo& info = class_info(c);

@@ -1,4 +1,4 @@
-// Where every byte went, at one moment.
+// Counts every byte of the heap by its use, at one moment.
 //
 //   used by spans  = live_small + cached slots + span_free + tails    (mixed spans included)
 //   of a class:     live + cached + free = slots + mixed
@@ -6,8 +6,8 @@
 //   committed      = used + dirty + clean (purged or never touched)
 //   resident (est) = used + dirty + huge + metadata - unbacked
 //
-// The figures of the classes are handed to a visitor one after the other. Together they would be
-// some 24 KB, which is more than a thread with a small stack has left.
+// A visitor gets the figures of the classes one after the other. All of them would take about 24
+// KB, more than a thread with a small stack may have left.
 #pragma once
 
 #include "small/size_classes.h"
@@ -16,19 +16,19 @@ namespace loam {
 
 struct ClassSnapshot {
   size_t spans;
-  size_t slots;   ///< without those of partial spans that are absent
+  size_t slots;   ///< without the absent slots of partial spans
   size_t live;    ///< slots in the program's hands
   size_t cached;  ///< slots in magazines and remote batches
   size_t free;    ///< slots free in spans
   size_t mixed;   ///< blocks of the class in mixed spans, live or cached
   size_t unbacked_pages;
-  size_t tail_bytes;  ///< of its spans' own pages, what is in no slot
+  size_t tail_bytes;  ///< bytes of its spans' own pages that are in no slot
   uint64_t taken;
   uint64_t given;
-  size_t queued;  ///< of the cached ones: in the remote queue
+  size_t queued;  ///< cached slots that are in the remote queue
   uint64_t remote_batches;
   uint64_t remote_blocks;
-  uint32_t occupancy[8];  ///< spans by used share; full ones are in none
+  uint32_t occupancy[8];  ///< spans by used share; full spans are not counted
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   uint64_t lock_refusals;
@@ -74,8 +74,8 @@ struct Snapshot {
 
 using VisitClass = void (*)(void* context, unsigned size_class, const ClassSnapshot& figures);
 
-/// Exact when no other thread allocates; within a few blocks otherwise. `visit` gets the classes
-/// that are in use, with no lock held.
+/// Exact when no other thread allocates; otherwise within a few blocks. `visit` gets the classes in
+/// use, while no lock is held.
 void take_snapshot(Snapshot* out, VisitClass visit, void* context);
 
 template <class Visit>
@@ -85,7 +85,7 @@ void take_snapshot(Snapshot* out, Visit visit) {
       &visit);
 }
 
-/// One class alone.
+/// The figures of one class.
 [[nodiscard]] ClassSnapshot look_at_class(unsigned size_class);
 
 }  // namespace loam

@@ -25,7 +25,7 @@ size_t tail_bytes(unsigned c) {
 // Slots of classes so long that a search goes through them one by one.
 constexpr unsigned kLongSlots = 1024;
 
-// A heap's own figures: those of scope heap.
+// The figures of one heap: those of scope heap.
 struct HeapSums {
   uint64_t small_bytes, small_blocks, large_bytes, large_blocks, huge_bytes, huge_blocks,
       large_requested;
@@ -113,7 +113,7 @@ LOAM_NOINLINE HeapReading add_private(PrivateHeap* heap, HeapSums* s) {
   return r;
 }
 
-// One class of the default heap.
+// Adds one class of the default heap.
 void add_default_class(unsigned c, const ClassSnapshot& k, HeapSums* s) {
   add_class(c, k.spans, k.tail_bytes, k.free, k.live, k.cached, s);
   s->taken += k.taken;
@@ -128,7 +128,7 @@ void add_default_class(unsigned c, const ClassSnapshot& k, HeapSums* s) {
   if (class_info(c).bytes > kLongSlots) s->long_slots += k.free;
 }
 
-// Mixed spans, and the locks that all heaps share.
+// Adds mixed spans, and the locks that all heaps share.
 void add_shared(HeapSums* s) {
   const MixedStats mixed = default_small_heap.mixed().stats();
   s->spans += mixed.spans;
@@ -151,8 +151,8 @@ struct PrivateSums {
   uint64_t large_bytes, large_blocks;
 };
 
-// A function of its own, not inlined: what it needs does not lie on the stack beside what the
-// others do.
+// A function of its own and not inlined, so that its data does not lie on the stack together with
+// that of its neighbours.
 LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge,
                              uint64_t metadata_bytes, Values* out) {
   uint64_t* v = out->of;
@@ -224,7 +224,7 @@ void put_lock(const char* name, const Mutex& mutex, LockFigures* out) {
   out->refused = mutex.refusals();
 }
 
-// "PREFIX" and a number in decimal. pre: it fits
+// Writes "PREFIX" and a number in decimal. pre: it fits
 void name_with_number(char (&to)[32], const char* prefix, uint64_t number) {
   const text::Decimal decimal(number);
   const size_t length = text::length(prefix);
@@ -232,7 +232,7 @@ void name_with_number(char (&to)[32], const char* prefix, uint64_t number) {
   memcpy(to + length, decimal.digits(), decimal.length() + 1);
 }
 
-// One of several of the same kind.
+// Writes one of several locks of the same kind.
 void put_lock(const char* prefix, unsigned number, const Mutex& mutex, LockFigures* out) {
   char name[32];
   name_with_number(name, prefix, number);
@@ -242,14 +242,14 @@ void put_lock(const char* prefix, unsigned number, const Mutex& mutex, LockFigur
 }  // namespace
 
 bool read(loam_heap* heap, Values* out) {
-  memset(out, 0xff, sizeof *out);  // kUnknown, all of them
+  memset(out, 0xff, sizeof *out);  // every value is kUnknown
   HeapSums sums{};
   if (heap != nullptr && heap != default_heap()) {
     PrivateHeap* own = private_of(heap);
     if (own == nullptr) return false;
     const HeapReading reading = add_private(own, &sums);
-    // Own mappings are among them. What was asked for in them is not kept: their rounding shows as
-    // 0 here.
+    // These include blocks with a mapping of their own. Their requested sizes are not recorded, so
+    // their rounding shows as 0 here.
     sums.large_bytes = sums.large_requested = reading.large_bytes;
     sums.large_blocks = reading.large_blocks;
     put(sums, out);
@@ -279,8 +279,8 @@ bool read(loam_heap* heap, Values* out) {
   sums.large_requested = pages.large_requested + huge.requested_bytes;
   put(sums, out);
   if (heap != nullptr) {
-    // The default heap's share; which of the others' blocks have a mapping of their own is not
-    // kept.
+    // The default heap's share. It is not recorded which private heap's blocks have a mapping of
+    // their own.
     uint64_t* v = out->of;
     v[kLiveBytes] -= others.large_bytes;
     v[kLiveBlocks] -= others.large_blocks;

@@ -1,8 +1,9 @@
-// The counters of formats/counters.toml, read from inside: figures under the heap's locks, and what
-// is derived from them. Readers in other processes derive the same from counter_directory.h.
+// The counters of formats/counters.toml, read inside the process: figures under the heap's locks,
+// and counters derived from them. Readers in other processes derive the same from
+// counter_directory.h.
 //
-// Thread-safe. No lock is held between the records, so under load the sums are of slightly
-// different moments.
+// Thread-safe. No lock is held between two records, so while other threads allocate, the sums are
+// of slightly different moments.
 #pragma once
 
 #include <loam/loam.h>
@@ -33,24 +34,24 @@ struct LockFigures {
   uint64_t refused;
 };
 
-/// The default heap, whose handle is the api layer's.
+/// The default heap; the api layer defines its handle.
 [[nodiscard]] inline loam_heap* default_heap() {
   return reinterpret_cast<loam_heap*>(uintptr_t{1});
 }
 
-/// Null: the process. False when `heap` is none.
+/// Null means the process. False when `heap` is no heap.
 [[nodiscard]] bool read(loam_heap* heap, Values* out);
-/// Null: the default heap. pre: class_number() of something
+/// Null means the default heap. pre: size_class is the class_number() of a class
 [[nodiscard]] bool read_class(loam_heap* heap, unsigned size_class, Class* out);
-/// False when there are not so many.
+/// False when there are fewer locks.
 [[nodiscard]] bool read_lock(unsigned index, LockFigures* out);
 
 enum class Histogram { kFreeRuns, kUnbackedRuns, kAllocTime, kFreeTime };
 inline constexpr unsigned kHistogramBins = 32;
-/// How many bins there are; 0 when unknown.
+/// Returns the number of bins; 0 when the histogram is unknown.
 [[nodiscard]] unsigned read_histogram(Histogram which, uint64_t (&out)[kHistogramBins]);
 
-/// A private heap by its place in the registry; null when there are not so many.
+/// A private heap by its index in the registry; null when there are fewer.
 struct HeapName {
   char name[32];
   uint64_t generation;

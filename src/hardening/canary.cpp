@@ -16,9 +16,9 @@ constinit Mutex canary_mutex;
 constinit std::atomic<bool> canary_drawn{false};
 constinit uint64_t canary_secret[2] = {};
 
-// The eight bytes that repeat behind a block, first the one for addresses that are multiples of 8.
-// Two rounds of multiply and fold (as in wyhash, Wang Yi 2019) keep the secret from showing in one
-// canary.
+// The eight bytes that repeat behind a block; the first is for addresses that are multiples of 8.
+// Two rounds of multiply and fold (as in wyhash, Wang Yi 2019) keep one canary from revealing the
+// secret.
 uint64_t pattern_of(const void* block) {
   uint64_t x = reinterpret_cast<uintptr_t>(block) ^ canary_secret[0];
   for (int round = 0; round < 2; ++round) {

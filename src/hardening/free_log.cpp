@@ -10,7 +10,7 @@ bool FreeLog::start() {
   return on();
 }
 
-// relaxed: the number only has to differ from other threads', of which there may be none
+// relaxed: the number only has to differ from those of other threads
 LOAM_INLINE uint64_t FreeLog::next() {
   if (!os::is_single_threaded()) return next_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t mine = next_.load(std::memory_order_relaxed);
@@ -39,7 +39,7 @@ bool FreeLog::find(const void* block, Free* out) const {
     *out =
         Free{entry.caller.load(std::memory_order_relaxed),
              static_cast<uint32_t>(both >> kBytesBits), both & ((uint64_t{1} << kBytesBits) - 1)};
-    // Still the same entry after it was read?
+    // The entry must be the same after it was read.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (entry.block.load(std::memory_order_relaxed) == block) return true;
   }

@@ -1,9 +1,9 @@
-// Who freed what: the last kEntries frees of the process, for reports. A ring that threads write
+// The last kEntries frees of the process with their callers, for reports. Threads write the ring
 // without a lock; a report reads it backwards, so it finds the last free of an address if that is
 // recent enough.
 //
-// An entry that is being overwritten while a report reads it may lack its caller, never name
-// another block's: the block is stored last (release) and taken away first.
+// An entry that is overwritten while a report reads it may lack its caller, but never names another
+// block's caller: the block is cleared first and stored last (release).
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,21 @@ class FreeLog {
  public:
   constexpr FreeLog() = default;
 
-  /// Frees that are remembered. Chosen: more than a quarantine of 1 MiB has of blocks of 64 bytes,
-  /// and few enough to stay in a processor's cache beside it: 384 KiB.
+  /// Number of recorded frees. Chosen: more than a quarantine of 1 MiB holds of 64-byte blocks, and
+  /// few enough to stay in a processor's cache beside it: 384 KiB.
   static constexpr size_t kEntries = size_t{1} << 14;
 
   struct Free {
     const void* caller;  ///< null: not known
     uint32_t thread;
-    size_t bytes;  ///< that were asked for
+    size_t bytes;  ///< that the program requested
   };
 
-  /// Once, before threads start; false when memory is refused.
+  /// Call once, before threads start; false when the system refuses memory.
   [[nodiscard]] bool start();
   [[nodiscard]] bool on() const { return ring_ != nullptr; }
   void add(const void* block, const Free& free);
-  /// The last free of the block; false when none is remembered. O(kEntries).
+  /// The last recorded free of the block; false when there is none. O(kEntries).
   [[nodiscard]] bool find(const void* block, Free* out) const;
 
  private:

@@ -37,7 +37,7 @@ Span* large_span_at(const void* block) {
   return begins ? span : nullptr;
 }
 
-// Asked of the system once a thread.
+// The system is asked once for each thread.
 uint32_t this_thread_number() {
   ThreadCache* cache = current_cache;
   if (cache->state() != ThreadCache::State::kLive) return os::thread_number();
@@ -45,8 +45,8 @@ uint32_t this_thread_number() {
   return cache->thread_number;
 }
 
-// The heap's own slots, past magazines that are armed for the detour alone; where calls are
-// counted, all of them are.
+// Takes a slot from the magazine if it is armed only for the detour. While calls are counted, every
+// call takes the path that counts.
 LOAM_INLINE void* take_slot(const PlainHeap& plain, unsigned size_class, size_t bytes) {
   if (LOAM_LIKELY(!sampler.on())) {
     if (void* block = current_cache->pop_armed(size_class)) return block;
@@ -94,7 +94,7 @@ bool Hardening::start(unsigned features, size_t quarantine_bytes, bool checks,
   default_small_heap.keep_spans_pure();
   on_ = true;
   take_detour(kHardened);
-  cache_registry.flush_current();  // what it held goes home, and its magazines are armed
+  cache_registry.flush_current();  // its slots return to their spans, and its magazines are armed
   return true;
 }
 
@@ -140,12 +140,12 @@ LOAM_INLINE void* Hardening::allocate_slot(unsigned size_class, size_t bytes, si
     block = other;
   }
   if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
-  // A block that no state can be noted of is served all the same, and is as it would be without
-  // hardening.
+  // A block whose state cannot be stored is served all the same, as it would be without hardening.
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
   if (LOAM_UNLIKELY(place == nullptr)) return block;
   if (canary_ != 0) write_canary(block, bytes, class_info(size_class).bytes);
-  // release: who finds the state finds the canary; pairs with the acquire in check_live_blocks_of()
+  // release: a thread that finds the state finds the canary; pairs with the acquire in
+  // check_live_blocks_of()
   place->store(small_state(bytes), std::memory_order_release);
   return block;
 }
@@ -160,8 +160,8 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
       return block;
     }
   }
-  // Too many of those, or their addresses were refused: then the canary alone stands behind the
-  // block.
+  // There are too many walled blocks, or the system refused their addresses: then only the canary
+  // stands behind the block.
   void* block = plain_.allocate_pages(bytes, alignment, canary_, zero);
   if (block == nullptr) return nullptr;
   std::atomic<Shadow::State>* place = shadow.make(number_of(block));
@@ -170,25 +170,25 @@ void* Hardening::allocate_large(size_t bytes, size_t alignment, bool* zero) {
   return block;
 }
 
-// State and canary of a block whose record is as it should be.
+// Sets the state and the canary of a block whose record is complete.
 void Hardening::finish_large(void* block, std::atomic<Shadow::State>* place) {
   const Extent extent = measure(block, Shadow::kLarge);
   if (canary_ != 0) write_canary(block, extent.requested, extent.usable);
   place->store(Shadow::kLarge, std::memory_order_release);
 }
 
-// The next address of which no block is known. None after some looks: then a slot with a canary has
-// to do.
+// The next address without a known block. If some looks find none, a slot with a canary serves the
+// request.
 void* Hardening::allocate_nothing() {
   constexpr unsigned kLooks = 64;
   for (unsigned looks = 0; looks < kLooks; ++looks) {
-    // relaxed: the state below decides who has it
+    // relaxed: the state below decides which thread gets it
     const uintptr_t address =
         nothing_ + next_nothing_.fetch_add(16, std::memory_order_relaxed) % kNothingBytes;
     std::atomic<Shadow::State>* place = shadow.make(address);
     if (place == nullptr) return nullptr;
     Shadow::State state = place->load(std::memory_order_relaxed);
-    // relaxed: the pointer's way to other threads orders it
+    // relaxed: the transfer of the pointer to other threads orders it
     if (!Shadow::is_live(state) &&
         place->compare_exchange_strong(state, small_state(0), std::memory_order_relaxed)) {
       return reinterpret_cast<void*>(address);
@@ -212,8 +212,8 @@ const void* Hardening::nothing_after(const void* block) const {
 void* Hardening::allocate_sampled(size_t bytes, size_t alignment) {
   if (LOAM_LIKELY(!current_cache->guard_is_due())) return nullptr;
   const size_t aligned = alignment < 16 ? 16 : alignment;
-  // Every other one ends where its page does: there an overflow faults, and in the others what is
-  // before the block.
+  // Every other block ends where its page ends: there an overflow faults. In the rest a write
+  // before the block faults.
   const bool right = current_cache->coin();
   return walled_blocks.allocate(bytes, 0, aligned, os::granularity(), right);
 }
@@ -269,14 +269,14 @@ void Hardening::report_size(const void* block, size_t said, size_t requested) {
   report_misuse(what.text(), block);
 }
 
-// Of two threads that free a block one goes on, and the other sees why not.
+// Two threads may free a block at once: one goes on, and the other sees that the block is freed.
 LOAM_INLINE bool Hardening::mark_freed(std::atomic<Shadow::State>* place, Shadow::State state,
                                        const void* block) {
   if (os::is_single_threaded()) {
     place->store(Shadow::kFreed, std::memory_order_relaxed);
     return true;
   }
-  // acq_rel: pairs with the other's
+  // acq_rel: pairs with the exchange of the other thread
   if (LOAM_LIKELY(place->compare_exchange_strong(state, Shadow::kFreed, std::memory_order_acq_rel)))
     return true;
   report_misuse("double free", block);
@@ -293,7 +293,7 @@ LOAM_INLINE void Hardening::free_known(unsigned size_class, void* block, const v
   std::atomic<Shadow::State>* place = shadow.find(number_of(block));
   const Shadow::State state =
       place == nullptr ? Shadow::kUnknown : place->load(std::memory_order_relaxed);
-  // A stale state may say what stood here before the pages changed hands: the map knows better.
+  // A stale state may describe a block from before the pages changed their use: the map is right.
   if (LOAM_UNLIKELY(!Shadow::is_live(state) || !is_small(state)))
     return free_unknown(block, size_class, state);
   const Extent extent{size_t{state} - Shadow::kSmallest, class_info(size_class).bytes};
@@ -345,11 +345,11 @@ void Hardening::free_large(void* block, const void* caller, size_t said) {
 
 void Hardening::free_unknown(void* block, unsigned size_class, Shadow::State state) {
   if (size_class != 0) {
-    // From before hardening began, or no block at all.
+    // The block is from before hardening began, or it is no block.
     if (!ThreadCache::is_block_in_use(size_class, block, state == Shadow::kFreed)) return;
     return plain_.free_small(size_class, block);
   }
-  // Stale where a private heap has the place.
+  // The state is stale if a private heap has the address.
   if (state == Shadow::kFreed && !plain_.is_private(block))
     return report_misuse("double free", block);
   plain_.free_large(block);
@@ -367,7 +367,7 @@ void Hardening::hold_back(void* block, size_t bytes, uint32_t thread) {
 void Hardening::release(const Quarantine::Entry& entry) {
   const size_t broken = first_unpoisoned(entry.block, entry.bytes);
   if (LOAM_UNLIKELY(broken != entry.bytes)) report_poison(entry.block, broken);
-  // Nothing of what it held is left: it need not be cleared as well.
+  // All its bytes are poison, so it need not be cleared as well.
   give_slot(plain_, static_cast<unsigned>(class_at(entry.block)), entry.block);
 }
 
@@ -379,7 +379,7 @@ bool Hardening::quarantine_is_intact(bool report) {
     bad = entry;
     return false;
   });
-  // Outside the lock: a report may end the process, and what runs then may free.
+  // Outside the lock: a report may end the process, and handlers that run then may free blocks.
   if (!whole && report) report_poison(bad.block, first_unpoisoned(bad.block, bad.bytes));
   return whole;
 }
@@ -398,7 +398,7 @@ void Hardening::check_everything() {
                           shadow.state(reinterpret_cast<void*>(entry.address)) == Shadow::kLarge;
     return entry.heap == 0 && (entry.has_walls() || is_known) && broken_at(entry) != entry.mapped;
   };
-  // No block goes while the table looks at it.
+  // No block is freed while the table looks at it.
   for (HugeMap::Entry bad; (bad = huge_map.first_where(is_overrun)).address != 0;) {
     void* const block = reinterpret_cast<void*>(bad.address);
     report_overflow(block, broken_at(bad), bad.requested);
@@ -406,9 +406,9 @@ void Hardening::check_everything() {
   }
 }
 
-// By the states, which no other thread takes away. What one of them frees or resizes while this
-// looks is seen by its state, which is another after the look than before. Large runs may lose
-// their pages meanwhile: they are looked at only by the one thread.
+// Goes by the states, whose table no other thread removes. If another thread frees or resizes a
+// block during the check, the state after the check differs from the state before. Large runs may
+// lose their pages meanwhile: they are checked only in a process of one thread.
 void Hardening::check_live_blocks() {
   const bool alone = cache_registry.totals().threads <= 1;
   for (uintptr_t begin = 0; begin >> kRegionShift < kDirectoryEntries;) {
@@ -431,13 +431,13 @@ void Hardening::check_live_blocks_of(uintptr_t page, bool alone) {
   for (uintptr_t address = page; address < end; address += 16) {
     const std::atomic<Shadow::State>* place = shadow.find(address);
     if (place == nullptr) return;
-    const Shadow::State state = place->load(std::memory_order_acquire);  // before the look
+    const Shadow::State state = place->load(std::memory_order_acquire);  // before the check
     if (!Shadow::is_live(state) || is_small(state) != (size_class != 0)) continue;
     void* const block = reinterpret_cast<void*>(address);
     const Extent extent = measure(block, state);
     const size_t broken = first_overwritten(block, extent.requested, extent.usable);
     if (LOAM_LIKELY(broken == extent.usable)) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // the look before what follows
+    std::atomic_thread_fence(std::memory_order_acquire);  // orders the check before the load below
     if (place->load(std::memory_order_relaxed) == state && !intact(block))
       check_canary(block, extent);
   }
@@ -451,7 +451,7 @@ bool Hardening::resize_small(void* block, const Extent& extent, size_t bytes, bo
   if (!must_stay && !worth_staying(extent.usable, padded)) return false;
   if (canary_ != 0) write_canary(block, bytes, extent.usable);
   shadow.find(number_of(block))->store(small_state(bytes), std::memory_order_relaxed);
-  // What the program writes from here on is seen after the state; pairs with the fence in
+  // The program's later writes come after the state; pairs with the fence in
   // check_live_blocks_of().
   std::atomic_thread_fence(std::memory_order_release);
   return true;
@@ -469,8 +469,8 @@ bool Hardening::resize_large(void* block, size_t bytes, bool in_place, void** mo
     if (whole > kMaxRun.bytes() || !page_heap.resize_large(span, Pages::covering(whole), bytes))
       *moved = nullptr;
   } else {
-    // Its state goes first: another thread may be given the old address as soon as the mapping has
-    // moved.
+    // The old address's state changes first: another thread may get the address as soon as the
+    // mapping has moved.
     place->store(Shadow::kFreed, std::memory_order_relaxed);
     *moved = huge_map.resize(number_of(block), bytes, in_place, canary_);
   }

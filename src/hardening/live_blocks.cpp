@@ -19,9 +19,9 @@ bool seems_live(const void* block) {
   if (current_cache->freed_recently(static_cast<unsigned>(class_at(block)), block)) return false;
   if (!is_cut_into_slots(found.span->run_kind())) return true;
   const size_t slot = (reinterpret_cast<uintptr_t>(block) - span_base(found.span)) / found.bytes;
-  // A live block's bit is clear and nobody writes it, so no lock is needed to read it, unless its
-  // span has become mixed meanwhile: what was read then is no bit of it. acquire: pairs with the
-  // release in MixedShard::open()
+  // A live block's bit is clear and no thread writes it, so it is read without a lock. If the span
+  // has become mixed meanwhile, the word read is no word of bits. acquire: pairs with the release
+  // in MixedShard::open()
   const uint64_t word = __atomic_load_n(&found.span->free_bits[slot / 64], __ATOMIC_ACQUIRE);
   if (!is_cut_into_slots(found.span->run_kind())) return true;
   return ((word >> (slot % 64)) & 1) == 0 &&

@@ -1,5 +1,5 @@
-// Whether a block of the default heap is live: what its span's record says, what caches hold, and
-// what the hardened heap knows.
+// Whether a block of the default heap is live, from its span's record, from the caches, and from
+// the hardened heap.
 //
 // Any value is answered.
 #pragma once
@@ -8,11 +8,11 @@
 
 namespace loam {
 
-/// Whether a block of the default heap starts there that is not known to be free: it may stand in
-/// another thread's cache, or in the calling thread's for long.
+/// True if a block of the default heap starts there and is not known to be free. It may be free in
+/// another thread's cache, or deep in the calling thread's cache.
 [[nodiscard]] bool seems_live(const void* block);
 
-/// The same, all caches searched; one on its way home in a batch may still be called live.
+/// The same after a search of all caches; a block that returns in a batch may still be called live.
 [[nodiscard]] bool is_live(const void* block);
 
 }  // namespace loam

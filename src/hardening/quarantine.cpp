@@ -11,13 +11,13 @@ namespace loam {
 
 namespace {
 
-// Blocks that come out before the one that is asked for. Chosen: some hundred nanoseconds of calls.
+// Blocks that come out before the prefetched one. Chosen: some hundred nanoseconds of calls.
 constexpr size_t kAhead = 4;
 
 }  // namespace
 
 bool Quarantine::start(size_t limit_bytes) {
-  // A place for every 32 bytes: smaller blocks run out of places before they run out of bytes.
+  // One place in the ring for every 32 bytes: smaller blocks use up the places before the bytes.
   size_t places = 64;
   while (places < limit_bytes / 32) places *= 2;
   mask_ = places - 1;
@@ -31,7 +31,7 @@ bool Quarantine::start(size_t limit_bytes) {
 bool Quarantine::open(Stripe& stripe) {
   stripe.ring = static_cast<Entry*>(map_own_table((mask_ + 1) * sizeof(Entry)));
   if (stripe.ring == nullptr) return false;
-  // relaxed: a stripe that learns of its smaller share late gives back late
+  // relaxed: a stripe that learns of its smaller share late gives blocks back late
   share_.store(limit_ / (in_use_.fetch_add(1, std::memory_order_relaxed) + 1),
                std::memory_order_relaxed);
   return true;
@@ -42,14 +42,14 @@ unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMo
   Stripe& stripe = stripes_[thread % kStripes];
   Lock lock(stripe.mutex);
   if (LOAM_UNLIKELY(stripe.ring == nullptr) && !open(stripe)) {
-    // No memory for a ring: the block is not held back.
+    // There is no memory for a ring: the block is not held back.
     out[0] = entry;
     *pushed = true;
     return 1;
   }
   const size_t share = share_.load(std::memory_order_relaxed);
-  // What comes out soon was written long ago, and is in no near cache: asked for now, it is there
-  // by then.
+  // A block that comes out soon was written long ago, and is in no near cache. It is prefetched
+  // now, so that it is near by then.
   if (stripe.count > kAhead) {
     const Entry& soon = stripe.ring[(stripe.first + kAhead) & mask_];
     prefetch_for_write(soon.block);
@@ -62,7 +62,7 @@ unsigned Quarantine::exchange(unsigned thread, const Entry& entry, Entry out[kMo
     stripe.first = (stripe.first + 1) & mask_;
     --stripe.count;
   }
-  // Alone, a block may be more than a share.
+  // A single block may be larger than a share.
   *pushed =
       stripe.count <= mask_ && (stripe.count == 0 || stripe.held_bytes + entry.bytes <= share);
   if (LOAM_LIKELY(*pushed)) {
@@ -90,8 +90,8 @@ size_t first_unpoisoned(const void* block, size_t bytes) {
   constexpr uint64_t kWord = Quarantine::kPoison * 0x0101010101010101u;
   constexpr size_t kBegin = 4 * sizeof(uint64_t);
   const auto* at = static_cast<const unsigned char*>(block);
-  // The first words, and then each byte as the one so far before it: the C library compares many at
-  // a time.
+  // Compares the first words, and then every byte with the byte kBegin before it: the C library
+  // compares many at a time.
   if (LOAM_LIKELY(bytes >= kBegin)) {
     uint64_t word[4];
     memcpy(word, at, sizeof word);

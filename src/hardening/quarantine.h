@@ -1,16 +1,16 @@
-// Freed blocks that are held back from use, oldest out first, so that a use after free meets
-// nobody's block and shows.
+// Freed blocks that are held back from reuse, oldest out first, so that a use after free does not
+// reach another live block, and shows.
 //
 //   held bytes of a stripe <= limit_ / stripes in use;   count <= kPlaces of it;   entries are the newest `count` of a ring
 //
-// Threads have stripes, each with a lock of its own, so that frees of two threads rarely meet. A
-// stripe begins with its first block; then all others may hold less.
+// Each thread uses a stripe with a lock of its own, so that frees of two threads rarely meet. A
+// stripe starts with its first block; then each of the other stripes may hold less.
 //
-// A block in here is full of kPoison. Who takes it out looks whether that is still so. The pattern
-// is no address on any system that Loam runs on: a pointer read out of a freed block faults where
-// it is followed.
+// A block in the quarantine is full of kPoison. The thread that takes it out checks that it still
+// is. The pattern is no address on any system that Loam runs on: a pointer that is read out of a
+// freed block faults when it is followed.
 //
-// Thread-safe by the stripes' locks, under which nothing else happens but the mapping of a ring.
+// Thread-safe by the stripes' locks; under them nothing else is done except the mapping of a ring.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ class Quarantine {
   constexpr Quarantine() = default;
 
   static constexpr unsigned char kPoison = 0xf5;
-  /// Blocks that one exchange() may drive out. More stay for the next.
+  /// Most blocks that one exchange() drives out. The rest stays for the next.
   static constexpr unsigned kMostOut = 16;
-  /// Chosen: more than processors that most machines have; each costs a page and its share of the
+  /// Chosen: more than most machines have processors; each stripe costs a page and its share of the
   /// limit.
   static constexpr unsigned kStripes = 16;
 
@@ -35,17 +35,17 @@ class Quarantine {
     size_t bytes;
   };
 
-  /// Once, before threads start; false when memory is refused.
+  /// Call once, before threads start; false when the system refuses memory.
   [[nodiscard]] bool start(size_t limit_bytes);
   [[nodiscard]] LOAM_INLINE bool on() const { return limit_ != 0; }
 
-  /// Whether blocks of this size are held back: one may not drive out more than a quarter of the
+  /// True if blocks of this size are held back: one block may drive out at most a quarter of the
   /// others.
   [[nodiscard]] bool takes(size_t bytes) const { return bytes <= limit_ / 4; }
 
-  /// Puts the entry into the thread's stripe where there is room (*pushed), and else makes some:
-  /// the oldest blocks come out, at most kMostOut, which the caller checks and frees before he asks
-  /// again. Returns how many. `thread` is any number of the thread's.
+  /// Puts the entry into the thread's stripe if there is room (*pushed). Otherwise it makes room:
+  /// it takes out the oldest blocks, at most kMostOut, which the caller checks and frees before it
+  /// calls again. Returns how many. `thread` is any number of the thread's.
   [[nodiscard]] unsigned exchange(unsigned thread, const Entry& entry, Entry out[kMostOut],
                                   bool* pushed);
 
@@ -76,18 +76,18 @@ class Quarantine {
   };
   [[nodiscard]] bool open(Stripe& stripe);
 
-  size_t mask_ = 0;  // of places in a ring: a power of two, less one
+  size_t mask_ = 0;  // of entries in a ring: a power of two, less one
   size_t limit_ = 0;
   std::atomic<size_t> share_{0};  // of each stripe in use
   std::atomic<unsigned> in_use_{0};
   Stripe stripes_[kStripes];
 };
 
-/// Overwrites with poison.
+/// Overwrites the block with poison.
 void poison(void* block, size_t bytes);
-/// The offset of the first byte that is no poison; `bytes` when all are.
+/// The offset of the first byte that is not poison; `bytes` when there is none.
 [[nodiscard]] size_t first_unpoisoned(const void* block, size_t bytes);
-/// "use after free: byte 8 of a freed block was overwritten", as report_misuse() says things.
+/// "use after free: byte 8 of a freed block was overwritten", through report_misuse().
 void report_poison(const void* block, size_t offset);
 
 }  // namespace loam

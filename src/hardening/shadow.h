@@ -1,4 +1,4 @@
-// What the hardened heap knows of every block of malloc()'s, by address and out of reach of
+// What the hardened heap knows of every block of malloc(), by address and out of reach of
 // overflows: two bytes for each 16 of address space, touched only where blocks begin.
 //
 //   address --> tables[address >> 30] --> state[(address mod 1 GiB) / 16]
@@ -10,9 +10,9 @@
 //   2 + bytes         a live small block of so many bytes, as they were asked for
 //
 // A state changes by a compare-and-swap where two threads may meet (two frees of one block), so a
-// double free is known exactly and at once. kFreed stays until the next block begins there,
-// whatever becomes of the memory in between. A table is 128 MiB of address space; what is touched
-// of it costs at most an eighth of the heap. Thread-safe.
+// double free is found exactly and at once. kFreed stays until the next block begins there,
+// whatever happens to the memory meanwhile. A table is 128 MiB of address space; its touched part
+// costs at most an eighth of the heap. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -32,12 +32,12 @@ class Shadow {
   static constexpr State kSmallest = 2;
   static constexpr State kLarge = 0xffff;
 
-  /// Once, before threads start; false when the system refuses address space.
+  /// Call once, before threads start; false when the system refuses address space.
   [[nodiscard]] bool start();
   [[nodiscard]] bool on() const { return tables_ != nullptr; }
 
-  /// Where the state of a block at `address` stands; null when there is none (nothing was ever
-  /// noted near, or the address is misaligned or wild). Any value is answered.
+  /// The address of a block's state; null when there is none (no state was ever stored near, or the
+  /// address is misaligned or wild). Any value is answered.
   [[nodiscard]] LOAM_INLINE std::atomic<State>* find(uintptr_t address) const {
     const uintptr_t number = address >> kRegionShift;
     if (LOAM_UNLIKELY(number >= kTables || tables_ == nullptr || address % (1u << kGranule) != 0))
@@ -46,7 +46,8 @@ class Shadow {
     std::atomic<State>* table = tables_[number].load(std::memory_order_acquire);
     return LOAM_LIKELY(table != nullptr) ? &table[(address >> kGranule) % kEntries] : nullptr;
   }
-  /// The same, made if need be; null when memory is refused. pre: a block begins at `address`
+  /// The same, but makes the table if need be; null when the system refuses memory. pre: a block
+  /// begins at `address`
   [[nodiscard]] LOAM_INLINE std::atomic<State>* make(uintptr_t address) {
     std::atomic<State>* place = find(address);
     return LOAM_LIKELY(place != nullptr) ? place : make_table(address);
@@ -54,8 +55,8 @@ class Shadow {
 
   [[nodiscard]] State state(const void* block) const {
     const std::atomic<State>* place = find(reinterpret_cast<uintptr_t>(block));
-    // relaxed: a live block's state was stored before its pointer was passed on, by whatever passed
-    // it
+    // relaxed: a live block's state was stored before its pointer was passed on, and that transfer
+    // orders the two
     return place == nullptr ? kUnknown : place->load(std::memory_order_relaxed);
   }
   [[nodiscard]] static bool is_live(State state) { return state >= kSmallest; }
@@ -70,7 +71,7 @@ class Shadow {
 
   [[nodiscard]] LOAM_COLD std::atomic<State>* make_table(uintptr_t address);
 
-  Mutex mutex_;  // making a table
+  Mutex mutex_;  // guards the making of a table
   std::atomic<std::atomic<State>*>* tables_ = nullptr;
 };
 

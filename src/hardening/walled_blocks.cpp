@@ -19,7 +19,7 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
                              bool right) {
   const size_t grain = os::granularity();
   if (alignment > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4) return nullptr;
-  // relaxed: a limit that two threads pass at once is passed by one
+  // relaxed: two threads that pass the limit at once exceed it by one
   if (live_.load(std::memory_order_relaxed) >= most_live_) return nullptr;
   const size_t mapped = round_up(bytes + canary, grain);
   const size_t before =
@@ -35,8 +35,8 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
                        before + slack, whole - before - mapped};
   void* const block = reinterpret_cast<void*>(entry.address);
   const bool committed = os::commit(reinterpret_cast<void*>(first), mapped);
-  // Before it is entered: who finds it there may look at its canary, also in the child of a fork()
-  // that happens meanwhile.
+  // The canary is written before the block enters the table: a thread that finds the block there
+  // may check its canary, also in the child of a fork() meanwhile.
   if (committed) write_canary(block, bytes, entry.mapped);
   if (!committed || !huge_map.enter(entry)) {
     os::release(begin, whole);
@@ -49,15 +49,16 @@ void* WalledBlocks::allocate(size_t bytes, size_t canary, size_t alignment, size
 bool WalledBlocks::resize(const HugeMap::Entry& entry, size_t bytes, size_t canary) {
   const size_t grain = os::granularity();
   if (bytes > PTRDIFF_MAX / 4) return false;
-  // The end that it has now and shall have; its begin need be at no page's (`right`).
+  // The block's present end and its wanted end; its begin may lie inside a page (`right`).
   const uintptr_t end = entry.address + entry.mapped;
   const uintptr_t wanted = round_up(entry.address + bytes + canary, grain);
   if (wanted > end && wanted - end + grain > entry.behind) return false;
   if (wanted > end && !os::commit(reinterpret_cast<void*>(end), wanted - end)) return false;
-  // In this order, since first_overrun() may look meanwhile: what an entry calls canary always is.
+  // In this order, since first_overrun() may read meanwhile: the bytes that the entry calls canary
+  // always are canary.
   write_canary(reinterpret_cast<void*>(entry.address), bytes, wanted - entry.address);
   huge_map.change_walled(entry.address, wanted - entry.address, bytes);
-  // A refusal is as good: those pages are no longer the block's.
+  // A refusal does no harm: those pages no longer belong to the block.
   if (wanted < end) static_cast<void>(os::decommit(reinterpret_cast<void*>(wanted), end - wanted));
   return true;
 }
@@ -66,7 +67,7 @@ bool WalledBlocks::free(const void* block, const void* caller, uint32_t thread) 
   HugeMap::Entry entry = huge_map.find(reinterpret_cast<uintptr_t>(block));
   if (!entry.has_walls()) return false;
   const size_t broken = first_overwritten(block, entry.requested, entry.mapped);
-  // While the table still says what it is.
+  // The report comes while the table still describes the block.
   if (LOAM_UNLIKELY(broken != entry.mapped)) report_overflow(block, broken, entry.requested);
   // Another thread may have been faster.
   if (!huge_map.take_walled(entry.address, &entry)) return false;

@@ -1,14 +1,14 @@
-// Blocks that each have a mapping of their own between inaccessible pages: the large ones of the
-// hardened heap, and those that LOAM_HARDEN=sample picks (guard_sampler.h). What is freed is held
-// by its addresses alone, which cost no memory, so that who uses it later faults, whoever frees it
-// again is told, and no other block is there meanwhile.
+// Blocks that each have a mapping of their own between inaccessible pages: the large blocks of the
+// hardened heap, and those that LOAM_HARDEN=sample picks (guard_sampler.h). After a free only the
+// block's addresses are held, which costs no memory. So a later use of the block faults, a second
+// free is reported, and no other block lies there meanwhile.
 //
 //   live:   | wall: no access | block, canary up to the page's end | wall: no access |
 //   freed:  | no access, no memory                                                  |  until kMostHeld or kMostHeldBytes came after
 //
 //   held_bytes_ <= kMostHeldBytes;   count_ <= kMostHeld;   the held ones are the newest count_ of a ring
 //
-// Live ones stand in the table of huge blocks (pages/huge_map.h), as blocks with walls.
+// Live blocks are in the table of huge blocks (pages/huge_map.h), as blocks with walls.
 // Thread-safe; the lock is below the table's.
 #pragma once
 
@@ -23,22 +23,22 @@ class WalledBlocks {
  public:
   constexpr WalledBlocks() = default;
 
-  /// Live blocks at most: each costs the system two mappings, of which a process may have 65,530.
+  /// Most live blocks: each costs the system two mappings, of which a process may have 65,530.
   /// Chosen: half of them.
   static constexpr size_t kMostLive = size_t{1} << 14;
-  /// The same of a sample: each holds a page. Chosen: 4 MiB.
+  /// Most live blocks of a sample: each holds a page. Chosen: 4 MiB.
   static constexpr size_t kMostSampled = size_t{1} << 10;
-  /// Freed blocks that are held at most. Chosen: neighbours join, so they are fewer mappings.
+  /// Most freed blocks that are held. Chosen: neighbours join, so they are fewer mappings.
   static constexpr size_t kMostHeld = size_t{1} << 13;
-  /// Addresses that are held at most. Chosen: a ten-thousandth of a process's. 16 GiB
+  /// Most addresses that are held. Chosen: a ten-thousandth of a process's. 16 GiB
   static constexpr size_t kMostHeldBytes = size_t{1} << 34;
-  /// A wall of a large block is as long as an eighth of it, and at least so much: what a wrong
-  /// index reaches. 64 KiB
+  /// A wall of a large block is as long as an eighth of it, and at least this long: a wrong index
+  /// reaches that far. 64 KiB
   static constexpr size_t kLeastWall = size_t{64} << 10;
   static constexpr size_t kWallShare = 8;
 
   struct Freed {
-    uintptr_t begin;  ///< 0: nothing
+    uintptr_t begin;  ///< 0: no block
     size_t whole;
     uintptr_t block;
     size_t requested;
@@ -46,28 +46,29 @@ class WalledBlocks {
     uint32_t thread;
   };
 
-  /// Before threads start, for so many live blocks; false when memory is refused.
+  /// Call before threads start; `most_live` is the limit on live blocks. False when the system
+  /// refuses memory.
   [[nodiscard]] bool start(size_t most_live);
   [[nodiscard]] bool on() const { return ring_ != nullptr; }
 
-  /// A block of `bytes`, with at least `canary` bytes behind them, which reads as zero. `wall`: of
-  /// each side, at least. `right`: the block ends where its last page does, as far as alignment
-  /// allows. Null where there are too many, or memory is refused.
+  /// A block of `bytes`, with at least `canary` bytes behind them; it is zero. `wall`: least bytes
+  /// of the wall on each side. `right`: the block ends where its last page ends, as far as
+  /// alignment allows. Null when there are too many, or the system refuses memory.
   [[nodiscard]] void* allocate(size_t bytes, size_t canary, size_t alignment, size_t wall,
                                bool right);
   [[nodiscard]] static size_t wall_for(size_t bytes) {
     return bytes / kWallShare < kLeastWall ? kLeastWall : bytes / kWallShare;
   }
 
-  /// Makes the block longer into its wall, or shorter: what is behind is no longer accessible.
-  /// False when the wall ends first.
+  /// Makes the block longer into its wall, or shorter: the pages behind it become inaccessible.
+  /// False when the wall is too short.
   [[nodiscard]] bool resize(const HugeMap::Entry& entry, size_t bytes, size_t canary);
 
-  /// Frees a live one and holds its addresses; false when there is none.
+  /// Frees a live block and holds its addresses; false when there is none.
   [[nodiscard]] bool free(const void* block, const void* caller, uint32_t thread);
 
-  /// The freed block whose mapping covers the address; begin 0: none, or the lock is held. For
-  /// reports. O(kMostHeld).
+  /// The freed block whose mapping covers the address; begin is 0 if there is none, or the lock is
+  /// held. For reports. O(kMostHeld).
   [[nodiscard]] Freed freed_at(uintptr_t address);
 
   void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }

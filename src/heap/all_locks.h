@@ -1,16 +1,17 @@
-// Every lock of every heap, in order: for copying all figures at one moment, and for fork().
+// Takes every lock of every heap, in order: for a copy of all figures at one moment, and for
+// fork().
 #pragma once
 
 #include "base/config.h"
 
 namespace loam::heap {
 
-/// Nothing may be allocated meanwhile.
+/// No thread may allocate until unlock_everything().
 void lock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
 void unlock_everything() LOAM_NO_THREAD_SAFETY_ANALYSIS;
 
-/// Hooks fork(): before anything else that has handlers, and before a thread uses the heap. May be
-/// called again.
+/// Hooks fork(), before a library registers handlers and before a second thread uses the heap. May
+/// be called again.
 void register_fork();
 
 }  // namespace loam::heap

@@ -10,8 +10,9 @@ constinit BackgroundPurge background_purge;
 
 void BackgroundPurge::start() {
   State expected = State::kIdle;
-  // One thread starts it; what starting allocates comes back here and finds kStarting. acq_rel: the
-  // new thread sees what this one did, and so does who starts it again in a child
+  // One thread starts it; allocations during the start come back here and find kStarting. acq_rel:
+  // the new thread sees what this thread did, and so does the thread that starts it again in a
+  // child
   if (!state_.compare_exchange_strong(expected, State::kStarting, std::memory_order_acq_rel))
     return;
   const bool started = os::start_thread(&run);

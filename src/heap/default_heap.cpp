@@ -14,7 +14,7 @@ namespace loam::default_heap {
 
 namespace {
 
-// The lock that lockers take turns with; nothing of the heap's is under it.
+// Threads that lock the default heap take turns with this lock; it guards no data of the heap.
 constinit Mutex turn;
 constinit std::atomic<uintptr_t> turn_owner{0};
 constinit unsigned turn_depth = 0;
@@ -37,7 +37,7 @@ void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why) {
     *why = LOAM_OUT_OF_MEMORY;
     return nullptr;
   }
-  // All usable bytes, so that loam_zrealloc() can rely on the rest.
+  // All usable bytes become zero, so that loam_zrealloc() can rely on the rest.
   if (zero) zero_tail(block, alignment > LOAM_ALIGNMENT ? 0 : bytes, heap::usable_size(block));
   return block;
 }
@@ -116,8 +116,8 @@ loam_status unlock() {
 }
 
 void reset_after_fork() {
-  // relaxed: nobody else is here. The forking thread keeps a lock that it has; another's, or one
-  // that another was about to note, is nobody's.
+  // relaxed: there is no other thread here. The forking thread keeps a lock that it holds. A lock
+  // of another thread, or one that another thread was about to record, becomes free.
   if (turn_owner.load(std::memory_order_relaxed) == this_thread()) return;
   turn_owner.store(0, std::memory_order_relaxed);
   turn_depth = 0;
@@ -126,19 +126,19 @@ void reset_after_fork() {
 
 // ---- walk --------------------------------------------------------------------------------------
 //
-// By address: spans, then huge blocks. cursor: { where to look next, step in the span there, the
-// last huge block, regions }. Step 0 is the span's region entry; then, for slots of one class, slot
-// + 1; in a mixed span, granule + 1. Of a partial span each piece is a region: what lies between
-// them is others'.
+// The walk goes by address: spans, then huge blocks. cursor: { where to look next, step in the span
+// there, the last huge block, regions }. Step 0 is the span's region entry; then come the slots of
+// one class (slot + 1), or the granules of a mixed span (granule + 1). Each piece of a partial span
+// is a region: the pages between pieces belong to other runs.
 
 namespace {
 
-// What a walk shows.
+// True if a walk shows the run.
 bool is_run(const Span* span) {
   return span != nullptr && span->heap != kPrivateHeap && holds_blocks(span->kind);
 }
 
-// Pages of a run that stand side by side: all of it, or of a partial span those around the address.
+// Adjacent pages of a run: the whole run, or the part of a partial span around the address.
 struct Piece {
   uintptr_t begin;
   uintptr_t end;
@@ -147,7 +147,8 @@ Piece piece_at(const Span* span, uintptr_t address) {
   const uintptr_t base = span_base(span);
   if (span->kind == SpanKind::kLarge) return {base, base + Pages(span->large.pages).bytes()};
   const uint32_t absent = absent_pages(span);
-  // Of a record that changed meanwhile anything may come, but no shift by more than there is.
+  // A record that changes meanwhile may hold any value, but the shift must stay below the word's
+  // width.
   const unsigned page = static_cast<unsigned>((address - base) >> kPageShift) % kMaxSpanPages;
   const uint32_t before = absent & ((uint32_t{1} << page) - 1), behind = absent & ~before;
   const unsigned first = before == 0 ? 0 : highest_bit(before) + 1u;
@@ -155,7 +156,7 @@ Piece piece_at(const Span* span, uintptr_t address) {
   return {base + Pages(first).bytes(), base + Pages(end).bytes()};
 }
 
-// Slots of a span that lie in a piece of it: from the first to before the last.
+// Slots of a span that lie in a piece: from the first to before the last.
 struct Slots {
   size_t first;
   size_t end;
@@ -168,8 +169,8 @@ Slots slots_in(const Span* span, const Piece& piece) {
   return {first, end < info.slots ? end : info.slots};
 }
 
-// The first page at or after `address` where a run of the default heap begins, or a piece of one; 0
-// if there is none.
+// The first page at or after `address` where a run of the default heap, or a piece of one, begins;
+// 0 if there is none.
 uintptr_t next_run(uintptr_t address) {
   while (address >> kRegionShift < kDirectoryEntries) {
     const Region* region = region_at(address);
@@ -212,7 +213,7 @@ void describe(const Span* span, const Piece& piece, loam_walk_entry* entry) {
   entry->overhead = entry->bytes - (last - first);
 }
 
-// The entry of a span at a step, and the step after it; 0 when the span is done.
+// Describes the slot of a span at a step and returns the next step; 0 at the span's end.
 size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_walk_entry* entry) {
   const uintptr_t base = span_base(span);
   if (is_cut_into_slots(span->kind)) {
@@ -246,8 +247,8 @@ size_t describe_slot(const Span* span, const Piece& piece, size_t step, loam_wal
   return (begin - base + entry->bytes) / kGranuleBytes + 1;
 }
 
-// The next block that lies in no span: own mappings, then blocks without bytes of the hardened
-// heap. *last: the address of the one before. False when there is none.
+// Describes the next block outside spans: mappings, then the hardened heap's blocks without bytes.
+// *last: the address of the block before. False when there is none.
 bool describe_huge(size_t* last, loam_walk_entry* entry) {
   const void* const before = reinterpret_cast<const void*>(*last);
   HugeMap::Entry huge{};
@@ -272,14 +273,14 @@ bool describe_huge(size_t* last, loam_walk_entry* entry) {
   return true;
 }
 
-// The cursor behind an entry that came without one, from what else it says. False when there can be
-// no such entry.
+// Sets the cursor behind an entry that came without one, from the entry's other fields. False when
+// no such entry is possible.
 bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
   cursor[3] = entry.region;
   const Span* span = span_at(address);
   if (span == nullptr) {
-    // An own mapping, or nothing.
+    // A mapping of its own, or no block at all.
     cursor[2] = address;
     return huge_map.find(address).address != 0 || hardening.owns_nothing(entry.address);
   }
@@ -296,7 +297,8 @@ bool restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
     cursor[1] = 1;
     return address == piece.begin;
   }
-  // The step of the slot and those that it takes; a slot of a mixed span takes one a granule.
+  // The step of the slot and the steps that it takes; a slot of a mixed span takes one for each
+  // granule.
   const bool small = is_cut_into_slots(span->kind);
   const size_t unit = small ? class_info(index_of(span->size_class)).bytes : kGranuleBytes;
   const size_t taken = small ? 1 : entry.bytes / kGranuleBytes;

@@ -1,6 +1,6 @@
-// The default heap, the one behind malloc(), with the calls of a private one. What it cannot do as
-// they do is said in <loam/loam.h>: its lock excludes lockers only, and a walk takes slots in
-// caches for live ones.
+// The default heap, which is behind malloc(), with the calls of a private heap. <loam/loam.h> says
+// where it differs: its lock excludes only other threads that lock it, and a walk shows slots in
+// caches as live.
 #pragma once
 
 #include <loam/loam.h>
@@ -15,14 +15,14 @@ namespace loam::default_heap {
                                loam_status* why);
 [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
 
-/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK; `surely`: every cache is searched, and a broken
-/// canary is LOAM_CORRUPT.
+/// LOAM_OK, LOAM_WRONG_HEAP or LOAM_INVALID_BLOCK. With `surely` it searches every cache, and a
+/// broken canary is LOAM_CORRUPT.
 [[nodiscard]] loam_status check(const void* block, bool surely);
 
 [[nodiscard]] loam_status lock();
 [[nodiscard]] loam_status try_lock();
 [[nodiscard]] loam_status unlock();
-/// In the child of fork(): what another thread had locked is free.
+/// For the child of fork(): locks of other threads become free.
 void reset_after_fork();
 [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
 void summary(loam_heap_summary* out);

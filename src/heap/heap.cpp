@@ -25,10 +25,10 @@ namespace heap {
 
 namespace {
 
-// What is too long for a block of pages finds nothing there, and so does no byte at all.
+// False for a size above a block of pages, which is never cached, and for size 0.
 LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
 
-// A block whose run the thread kept, or its shard, with `extra` bytes behind those asked for.
+// A block in a run that the thread or its shard kept, with `extra` bytes behind those asked for.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero,
                                       size_t extra = 0) {
   if (!may_be_cached(bytes + extra)) return nullptr;
@@ -41,8 +41,8 @@ LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero
   return reinterpret_cast<void*>(span_base(span));
 }
 
-// The heap's own ways without its detours, with their calls counted: what the hardened heap stands
-// on.
+// The heap's own paths without its detours; they count their calls. The hardened heap is built on
+// them.
 
 void* plain_allocate_small(unsigned size_class, size_t bytes) {
   return sampler.on() ? sampler.allocate(size_class, bytes)
@@ -72,7 +72,7 @@ LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
   return plain_allocate_small(size_class, bytes);
 }
 
-// Where an empty magazine leads.
+// The path of a request whose magazine is empty.
 LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
   return LOAM_UNLIKELY(detours != 0) ? allocate_by_detour(size_class, bytes)
                                      : cache->allocate_slow(size_class);
@@ -82,12 +82,12 @@ LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* z
   if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
   if ((detours & kGuarded) != 0) {
     if (void* block = hardening.allocate_sampled(bytes, alignment))
-      return block;  // *zero is as it was: it is not cleared for nothing
+      return block;  // *zero is as it was: no bytes are cleared in vain
   }
   return plain_allocate_pages(bytes, alignment, 0, zero);
 }
 
-// Of the default heap.
+// A large block of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
   if (LOAM_UNLIKELY(detours != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
   void* block = allocate_cached_run(bytes, alignment, zero);
@@ -103,7 +103,7 @@ PrivateHeap* heap_of(const FoundBlock& found) {
   return static_cast<const HeapRun*>(found.owner)->heap;
 }
 
-// A block between guards that was freed, and is remembered. pre: block != null
+// True if `block` was between guards, is freed, and is remembered. pre: block != null
 bool is_held(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   return walled_blocks.freed_at(address).block == address;
@@ -137,9 +137,9 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
 }
 
 // A program that makes a block longer by less than this part of it is likely to do so again, and
-// trusts that that costs little: the block it moves to has as much room again, so that growth is
-// geometric whatever its steps. Who grows by an eighth or more (most containers) brings room of his
-// own, and gets what he asks for (decision 45).
+// expects that to be cheap. The block that it moves to has as much room again, so growth is
+// geometric whatever its steps. A program that grows by an eighth or more (most containers do)
+// brings room of its own, and gets what it asks for (decision 45).
 constexpr size_t kSmallStepShare = 8;
 
 LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
@@ -148,7 +148,7 @@ LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
   return room < kLargestSmall ? room : kLargestSmall;
 }
 
-// Apart, so that a block that stays saves no registers.
+// A separate function, so that a block that stays saves no registers.
 LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
   const size_t room = bytes > slot_bytes ? with_room_to_grow(slot_bytes, bytes) : bytes;
   void* moved = move_to(block, slot_bytes, room);
@@ -163,7 +163,7 @@ LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
   return block;
 }
 
-// What find() says of most blocks, with fewer looks: a slot of a span of the class begins there.
+// find() for the common case, with fewer reads: true if a slot of a span of the class begins there.
 // pre: class_at(block)
 LOAM_INLINE bool begins_slot_of(unsigned size_class, const void* block) {
   if (LOAM_UNLIKELY(!has_own_spans(size_class))) return false;
@@ -190,7 +190,7 @@ bool resize_in_place(void* block, const FoundBlock& found, size_t bytes) {
   return false;
 }
 
-// Without a look at what the thread keeps, unless there is a detour.
+// Does not look at the runs that the thread keeps, unless there is a detour.
 LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
   bool zero = false;
   void* block = LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
@@ -243,7 +243,8 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
     void* block = cache->pop(size_class);
     if (block == nullptr) block = allocate_uncached(cache, size_class, bytes);
     if (LOAM_LIKELY((reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0)) return block;
-    // Cut from a mixed span: those keep 16 bytes only. A slot of the class's own spans is aligned.
+    // The block was cut from a mixed span, which keeps only an alignment of 16 bytes. A slot of the
+    // class's own spans is aligned.
     void* aligned = nullptr;
     const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1, cache->home);
     heap::free(block);
@@ -256,8 +257,7 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
 
 namespace {
 
-// Usable bytes of what is no block of ours but one of the C library's own allocator; 0 for
-// everything else.
+// Usable bytes of a block of the C library's own allocator; 0 for every other pointer.
 LOAM_COLD size_t system_bytes(const void* block) {
   return page_heap.reserves(reinterpret_cast<uintptr_t>(block)) ? 0 : os::system_block_bytes(block);
 }
@@ -309,8 +309,8 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
   plain_free_large(block);
 }
 
-// Whether it is a run of pages that the thread's cache may take, and nobody else wants to know.
-// pre: span == span_at(block)
+// True if the block is a run of pages that the thread's cache may take, and no detour has to see
+// it. pre: span == span_at(block)
 LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   if (span == nullptr || span->run_kind() != SpanKind::kLarge || span->heap != kDefaultHeap ||
       detours != 0)
@@ -327,11 +327,11 @@ LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   publisher.poke();
 }
 
-// What is no small block of the default heap, and no run that the thread's cache took. pre: span ==
-// span_at(block)
+// Frees a block that is no small block of the default heap, nor a run that the thread's cache took.
+// pre: span == span_at(block)
 LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
   os::ErrnoGuard guard;
-  // A private heap's block: its class is 0 in the map.
+  // A private heap's block: the map says class 0 for it.
   if (span != nullptr && span->heap == kPrivateHeap) {
     const PrivateHeap* const heap = static_cast<const PrivateHeap*>(span->owner());
     if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block))
@@ -351,8 +351,8 @@ PlainHeap plain_heap() {
 
 void free_slow(void* block) {
   if (block == nullptr) return;
-  // The caller of free(), which ends in a jump to here. What else there is to do stands apart: a
-  // run that is kept pays for no more registers than it needs.
+  // The caller of free(), which ends in a jump to here. The rest of the work is in separate
+  // functions, so that a run that is kept saves no more registers than it needs.
   const void* const caller = __builtin_return_address(0);
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   if (Region* region = region_at(address); LOAM_LIKELY(region != nullptr)) {
@@ -377,8 +377,8 @@ void free_sized_slow(void* block, size_t bytes) {
 
 namespace {
 
-// What is no block of the hardened heap's goes the common way: null, and the rest is said by
-// *common.
+// A pointer that is no block of the hardened heap takes the common path: then the result is null
+// and *common is true.
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
   if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
@@ -397,7 +397,7 @@ void* resize_run(void* block, const FoundBlock& found, size_t bytes) {
   return move_to(block, found.bytes, bytes);
 }
 
-// What is no slot of one class's span, or was freed a moment ago.
+// Reallocates a block that is no slot of one class's span, or was freed a moment ago.
 LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
   const FoundBlock found = find_block(block);
   switch (found.kind) {
@@ -447,8 +447,8 @@ void* reallocate(void* block, size_t bytes) {
   if (LOAM_LIKELY(has_own_spans(size_class)) &&
       LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
     const size_t slot_bytes = class_info(size_class).bytes;
-    // Who stays needs no look at the span, a line that no cache may hold: a pointer into a block's
-    // middle is found when it is freed, or moved.
+    // A block that stays needs no read of its span, a line that may be in no cache. A pointer into
+    // a block's middle is found when it is freed, or moved.
     if (may_stay(slot_bytes, bytes)) return stay(block, slot_bytes, bytes);
     if (LOAM_LIKELY(begins_slot_of(size_class, block))) return move_small(block, slot_bytes, bytes);
   }
@@ -462,7 +462,8 @@ bool try_resize(void* block, size_t bytes) {
 
 namespace {
 
-// What is no slot of one class's span, and in the hardened heap what it does not own.
+// For a block that is no slot of one class's span; in the hardened heap, for a block that it does
+// not own.
 LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
   if (block == nullptr) return 0;
   const FoundBlock found = find_block(block);
@@ -481,11 +482,11 @@ LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
 
 size_t usable_size(const void* block) {
   if (LOAM_UNLIKELY(hardening.on())) {
-    // What lies behind the bytes asked for is the canary's.
+    // The bytes behind those asked for are the canary's.
     return hardening.owns(block) ? hardening.requested(block) : usable_size_of_found(block);
   }
   const unsigned size_class = static_cast<unsigned>(class_at(block));
-  // As reallocate() does: a pointer into a block's middle is found when it is freed.
+  // As in reallocate(): a pointer into a block's middle is found when it is freed.
   return LOAM_LIKELY(has_own_spans(size_class)) ? class_info(size_class).bytes
                                                 : usable_size_of_found(block);
 }
@@ -511,7 +512,7 @@ size_t requested_size(const void* block) {
 }
 
 CompactResult compact() {
-  // A good moment to look: a program that trims has finished something.
+  // The quarantine is checked here, because a program that trims has usually finished some work.
   hardening.quarantine_is_intact(true);
   cache_registry.flush_current();
   CompactResult result{};
@@ -532,7 +533,7 @@ CompactResult purge_free_pages() {
 
 namespace {
 
-// Of the hardened heap: every canary, and the poison of the quarantine.
+// Checks, in the hardened heap, every canary and the poison of the quarantine.
 bool blocks_are_intact() {
   if (!hardening.on()) return true;
   loam_walk_entry entry{};
@@ -552,7 +553,7 @@ bool is_valid() {
 
 void check_at_exit() {
   hardening.check_everything();
-  // Another thread may be in the middle of a call of one of these.
+  // Another thread may be in the middle of a call with one of these heaps.
   if (heap_registry.count() == 0 || cache_registry.totals().threads > 1) return;
   heap_registry.for_each(
       [](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });

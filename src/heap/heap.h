@@ -1,5 +1,5 @@
-// Heap: the one place where the layers meet. Everything malloc's family needs, with C semantics but
-// for errno and exceptions, which the api layer adds.
+// Heap: the one place where the layers meet. It has all that malloc's family needs, with C
+// semantics except errno and exceptions, which the api layer adds.
 //
 //   bytes <= 32 KiB   a slot of a size class, through the thread's magazine
 //   up to 32 MiB      a run of pages in a region, no class: cost grows page by page
@@ -17,14 +17,14 @@ namespace loam {
 
 namespace heap {
 
-/// What the cache has at hand for a request; null when the slow path must serve it. The thread's
-/// variable by reference: a large request does not read it.
+/// A block from the thread's cache; null when the slow path must serve the request. `cache` is a
+/// reference, so that a large request does not read the thread's variable.
 [[nodiscard]] LOAM_INLINE void* allocate_cached(ThreadCache* const& cache, size_t bytes);
 /// False when the slow path must take the block.
 [[nodiscard]] LOAM_INLINE bool free_cached(ThreadCache* const& cache, void* block);
 
-/// The fast path of malloc(); everything else is behind it. Null with errno ENOMEM when memory is
-/// refused.
+/// The fast path of malloc(); it calls all other paths. Null with errno ENOMEM when the system
+/// refuses memory.
 [[nodiscard]] LOAM_INLINE void* allocate(size_t bytes);
 [[nodiscard]] LOAM_NOINLINE void* allocate_slow(size_t bytes);
 
@@ -33,12 +33,12 @@ namespace heap {
 /// pre: alignment is a power of two
 [[nodiscard]] void* allocate_aligned(size_t alignment, size_t bytes);
 
-/// The fast path of free(); null is fine.
+/// The fast path of free(); null is allowed.
 LOAM_INLINE void free(void* block);
 LOAM_NOINLINE void free_slow(void* block);
 
-/// The same for a block of which the caller says the size: a wrong one is found by the hardened
-/// heap, and else ignored.
+/// The same, with the size that the caller states. The hardened heap reports a wrong size;
+/// otherwise it is ignored.
 LOAM_INLINE void free_sized(void* block, size_t bytes);
 LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 
@@ -48,13 +48,13 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// Resizes without moving; false when that is impossible. pre: block != null
 [[nodiscard]] bool try_resize(void* block, size_t bytes);
 
-/// Bytes that the caller may use; 0 for null and for what is no block.
+/// Bytes that the caller may use; 0 for null and for a pointer that is no block.
 [[nodiscard]] size_t usable_size(const void* block);
 
-/// The same; what is no block is reported as well.
+/// The same; a pointer that is no block is also reported.
 [[nodiscard]] size_t usable_size_or_report(const void* block);
 
-/// Bytes that were asked for where that is known (large blocks), else the usable size. pre:
+/// Bytes that were asked for where that is recorded (large blocks), else the usable size. pre:
 /// seems_live(block)
 [[nodiscard]] size_t requested_size(const void* block);
 
@@ -65,16 +65,16 @@ struct CompactResult {
 /// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and
 /// free pages inside live spans. May take milliseconds.
 CompactResult compact();
-/// The last part of that alone: all free runs of pages.
+/// The last part of compact() alone: purges all free runs of pages.
 CompactResult purge_free_pages();
 
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 
-/// What the hardened heap stands on.
+/// The functions that the hardened heap is built on.
 [[nodiscard]] PlainHeap plain_heap();
 
-/// What the canaries of live blocks and the quarantine say, reported: at the program's end.
+/// Checks the canaries of live blocks and the quarantine at the program's end, and reports damage.
 void check_at_exit();
 
 /// Reads options and hooks fork(); once, as soon as the C library is ready.

@@ -19,7 +19,7 @@ namespace loam {
 
 namespace {
 
-// `used`: what holds in place of the wrong value; null: the option's initial one.
+// `used`: the value that replaces the wrong one; null: the option's initial value.
 void complain(const char* name, const char* used = nullptr) {
   for (const Option& option : kOptions) {
     if (!text::same(option.name, name)) continue;
@@ -42,7 +42,7 @@ struct Word {
   }
   explicit Word(const char* text) : Word(text, text::length(text)) {}
 
-  /// Capitals mean what small letters do. pre: `word` is in small letters
+  /// Compares without regard to case. pre: `word` is in small letters
   [[nodiscard]] bool begins_with(const char* word, size_t bytes) const {
     if (length < bytes) return false;
     for (size_t i = 0; i < bytes; ++i) {
@@ -61,8 +61,8 @@ struct Word {
   static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 };
 
-// The value's place in the option's two values, or -1 when it is not set. A wrong one is reported,
-// and counts as `protects` if one of the two protects more.
+// The index of the value among the option's two values, or -1 when it is not set. A wrong value is
+// reported, and counts as `protects` if one of the two protects more.
 int choice(const char* name, const char* first, const char* second,
            const char* protects = nullptr) {
   const char* value = os::option(name);
@@ -74,7 +74,7 @@ int choice(const char* name, const char* first, const char* second,
   return protects == nullptr ? -1 : text::same(protects, second) ? 1 : 0;
 }
 
-// A whole number from 1 to `most`, all of the text; 0 for anything else.
+// The text as a whole number from 1 to `most`; 0 for any other text.
 uint64_t number(const char* text, uint64_t most) {
   uint64_t value = 0;
   if (*text == '\0') return 0;
@@ -115,7 +115,7 @@ size_t bytes_of(Word text) {
   return number(digits, Hardening::kMostQuarantineBytes >> shift) << shift;
 }
 
-// One word of the list; false when it is none.
+// Adds one word of the list; false when it is no known word.
 bool add_wish(Word word, Wish* wish) {
   constexpr struct {
     const char* word;
@@ -148,7 +148,7 @@ bool add_wish(Word word, Wish* wish) {
 
 void harden(const Wish& wish, bool full_checks, const PlainHeap& plain) {
   if (hardening.start(wish.features, wish.quarantine_bytes, full_checks, plain)) return;
-  // The checks alone need no memory, if they have time.
+  // The checks alone need no memory, only time.
   if (full_checks) set_full_free_checks(true);
   constexpr const char kRefused[] =
       "loam: hardening: the system refused memory for it, or threads run already; it stays off\n";
@@ -162,7 +162,7 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
   for (const char* at = list; at != nullptr && *at != '\0';) {
     const size_t length = text::length_until(at, ',');
     const Word word(at, length);
-    // A word left out says nothing, but a list of nothing else is no list.
+    // An empty word is ignored, but a list of only empty words is wrong.
     if (word.length != 0) {
       ++words;
       is_understood = add_wish(word, &wish) && is_understood;
@@ -172,7 +172,7 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
   }
   const bool is_empty = list == nullptr || Word(list).length == 0;
   if (!is_understood || (words == 0 && !is_empty)) {
-    // A mistake in typing must not remove the protection that was meant.
+    // A typing mistake must not remove the protection that the user wanted.
     constexpr const char kWrong[] =
         "loam: LOAM_HARDEN must be off, all, or a list of canary, quarantine, quarantine=BYTES "
         "(from 4K on, as in 4M), "
@@ -186,7 +186,7 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
 }  // namespace
 
 void apply_options(PlainHeap (*plain)()) {
-  if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and each of them starts
+  if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and this runs at the start of each
   if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1)
     set_corruption_policy(CorruptionPolicy::kReport);
   if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();

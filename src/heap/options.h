@@ -7,7 +7,7 @@
 
 namespace loam {
 
-// Arrays, not pointers: those would have to be relocated in every program's start.
+// Arrays: the dynamic linker would have to relocate pointers at every program's start.
 struct Option {
   char name[24];
   char values[20];
@@ -41,14 +41,14 @@ inline constexpr Option kOptions[] = {
 
 }  // namespace loam
 
-/// LOAM_DEEP_BINDING=keep. For src/api/dlopen.c.
+/// True with LOAM_DEEP_BINDING=keep. For src/api/dlopen.c.
 extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
 
 namespace loam {
 
-/// Reads the environment. An unknown value is reported on standard error. Of an option that
-/// protects it counts as the value that protects most; of another one as the default. `plain`: says
-/// what the hardened heap stands on, if it is wanted.
+/// Reads the environment. An unknown value is reported on standard error. For an option that
+/// protects it counts as the value that protects most, for any other option as the default. `plain`
+/// returns the functions that the hardened heap is built on, if it is wanted.
 void apply_options(PlainHeap (*plain)());
 
 }  // namespace loam

@@ -26,7 +26,7 @@ void add_offset(ReportLine& line, uintptr_t address, uintptr_t base) {
   }
 }
 
-// The same of a block in a mapping of its own.
+// The same for a block in a mapping of its own.
 uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
   if (const HugeMap::Entry live = huge_map.covering(address); live.address != 0) {
     add_offset(line, address, live.address);
@@ -46,11 +46,11 @@ uintptr_t add_mapping(ReportLine& line, uintptr_t address) {
   return address;
 }
 
-// The slot's start for an address in a small block, else the address.
+// Returns the slot's start for an address in a small block, else the address.
 uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
   if (span == nullptr) return add_mapping(line, address);
-  // What waits empty had a block there: whose it was says what is wrong.
+  // An empty span that waits had a block there: its former heap tells what is wrong.
   if (!(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
@@ -83,7 +83,7 @@ void describe_for_report(ReportLine& line, const void* address) {
   line.add(", thread ").add_number(os::thread_number());
   FreeLog::Free last{};
   if (hardening.owns(reinterpret_cast<void*>(block)))
-    return;  // that free would be an earlier block's
+    return;  // that free was of an earlier block there
   if (const WalledBlocks::Freed freed = walled_blocks.freed_at(block); freed.begin != 0) {
     last = {freed.caller, freed.thread, freed.requested};
   } else if (!hardening.log().find(reinterpret_cast<void*>(block), &last)) {

@@ -1,5 +1,4 @@
-// What is known of an address, for reports: the class of its block, whose it is, which thread freed
-// it.
+// Describes an address for reports: the class and heap of its block, and the thread that freed it.
 #pragma once
 
 namespace loam {

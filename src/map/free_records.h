@@ -1,12 +1,12 @@
-// Which of a region's records are free: the lowest is handed out next, in three steps whatever the
-// rest is.
+// Which of a region's records are free. The lowest free record is handed out next, in three steps
+// whatever the number of records.
 //
 //   bits[w] bit b   <=>  record 64 * w + b + 1 is free
 //   words_ has w    <=>  bits[w] != 0
 //
-// Not a list through the records: that hands them out the other way round, and after some rounds of
-// a program that builds up and tears down in any order at all. Then who walks through spans in
-// order walks through their records at random (decision 38).
+// A list through the records was rejected: it hands them out in reverse order, and in random order
+// after a program has built up and torn down a few times. A walk over spans in order of address
+// would then visit their records at random (decision 38).
 #pragma once
 
 #include "base/bin_set.h"
@@ -16,8 +16,8 @@ namespace loam {
 
 class FreeRecords {
  public:
-  /// The first level, which its owner keeps where nothing else lies: most programs touch little of
-  /// it.
+  /// The first level. Its owner keeps it where nothing else lies, because most programs touch
+  /// little of it.
   using Bits = uint64_t[kPagesPerRegion / 64];
 
   [[nodiscard]] bool empty() const { return words_.empty(); }
@@ -29,7 +29,7 @@ class FreeRecords {
     words_.set(n / 64);
   }
 
-  /// The lowest one, which is free no more. pre: !empty()
+  /// Returns the lowest free record, which is then used. pre: !empty()
   [[nodiscard]] LOAM_INLINE uint32_t take(Bits& bits) {
     const unsigned w = words_.find_set(0);
     const unsigned n = w * 64 + lowest_bit(bits[w]);
@@ -38,7 +38,7 @@ class FreeRecords {
     return n + 1;
   }
 
-  /// Whether all of so many are free, from that one on. pre: 1 <= number, and the last one <=
+  /// True if `count` records from `number` on are all free. pre: 1 <= number, and the last one <=
   /// kPagesPerRegion
   [[nodiscard]] bool has_all(const Bits& bits, uint32_t number, uint32_t count) const {
     for (uint32_t n = number - 1, end = n + count; n < end;) {

@@ -46,8 +46,8 @@ bool MetadataArena::add_chunk() {
   return true;
 }
 
-// Has bump_ stand where a piece of that size may, with room behind it. What lies before becomes
-// smaller pieces; but not in the library's own memory, of which no page goes back.
+// Moves bump_ to a place where a piece of that size may start, with room behind it. The gap before
+// it becomes smaller pieces, but not in the library's own memory, whose pages never go back.
 bool MetadataArena::make_room(size_t size) {
   size_t gap = 0;
   for (;;) {
@@ -56,7 +56,7 @@ bool MetadataArena::make_room(size_t size) {
     if (!add_chunk()) return false;
   }
   while (static_cast<size_t>(committed_ - bump_) < gap + size) {
-    // In steps, so that overcommit_memory=2 is charged for what is used only.
+    // Commits in steps, so that overcommit_memory=2 is charged only for used memory.
     const os::Committed got = os::commit_more(committed_, kCommitStep);
     if (got == os::Committed::kTaken) end_ = committed_;
     if (got != os::Committed::kYes) return got == os::Committed::kTaken && make_room(size);
@@ -72,7 +72,7 @@ bool MetadataArena::make_room(size_t size) {
   return true;
 }
 
-// Null for a piece of the library's own memory, and for null.
+// The piece's chunk; null for a piece of the library's own memory, and for null.
 MetadataArena::Chunk* MetadataArena::chunk_of(const void* piece) const {
   const uintptr_t address = reinterpret_cast<uintptr_t>(piece);
   if (address == 0) return nullptr;
@@ -80,7 +80,7 @@ MetadataArena::Chunk* MetadataArena::chunk_of(const void* piece) const {
   return reinterpret_cast<Chunk*>((address & ~(kChunk - 1)) + kGuard);
 }
 
-// A piece came to the free ones, or left them.
+// Counts a piece that has joined or left the free pieces.
 void MetadataArena::count_free(const FreePiece* piece, bool is_free) {
   Chunk* const chunk = chunk_of(piece);
   if (chunk == nullptr) return;
@@ -114,19 +114,18 @@ void MetadataArena::take_out(FreePiece* piece) {
   count_free(piece, false);
 }
 
-// The lowest is the next to be handed out. pre: nothing lies there
+// Cuts a range into free pieces; the lowest is handed out next. pre: no piece lies there
 void MetadataArena::cut(char* begin, size_t bytes, unsigned index) {
   const size_t size = kSmallestPiece << index;
   for (size_t left = bytes; left != 0; left -= size) push(begin + left - size, index);
 }
 
-// A page that was given back becomes pieces of that size; of a larger size, pages that are side by
-// side become one.
+// Turns a purged page into pieces of that size; for a larger size it joins adjacent purged pages.
 void MetadataArena::use_gone(unsigned index) {
   const size_t size = kSmallestPiece << index;
   const unsigned wanted = size <= kPageBytes ? 1 : static_cast<unsigned>(size >> kPageShift);
   for (Chunk* chunk = chunks_; chunk != nullptr; chunk = chunk->next) {
-    // A chunk's pages are numbered from an address that is aligned as the largest piece is.
+    // A chunk's pages are numbered from an address with the alignment of the largest piece.
     for (unsigned first = 0; (first = chunk->gone.find_set(first)) < kChunkPages;
          first = (first / wanted + 1) * wanted) {
       if (first % wanted != 0 || chunk->gone.find_clear(first) < first + wanted) continue;
@@ -160,7 +159,7 @@ void* MetadataArena::allocate(size_t bytes) {
     memset(place, 0, size);
   } else {
     if (!make_room(size)) return nullptr;
-    place = bump_;  // the system's pages read as zero
+    place = bump_;  // the system's pages are zero at first
     bump_ += size;
     change(held_bytes_, size);
   }
@@ -175,7 +174,7 @@ void MetadataArena::free(void* piece, size_t bytes) {
   change(used_bytes_, -(kSmallestPiece << index));
 }
 
-// Those of the system's pages that lie in a run of the heap's. pre: these hold free pieces alone
+// Purges the system's pages that lie inside the run. pre: the run's pages hold only free pieces
 size_t MetadataArena::purge_run(Chunk* chunk, unsigned first, unsigned count) {
   const size_t grain = os::granularity(), from = round_up(Pages(first).bytes(), grain);
   const size_t to = Pages(first + count).bytes() / grain * grain;

@@ -1,15 +1,15 @@
 // Memory for Loam's own records (caches, magazines, remote batches, tables of mixed spans):
-// power-of-two pieces with free lists, cut from chunks between inaccessible pages. What is freed is
-// used again; pages that hold free pieces alone go back to the system when somebody asks (purge()),
-// and are cut anew before anything that was never used is.
+// power-of-two pieces with free lists, cut from chunks between inaccessible pages. Freed pieces are
+// reused. purge() gives pages that hold only free pieces back to the system; such pages are cut
+// anew before never-used memory is.
 //
 //   chunk, 1 MiB, aligned:  | guard | Chunk | piece | piece | ...   | guard |
 //
-//   in a chunk, a piece of n bytes begins at a multiple of n: so it lies in one of the system's pages, or is some
-//   Chunk::free_units[p] = of page p, what is in free pieces;   idle_pages_ = pages all of which is
+//   in a chunk, a piece of n bytes begins at a multiple of n: so it lies in one of the system's pages, or is whole pages
+//   Chunk::free_units[p] = units of page p in free pieces;   idle_pages_ = pages that hold only free pieces
 //   Chunk::gone[p] <=> page p was given back; no piece lies in it
 //
-// Thread-safe by its own lock, the last in the lock order. Pieces are zeroed when handed out.
+// Thread-safe by its own lock, the last in the lock order. allocate() returns zeroed pieces.
 #pragma once
 
 #include "base/bitmap.h"
@@ -32,21 +32,21 @@ class MetadataArena {
   /// pre: allocate(bytes) returned `piece`
   void free(void* piece, size_t bytes);
 
-  /// Gives pages that hold free pieces alone back to the system, until it is `most` bytes or more.
-  /// Returns bytes.
+  /// Gives pages that hold only free pieces back to the system, until it gave `most` bytes or more.
+  /// Returns the bytes.
   size_t purge(size_t most);
-  /// Returns what is reserved and not committed, and calls os::stop_reserving(). pre: the page
-  /// heap's lock is held, which has done the same
+  /// Returns memory that is reserved and not committed, and calls os::stop_reserving(). pre: the
+  /// page heap's lock is held, and the page heap has done the same
   void stop_reserving();
-  /// In pages of the heap that hold free pieces alone, without the lock: what purge() would give
-  /// back, where the system's pages are no larger.
+  /// Bytes of the heap's pages that hold only free pieces, read without the lock. purge() would
+  /// give back that much if the system's pages are no larger than the heap's.
   [[nodiscard]] size_t idle_bytes() const {
     return Pages(idle_pages_.load(std::memory_order_relaxed)).bytes();
   }
 
-  /// In pieces, used or free, that may hold memory.
+  /// Bytes in pieces, used or free, that may hold memory.
   [[nodiscard]] size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
-  /// ... of which used.
+  /// Bytes in used pieces.
   [[nodiscard]] size_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
@@ -65,9 +65,9 @@ class MetadataArena {
     Bitmap<kChunkPages> gone;
     uint8_t free_units[kChunkPages];  ///< of kSmallestPiece
   };
-  // The first pieces come from the library's own memory: most programs need no more, and that saves
-  // their start two system calls. Chosen: caches of two threads, of which half is never touched,
-  // and what they hold.
+  // The first pieces come from the library's own memory. Most programs need no more, which saves
+  // two system calls at their start. Chosen: the caches of two threads, half of which is never
+  // touched, and their contents.
   static constexpr size_t kFirstChunk = size_t{96} << 10;
   static char first_chunk_[kFirstChunk];
   static constexpr unsigned kSizes = 11;  // 64 B << 0 .. 10

@@ -1,5 +1,5 @@
-// A table of Loam's own that is a mapping of its own, between inaccessible pages: nothing else may
-// write there.
+// A table of Loam's own in a mapping of its own, between inaccessible pages: no overrun of other
+// memory reaches it.
 //
 //   | guard | table | guard |
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace loam {
 
-/// Zeroed memory for a table of so many bytes; os::commit_sparse() for one of which little is used.
-/// Null when the system refuses.
+/// Zeroed memory for a table of `bytes`. Pass os::commit_sparse() for a table of which little is
+/// used. Null when the system refuses.
 [[nodiscard]] void* map_own_table(size_t bytes, bool (*commit)(void*, size_t) = &os::commit);
 
 /// pre: map_own_table(bytes) returned `table`

@@ -11,11 +11,11 @@ constinit const Span no_span = {};
 
 namespace {
 
-// Records are made accessible in steps: one mprotect() for 4,096 spans, and overcommit_memory=2 is
-// charged for what is used only. Smaller steps cost calls, larger ones commit charge.
+// Records become accessible in steps: one mprotect() for 4,096 spans, so that overcommit_memory=2
+// is charged only for used records. Smaller steps cost calls, larger ones commit charge.
 constexpr uint32_t kSpanStep = 4096;
-// The same where memory is locked, and backed at once for it: a page of the system, as large as
-// any.
+// The step where memory is locked, and so backed at once: one page of the system, of the largest
+// size that there is.
 constexpr uint32_t kLockedSpanStep = 1024;
 
 uint32_t span_step() { return LOAM_LIKELY(os::is_reserving()) ? kSpanStep : kLockedSpanStep; }
@@ -51,10 +51,10 @@ Region* add_region(uintptr_t base) {
   region->spans_committed = span_step();
   region->spans_used = 1;  // number 0 means "none" in page_span
   LOAM_ASSERT(static_cast<void*>(region->page_class) ==
-              region);  // region_at() takes the one for the other
+              region);  // region_at() uses the two addresses as one
   const uintptr_t classes = reinterpret_cast<uintptr_t>(region->page_class) - (base >> kPageShift);
-  // A header whose address is the number of its region's first page: by every layout of an address
-  // space it lies elsewhere.
+  // No layout of an address space lets a header lie at the address that equals the number of its
+  // region's first page.
   LOAM_CHECK(classes != 0, "page map: a region's entry would say that there is none");
   directory[base >> kRegionShift].publish(classes);
   return region;
@@ -62,8 +62,8 @@ Region* add_region(uintptr_t base) {
 
 namespace {
 
-// The page of a record that is used again holds memory from here on, and the rest of the system's
-// page with it.
+// A page that holds a record in use again holds memory from here on, and so does the rest of the
+// system's page.
 LOAM_COLD void note_record_used(Region* region, const Span* span) {
   const unsigned page = region->number_of_page(span);
   if (!region->purged_record_pages.test(page)) return;
@@ -80,8 +80,8 @@ size_t purge_free_records(Region* region, size_t most) {
   if (region->free_records.empty()) return 0;
   const size_t grain = os::granularity();
   const uintptr_t spans = reinterpret_cast<uintptr_t>(region->spans);
-  // Of whole pages below what was handed out at least once: others hold nothing, or records that
-  // were never used.
+  // Only whole pages below the records that were handed out at least once: further pages hold no
+  // memory, or records that were never used.
   const uintptr_t end =
       reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]) / grain * grain;
   const auto may_go = [&](uintptr_t place) {
@@ -110,10 +110,10 @@ size_t purge_free_records(Region* region, size_t most) {
 
 namespace {
 
-// One of the maps that say something of each page.
+// One of the maps with an entry for each page.
 struct MapOfPages {
   char* begin;
-  size_t block_bytes;  // of it
+  size_t block_bytes;  // bytes of the map for each 2 MiB block
   unsigned group;      // blocks whose part is one page of the system
   Bitmap<kBlocksPerRegion>* purged;
 
@@ -135,7 +135,7 @@ void for_each_map(Region* region, Visit visit) {
 }
 
 size_t purge_map(Region* region, const MapOfPages& map) {
-  // Whether one part of the system's pages may go, and there is something to it.
+  // True if a part of the system's pages may go, and some of it is backed.
   const auto may_go = [&](unsigned first) {
     bool some = false;
     for (unsigned b = first; b < first + map.group; ++b) {
@@ -191,7 +191,7 @@ void return_reserved_records(Region* region) {
   const size_t grain = os::granularity();
   const uintptr_t begin =
       round_up(reinterpret_cast<uintptr_t>(&region->spans[region->spans_used]), grain);
-  // Those that were never used go too.
+  // Records that were never used go too.
   region->spans_committed =
       static_cast<uint32_t>((begin - reinterpret_cast<uintptr_t>(region->spans)) / sizeof(Span));
   const uintptr_t end =
@@ -201,7 +201,7 @@ void return_reserved_records(Region* region) {
 
 namespace {
 
-// Whether no block of a group is in use.
+// True if no block of the group is in use.
 bool is_untouched(const Region* region, unsigned first, unsigned group) {
   for (unsigned b = first; b < first + group; ++b) {
     if (region->blocks[b].state != BlockState::kUncommitted) return false;
@@ -226,7 +226,7 @@ bool lock_maps(Region* region, unsigned first, unsigned blocks) {
   bool done = true;
   for_each_map(region, [&](const MapOfPages& map) {
     for (unsigned b = first / map.group * map.group; b < first + blocks; b += map.group) {
-      // A new mapping over the old, which reads as zero: it is locked as the program wants new
+      // A new mapping replaces the old one and reads as zero; it is locked as the program wants new
       // memory to be.
       if (is_untouched(region, b, map.group))
         done = done && os::commit(map.begin + b * map.block_bytes, map.group * map.block_bytes);
@@ -309,8 +309,8 @@ void return_span_record(Region* region, Span* span) {
 
 namespace {
 
-// Every page's entry gets the value: by words, in which no entry is split, so who reads one
-// meanwhile sees it whole.
+// Sets every page's entry. It writes whole words that split no entry, so a concurrent reader sees
+// each entry whole.
 template <class Entry>
 LOAM_INLINE void fill(Entry* entry, Pages pages, Entry value) {
   using Word [[gnu::may_alias]] = uint64_t;

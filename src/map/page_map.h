@@ -2,19 +2,19 @@
 //
 //   address --> directory[address >> 30] --> region header --> page_class[page], page_span[page]
 //
-// A region is 1 GiB of address space whose header lies elsewhere, between inaccessible pages,
+// A region is 1 GiB of address space. Its header lies elsewhere, between inaccessible pages, and is
 // aligned so that a record's own address names its region. Extents (the parts of the region that
 // Loam has reserved) may be smaller than the region under a tight RLIMIT_AS.
 //
 //   header:  | guard | page_class 256 KiB | page_span 1 MiB | free records 32 KiB | blocks | scalars | span records ... | guard
 //
-// An entry of the directory is where the class byte of the address space's first page would stand,
-// if the region's bytes went back so far: whoever has an address adds all of its page number, and
-// need not cut out the page's place in its region (decision 49). Zero: no region. Class 0 means:
-// not a small block of the default heap, take the slow path.
+// An entry of the directory is the address where the class byte of the address space's first page
+// would stand, if the region's bytes reached back so far. So a reader adds an address's whole page
+// number, and need not cut out the page's index in its region (decision 49). Zero means no region.
+// Class 0 means: not a small block of the default heap, take the slow path.
 //
-// Writing: page_class and page_span of a page are written only by who owns the run there; readers
-// on the free path may look at any time, and see a stable value for every live block.
+// Writing: only the owner of the run at a page writes the page's page_class and page_span. A reader
+// on the free path may look at any time, and sees a stable value for every live block.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@
 
 namespace loam {
 
-/// Page-aligned part of a region that Loam reserved; blocks below `committed_blocks` may be used.
+/// Page-aligned part of a region that Loam reserved; blocks of pages below `committed_blocks` may
+/// be used.
 struct Extent {
   uint32_t first_block;
   uint32_t block_count;
@@ -33,31 +34,33 @@ struct Extent {
 };
 inline constexpr unsigned kMaxExtents = 64;
 
-/// Records of a region: one a page, since a run has a page at least, and number 0, which is none.
+/// Records of a region: one for each page, since a run has at least one page, and number 0, which
+/// means none.
 inline constexpr uint32_t kRecordsPerRegion = kPagesPerRegion + 1;
 
 struct Region {
   uint8_t page_class[kPagesPerRegion];
-  /// Record number; 0 = none. A large run sets its first page only. With kFreeRunTag it is no run's
-  /// that is in use: the first and the last page of a parked run (pages/parked_runs.h) say so to
-  /// what is freed beside them.
+  /// Record number; 0 = none. A large run sets the entry of its first page only. With kFreeRunTag
+  /// the page is the first or the last one of a parked run (pages/parked_runs.h); the frees of
+  /// neighbouring runs find the parked run by it.
   uint32_t page_span[kPagesPerRegion];
-  FreeRecords::Bits free_record_bits;  ///< of free_records; touched once a record was given back
-  /// By number_of_page(): of the pages that hold records, those that were given back to the system
-  /// since all of a page was free. They read as zero, which is what a record of no run is.
+  FreeRecords::Bits
+      free_record_bits;  ///< of free_records; untouched until the first record is given back
+  /// Indexed by number_of_page(): pages of records that were given back to the system because all
+  /// their records were free. They read as zero, which is the content of an unused record.
   Bitmap<round_up(kRecordsPerRegion * sizeof(Span) / kPageBytes + 2, size_t{64})>
       purged_record_pages;
-  /// Free records that a shard of the page heap keeps for its cuts, so that these need no other
-  /// lock than the shard's.
+  /// Free records that a shard of the page heap keeps, so that a cut of a run needs no lock but the
+  /// shard's.
   struct alignas(64) Spares {
     uint32_t first;  ///< linked through first_page; 0 = none
     uint32_t count;
   } spares[kPageShards];
   Block blocks[kBlocksPerRegion];
   Bitmap<kBlocksPerRegion> whole;         ///< blocks in state kWhole
-  Bitmap<kBlocksPerRegion> whole_backed;  ///< those of them that have dirty pages
+  Bitmap<kBlocksPerRegion> whole_backed;  ///< blocks of `whole` that have dirty pages
   /// Committed blocks whose part of page_class, and of page_span, was given back to the system
-  /// while they were whole. It reads as zero, which is what a page of no span has.
+  /// while they were whole. It reads as zero, which is the entry of a page without a span.
   Bitmap<kBlocksPerRegion> purged_classes;
   Bitmap<kBlocksPerRegion> purged_names;
   Extent extents[kMaxExtents];
@@ -68,7 +71,7 @@ struct Region {
   uint32_t maps_purged;      ///< bytes of purged_classes and purged_names
   uintptr_t base;            ///< the region's address, a multiple of 1 GiB
   Region* next;
-  FreeRecords free_records;  ///< of those that were handed out
+  FreeRecords free_records;  ///< of the records that were handed out at least once
   Span spans[kRecordsPerRegion];
 
   [[nodiscard]] void* page_address(PageId page) const {
@@ -77,7 +80,7 @@ struct Region {
   [[nodiscard]] static PageId page_of(uintptr_t address) {
     return PageId(static_cast<uint32_t>(address >> kPageShift) & (kPagesPerRegion - 1));
   }
-  /// Among the pages of the header that hold records.
+  /// The page's number among the header's pages of records.
   [[nodiscard]] unsigned number_of_page(const Span* record) const {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(record) / kPageBytes -
                                  reinterpret_cast<uintptr_t>(spans) / kPageBytes);
@@ -88,7 +91,7 @@ struct Region {
   }
 };
 
-/// Of a region's header for each block of pages, spans' records aside. bytes
+/// Bytes of a region's header for each 2 MiB block of pages, without the spans' records.
 inline constexpr size_t kMapBytesPerBlock =
     kPagesPerBlock * (sizeof(Region::page_class[0]) + sizeof(Region::page_span[0])) +
     kPagesPerBlock / 8 + sizeof(Block);
@@ -104,15 +107,16 @@ extern DirectoryEntry directory[kDirectoryEntries];
 
 /// Set in Region::page_span where a parked run begins or ends.
 inline constexpr uint32_t kFreeRunTag = uint32_t{1} << 31;
-/// Above the record's number: that of the place where the run is parked. Only who holds the lock of
-/// the place may follow the number to the record. So far up that it falls off, as the tag does,
-/// where a record's number becomes its place (span_named_at() in private/heap_run.h asserts it).
+/// Above the record's number stands the number of the place where the run is parked. Only a holder
+/// of the place's lock may follow the number to the record. The bits lie so high that they drop
+/// out, as the tag does, where a record's number becomes its address (span_named_at() in
+/// private/heap_run.h asserts it).
 inline constexpr unsigned kFreeRunListShift = 26;
 static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
                   kPageShards < 1u << (31 - kFreeRunListShift),
               "tag, list and record fit 32 bits");
 
-/// Region of a record that lives in one.
+/// Region of a record that lies in a region.
 [[nodiscard]] LOAM_INLINE Region* region_of(const Span* span) {
   return reinterpret_cast<Region*>((reinterpret_cast<uintptr_t>(span) & ~(kHeaderAlignment - 1)) +
                                    kHeaderGuard);
@@ -121,14 +125,14 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
   return region_of(reinterpret_cast<const Span*>(block));
 }
 
-/// Region that an address lies in, or null. Any value is answered.
+/// Region of an address, or null. Any value is answered.
 [[nodiscard]] LOAM_INLINE Region* region_at(uintptr_t address) {
   const uintptr_t entry = address >> kRegionShift;
   if (LOAM_UNLIKELY(entry >= kDirectoryEntries)) return nullptr;
   const uintptr_t classes = directory[entry].read();
   if (LOAM_UNLIKELY(classes == 0)) return nullptr;
   Region* region = reinterpret_cast<Region*>(classes + (entry << (kRegionShift - kPageShift)));
-  if (region == nullptr) __builtin_unreachable();  // saves callers their test
+  if (region == nullptr) __builtin_unreachable();  // saves the callers a test
   return region;
 }
 
@@ -147,7 +151,7 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
                          __ATOMIC_RELAXED);
 }
 
-/// class_at() of an aligned address in that page, and span_at().
+/// The same as class_at(), for an aligned address in that page; and span_at() likewise.
 [[nodiscard]] LOAM_INLINE unsigned class_in(const Region* region, PageId page) {
   return __atomic_load_n(&region->page_class[page.index], __ATOMIC_RELAXED);
 }
@@ -163,9 +167,8 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
   return LOAM_LIKELY(region != nullptr) ? span_in(region, Region::page_of(address)) : nullptr;
 }
 
-/// The parked run of that list that begins or ends at the page; null for everything else.
-/// pre: the list's lock is held. Other lists' tags may change meanwhile, but never into one of this
-/// list's
+/// The parked run of that list that begins or ends at the page; null for every other page. pre: the
+/// list's lock is held. Tags of other lists may change meanwhile, but never into a tag of this list
 [[nodiscard]] LOAM_INLINE Span* free_run_at(Region* region, uint32_t page, unsigned list) {
   const uint32_t tag = __atomic_load_n(&region->page_span[page], __ATOMIC_RELAXED);
   constexpr uint32_t kNumbers = (uint32_t{1} << kFreeRunListShift) - 1;
@@ -174,12 +177,12 @@ static_assert(kRecordsPerRegion <= 1u << kFreeRunListShift &&
              : nullptr;
 }
 
-/// No span's record: what there is to read where no record is named.
+/// The record that is read where no record is named; it belongs to no span.
 extern const Span no_span;
 
-/// span_at() for many addresses that mostly lie in the region of the one before: the directory is
-/// looked at once. An address in no span's pages gets `no_span`, so that who looks at the record's
-/// kind anyway needs no other test.
+/// span_at() for many addresses, most of which lie in the same region as the address before: the
+/// directory is read once for those. An address outside spans gets `no_span`, so a caller that
+/// reads the record's kind anyway needs no other test.
 class SpanFinder {
  public:
   [[nodiscard]] LOAM_INLINE Span* at(uintptr_t address) {
@@ -199,18 +202,18 @@ class SpanFinder {
  private:
   [[nodiscard]] static Span* none() {
     return const_cast<Span*>(&no_span);
-  }  // whose kind lets nobody write to it
+  }  // its kind keeps callers from writing to it
   const uint32_t* page_span_ = nullptr;
   Span* spans_ = nullptr;
-  uintptr_t entry_ = UINTPTR_MAX;  // of no address
+  uintptr_t entry_ = UINTPTR_MAX;  // the value for no address
 };
 
 [[nodiscard]] LOAM_INLINE uintptr_t span_base(const Span* span) {
   return region_of(span)->base + (static_cast<uintptr_t>(span->first_page) << kPageShift);
 }
 
-/// The offset in the span of an address in its pages, without a look at the region: both count from
-/// its start.
+/// The offset in its span of an address in the span's pages. The region is not read: both count
+/// from its start.
 [[nodiscard]] LOAM_INLINE uint32_t offset_in(const Span* span, const void* address) {
   const uint32_t in_region = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address));
   return (in_region - (span->first_page << kPageShift)) & (kRegionBytes - 1);
@@ -220,44 +223,47 @@ class SpanFinder {
 /// for the header is refused. pre: no region there yet; the page heap's lock is held
 [[nodiscard]] Region* add_region(uintptr_t base);
 
-/// A free span record of the region, zeroed but for its first_page; null when its memory is
-/// refused, or none is left: then shards keep some (take_spare_record()), or every page has its
-/// own. pre: the page heap's lock is held
+/// Takes a free span record of the region, zeroed but for its first_page. Null when its memory is
+/// refused, or none is left: then shards keep some (take_spare_record()), or every page has a
+/// record. pre: the page heap's lock is held
 [[nodiscard]] Span* take_span_record(Region* region);
 
 /// pre: as take_span_record; no page names the record any more
 void return_span_record(Region* region, Span* span);
 
-/// Gives those pages of the header back to the system whose records are all free: one byte in 64 of
-/// what the heap's runs were at their peak; so many bytes at most, or one page of the system more.
-/// Returns the bytes. O(records handed out / 64). Lock: as take_span_record()
+/// Gives those pages of the header back to the system whose records are all free; until it gave
+/// `most` bytes or more, so at most one page of the system more. The records take one byte in 64 of
+/// the peak of the heap's runs. Returns the bytes. O(records handed out / 64). Lock: as
+/// take_span_record()
 size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
 
-/// Gives those parts of the maps back to the system that are of whole blocks alone without a dirty
-/// page, if that are so many blocks or more: five bytes a page, a 819th of what the heap was at its
-/// peak. Returns bytes. Lock: as take_span_record()
+/// Gives those parts of the maps back to the system that describe only whole blocks without a dirty
+/// page, if these are `least` blocks or more. The maps take five bytes a page, one 819th of the
+/// heap's peak. Returns the bytes. Lock: as take_span_record()
 size_t purge_idle_maps(Region* region, unsigned least);
-/// Its pages may be named from here on. Lock: as take_span_record()
+/// Call before the block's pages are named. Lock: as take_span_record()
 LOAM_COLD void note_maps_used(Region* region, unsigned block);
 
-/// For a program that locks its memory. Returns the address space of records that were never used.
+/// Returns the address space of records that were never used; for a program that locks its memory.
 void return_reserved_records(Region* region);
-/// Visits those parts of the maps, and of the directory, that are of no committed block, and of no
-/// region: they read as zero.
+/// Visits the parts of the maps that describe no committed block, and the parts of the directory
+/// without a region: they read as zero.
 using VisitPart = void (*)(void* begin, size_t bytes);
 void for_each_idle_map(Region* region, VisitPart visit);
 void for_each_idle_directory(const Region* regions, VisitPart visit);
-/// The maps' parts are locked as the program wants new memory to be, for blocks that are about to
-/// be committed; false if the limit on locked memory is reached.
+/// Locks the maps' parts for blocks that are about to be committed, as the program wants new memory
+/// to be locked. False if the limit on locked memory is reached.
 [[nodiscard]] bool lock_maps(Region* region, unsigned first, unsigned blocks);
 
-/// What is marked as purged is free, and counted. O(records / 64)
+/// True if every purged page of records holds only free records, and all are counted. O(records /
+/// 64)
 [[nodiscard]] bool purged_records_are_valid(const Region* region);
-/// ... is of whole blocks and zero, and counted. O(purged bytes), which a look makes resident again
+/// True if every purged part of the maps describes whole blocks and is zero, and all are counted.
+/// O(purged bytes), which the look makes resident again
 [[nodiscard]] bool purged_maps_are_valid(const Region* region);
 
-/// A record that a shard kept, as it was when it was kept; null when there is none. pre: the
-/// shard's lock is held
+/// A record that the shard kept, unchanged since; null when there is none. pre: the shard's lock is
+/// held
 [[nodiscard]] LOAM_INLINE Span* take_spare_record(Region* region, unsigned shard) {
   Region::Spares& spares = region->spares[shard];
   if (LOAM_UNLIKELY(spares.first == 0)) return nullptr;
@@ -278,26 +284,27 @@ LOAM_INLINE void keep_spare_record(Region* region, unsigned shard, Span* span) {
 
 /// Names `span` (with class byte `size_class`) as the owner of `pages` pages from its first.
 void publish_span(Region* region, Span* span, Pages pages, SizeClass size_class);
-/// Some of them, from `first` on.
+/// Names `span` as the owner of some of its pages, from `first` on.
 void publish_pages(Region* region, Span* span, PageId first, Pages pages, SizeClass size_class);
 void unpublish_span(Region* region, Span* span, Pages pages);
-/// Of a span's pages, those from `first` on.
+/// Unpublishes a span's pages from `first` on.
 void unpublish_pages(Region* region, PageId first, Pages pages);
 
-/// The same for a large run: its first page alone names it, and its class byte is 0 as it was. Not
-/// written, since other threads' pages share the line. pre: no page of the run names a span
+/// The same for a large run: only its first page names it. Its class byte is 0 already and is not
+/// written, since other threads' pages share the cache line. pre: no page of the run names a span
 LOAM_INLINE void publish_large(Span* span) {
   Region* region = region_of(span);
   LOAM_ASSERT(__atomic_load_n(&region->page_class[span->first_page], __ATOMIC_RELAXED) == 0);
   __atomic_store_n(&region->page_span[span->first_page],
                    static_cast<uint32_t>(span - region->spans), __ATOMIC_RELAXED);
 }
-/// Nobody owns the run from here on: a second free finds nothing.
+/// Removes the run's name, so that a second free finds no block there.
 LOAM_INLINE void unpublish_large(Span* span) {
   __atomic_store_n(&region_of(span)->page_span[span->first_page], 0u, __ATOMIC_RELAXED);
 }
 
-/// Bytes of the region's header that may be backed: an upper bound from what was handed out.
+/// Bytes of the region's header that may be backed: an upper bound, computed from the records and
+/// blocks handed out.
 [[nodiscard]] size_t metadata_bytes(const Region* region);
 
 }  // namespace loam

@@ -1,4 +1,4 @@
-// Which private heaps there are, and which threads have caches of them.
+// The private heaps that exist, and the threads that have caches of them.
 //
 //   records: 512 bytes each in slabs of 256 KiB that are never given back; a free record waits in a queue, so that a
 //   handle is given out again as late as possible
@@ -18,18 +18,18 @@ class HeapRegistry {
   [[nodiscard]] PrivateHeap* create(const loam_heap_options& options, loam_status* why);
   [[nodiscard]] loam_status destroy(PrivateHeap* heap);
 
-  /// Whether the pointer is the record of a living heap. Any value is answered.
+  /// True if the pointer is the record of a living heap. Any value is answered.
   [[nodiscard]] bool is_heap(const void* handle) const;
 
-  /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not come back
-  /// here.
+  /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not call the
+  /// registry.
   template <class Visit>
   void for_each(Visit visit) {
     Lock lock(mutex_);
     for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap))
       visit(heap);
   }
-  /// As for_each(), with the heap at `index` alone. False when there are not so many.
+  /// As for_each(), for the heap at `index` only. False when there are fewer heaps.
   template <class Visit>
   [[nodiscard]] bool at(unsigned index, Visit visit) {
     Lock lock(mutex_);
@@ -43,15 +43,16 @@ class HeapRegistry {
 
   /// The calling thread's table of caches; null when it can have none.
   [[nodiscard]] ThreadHeaps* thread();
-  /// A cache of the heap for the thread, which is the caller, in the place of what the thread had
-  /// there; null when memory is refused.
+  /// Makes a cache of the heap for the calling thread, in place of the cache that the thread had
+  /// there; null when the system refuses memory.
   [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
 
   /// Around fork(): the registry's lock, then every heap's.
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void reset_locks_after_fork();
-  /// In the child, once every lock is reset: what dead threads held goes home.
+  /// For the child, after every lock is reset: slots that dead threads cached return to their
+  /// spans.
   void adopt_after_fork();
 
  private:
@@ -65,7 +66,7 @@ class HeapRegistry {
   static void end_thread();
   [[nodiscard]] PrivateHeap* take_record();
   [[nodiscard]] bool add_slab();
-  /// Forgets what the place holds: the cache goes home if its heap still lives.
+  /// Clears the thread's place: its cache's slots return to their spans if the heap still lives.
   void vacate(ThreadHeaps* thread, size_t index);
   void drop_thread(ThreadHeaps* thread);
   [[nodiscard]] static unsigned slab_home(uintptr_t slab) {
@@ -79,7 +80,7 @@ class HeapRegistry {
   List<ThreadHeaps> threads_;
   std::atomic<size_t> count_{0};
   uint64_t generations_ = 0;
-  // Free records rest while there are no more than this, so that a handle that outlived its heap is
+  // Free records rest until there are more than this, so that a handle that outlived its heap is
   // refused. More finds more of such mistakes and costs half a KiB each.
   static constexpr size_t kResting = 64;
   size_t free_count_ = 0;

@@ -1,6 +1,6 @@
-// What a private heap knows of one run of its pages: a span cut into slots, a large block, an own
-// mapping, or memory that was set aside. Plain data, out of the memory that it describes; it stands
-// in the heap's list of runs, which is why a heap can be destroyed in O(runs).
+// What a private heap knows of one run of its pages: a span cut into slots, a large block, a
+// mapping of its own, or memory that was set aside. It is plain data outside the memory that it
+// describes. It is in the heap's list of runs, which is why a heap can be destroyed in O(runs).
 //
 //   address --> map --> Span (heap != 0) --> owned.run --> HeapRun --> heap, slot, state
 //
@@ -30,13 +30,13 @@
 //   slot_bytes     |        slot 0         |        slot 1         |
 //   piece_bytes    |  0  |  1  |  2  |  3 |  4  |  5  |  6  |  7 |       offset_of(5) = slot_bytes + piece_bytes
 //
-// The record of such a span as it was stays beside the new one until the span goes: a thread
-// without the lock may read it.
+// The span's former record stays beside the new one until the span goes: a thread without the lock
+// may read it.
 //
 //   record:  | header 96 B | states, 1 or 2 B a slot and one more | free bits, 8 B each 64 slots | of a mixed run: pieces
 //            that follow a block's first, and the record that this one replaced |
 //
-// What loam_free() wants of a run stands in its span too, so the header above is not touched there.
+// All that loam_free() needs of a run is in its span too, so it does not touch the header above.
 #pragma once
 
 #include "map/page_map.h"
@@ -79,11 +79,11 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   size_t bytes;     ///< of the pages or the mapping
   union {
     size_t requested;  ///< kLarge, kHuge: bytes that were asked for
-    size_t longest;    ///< kMixed: no stretch of free pieces has more bytes
+    size_t longest;    ///< kMixed: upper bound of the longest stretch of free pieces, in bytes
   };
 
-  /// One more than there are slots: an address in the tail of a span meets a state that says "not
-  /// live".
+  /// The states are one more than the slots: an address in a span's tail meets a state that says
+  /// "not live".
   [[nodiscard]] static size_t state_bytes(unsigned slots, bool exact) {
     return round_up(size_t{slots + 1} << unsigned(exact), sizeof(uint64_t));
   }
@@ -99,7 +99,7 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
   [[nodiscard]] unsigned pieces_a_slot() const {
     return (slot_bytes + piece_bytes - 1) / piece_bytes;
   }
-  /// Where a slot or a piece begins; of the number behind the last, where that ends.
+  /// Where a slot or a piece begins; for the number behind the last one, where the last one ends.
   [[nodiscard]] size_t offset_of(size_t slot) const {
     if (use != RunUse::kMixed) return slot * slot_bytes;
     const size_t each = pieces_a_slot();
@@ -144,7 +144,7 @@ struct HeapRun : ListLink<HeapRun>, ListLink<HeapRun, PartialRuns> {
 };
 
 inline constexpr uint8_t kNoHeapList = 0xff;
-/// HeapRun::list of a record whose span was cut anew: the span names another one.
+/// HeapRun::list of a record whose span was cut anew: the span names its new record.
 inline constexpr uint8_t kReplacedRun = 0xfe;
 
 inline void push_partial(HeapRun*& head, HeapRun* run) {
@@ -190,8 +190,8 @@ LOAM_INLINE void store_states(uint8_t* states, bool exact, unsigned count, unsig
 }
 static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16 bits");
 
-/// The span's record that the page of `block` names, whoever's it is: record 0, which is never
-/// used, where it names none. Null outside all regions.
+/// The span's record that the page of `block` names, whichever heap owns it; record 0, which is
+/// never used, if the page names none. Null outside all regions.
 [[nodiscard]] LOAM_INLINE const Span* span_named_at(const void* block) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   const Region* region = region_at(address);
@@ -208,7 +208,7 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   const uint32_t offset = __atomic_load_n(number, __ATOMIC_RELAXED) * uint32_t{sizeof(Span)};
   const Span* const span = one_address(
       reinterpret_cast<const Span*>(reinterpret_cast<const char*>(region->spans) + offset));
-  if (span == nullptr) __builtin_unreachable();  // saves callers their test
+  if (span == nullptr) __builtin_unreachable();  // saves the callers a test
   return span;
 }
 
@@ -218,19 +218,20 @@ static_assert(kLargestSmall + kSlotLive <= 0xffff, "a size and two states fit 16
   return span != nullptr && span->heap == kPrivateHeap ? span : nullptr;
 }
 
-/// Its run; null between its publication and the run's. pre: a private heap's
+/// The span's run; null between the span's publication and the run's. pre: a private heap owns the
+/// span
 [[nodiscard]] LOAM_INLINE HeapRun* run_of(const Span* span) {
   return static_cast<HeapRun*>(
       __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE));  // pairs with the release in set_run()
 }
-/// Makes the record the span's own; null: it has none any more.
+/// Makes the record the span's own; null: the span has none any more.
 LOAM_INLINE void set_run(Span* span, HeapRun* run) {
   // release: what the record says comes first; pairs with the acquire in run_of()
   __atomic_store_n(&span->owned.run, static_cast<void*>(run), __ATOMIC_RELEASE);
 }
 
-/// The private run whose pages hold `address`, as far as the map knows: of a large block its first
-/// page answers, of a huge one nothing does. Null for everything else.
+/// The private run whose pages hold `address`, as far as the map knows. For a large block only its
+/// first page answers, for a huge block no page does. Null for every other address.
 [[nodiscard]] LOAM_INLINE HeapRun* private_run_at(const void* block) {
   const Span* span = private_span_at(block);
   return span == nullptr ? nullptr : run_of(span);

@@ -1,5 +1,5 @@
-// What the C++ headers share: how they fail without exceptions, and how AddressSanitizer is told
-// which bytes are nobody's. Nothing here is for users.
+// Shared by the C++ headers: how they fail without exceptions, and how AddressSanitizer learns
+// which bytes no code may touch. Not for users.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,13 @@
 
 namespace loam::detail {
 
-/// What malloc and operator new align to.
+/// The alignment of malloc and operator new.
 inline constexpr std::size_t kNaturalAlignment = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
-/// No object may be larger: a difference of pointers must fit.
+/// Most bytes of an object: a difference of pointers must fit.
 inline constexpr std::size_t kLargestRequest = PTRDIFF_MAX;
 
-/// Two of them, since processors fetch lines in pairs.
+/// Two cache lines, since processors fetch lines in pairs.
 inline constexpr std::size_t kNoSharing = 128;
 
 [[noreturn]] inline void out_of_memory(std::size_t bytes) {
@@ -65,8 +65,8 @@ inline constexpr std::size_t kNoSharing = 128;
   return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(p)) & (alignment - 1);
 }
 
-/// Memory that its owner holds but nobody may touch. Private allocators blind the tools that look
-/// for overruns; this gives them their sight back.
+/// Marks memory that its owner holds but no code may touch. Tools that look for overruns cannot see
+/// into private allocators; this lets them.
 inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) noexcept {
 #if LOAM_CXX_ASAN
   if (bytes != 0) __asan_poison_memory_region(p, bytes);

@@ -1,10 +1,9 @@
 // How a functor lies in a block of functor_queue and concurrent_functor_queue.
 //
-//   record:  | operations : 8 | next : 4 | functor : 4 | (padding) | the functor itself | (padding)
-//   |
-//              |                 |          offset from the record's start
-//              |                 offset to the next record, a multiple of 16
-//              null: no more functors in this block
+//   | operations : 8 | next : 4 | functor : 4 | (padding) | the functor itself | (padding) |
+//      |                |          offset from the record's start
+//      |                offset to the next record, a multiple of 16
+//      null: no more functors in this block
 #pragma once
 
 #include <cstddef>
@@ -32,8 +31,8 @@ struct functor_operations_of {
       F* functor;
       ~destroyer() { std::destroy_at(functor); }
     } f{static_cast<F*>(functor)};
-    // Every functor is called once at most, so as an rvalue where it can be: what it holds may be
-    // moved out.
+    // A functor is called once at most, so it is called as an rvalue if that is possible: its
+    // members may then be moved out.
     if constexpr (std::is_invocable_v<F, Arguments...>) {
       static_cast<void>(std::invoke(std::move(*f.functor), static_cast<Arguments&&>(arguments)...));
     } else {
@@ -66,8 +65,8 @@ inline constexpr std::size_t kMostRecordBytes =
     round_up(sizeof(F), kRecordAlignment) + kRecordAlignment +
     (alignof(F) > kRecordAlignment ? alignof(F) - kRecordAlignment : 0);
 
-/// Makes an F in a record at `at` and returns the record's end. If the constructor throws, there is
-/// nothing at `at`. pre: kMostRecordBytes<F> bytes are free there
+/// Makes an F in a record at `at` and returns the record's end. If the constructor throws, no
+/// record is made. pre: kMostRecordBytes<F> bytes are free there
 template <typename F, typename... Arguments, typename... Initial>
 char* write_functor(char* at, Initial&&... initial) {
   static_assert(kMostRecordBytes<F> <= UINT32_MAX / 2, "a functor of gigabytes");
@@ -87,12 +86,12 @@ char* write_functor(char* at, Initial&&... initial) {
 
 namespace loam {
 
-/// How a functor queue takes memory; see the queue for what a block is.
+/// How a functor queue takes memory; the queue's header says what a block is.
 struct functor_queue_options {
   /// Bytes of a block. A power of two less 32: allocators that put a header in front of a block
-  /// stay within the power of two, those that do not lose nothing.
+  /// stay within the power of two, and other allocators lose nothing.
   std::size_t block_bytes = (std::size_t{64} << 10) - 32;
-  /// Empty blocks that the queue keeps for reuse; others go back to the source at once.
+  /// Empty blocks that the queue keeps for reuse; it frees further ones at once.
   std::size_t retained_blocks = 8;
 };
 

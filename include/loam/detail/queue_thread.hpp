@@ -1,14 +1,14 @@
-// What concurrent_functor_queue remembers of a thread: a number, and where it found work last.
+// State of a thread for concurrent_functor_queue: a number, and the lane where it last found work.
 #pragma once
 
 #include <atomic>
 
 namespace loam::detail {
 
-/// Which lane a thread pushes to, and where it looks first for something to run. A hint: any value
-/// is right.
+/// The lane that a thread pushes to, and the lane where it looks first for a functor to run. A
+/// hint: any value is correct.
 struct queue_thread {
-  unsigned number = 0;  // from 1; 0: not numbered yet
+  unsigned number = 0;  // counts from 1; 0: not numbered yet
   unsigned lane = 0;    // where the last functor was found
   unsigned taken = 0;   // in a row from that lane
 };

@@ -16,8 +16,8 @@ inline void pause() noexcept {
 #endif
 }
 
-/// Waits a little longer each time; then lets other threads run, for the one that is waited for may
-/// have been put aside.
+/// Waits a little longer each time, then lets other threads run: the thread that holds the lock may
+/// be descheduled.
 class backoff {
  public:
   void wait() noexcept {
@@ -38,7 +38,7 @@ class spin_lock {
     }
   }
   bool try_lock() noexcept {
-    // The load first: a waiting thread does not take the cache line from the holder.
+    // The load comes first: a waiting thread does not take the cache line from the holder.
     return state_.load(std::memory_order_relaxed) == 0 &&
            state_.exchange(1, std::memory_order_acquire) == 0;  // pairs with unlock()
   }
