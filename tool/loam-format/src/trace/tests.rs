@@ -117,6 +117,7 @@ fn every_event() -> Vec<Record> {
     );
     push(0, Event::Fork { child: 1 });
     push(0, Event::Dropped { count: 77 });
+    push(0, Event::Trim { keep: 1 << 33 });
     push(0, Event::Exec);
     push(2, Event::ThreadEnds);
     events
