@@ -92,7 +92,7 @@ pub fn learn(
         }
         Ok(())
     };
-    let walked = lineage::walk(&survey.path, streams, stop, |step| match step {
+    let walked = lineage::walk(survey, streams, stop, |step| match step {
         Step::Act(act) => learn(act).map_err(in_folder),
         Step::Forked { .. } => Ok(()),
     })?;

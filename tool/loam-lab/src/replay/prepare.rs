@@ -105,7 +105,7 @@ pub fn prepare(
         page_bytes,
         learned,
     };
-    let walked = lineage::walk(&survey.path, &streams, stop, |step| {
+    let walked = lineage::walk(survey, &streams, stop, |step| {
         builder.step(step).map_err(|source| ReplayError::Io {
             path: path.clone(),
             source,
