@@ -20,8 +20,8 @@
 // alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all
 // of them. Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread,
 // of a `sample` the sample, of a `trim` word 1 is the bytes to keep. A `touch` has two numbers of
-// pages in word 1: from the low half, up to the high half. A thread's stream is read with pread into a buffer of its own: a
-// mapping would fault and count as memory.
+// pages in word 1: from the low half, up to the high half. A thread's stream is read with pread
+// into a buffer of its own: a mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>

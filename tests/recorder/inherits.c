@@ -1,5 +1,5 @@
-// A program that forks with live blocks: the child frees most of what it inherited, and goes on with
-// a heap of its own.
+// A program that forks with live blocks: the child frees most of what it inherited, and goes on
+// with a heap of its own.
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

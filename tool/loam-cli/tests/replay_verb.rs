@@ -360,6 +360,9 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     assert!(pairs.iter().any(|pair| pair.1 > 55 << 20), "{pairs:?}");
     let last = pairs[pairs.len() - 1];
     assert!(last.0.abs_diff(last.1) < 3 << 20, "{pairs:?}");
+    // Its parent waits with all of its blocks meanwhile, and those looks are not the child's.
+    let late = &pairs[pairs.len() * 3 / 4..];
+    assert!(late.iter().all(|pair| pair.1 < 40 << 20), "{pairs:?}");
     // The parent's own replay ends with nothing.
     let folder = dir.path().join("parent");
     std::fs::create_dir(&folder).unwrap();

@@ -45,7 +45,9 @@ pub fn learn(
     lineage::items(&survey.path, |stream, item| match item {
         Item::Touch(touch) if streams.contains(&stream) => {
             match (touch.time, touch.address, touch.pages) {
-                (Some(time), Some(address), Some(pages)) => {
+                (Some(time), Some(address), Some(pages))
+                    if time < lineage::until(survey, streams, stream) =>
+                {
                     rows.write([time, address, pages]).map_err(in_folder)
                 }
                 _ => Ok(()),

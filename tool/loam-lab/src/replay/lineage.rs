@@ -60,6 +60,13 @@ impl Forked {
     }
 }
 
+/// Until when a stream's samples are the lineage's: the fork of the next one.
+pub fn until(survey: &Survey, streams: &[u32], stream: u32) -> u64 {
+    let at = streams.iter().position(|one| *one == stream);
+    let next = at.and_then(|at| streams.get(at + 1));
+    next.map_or(u64::MAX, |next| Forked::of(survey, *next).at)
+}
+
 /// What a walk tells its visitor.
 #[derive(Debug)]
 pub enum Step<'a> {

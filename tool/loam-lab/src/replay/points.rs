@@ -1,5 +1,6 @@
 //! The points at which a replay is measured: when the recorder looked at the process, between the same two events.
 
+use super::lineage;
 use super::survey::Survey;
 
 /// Points at most. Each stops all threads, some milliseconds where much is resident.
@@ -21,10 +22,14 @@ pub struct Point {
 
 /// When somebody looked at the process, thinned; the look at the largest heap is kept.
 pub fn of(survey: &Survey, streams: &[u32]) -> Vec<Point> {
-    let samples = streams
-        .iter()
-        .filter_map(|stream| survey.processes.get(stream))
-        .flat_map(|process| &process.samples);
+    let samples = streams.iter().flat_map(|stream| {
+        let until = lineage::until(survey, streams, *stream);
+        let process = survey.processes.get(stream);
+        let samples = process.map_or(&[][..], |process| &process.samples);
+        samples
+            .iter()
+            .filter(move |sample| sample.time.is_some_and(|time| time < until))
+    });
     let mut all: Vec<Point> = samples
         .filter_map(|sample| {
             Some(Point {
