@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: ageing compilers fuzz portability soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: ageing compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -82,6 +82,12 @@ sanitize: setup-test ## Run the unit tests under AddressSanitizer, ThreadSanitiz
 # How long: FUZZ_TIME and SOAK_TIME in seconds.
 FUZZ_TIME ?= 14400
 SOAK_TIME ?= 14400
+
+# SOAK_EVENTS: how many, of 64 threads.
+SOAK_EVENTS ?= 100000000
+
+record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none is lost and every free has its block
+	tests/recorder/soak $(SOAK_EVENTS)
 
 fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hours)
 	@tools/quietly build/log/fuzz.log cmake --preset fuzz

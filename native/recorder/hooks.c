@@ -250,3 +250,14 @@ LOAM_EXPORT size_t malloc_usable_size(void* block) {
   if (early_has(block)) return early_size(block);
   return real_is_ready() && real.malloc_usable_size != NULL ? real.malloc_usable_size(block) : 0;
 }
+
+// Before it takes effect, as a free.
+LOAM_EXPORT int malloc_trim(size_t keep) {
+  if (!real_is_ready() || real.malloc_trim == NULL) return 0;
+  uintptr_t outer;
+  const bool is_outer = hook_enter(&outer);
+  if (is_outer) event_write(event_word(kTrims, 0, 0), keep);
+  const int trimmed = real.malloc_trim(keep);
+  if (is_outer) hook_leave(outer);
+  return trimmed;
+}

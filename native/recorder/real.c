@@ -114,6 +114,10 @@ void real_find(void) {
   FIND(free_aligned_sized);
   FIND(cfree);
   FIND(malloc_usable_size);
+  FIND(malloc_trim);
+  FIND(mmap);
+  FIND(munmap);
+  FIND(mremap);
   FIND(malloc);
   if (found.malloc == NULL || found.free == NULL || found.calloc == NULL || found.realloc == NULL) {
     const char* words[] = {"loam record: there is no malloc behind libloam-record.so"};

@@ -22,6 +22,10 @@ typedef struct Real {
   void (*free_aligned_sized)(void*, size_t, size_t);
   void (*cfree)(void*);
   size_t (*malloc_usable_size)(void*);
+  int (*malloc_trim)(size_t);
+  void* (*mmap)(void*, size_t, int, int, int, off_t);
+  int (*munmap)(void*, size_t);
+  void* (*mremap)(void*, size_t, size_t, int, ...);
 } Real;
 
 extern Real real;

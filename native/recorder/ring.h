@@ -29,7 +29,7 @@
 #define LOAM_RING_MAGIC UINT64_C(0x31474e49524d4c00)  // "\0LMRING1"
 
 enum {
-  kRingVersion = 1,
+  kRingVersion = 2,
   kSlots = 65536,
   kControlBytes = 4096,
   kSlotBytes = 128,
@@ -126,6 +126,11 @@ enum {
   // In front of the event that they belong to.
   kSizeHigh = 10,  // value: high half of the size
   kTouched = 11,   // value: pages that are resident
+  // Memory that the program maps itself, beside its heap; not in the trace: the drainer tells the
+  // two apart by them. value: the address; size: bytes.
+  kMapped = 12,
+  kUnmapped = 13,
+  kTrims = 14,  // size: bytes to be kept at the top (malloc_trim)
 };
 
 enum { kKindShift = 48, kFamilyShift = 53, kAlignmentShift = 57, kTimeEvery = 4096 };

@@ -19,8 +19,9 @@
 //
 // alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all
 // of them. Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread,
-// of a `sample` the sample. A thread's stream is read with pread into a buffer of its own: a
-// mapping would fault and count as memory.
+// of a `sample` the sample, of a `trim` word 1 is the bytes to keep. A `touch` has two numbers of
+// pages in word 1: from the low half, up to the high half. A thread's stream is read with pread
+// into a buffer of its own: a mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>
@@ -32,7 +33,7 @@
 namespace replay {
 
 inline constexpr char kMagic[8] = {'L', 'O', 'A', 'M', 'R', 'P', 'L', '\n'};
-inline constexpr uint64_t kVersion = 1;
+inline constexpr uint64_t kVersion = 2;
 
 struct Head {
   char magic[8];
@@ -73,6 +74,8 @@ enum class Kind : uint8_t {
   kSample = 6,
   kTime = 7,
   kEnd = 8,
+  kTouch = 9,
+  kTrim = 10,
 };
 
 struct Operation {

@@ -193,6 +193,12 @@ class Replayer {
         case Kind::kTime:
           pause_until(op->word1);
           break;
+        case Kind::kTouch:
+          touch(*op);
+          break;
+        case Kind::kTrim:
+          seat.sampler.run([&] { ::malloc_trim(op->word1); });
+          break;
         case Kind::kEnd:
           return;
         default:
@@ -237,6 +243,17 @@ class Replayer {
     seat.sampler.run([&] { replay::release(op, block); });
   }
 
+  // What the program touched since the block was handed out.
+  void touch(const Operation& op) {
+    if (!slots_.has(op.slot())) damaged();
+    void* block = slots_.wait_block(op.slot(), op.generation());
+    if (block == nowhere()) return;
+    auto* p = static_cast<volatile char*>(block);
+    for (uint64_t page = op.word1 & 0xffffffff; page < op.word1 >> 32; ++page) {
+      p[page * kPageBytes] = 1;
+    }
+  }
+
   void resize(Seat& seat, const Operation& op, uint64_t old_bytes) {
     if (!slots_.has(op.slot())) damaged();
     void* old = slots_.wait_block(op.slot(), op.generation());
@@ -246,12 +263,17 @@ class Replayer {
     ++seat.allocations;
     seat.live += op.bytes() - old_bytes;
     if (block == nullptr) {
-      // realloc(p, 0) freed it; otherwise it stays as it was.
+      // realloc(p, 0) freed it.
       seat.failed += op.bytes() != 0;
-      if (op.bytes() == 0 || from == nullptr)
+      if (op.bytes() == 0 || from == nullptr) {
         block = nowhere();
-      else
+      } else if (op.bytes() > old_bytes) {
+        // A `touch` that follows would write behind the block that is too small.
+        std::free(from);
+        block = nowhere();
+      } else {
         block = old;
+      }
     } else {
       residence_.saw(block);
       replay::touch(op, block);

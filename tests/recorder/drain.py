@@ -10,6 +10,7 @@ A program says on standard output, one a line:
     expect family NAME allocated N           the same by family
     expect processes N
     expect threads N                         in all of its processes
+    expect mapped|unmapped|trims SIZE N      events of that size, in all of its processes
 Whatever it does, no free may come before its allocation, and none may be unknown, but for blocks of the parent in
 a child that forked.
 
@@ -33,9 +34,10 @@ import time
 from pathlib import Path
 
 MAGIC = 0x31474E49524D4C00
-VERSION = 1
+VERSION = 2
 SLOTS, CONTROL, SLOT, UNIT = 65536, 4096, 128, 16
-TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED = range(1, 12)
+TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED, TRIMS = range(1, 15)
+NAMED = {"mapped": MAPPED, "unmapped": UNMAPPED, "trims": TRIMS}
 REORDERED = 100_000  # ticks of the counter
 FAMILIES = ["malloc", "calloc", "aligned", "valloc", "new", "new[]", "aligned-new", "aligned-new[]"]
 CONTROL_HEAD = struct.Struct("<QIIQQQQQIIIIIIQQII32s256s")
@@ -63,6 +65,7 @@ class Image:
         self.counts: collections.Counter = collections.Counter()
         self.sizes: collections.Counter = collections.Counter()
         self.families: collections.Counter = collections.Counter()
+        self.named: collections.Counter = collections.Counter()
         self.threads: set[int] = set()
         self.unknown: list = []
         self.resizing: dict = {}
@@ -222,6 +225,8 @@ class Image:
                 self.live[old] = old_size
         elif kind == DROPPED:
             self.dropped += address
+        elif kind in NAMED.values():
+            self.named[kind, size] += 1
 
 
 def start_ticks(pid: int) -> int:
@@ -303,6 +308,10 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
                 failures.append(f"size {size}: allocated, freed {found} instead of {(allocated, freed)}")
         elif words[:2] == ["expect", "family"] and families[words[2]] != int(words[4]):
             failures.append(f"family {words[2]}: {families[words[2]]} instead of {words[4]}")
+        elif words[0] == "expect" and words[1] in NAMED:
+            found = sum(image.named[NAMED[words[1]], int(words[2])] for image in images)
+            if found != int(words[3]):
+                failures.append(f"{words[1]} {words[2]}: {found} instead of {words[3]}")
         elif words[:2] == ["expect", "processes"] and len(images) != int(words[2]):
             failures.append(f"{len(images)} processes instead of {words[2]}")
         elif words[:2] == ["expect", "threads"] and threads != int(words[2]):

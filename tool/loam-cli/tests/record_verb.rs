@@ -74,6 +74,8 @@ struct Told {
     /// By size: allocated, freed.
     sizes: HashMap<u64, (u64, u64)>,
     events: u64,
+    /// `malloc_trim`, by what was to be kept.
+    trims: Vec<u64>,
     /// Events that contradict what is live.
     odd: u64,
 }
@@ -140,6 +142,7 @@ fn read(path: &Path) -> Told {
                     }
                 }
             }
+            Event::Trim { keep } => told.trims.push(keep),
             _ => {}
         }
     }
@@ -181,6 +184,8 @@ fn every_hazard_is_recorded_as_the_program_tells_it() {
     let loam = common::library().is_some();
     for (name, arguments) in [
         ("edges", &[][..]),
+        ("maps", &[]),
+        ("inherits", &[]),
         ("forks", &[]),
         ("storm", &[]),
         ("executes", &[]),
@@ -302,6 +307,30 @@ fn the_process_is_sampled_and_its_exit_code_is_its_own() {
 }
 
 #[test]
+fn memory_that_the_program_maps_itself_is_not_the_heaps() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("maps");
+    let ran = place.record(&[], &["2000"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = read(&place.path("t.trace"));
+    assert_eq!(told.trims, [12_345]);
+    // Sixteen blocks of 3 MiB between sixty-four pools of 1 MiB of the program's own.
+    let (blocks, pools) = (48 << 20, 64 << 20);
+    let at_rest = told.samples.iter().filter(|one| {
+        one.resident_anonymous
+            .is_some_and(|all| all >= blocks + pools)
+    });
+    let heaps: Vec<u64> = at_rest.filter_map(|one| one.resident_heap).collect();
+    assert!(heaps.len() >= 3, "{} looks while it rests", heaps.len());
+    // The first of them may know less of the events than of the memory.
+    let heap = heaps[heaps.len() - 1];
+    assert!(
+        (blocks..blocks + (2 << 20)).contains(&heap),
+        "{heaps:?} bytes of heap"
+    );
+}
+
+#[test]
 fn a_file_is_never_replaced_unasked_and_one_that_can_not_be_written_is_told_before_the_start() {
     let Some(_) = recorder() else { return };
     let place = Place::new("endings");
@@ -403,7 +432,15 @@ fn the_second_signal_ends_the_recording_and_leaves_the_program_alone() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    // It takes signals once it has blocked them.
+    let status = format!("/proc/{}/status", child.id());
+    common::until("signals are taken", || {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        blocked.is_some_and(|mask| mask >> (15 - 1) & 1 == 1)
+    });
+    std::thread::sleep(Duration::from_millis(300));
     for _ in 0..2 {
         let pid = nix::unistd::Pid::from_raw(child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -234,6 +234,143 @@ fn pauses_are_kept_when_they_are_asked_for() {
     assert!(seconds("0") < 0.5);
 }
 
+/// What the replay's heap had at each point where the recorder looked.
+fn heaps(lines: &[Value]) -> Vec<u64> {
+    let compared = lines
+        .iter()
+        .filter(|line| !line["recorded_heap_bytes"].is_null());
+    compared
+        .map(|line| line["heap_bytes"].as_u64().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_large_block_grows_as_it_was_seen_to() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("growing.trace");
+    let mut program = Program::record(&trace);
+    program.event(0, Event::ThreadBegins);
+    program.event(1, Event::ThreadBegins);
+    let pages = (64 << 20) / PAGE;
+    let large = program.allocate(1, 64 << 20);
+    let mut seen = Vec::new();
+    for part in [0, 1, 1, 5, 8] {
+        // Looks with nothing between them are told apart by their time alone.
+        program.time += 1_000_000;
+        program.saw(large, pages * part / 8);
+        program.sample(Some(1));
+        seen.push((64 << 20) * part / 8);
+    }
+    // Between the last look and its end another one was touched to the end.
+    let small = program.allocate(0, 16 << 20);
+    program.saw(small, 16);
+    program.time += 1_000_000;
+    program.sample(Some(1));
+    program.free_touched(1, small, Some((16 << 20) / PAGE));
+    program.free(0, large);
+    program.end();
+    let prepared = prepared(&trace, dir.path(), false);
+    let lines = replayed(&prepared.path, &[]);
+    let heaps = heaps(&lines);
+    println!("{seen:?} {heaps:?}");
+    for (heap, seen) in heaps.iter().zip(&seen) {
+        assert!(
+            (*seen..seen + (1 << 20)).contains(heap),
+            "{heaps:?} instead of {seen:?}"
+        );
+    }
+    let end = lines.last().unwrap();
+    let peak = end["heap_peak_bytes"].as_u64().unwrap();
+    assert!(peak >= 80 << 20, "{end}");
+}
+
+#[test]
+fn memory_is_asked_back_where_the_program_asked_for_it() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trim.trace");
+    let mut program = Program::record(&trace);
+    let blocks: Vec<_> = (0..20_000).map(|_| program.allocate(0, 2_000)).collect();
+    // One in twenty stays and holds the heap's end where it is.
+    for (number, block) in blocks.into_iter().enumerate() {
+        if number % 20 != 19 {
+            program.free(0, block);
+        }
+    }
+    program.sample(Some(1));
+    program.event(0, Event::Trim { keep: 0 });
+    program.time += 1_000_000;
+    program.sample(Some(1));
+    let kept = program.allocate(0, 100);
+    program.free(0, kept);
+    program.sample(Some(1));
+    program.end();
+    let prepared = prepared(&trace, dir.path(), false);
+    let heaps = heaps(&replayed(&prepared.path, &[]));
+    assert!(
+        heaps[0] > 36 << 20 && heaps[1] < 12 << 20,
+        "before and after the trim: {heaps:?}"
+    );
+}
+
+#[test]
+fn a_child_of_fork_frees_what_its_parent_allocated() {
+    if replayer().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let source = common::root().join("tests/recorder/inherits.c");
+    let product = dir.path().join("inherits");
+    common::compile(&["-O1", "-fno-builtin", "-w"], &source, &product);
+    let mut command = common::loam();
+    command.current_dir(dir.path());
+    command.args(["record", "-o", "t.trace", "--", "./inherits", "400"]);
+    let ran = Ran::of(command.output().unwrap());
+    if ran.err.contains("no libloam-record.so") {
+        return common::skip("build/libloam-record.so has not been built");
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let survey = replay::survey(&dir.path().join("t.trace")).unwrap();
+    assert_eq!(survey.forked_from(1), Some(0));
+    let folder = dir.path().join("child");
+    std::fs::create_dir(&folder).unwrap();
+    let child = replay::prepare(&survey, 1, Wishes { pauses: false }, &folder, &Never).unwrap();
+    assert_eq!(child.repairs.unknown_frees, 0, "{child:?}");
+    let lines = replayed(&child.path, &[]);
+    let end = lines.last().unwrap();
+    let live = end["live_bytes"].as_u64().unwrap();
+    // A quarter of the parent's two thousand, and five hundred of its own.
+    let expected = 500 * 30_000 + 500 * 20_000;
+    assert!((expected..expected + 100_000).contains(&live), "{end}");
+    // The child's looks compare, and what it inherited is in them.
+    let points = lines
+        .iter()
+        .filter(|line| !line["recorded_heap_bytes"].is_null());
+    let pairs: Vec<(u64, u64)> = points
+        .map(|point| {
+            let bytes = |name: &str| point[name].as_u64().unwrap();
+            (bytes("heap_bytes"), bytes("recorded_heap_bytes"))
+        })
+        .collect();
+    assert!(pairs.iter().any(|pair| pair.1 > 55 << 20), "{pairs:?}");
+    let last = pairs[pairs.len() - 1];
+    assert!(last.0.abs_diff(last.1) < 3 << 20, "{pairs:?}");
+    // Its parent waits with all of its blocks meanwhile, and those looks are not the child's.
+    let late = &pairs[pairs.len() * 3 / 4..];
+    assert!(late.iter().all(|pair| pair.1 < 40 << 20), "{pairs:?}");
+    // The parent's own replay ends with nothing.
+    let folder = dir.path().join("parent");
+    std::fs::create_dir(&folder).unwrap();
+    let parent = replay::prepare(&survey, 0, Wishes { pauses: false }, &folder, &Never).unwrap();
+    let end = replayed(&parent.path, &[]).pop().unwrap();
+    assert!(end["live_bytes"].as_u64().unwrap() < 100_000, "{end}");
+}
+
 /// Resident bytes of this process, at most.
 fn high_water() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -1,46 +1,58 @@
-//! Where the blocks of a process lie, from its events: which pieces of its address space hold blocks at all, and which
-//! large blocks are live. The sampler asks the system about those.
+//! Where the blocks of a process lie, from its events: which pieces of its address space hold blocks at all, which of it
+//! the program mapped itself, and which large blocks are live. The sampler asks the system about those.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use rangemap::RangeSet;
 
 use loam_format::trace::{Event, Record};
+use loam_process::rings::Own;
 
-use super::board::Board;
+use super::board::lock;
 
 /// From here on a live block's pages are looked at.
 pub const LARGE: u64 = 64 * 1024;
 /// Pieces of address space.
 pub const GRANULE: u32 = 16;
-/// How often the sampler is told which large blocks are live, and at most how many.
-const TELL: Duration = Duration::from_secs(1);
-const TELL_AT_MOST: usize = 16_384;
 
 const RECENT: usize = 1_024;
 const FILTER_BITS: u32 = 12;
+/// Large blocks that end before the filter, which only gains bits meanwhile, is made anew.
+const TIDY: u32 = 1 << FILTER_BITS;
 
 /// Follows the events of one process image.
-#[derive(Debug)]
-pub struct Tracker {
+#[derive(Debug, Clone)]
+pub struct Blocks {
+    /// Pieces of 64 KiB of address space in which a block ever began.
+    pub granules: BTreeSet<u64>,
+    /// What the program mapped itself and has not unmapped.
+    pub own: RangeSet<u64>,
+    /// Large blocks that are live, with their sizes.
+    pub large: HashMap<u64, u64>,
     /// Pieces that were seen a moment ago, so that most events cost one comparison.
     recent: Vec<u64>,
-    fresh: Vec<u64>,
-    large: HashMap<u64, u64>,
     /// A bit for each large block: most frees are of others.
     filter: Vec<u64>,
+    ended: u32,
     resizing: HashMap<u32, (u64, u64)>,
-    told: Instant,
+    page_bytes: u64,
 }
 
-impl Default for Tracker {
-    fn default() -> Tracker {
-        Tracker {
-            recent: vec![u64::MAX; RECENT],
-            fresh: Vec::new(),
+/// Followed by the drainer, looked at by the sampler.
+pub type Shared = Arc<Mutex<Blocks>>;
+
+impl Default for Blocks {
+    fn default() -> Blocks {
+        Blocks {
+            granules: BTreeSet::new(),
+            own: RangeSet::new(),
             large: HashMap::new(),
+            recent: vec![u64::MAX; RECENT],
             filter: vec![0; (1 << FILTER_BITS) / 64],
+            ended: 0,
             resizing: HashMap::new(),
-            told: Instant::now(),
+            page_bytes: rustix::param::page_size() as u64,
         }
     }
 }
@@ -50,41 +62,32 @@ fn filter_bit(address: u64) -> (usize, u64) {
     (hash as usize / 64, 1 << (hash % 64))
 }
 
-impl Tracker {
-    /// A child that forked has what its parent had.
-    pub fn of_child(board: &Board, parent: u32, child: u32) -> Tracker {
-        let mut all = board.blocks();
-        let granules = all.get(&parent).map(|blocks| blocks.granules.clone());
-        all.entry(child).or_default().granules = granules.unwrap_or_default();
-        Tracker::default()
+impl Blocks {
+    /// Those of a child that forked: what its parent has.
+    pub fn of_child(parent: &Shared) -> Shared {
+        Arc::new(Mutex::new(lock(parent).clone()))
     }
 
-    /// Follows events, and tells the sampler.
-    pub fn follow(&mut self, records: &[Record], board: &Board, stream: u32) {
+    /// Follows events, and what the program mapped itself meanwhile.
+    pub fn follow(&mut self, records: &[Record], own: &[Own]) {
+        for one in own {
+            self.map(one);
+        }
         for record in records {
             self.event(record);
         }
-        let is_time = self.told.elapsed() >= TELL;
-        if self.fresh.is_empty() && !is_time {
-            return;
-        }
-        let mut all = board.blocks();
-        let blocks = all.entry(stream).or_default();
-        blocks.granules.extend(self.fresh.drain(..));
-        if is_time {
-            self.told = Instant::now();
-            let step = self.large.len().div_ceil(TELL_AT_MOST).max(1);
-            let some = self.large.iter().step_by(step);
-            blocks.large = some.map(|(address, size)| (*address, *size)).collect();
-            self.tidy_filter();
-        }
     }
 
-    fn tidy_filter(&mut self) {
-        self.filter.fill(0);
-        for address in self.large.keys() {
-            let (word, bit) = filter_bit(*address);
-            self.filter[word] |= bit;
+    fn map(&mut self, one: &Own) {
+        let first = one.address & !(self.page_bytes - 1);
+        let Some(end) = one.address.checked_add(one.bytes) else {
+            return;
+        };
+        let end = end.next_multiple_of(self.page_bytes);
+        match (first < end, one.is_mapped) {
+            (false, _) => {}
+            (true, true) => self.own.insert(first..end),
+            (true, false) => self.own.remove(first..end),
         }
     }
 
@@ -124,7 +127,7 @@ impl Tracker {
         let place = &mut self.recent[granule as usize % RECENT];
         if *place != granule {
             *place = granule;
-            self.fresh.push(granule);
+            self.granules.insert(granule);
         }
         if size >= LARGE {
             self.large.insert(address, size);
@@ -135,9 +138,23 @@ impl Tracker {
 
     fn end(&mut self, address: u64) -> Option<u64> {
         let (word, bit) = filter_bit(address);
-        match self.filter[word] & bit {
-            0 => None,
-            _ => self.large.remove(&address),
+        if self.filter[word] & bit == 0 {
+            return None;
+        }
+        let size = self.large.remove(&address);
+        self.ended += 1;
+        if self.ended >= TIDY {
+            self.ended = 0;
+            self.tidy_filter();
+        }
+        size
+    }
+
+    fn tidy_filter(&mut self) {
+        self.filter.fill(0);
+        for address in self.large.keys() {
+            let (word, bit) = filter_bit(*address);
+            self.filter[word] |= bit;
         }
     }
 }
@@ -166,8 +183,7 @@ mod tests {
 
     #[test]
     fn large_blocks_are_known_while_they_live() {
-        let mut tracker = Tracker::default();
-        let board = Board::default();
+        let mut blocks = Blocks::default();
         let events = [
             allocate(0x10_0000, LARGE),
             allocate(0x20_0000, 100),
@@ -187,11 +203,34 @@ mod tests {
                 touched: None,
             }),
         ];
-        tracker.follow(&events, &board, 7);
-        assert_eq!(tracker.large, HashMap::from([(0x30_0000, 2 * LARGE)]));
-        let granules = board.blocks()[&7].granules.clone();
-        assert_eq!(Vec::from_iter(granules), [0x10, 0x20, 0x30]);
-        let child = Tracker::of_child(&board, 7, 8);
-        assert!(child.large.is_empty() && board.blocks()[&8].granules.len() == 3);
+        blocks.follow(&events, &[]);
+        assert_eq!(blocks.large, HashMap::from([(0x30_0000, 2 * LARGE)]));
+        assert_eq!(Vec::from_iter(blocks.granules.clone()), [0x10, 0x20, 0x30]);
+        let child = Blocks::of_child(&Arc::new(Mutex::new(blocks)));
+        assert!(lock(&child).large.len() == 1 && lock(&child).granules.len() == 3);
+    }
+
+    #[test]
+    fn the_programs_own_memory_comes_and_goes_by_pages() {
+        let mut blocks = Blocks::default();
+        let page = blocks.page_bytes;
+        let own = |address, bytes, is_mapped| Own {
+            stamp: 0,
+            address,
+            bytes,
+            is_mapped,
+        };
+        blocks.follow(
+            &[],
+            &[
+                own(16 * page, 4 * page - 1, true),
+                own(20 * page, 1, true),
+                own(18 * page, page, false),
+                own(0, 0, false),
+                own(u64::MAX - 1, 2 * page, true),
+            ],
+        );
+        let ranges: Vec<_> = blocks.own.iter().cloned().collect();
+        assert_eq!(ranges, [16 * page..18 * page, 19 * page..21 * page]);
     }
 }

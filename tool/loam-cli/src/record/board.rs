@@ -6,13 +6,14 @@
 //! sample: /proc -> samples, touched pages -------+
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use loam_format::trace::{End, Process, Record, Sample, Touch};
+
+use super::blocks::Shared;
 
 /// A message to the writer. Streams are numbered in the order of their `Process` messages.
 #[derive(Debug)]
@@ -42,15 +43,8 @@ pub struct Live {
     pub process: Process,
     /// Since when it is known.
     pub since: Instant,
-}
-
-/// Where a process's blocks lie.
-#[derive(Debug, Default)]
-pub struct Blocks {
-    /// Pieces of 64 KiB of address space in which a block began.
-    pub granules: BTreeSet<u64>,
-    /// Large blocks that are live, with their sizes.
-    pub large: BTreeMap<u64, u64>,
+    /// Where its blocks lie.
+    pub blocks: Shared,
 }
 
 /// Shared by all threads.
@@ -71,11 +65,11 @@ pub struct Board {
     reason: Mutex<Option<String>>,
     ended: Mutex<Option<(u32, ExitStatus)>>,
     live: Mutex<Vec<Live>>,
-    blocks: Mutex<BTreeMap<u32, Blocks>>,
     notes: Mutex<Vec<String>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What a thread that failed left is as good as ever.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,11 +103,6 @@ impl Board {
     /// The processes that run.
     pub fn live(&self) -> MutexGuard<'_, Vec<Live>> {
         lock(&self.live)
-    }
-
-    /// Where blocks lie, by stream.
-    pub fn blocks(&self) -> MutexGuard<'_, BTreeMap<u32, Blocks>> {
-        lock(&self.blocks)
     }
 
     /// Something that the user is to know.

@@ -1,5 +1,6 @@
 //! Who a recorded process is, and on what it runs.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
-use loam_lab::allocators::{Allocator, Status};
+use loam_lab::allocators::{discover, Allocator, Status};
+use loam_process::layout::Layout;
 use loam_process::mappings;
 use loam_process::rings::Image;
 
@@ -28,23 +30,30 @@ const NOT_THOSE: [&str; 2] = ["LOAM_RECORD", "LOAM_LIBRARY"];
 /// Describes processes.
 #[derive(Debug)]
 pub struct Describer {
-    available: Vec<Allocator>,
+    layout: Layout,
+    /// The allocators of this machine, from the first process on that is on none of the C library's: to find them
+    /// takes a third of a second.
+    available: OnceCell<Vec<Allocator>>,
+    system: OnceCell<Option<Allocator>>,
     command: u32,
     words: Vec<String>,
     environment: BTreeMap<String, String>,
 }
 
 impl Describer {
-    /// With the allocators of this machine; and the command's process, its words, and its environment as far as allocators
+    /// With the allocators of this machine, if they are known; and the command's process, its words, and its environment as far as allocators
     /// read it, for a command that ends before it could be looked at.
     pub fn new(
-        available: Vec<Allocator>,
+        layout: &Layout,
+        available: Option<Vec<Allocator>>,
         command: u32,
         words: &[String],
         environment: BTreeMap<String, String>,
     ) -> Describer {
         Describer {
-            available,
+            layout: layout.clone(),
+            available: available.map_or_else(OnceCell::new, OnceCell::from),
+            system: OnceCell::new(),
             command,
             words: words.to_vec(),
             environment,
@@ -74,16 +83,26 @@ impl Describer {
         let is_c_library = ["libc.so", "libc-2.", "libc.musl", "ld-musl"]
             .iter()
             .any(|begin| name.starts_with(begin));
-        let real = file.canonicalize().ok();
-        let known = self.available.iter().find(|one| match &one.path {
-            Some(path) => {
-                one.status == Status::Found && real.is_some() && path.canonicalize().ok() == real
-            }
-            None => is_c_library && one.name == "system",
-        });
-        process.allocator = known.map_or(name, |one| one.name.clone());
-        process.allocator_version = known.and_then(|one| one.version.clone());
+        let known = match is_c_library {
+            true => self
+                .system
+                .get_or_init(|| discover::system(&self.layout))
+                .clone(),
+            false => self.known(file),
+        };
+        process.allocator = known.as_ref().map_or(name, |one| one.name.clone());
+        process.allocator_version = known.and_then(|one| one.version);
         process
+    }
+
+    fn known(&self, file: &Path) -> Option<Allocator> {
+        let real = file.canonicalize().ok()?;
+        let is_it = |one: &&Allocator| {
+            let path = one.path.as_ref().and_then(|path| path.canonicalize().ok());
+            one.status == Status::Found && path.is_some_and(|path| path == real)
+        };
+        let all = self.available.get_or_init(|| discover::all(&self.layout));
+        all.iter().find(is_it).cloned()
     }
 }
 

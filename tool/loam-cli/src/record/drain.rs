@@ -12,8 +12,8 @@ use loam_format::trace::{End, Ended, How, Process, Record};
 use loam_process::process::Stat;
 use loam_process::rings::{now, Began, Clock, Image, Pass, Session};
 
-use super::blocks::Tracker;
-use super::board::{Board, Live, Note};
+use super::blocks::{Blocks, Shared};
+use super::board::{lock, Board, Live, Note};
 use super::describe::Describer;
 
 /// The shortest and the longest sleep between two passes.
@@ -51,7 +51,7 @@ struct Running {
     image: Image,
     path: PathBuf,
     stream: u32,
-    tracker: Tracker,
+    blocks: Shared,
     lost: u64,
     is_replaced: bool,
 }
@@ -187,21 +187,23 @@ impl Drainer {
         self.by_name.insert(name.into_owned(), stream);
         self.by_pid.insert(image.pid(), stream);
         self.send(Note::Process(Box::new(process.clone())));
+        let parents = self
+            .images
+            .iter()
+            .find(|one| how == How::Fork && Some(one.stream) == parent);
+        let blocks = parents.map_or_else(Shared::default, |one| Blocks::of_child(&one.blocks));
         self.board.live().push(Live {
             stream,
             pid: image.pid() as i32,
             process,
             since: Instant::now(),
+            blocks: blocks.clone(),
         });
-        let tracker = match parent.filter(|_| how == How::Fork) {
-            Some(parent) => Tracker::of_child(&self.board, parent, stream),
-            None => Tracker::default(),
-        };
         self.images.push(Running {
             image,
             path,
             stream,
-            tracker,
+            blocks,
             lost: 0,
             is_replaced: false,
         });
@@ -248,13 +250,14 @@ impl Drainer {
         let news = lost.saturating_sub(running.lost);
         self.board.dropped.fetch_add(news, Ordering::Relaxed);
         running.lost = running.lost.max(lost);
+        let own = running.image.take_own();
+        if !records.is_empty() || !own.is_empty() {
+            lock(&running.blocks).follow(&records, &own);
+        }
         if !records.is_empty() {
             let count = records.len() as u64;
             self.board.events.fetch_add(count, Ordering::Relaxed);
             self.board.waiting.fetch_add(count, Ordering::Relaxed);
-            running
-                .tracker
-                .follow(&records, &self.board, running.stream);
             let note = Note::Events(running.stream, records);
             self.send(note);
         }
@@ -321,7 +324,6 @@ impl Drainer {
         self.board
             .live()
             .retain(|live| live.stream != running.stream);
-        self.board.blocks().remove(&running.stream);
         let end = End {
             ended,
             at: now().saturating_sub(self.began),

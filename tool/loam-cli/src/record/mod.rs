@@ -60,10 +60,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// Runs the verb.
 pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     let recorder = start::find_recorder(layout)?;
-    let available = discover::all(layout);
-    let allocator = match &options.allocator {
-        Some(name) => spec::pick(std::slice::from_ref(name), &available)?.pop(),
-        None => None,
+    // To look for allocators takes a third of a second: only where one was named.
+    let available = options.allocator.as_ref().map(|_| discover::all(layout));
+    let allocator = match (&options.allocator, &available) {
+        (Some(name), Some(available)) => spec::pick(std::slice::from_ref(name), available)?.pop(),
+        _ => None,
     };
     let program = run::resolve_command(&options.program)?;
     run::require_preloadable(
@@ -109,7 +110,13 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         ending,
         path,
     };
-    let describer = Describer::new(available, child.id(), &words, header.environment.clone());
+    let describer = Describer::new(
+        layout,
+        available,
+        child.id(),
+        &words,
+        header.environment.clone(),
+    );
     recording.follow(
         child,
         file,

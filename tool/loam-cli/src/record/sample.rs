@@ -1,23 +1,33 @@
-//! The thread that looks at recorded processes from outside: their memory ten times a second, what lies in it as often
-//! as that costs at most 1 % of the time.
+//! The thread that looks at recorded processes from outside: their memory ten times a second, and what of it is the heap's
+//! as often and whenever it changes, as far as that costs at most 1 % of the time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use loam_format::trace::{Sample, Touch};
 use loam_process::mappings::{self, Mapping};
 use loam_process::pagemap::Pagemap;
+use loam_process::process::private_bytes;
 use loam_process::rings::now;
 
-use super::blocks::GRANULE;
-use super::board::{Board, Live, Note};
+use super::blocks::{Blocks, GRANULE};
+use super::board::{lock, Board, Live, Note};
 use super::describe::Modules;
 
 /// How often processes are looked at.
 const EVERY: Duration = Duration::from_millis(100);
-/// What is dear may take one part in so many of the time.
+/// How often it is seen whether their memory changed meanwhile.
+const GLANCE: Duration = Duration::from_millis(5);
+/// Glances may take one part in so many of the time.
+const GLANCES: u32 = 50;
+/// What a look is due for: a change of one part in so many, and at least so many bytes.
+const CHANGE: u64 = 16;
+const LEAST_CHANGE: u64 = 1 << 20;
+/// Looks may take one part in so many of a process's time, and so much at its beginning, when there is most to be seen:
+/// a program that runs for a second has looks enough.
 const SHARE: u32 = 100;
+const BEGINNING: Duration = Duration::from_millis(20);
 /// When a process is described anew.
 const DESCRIBED_AT: [Duration; 3] = [
     Duration::from_millis(200),
@@ -25,32 +35,34 @@ const DESCRIBED_AT: [Duration; 3] = [
     Duration::from_secs(20),
 ];
 
-/// One thing that may not be done too often.
-#[derive(Debug)]
-struct Dear {
-    next: Instant,
-}
-
-impl Dear {
-    fn do_if_due<T>(&mut self, act: impl FnOnce() -> T) -> Option<T> {
-        let begin = Instant::now();
-        if begin < self.next {
-            return None;
-        }
-        let result = act();
-        self.next = Instant::now() + begin.elapsed() * SHARE;
-        Some(result)
-    }
-}
-
 /// What is remembered of a process.
 #[derive(Debug)]
 struct Watched {
-    mappings: Dear,
-    pages: Dear,
+    /// When the next sample is due, whatever happens.
+    next: Instant,
+    /// What all looks took.
+    spent: Duration,
+    /// Private resident bytes at the last look.
+    seen: u64,
     described: usize,
     /// The large block that was looked at last.
     last_block: u64,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched {
+            next: Instant::now(),
+            spent: Duration::ZERO,
+            seen: 0,
+            described: 0,
+            last_block: 0,
+        }
+    }
+
+    fn may_look(&self, age: Duration) -> bool {
+        self.spent <= BEGINNING + age / SHARE
+    }
 }
 
 /// Samples until nobody takes samples any more or all is drained.
@@ -58,67 +70,60 @@ pub fn sample(began: u64, notes: &SyncSender<Note>, board: &Board) {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let mut watched: HashMap<u32, Watched> = HashMap::new();
     let mut modules = Modules::default();
-    let mut next = Instant::now();
     while !board.is_drained.load(std::sync::atomic::Ordering::SeqCst) {
+        let begin = Instant::now();
         let live = board.live().clone();
         watched.retain(|stream, _| live.iter().any(|one| one.stream == *stream));
+        let mut looks = Duration::ZERO;
         for one in &live {
-            let begin = Instant::now();
-            let known = watched.entry(one.stream).or_insert_with(|| Watched {
-                mappings: Dear { next: begin },
-                pages: Dear { next: begin },
-                described: 0,
-                last_block: 0,
-            });
-            if !look(one, known, began, ticks, &mut modules, notes, board) {
+            let known = watched.entry(one.stream).or_insert_with(Watched::new);
+            let before = known.spent;
+            if !glance(one, known, began, ticks, &mut modules, notes) {
                 return;
             }
+            looks += known.spent.saturating_sub(before);
         }
-        next = (next + EVERY).max(Instant::now());
-        std::thread::sleep(
-            next.saturating_duration_since(Instant::now())
-                .max(EVERY / 2),
-        );
+        let glances = begin.elapsed().saturating_sub(looks);
+        std::thread::sleep(GLANCE.max(glances * GLANCES));
     }
 }
 
-/// False: nobody takes samples.
-fn look(
+/// Samples a process if it is time, or if its memory changed and looks are still to be had. False: nobody takes samples.
+fn glance(
     one: &Live,
     known: &mut Watched,
     began: u64,
     ticks: u64,
     modules: &mut Modules,
     notes: &SyncSender<Note>,
-    board: &Board,
 ) -> bool {
-    let Some(mut sample) = cheap(one.pid, ticks) else {
+    let begin = Instant::now();
+    let Some(private) = private_bytes(one.pid) else {
         // It has just ended.
         return true;
     };
-    let has_blocks = board.blocks().contains_key(&one.stream);
-    // Before its first block a look would say nothing, and put the next one off.
-    let mapped = match has_blocks {
-        true => known
-            .mappings
-            .do_if_due(|| mappings::read_all(one.pid).ok())
-            .flatten(),
-        false => None,
-    };
-    if let Some(mapped) = mapped {
-        classify(&mapped, one.stream, board, &mut sample);
+    let change = private.abs_diff(known.seen);
+    let has_changed = change >= LEAST_CHANGE.max(known.seen / CHANGE);
+    // Before its first block a look would say nothing.
+    let has_blocks = !lock(&one.blocks).granules.is_empty();
+    let looks = has_blocks && known.may_look(one.since.elapsed());
+    if begin < known.next && !(has_changed && looks) {
+        return true;
     }
+    known.next = begin + EVERY;
+    let Some(mut sample) = cheap(one.pid, ticks) else {
+        return true;
+    };
     sample.time = Some(now().saturating_sub(began));
-    let mut is_taken = notes.send(Note::Sample(one.stream, sample)).is_ok();
-    let from = known.last_block;
-    if let Some((touches, last)) = known
-        .pages
-        .do_if_due(|| touched(one, board, from, began))
-        .flatten()
-    {
-        known.last_block = last;
+    let mut is_taken = true;
+    if looks {
+        known.seen = private;
+        let begin = Instant::now();
+        let touches = look(one, known, began, &mut sample);
+        known.spent += begin.elapsed();
         is_taken &= touches.is_empty() || notes.send(Note::Touches(one.stream, touches)).is_ok();
     }
+    is_taken &= notes.send(Note::Sample(one.stream, sample)).is_ok();
     let due = DESCRIBED_AT.get(known.described);
     if due.is_some_and(|age| one.since.elapsed() >= *age) {
         known.described += 1;
@@ -155,14 +160,36 @@ fn cheap(pid: i32, ticks: u64) -> Option<Sample> {
     })
 }
 
-/// Whether a mapping holds blocks, by the pieces of address space in which blocks began.
-fn classify(mapped: &[Mapping], stream: u32, board: &Board, sample: &mut Sample) {
-    let all = board.blocks();
-    let granules = all.get(&stream).map(|blocks| &blocks.granules);
+/// What of its memory is the heap's, into the sample, whose time is then that of the look's middle; and what of its large
+/// blocks is resident, as of the same moment.
+fn look(one: &Live, known: &mut Watched, began: u64, sample: &mut Sample) -> Vec<Touch> {
+    let begin = now();
+    let Ok(mapped) = mappings::read_all(one.pid) else {
+        return Vec::new();
+    };
+    let time = (begin + (now() - begin) / 2).saturating_sub(began);
+    let Ok(map) = Pagemap::open(one.pid) else {
+        return Vec::new();
+    };
+    classify(&mapped, &lock(&one.blocks), &map, sample);
+    sample.time = Some(time);
+    let (touches, last) = touched(
+        &lock(&one.blocks).large.clone(),
+        &map,
+        known.last_block,
+        time,
+    );
+    known.last_block = last;
+    touches
+}
+
+/// The heap: private anonymous memory of mappings in which a block ever began, but for what the program mapped itself. The
+/// kernel merges the two where they lie side by side.
+fn classify(mapped: &[Mapping], blocks: &Blocks, map: &Pagemap, sample: &mut Sample) {
     let holds_blocks = |mapping: &&Mapping| {
         // The last piece may belong to the next mapping in part: then it counts for both.
         let pieces = mapping.start >> GRANULE..=mapping.end.saturating_sub(1) >> GRANULE;
-        granules.is_some_and(|granules| granules.range(pieces).next().is_some())
+        blocks.granules.range(pieces).next().is_some()
     };
     let is_of_a_file = |mapping: &&Mapping| mapping.name.starts_with('/');
     let private = mapped.iter().filter(|mapping| !mapping.shared);
@@ -171,7 +198,12 @@ fn classify(mapped: &[Mapping], stream: u32, board: &Board, sample: &mut Sample)
         .filter(holds_blocks);
     let (mut resident, mut huge, mut lazily_freed) = (0, 0, 0);
     for mapping in heap {
-        resident += mapping.anonymous;
+        let own = blocks.own.overlapping(mapping.start..mapping.end);
+        let own = own.map(|own| (own.start.max(mapping.start), own.end.min(mapping.end)));
+        let own: u64 = own
+            .map(|(start, end)| resident_bytes(map, start, end))
+            .sum();
+        resident += mapping.anonymous.saturating_sub(own);
         huge += mapping.huge;
         lazily_freed += mapping.lazily_freed;
     }
@@ -182,36 +214,41 @@ fn classify(mapped: &[Mapping], stream: u32, board: &Board, sample: &mut Sample)
 }
 
 /// Resident pages of large live blocks behind `from`, as many as a moment allows; and the last block's address.
-fn touched(one: &Live, board: &Board, from: u64, began: u64) -> Option<(Vec<Touch>, u64)> {
+fn touched(large: &HashMap<u64, u64>, map: &Pagemap, from: u64, time: u64) -> (Vec<Touch>, u64) {
     const MOMENT: Duration = Duration::from_millis(5);
-    let blocks: BTreeMap<u64, u64> = board.blocks().get(&one.stream)?.large.clone();
-    let map = Pagemap::open(one.pid).ok()?;
     let page = rustix::param::page_size() as u64;
     let begin = Instant::now();
     let mut touches = Vec::new();
-    for (address, size) in blocks.range(from.saturating_add(1)..) {
-        let pages = resident_pages(&map, *address, *size, page)?;
+    let mut blocks: Vec<(u64, u64)> = large.iter().map(|(at, size)| (*at, *size)).collect();
+    blocks.sort_unstable();
+    let next = blocks.partition_point(|(address, _)| *address <= from);
+    for (address, size) in &blocks[next..] {
+        let (first, end) = (
+            address / page * page,
+            (address + size).next_multiple_of(page),
+        );
         touches.push(Touch {
-            time: Some(now().saturating_sub(began)),
+            time: Some(time),
             address: Some(*address),
-            pages: Some(pages),
+            pages: Some(resident_bytes(map, first, end) / page),
         });
         if begin.elapsed() > MOMENT {
-            return Some((touches, *address));
+            return (touches, *address);
         }
     }
     // All were seen; the next look begins again.
-    Some((touches, 0))
+    (touches, 0)
 }
 
-fn resident_pages(map: &Pagemap, address: u64, size: u64, page: u64) -> Option<u64> {
-    let (first, end) = (address / page, (address + size).div_ceil(page));
+/// Resident bytes of whole pages; none of a process that has just ended.
+fn resident_bytes(map: &Pagemap, first: u64, end: u64) -> u64 {
+    let page = rustix::param::page_size() as u64;
     let mut present = 0;
-    map.look(first, end - first, |is_resident| {
+    // What was told before an error counts.
+    let _ = map.look(first / page, (end - first) / page, |is_resident| {
         present += u64::from(is_resident);
-    })
-    .ok()?;
-    Some(present)
+    });
+    present * page
 }
 
 #[cfg(test)]
@@ -225,7 +262,18 @@ mod tests {
         let page = rustix::param::page_size() as u64;
         let block = vec![1_u8; 64 * page as usize];
         let map = Pagemap::open(std::process::id() as i32).unwrap();
-        let pages = resident_pages(&map, block.as_ptr() as u64, block.len() as u64, page);
-        assert!((64..=65).contains(&pages.unwrap()), "{pages:?}");
+        let large = HashMap::from([(block.as_ptr() as u64, block.len() as u64)]);
+        let (touches, last) = touched(&large, &map, 0, 5);
+        let pages = touches[0].pages.unwrap();
+        assert!((64..=65).contains(&pages) && last == 0, "{pages:?}");
+    }
+
+    #[test]
+    fn looks_are_dear_but_for_the_beginning() {
+        let mut watched = Watched::new();
+        assert!(watched.may_look(Duration::ZERO));
+        watched.spent = Duration::from_millis(25);
+        assert!(!watched.may_look(Duration::from_millis(400)));
+        assert!(watched.may_look(Duration::from_millis(600)));
     }
 }

@@ -218,6 +218,11 @@ impl EventRow {
                 count: Some(count),
                 ..row
             },
+            Event::Trim { keep } => EventRow {
+                event: "trim",
+                size: Some(keep),
+                ..row
+            },
         }
     }
 }

@@ -91,5 +91,6 @@ fn describe(event: &Event) -> String {
         Event::Fork { child } => format!("fork: process {child}"),
         Event::Exec => "exec".to_owned(),
         Event::Dropped { count } => format!("{count} events not recorded"),
+        Event::Trim { keep } => format!("malloc_trim({keep})"),
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use loam_format::trace::{
     AllocFamily, End, Ended, Event, FreeFamily, Header, Item, Items, Process, Record, Sample,
-    Stream, Wanted, Writer,
+    Stream, Touch, Wanted, Writer,
 };
 
 pub const PAGE: u64 = 4_096;
@@ -175,6 +175,16 @@ impl Program {
             ..Sample::default()
         };
         self.writer.sample(self.stream, sample).unwrap();
+    }
+
+    /// Somebody saw so many pages of a live block, now.
+    pub fn saw(&mut self, block: Block, pages: u64) {
+        let touch = Touch {
+            time: Some(self.time),
+            address: Some(block.address),
+            pages: Some(pages),
+        };
+        self.writer.touch(self.stream, touch).unwrap();
     }
 
     pub fn end(mut self) -> Ran {

@@ -8,7 +8,7 @@
 //!                                      from      0                    touched pages are known
 //!                                      to        0 moved, 1 in place  failed
 //!                                      existing, begins, ends: 0      0
-//!                                      other     0 fork, 1 exec, 2 dropped
+//!                                      other     0 fork, 1 exec, 2 dropped, 3 trim;   an extra follows (from 3 on)
 //! ```
 
 /// Kinds, shifted to their place.
@@ -43,6 +43,8 @@ pub const FORK: u8 = 0;
 pub const EXEC: u8 = 1;
 /// Detail of `OTHER`.
 pub const DROPPED: u8 = 2;
+/// Detail of `OTHER`.
+pub const TRIM: u8 = 3;
 
 /// The columns of a chunk of events, in the file's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

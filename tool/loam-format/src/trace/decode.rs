@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::columns::{
     ALLOCATE, BEGINS, DETAIL, DROPPED, ENDS, EXEC, EXISTING, FLAG, FORK, FREE, FROM, IN_PLACE,
-    KIND, TO,
+    KIND, TO, TRIM,
 };
 use super::event::{AllocFamily, Event, FreeFamily, Record};
 use super::predict::Predictor;
@@ -108,12 +108,13 @@ impl Decoder {
                 left = columns.thread.number()?;
             }
             left -= 1;
-            let event = self.event(&mut columns, thread, &mut missed)?;
-            out.push(Record {
-                time: time.wrapping_mul(unit),
-                thread,
-                event,
-            });
+            if let Some(event) = self.event(&mut columns, thread, &mut missed)? {
+                out.push(Record {
+                    time: time.wrapping_mul(unit),
+                    thread,
+                    event,
+                });
+            }
         }
         if left != 0 || !columns.are_empty() {
             return Err(DecodeError::Long);
@@ -121,16 +122,17 @@ impl Decoder {
         Ok(number)
     }
 
+    /// None: a later version's event, which is passed over.
     fn event(
         &mut self,
         columns: &mut Columns<'_>,
         thread: u32,
         missed: &mut u64,
-    ) -> Result<Event, DecodeError> {
+    ) -> Result<Option<Event>, DecodeError> {
         let operation = columns.operation.byte()?;
         let (detail, flag) = (operation & DETAIL, operation & FLAG != 0);
         let unknown = DecodeError::Operation(operation);
-        Ok(match operation & KIND {
+        let event = match operation & KIND {
             ALLOCATE => {
                 let family = AllocFamily::ALL.get(usize::from(detail));
                 let family = *family.ok_or(unknown)?;
@@ -201,9 +203,19 @@ impl Decoder {
                 DROPPED => Event::Dropped {
                     count: columns.extra.number()?,
                 },
-                _ => return Err(unknown),
+                // From here on the flag says whether an extra follows.
+                _ => {
+                    let extra = flag.then(|| columns.extra.number()).transpose()?;
+                    return Ok(match detail {
+                        TRIM => Some(Event::Trim {
+                            keep: extra.unwrap_or(0),
+                        }),
+                        _ => None,
+                    });
+                }
             },
-        })
+        };
+        Ok(Some(event))
     }
 
     fn block(

@@ -2,7 +2,7 @@
 
 use super::columns::{
     Column, ALLOCATE, BEGINS, DROPPED, ENDS, EXEC, EXISTING, FLAG, FORK, FREE, FROM, IN_PLACE,
-    OTHER, TO,
+    OTHER, TO, TRIM,
 };
 use super::event::{Event, Record};
 use super::predict::Predictor;
@@ -188,6 +188,10 @@ impl Encoder {
             Event::Dropped { count } => {
                 self.put(Column::Extra, count);
                 OTHER | DROPPED
+            }
+            Event::Trim { keep } => {
+                self.put(Column::Extra, keep);
+                OTHER | TRIM | FLAG
             }
         }
     }

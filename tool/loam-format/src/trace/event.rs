@@ -187,6 +187,11 @@ pub enum Event {
         /// How many.
         count: u64,
     },
+    /// The program is about to ask its allocator for memory back (`malloc_trim`).
+    Trim {
+        /// Bytes that are to be kept at the top.
+        keep: u64,
+    },
 }
 
 /// An event with its place.

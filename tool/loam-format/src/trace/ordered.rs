@@ -124,6 +124,11 @@ pub enum Action {
         /// How many.
         count: u64,
     },
+    /// The program asked its allocator for memory back.
+    Trim {
+        /// Bytes that were to be kept at the top.
+        keep: u64,
+    },
 }
 
 /// An action with its place.
@@ -274,6 +279,7 @@ impl Ordered {
                 self.repairs.dropped = self.repairs.dropped.saturating_add(count);
                 act(Action::Dropped { count });
             }
+            Event::Trim { keep } => act(Action::Trim { keep }),
         }
     }
 

@@ -252,3 +252,37 @@ fn the_index_names_every_chunk() {
     let firsts: Vec<_> = index.iter().filter_map(|row| row.first_event).collect();
     assert_eq!(firsts, [0, events.len() as u64]);
 }
+
+#[test]
+fn events_of_a_later_version_are_passed_over() {
+    // Two of them between two frees of blocks from before: one with an extra, one without.
+    let mut payload = vec![0, 0];
+    let free = columns::FREE;
+    let later = columns::OTHER | 9;
+    let all: [&[u8]; 9] = [
+        &[free, later | columns::FLAG, later, free],
+        &[0, 4],
+        &[0, 1, 1, 1],
+        &[],
+        &[],
+        &[],
+        &[77],
+        &[],
+        &[0, 32, 0, 32],
+    ];
+    for column in all {
+        varint::put(&mut payload, column.len() as u64);
+        payload.extend_from_slice(column);
+    }
+    let mut read = Vec::new();
+    let mut decoder = decode::Decoder::default();
+    decoder.decode(&payload, 4, 1, &mut read).unwrap();
+    let frees: Vec<_> = read
+        .iter()
+        .map(|record| match record.event {
+            Event::Free { address, .. } => (record.time, address),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(frees, [(0, 16), (3, 32)]);
+}

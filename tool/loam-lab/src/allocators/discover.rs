@@ -31,6 +31,14 @@ pub fn all(layout: &Layout) -> Vec<Allocator> {
     allocators
 }
 
+/// The C library's alone, which costs no look at packages.
+pub fn system(layout: &Layout) -> Option<Allocator> {
+    let known = KNOWN
+        .iter()
+        .find(|known| matches!(known.origin, Origin::System))?;
+    Some(known_one(known, layout, &[]))
+}
+
 /// An allocator that the user named by its path.
 pub fn from_path(path: &Path) -> Allocator {
     let stem = path

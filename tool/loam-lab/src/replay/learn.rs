@@ -1,7 +1,7 @@
 //! The first walk: what touched pages the blocks end with, and when most bytes lived.
 
 use std::collections::HashMap;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::Path;
 
 use loam_format::trace::{Act, Action, Block, Item};
@@ -9,13 +9,15 @@ use loam_format::trace::{Act, Action, Block, Item};
 use super::lineage::{self, Step};
 use super::program::MOST_BYTES;
 use super::survey::Survey;
-use super::touched::{self, Outside, Shares};
+use super::touched::{self, Rows, RowsWriter, Shares};
 use super::ReplayError;
 use crate::measure::Stop;
 
 /// What the first walk learns.
 pub struct Learned {
     pub touched: touched::Reader,
+    /// Time, stage and pages of what was seen to have grown.
+    pub grown: Rows,
     pub shares: Shares,
     pub events: u64,
     pub peak_live: u64,
@@ -38,25 +40,29 @@ pub fn learn(
         path: folder.to_owned(),
         source,
     };
-    let outside = tempfile::tempfile_in(folder).map_err(in_folder)?;
-    let mut rows = BufWriter::new(&outside);
+    let file = || tempfile::tempfile_in(folder).map_err(in_folder);
+    let mut rows = RowsWriter::new(file()?);
     lineage::items(&survey.path, |stream, item| match item {
         Item::Touch(touch) if streams.contains(&stream) => {
-            Outside::write(&mut rows, &touch).map_err(in_folder)
+            match (touch.time, touch.address, touch.pages) {
+                (Some(time), Some(address), Some(pages))
+                    if time < lineage::until(survey, streams, stream) =>
+                {
+                    rows.write([time, address, pages]).map_err(in_folder)
+                }
+                _ => Ok(()),
+            }
         }
         _ => Ok(()),
     })?;
-    rows.flush().map_err(in_folder)?;
-    drop(rows);
-    let mut outside = Outside::new(outside).map_err(in_folder)?;
-    let side = tempfile::tempfile_in(folder).map_err(in_folder)?;
-    let writer = touched::Writer::new(side, page_bytes);
-    let mut large = Large::new(writer, page_bytes);
+    let mut outside = rows.finish().map_err(in_folder)?;
+    let writer = touched::Writer::new(file()?, page_bytes);
+    let mut large = Large::new(writer, RowsWriter::new(file()?), page_bytes);
     let (mut live, mut peak_live, mut peak_act, mut acts) = (0u64, 0u64, 0u64, 0u64);
     let mut learn = |act: &Act| -> io::Result<()> {
         acts += 1;
-        while let Some((address, pages)) = outside.before(act.time)? {
-            large.saw_at(address, pages)?;
+        while let Some([time, address, pages]) = outside.before(act.time)? {
+            large.saw(time, address, pages)?;
         }
         match act.action {
             Action::Begin { block, .. } => {
@@ -88,17 +94,20 @@ pub fn learn(
         }
         Ok(())
     };
-    let walked = lineage::walk(&survey.path, streams, stop, |step| match step {
+    let walked = lineage::walk(survey, streams, stop, |step| match step {
         Step::Act(act) => learn(act).map_err(in_folder),
         Step::Forked { .. } => Ok(()),
     })?;
-    while let Some((address, pages)) = outside.before(u64::MAX).map_err(in_folder)? {
-        large.saw_at(address, pages).map_err(in_folder)?;
+    while let Some([time, address, pages]) = outside.before(u64::MAX).map_err(in_folder)? {
+        large.saw(time, address, pages).map_err(in_folder)?;
     }
+    large.end_all();
     let (count, seen) = (large.count, large.seen);
     let (touched, shares) = large.writer.finish().map_err(in_folder)?;
+    let grown = large.grown.finish().map_err(in_folder)?;
     Ok(Learned {
         touched,
+        grown,
         shares,
         events: walked.events,
         peak_live,
@@ -112,19 +121,29 @@ pub fn learn(
 /// The large blocks that live, in the first walk.
 struct Large {
     writer: touched::Writer,
+    grown: RowsWriter,
     page_bytes: u64,
-    /// Stage and bytes, by number of the block.
-    stages: HashMap<u64, (u64, u64)>,
+    /// By number of the block.
+    stages: HashMap<u64, Stage>,
     /// Number of the block, by address.
     at: HashMap<u64, u64>,
     count: u64,
     seen: u64,
 }
 
+/// A block of one size.
+struct Stage {
+    number: u64,
+    size: u64,
+    /// The most pages that somebody saw.
+    pages: Option<u64>,
+}
+
 impl Large {
-    fn new(writer: touched::Writer, page_bytes: u64) -> Large {
+    fn new(writer: touched::Writer, grown: RowsWriter, page_bytes: u64) -> Large {
         Large {
             writer,
+            grown,
             page_bytes,
             stages: HashMap::new(),
             at: HashMap::new(),
@@ -136,32 +155,61 @@ impl Large {
     fn begin(&mut self, block: &Block) {
         if touched::is_large(block.size, self.page_bytes) {
             self.count += 1;
-            self.stages
-                .insert(block.id, (self.writer.begin(), block.size));
+            let stage = Stage {
+                number: self.writer.begin(),
+                size: block.size,
+                pages: None,
+            };
+            self.stages.insert(block.id, stage);
             self.at.insert(block.address, block.id);
         }
     }
 
     fn end(&mut self, block: &Block, touched: Option<u64>) -> io::Result<()> {
-        let Some((stage, size)) = self.stages.remove(&block.id) else {
+        let Some(mut stage) = self.stages.remove(&block.id) else {
             return Ok(());
         };
         if self.at.get(&block.address) == Some(&block.id) {
             self.at.remove(&block.address);
         }
-        touched.map_or(Ok(()), |pages| self.saw(stage, size, pages))
+        let touched = touched.map(|pages| pages.min(touched::pages(stage.size, self.page_bytes)));
+        match (stage.pages, touched) {
+            (None, Some(pages)) => self.writer.first(stage.number, pages)?,
+            (Some(seen), Some(pages)) if pages > seen => self.writer.last(stage.number, pages)?,
+            _ => {}
+        }
+        stage.pages = stage.pages.max(touched);
+        self.learn(&stage);
+        Ok(())
     }
 
-    fn saw_at(&mut self, address: u64, pages: u64) -> io::Result<()> {
-        let id = self.at.get(&address);
-        match id.and_then(|id| self.stages.get(id)).copied() {
-            Some((stage, size)) => self.saw(stage, size, pages),
-            None => Ok(()),
+    /// Blocks that live at the trace's end.
+    fn end_all(&mut self) {
+        for stage in std::mem::take(&mut self.stages).into_values() {
+            self.learn(&stage);
         }
     }
 
-    fn saw(&mut self, stage: u64, size: u64, pages: u64) -> io::Result<()> {
-        self.seen += u64::from(self.writer.saw(stage, size, pages)?);
+    fn learn(&mut self, stage: &Stage) {
+        if let Some(pages) = stage.pages {
+            self.seen += 1;
+            self.writer.learn(stage.size, pages);
+        }
+    }
+
+    /// Somebody saw that many pages of the block that lives there.
+    fn saw(&mut self, time: u64, address: u64, pages: u64) -> io::Result<()> {
+        let stage = self.at.get(&address).and_then(|id| self.stages.get_mut(id));
+        let Some(stage) = stage else {
+            return Ok(());
+        };
+        let pages = pages.min(touched::pages(stage.size, self.page_bytes));
+        match stage.pages {
+            None => self.writer.first(stage.number, pages)?,
+            Some(before) if pages > before => self.grown.write([time, stage.number, pages])?,
+            _ => {}
+        }
+        stage.pages = stage.pages.max(Some(pages));
         Ok(())
     }
 }

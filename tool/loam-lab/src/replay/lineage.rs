@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Repairs, Wanted};
+use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Record, Repairs, Wanted};
 
 use super::survey::Survey;
 use super::ReplayError;
@@ -27,6 +27,44 @@ pub fn of(survey: &Survey, stream: u32) -> Vec<u32> {
     }
     streams.reverse();
     streams
+}
+
+/// A child of a fork, as its parent's events tell of it.
+struct Forked {
+    stream: u32,
+    /// Nanoseconds, as events have them: whole units of the trace's clock.
+    at: u64,
+}
+
+impl Forked {
+    fn of(survey: &Survey, stream: u32) -> Forked {
+        let unit = survey.header.clock.unit_ns.max(1);
+        let at = survey.processes.get(&stream).map(|one| one.process.at);
+        Forked {
+            stream,
+            // 0: not known.
+            at: at
+                .filter(|at| *at > 0)
+                .map_or(u64::MAX, |at| at / unit * unit),
+        }
+    }
+
+    /// Whether a fork at that time is the child's: a recorder does not know its stream yet, but its time.
+    fn is(&self, stream: u32, time: u64) -> bool {
+        stream == self.stream || (stream == u32::MAX && time == self.at)
+    }
+
+    /// Whether the child was there before this event: a fork by system call is no event.
+    fn is_before(&self, record: &Record) -> bool {
+        record.time > self.at
+    }
+}
+
+/// Until when a stream's samples are the lineage's: the fork of the next one.
+pub fn until(survey: &Survey, streams: &[u32], stream: u32) -> u64 {
+    let at = streams.iter().position(|one| *one == stream);
+    let next = at.and_then(|at| streams.get(at + 1));
+    next.map_or(u64::MAX, |next| Forked::of(survey, *next).at)
 }
 
 /// What a walk tells its visitor.
@@ -56,22 +94,23 @@ pub struct Walked {
 
 /// Follows the streams and hands each act to `visit`, in an order that is possible.
 pub fn walk(
-    path: &Path,
+    survey: &Survey,
     streams: &[u32],
     stop: &dyn Stop,
     mut visit: impl FnMut(Step) -> Result<(), ReplayError>,
 ) -> Result<Walked, ReplayError> {
+    let path = &survey.path;
     let mut ordered = Ordered::new();
     let mut acts: Vec<Act> = Vec::new();
     let mut walked = Walked::default();
     for (at, stream) in streams.iter().enumerate() {
-        let child = streams.get(at + 1).copied();
+        let child = streams.get(at + 1).map(|child| Forked::of(survey, *child));
         let wanted = Wanted {
             events: true,
             tables: false,
         };
         let mut items = open(path, wanted)?.only(*stream);
-        let mut forked = None;
+        let (mut forked, mut last_thread) = (None, 0);
         'stream: while let Some(batch) = items.next_batch().map_err(|source| ReplayError::Read {
             path: path.to_owned(),
             source,
@@ -80,6 +119,11 @@ pub fn walk(
                 continue;
             };
             for record in records {
+                if child.as_ref().is_some_and(|child| child.is_before(record)) {
+                    forked = Some(last_thread);
+                    break 'stream;
+                }
+                last_thread = record.thread;
                 walked.events += 1;
                 if walked.events % LOOK == 0 {
                     if let Some(signal) = stop.signal() {
@@ -90,7 +134,7 @@ pub fn walk(
                 ordered.push(record, &mut acts);
                 for act in acts.drain(..) {
                     if let Action::Fork { child: to } = act.action {
-                        if child == Some(to) {
+                        if child.as_ref().is_some_and(|child| child.is(to, act.time)) {
                             forked = Some(act.thread);
                         }
                     }

@@ -1,20 +1,15 @@
-//! The points at which a replay is measured: when the recorder looked at the process.
-//!
-//! A look takes the recorder some milliseconds, while the program goes on. So each look at the heap has a point
-//! shortly before it and one shortly after it as well, between which the recorded size may lie (`error`).
+//! The points at which a replay is measured: when the recorder looked at the process, between the same two events.
 
+use super::lineage;
 use super::survey::Survey;
 
 /// Points at most. Each stops all threads, some milliseconds where much is resident.
-const MOST_POINTS: usize = 500;
+const MOST_POINTS: usize = 600;
 /// Of those, points that the trace has no sample for: spread over the events, so that threads stay together and short
 /// programs have a curve.
 pub const SPREAD_POINTS: u64 = 100;
-/// Looks at the heap, with three points each; each of those reads all mappings.
-const MOST_LOOKS: usize = 100;
-/// Nanoseconds of the recording between a look and its neighbours. Chosen: a look at a large process takes 10 to 20
-/// milliseconds.
-pub const LOOK_TIME: u64 = 25_000_000;
+/// Looks at the heap, each of which reads all mappings.
+const MOST_LOOKS: usize = 300;
 
 /// A point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,43 +18,34 @@ pub struct Point {
     pub time: u64,
     /// Resident bytes of the heap then, where the recorder looked.
     pub recorded_heap: Option<u64>,
-    /// Whether the replay looks at its own heap.
-    pub looks: bool,
 }
 
 /// When somebody looked at the process, thinned; the look at the largest heap is kept.
 pub fn of(survey: &Survey, streams: &[u32]) -> Vec<Point> {
-    let samples = streams
-        .iter()
-        .filter_map(|stream| survey.processes.get(stream))
-        .flat_map(|process| &process.samples);
+    let samples = streams.iter().flat_map(|stream| {
+        let until = lineage::until(survey, streams, *stream);
+        let process = survey.processes.get(stream);
+        let samples = process.map_or(&[][..], |process| &process.samples);
+        samples
+            .iter()
+            .filter(move |sample| sample.time.is_some_and(|time| time < until))
+    });
     let mut all: Vec<Point> = samples
         .filter_map(|sample| {
             Some(Point {
                 time: sample.time?,
                 recorded_heap: sample.resident_heap,
-                looks: sample.resident_heap.is_some(),
             })
         })
         .collect();
     all.sort_unstable();
-    let (mut looks, mut rest): (Vec<Point>, Vec<Point>) =
-        all.into_iter().partition(|point| point.looks);
+    let (mut looks, mut rest): (Vec<Point>, Vec<Point>) = all
+        .into_iter()
+        .partition(|point| point.recorded_heap.is_some());
     thin(&mut looks, MOST_LOOKS);
     let most = MOST_POINTS - SPREAD_POINTS as usize;
-    thin(&mut rest, most.saturating_sub(3 * looks.len()));
-    let beside = |time| Point {
-        time,
-        recorded_heap: None,
-        looks: true,
-    };
-    for look in looks {
-        rest.extend([
-            beside(look.time.saturating_sub(LOOK_TIME)),
-            look,
-            beside(look.time.saturating_add(LOOK_TIME)),
-        ]);
-    }
+    thin(&mut rest, most.saturating_sub(looks.len()));
+    rest.append(&mut looks);
     rest.sort_unstable();
     rest
 }

@@ -90,6 +90,8 @@ pub fn prepare(
         streams: Streams::new(wishes.pauses),
         slots: Slots::default(),
         blocks: HashMap::new(),
+        stages: HashMap::new(),
+        next_stage: 0,
         points: points::of(survey, &streams),
         next_point: 0,
         spread: (learned.acts / SPREAD_POINTS).max(1),
@@ -103,7 +105,7 @@ pub fn prepare(
         page_bytes,
         learned,
     };
-    let walked = lineage::walk(&survey.path, &streams, stop, |step| {
+    let walked = lineage::walk(survey, &streams, stop, |step| {
         builder.step(step).map_err(|source| ReplayError::Io {
             path: path.clone(),
             source,
@@ -124,6 +126,26 @@ struct Placed {
     slot: Slot,
     /// The thread of the replay whose slot it is.
     owner: u32,
+    /// Its stage, if it is a large block.
+    stage: Option<u64>,
+    /// Pages that the replay has touched by now, and those that it touches at the end.
+    pages: u64,
+    last: u64,
+}
+
+impl Placed {
+    /// The operation that touches its pages up to so many, if they are more.
+    fn touch(&mut self, pages: u64) -> Option<Operation> {
+        if pages <= self.pages {
+            return None;
+        }
+        let word = self.pages.min(u64::from(u32::MAX)) | pages.min(u64::from(u32::MAX)) << 32;
+        self.pages = pages;
+        Some(Operation {
+            generation: self.slot.generation,
+            ..Operation::of(Kind::Touch, self.slot.number, word)
+        })
+    }
 }
 
 /// The second walk.
@@ -132,6 +154,9 @@ struct Builder {
     streams: Streams,
     slots: Slots,
     blocks: HashMap<u64, Placed>,
+    /// Numbers of large blocks, by stage.
+    stages: HashMap<u64, u64>,
+    next_stage: u64,
     points: Vec<Point>,
     next_point: usize,
     spread: u64,
@@ -189,6 +214,11 @@ impl Builder {
                 self.resize(act.thread, time, &before, &after)?
             }
             Action::Failed { .. } => self.failed += 1,
+            Action::Trim { keep } => {
+                let trim = Operation::of(Kind::Trim, 0, keep);
+                self.streams
+                    .push(&mut self.program, act.thread, time, trim)?;
+            }
             Action::ThreadBegins
             | Action::ThreadEnds
             | Action::Fork { .. }
@@ -220,14 +250,19 @@ impl Builder {
         Ok(())
     }
 
+    /// All threads come together, after what was seen of large blocks by then was touched.
     fn meet(&mut self, time: u64, point: Option<Point>) -> io::Result<()> {
+        let seen = self.first_time.unwrap_or(0).saturating_add(time);
+        while let Some([_, stage, pages]) = self.learned.grown.before(seen.saturating_add(1))? {
+            self.grow(stage, pages)?;
+        }
         let point = SamplePoint {
             time,
             events: self.acts,
             live_bytes: self.live,
             live_blocks: self.blocks.len() as u64,
             recorded_heap: point.and_then(|point| point.recorded_heap),
-            looks: point.is_some_and(|point| point.looks),
+            looks: point.is_some_and(|point| point.recorded_heap.is_some()),
             participants: self.streams.participants(),
             ended: self.streams.ended(),
         };
@@ -238,21 +273,34 @@ impl Builder {
         self.streams.meet(&mut self.program, number, time)
     }
 
+    fn grow(&mut self, stage: u64, pages: u64) -> io::Result<()> {
+        // It may have ended since, or have another size.
+        let id = self.stages.get(&stage);
+        let Some(placed) = id.and_then(|id| self.blocks.get_mut(id)) else {
+            return Ok(());
+        };
+        let Some(touch) = placed.touch(pages) else {
+            return Ok(());
+        };
+        self.streams.push_to_any(&mut self.program, touch)
+    }
+
     fn begin(&mut self, thread: u32, number: u32, time: u64, block: &Block) -> io::Result<()> {
         let slot = self.slots.take(number);
         let slot = slot.ok_or_else(|| io::Error::other("more than 2^32 blocks live at once"))?;
+        let mut placed = Placed {
+            slot,
+            owner: number,
+            stage: None,
+            pages: 0,
+            last: 0,
+        };
         let operation = Operation {
             family: block.family as u8,
             alignment_log: alignment_log(block),
-            ..self.operation(Kind::Allocate, slot, block.size)?
+            ..self.operation(Kind::Allocate, &mut placed, block)?
         };
-        self.blocks.insert(
-            block.id,
-            Placed {
-                slot,
-                owner: number,
-            },
-        );
+        self.blocks.insert(block.id, placed);
         self.live += counted(block.size);
         self.allocations += 1;
         self.streams
@@ -260,9 +308,10 @@ impl Builder {
     }
 
     fn end(&mut self, thread: u32, time: u64, block: &Block, family: u8) -> io::Result<()> {
-        let Some(placed) = self.blocks.remove(&block.id) else {
+        let Some(mut placed) = self.blocks.remove(&block.id) else {
             return Ok(());
         };
+        self.end_stage(thread, time, &mut placed)?;
         let slot = placed.slot;
         self.slots.give(placed.owner, slot);
         self.live -= counted(block.size);
@@ -276,31 +325,55 @@ impl Builder {
     }
 
     fn resize(&mut self, thread: u32, time: u64, before: &Block, after: &Block) -> io::Result<()> {
-        let Some(placed) = self.blocks.get_mut(&before.id) else {
+        let Some(mut placed) = self.blocks.remove(&before.id) else {
             return Ok(());
         };
-        let slot = placed.slot;
-        placed.slot = slot.next();
+        self.end_stage(thread, time, &mut placed)?;
         self.live += counted(after.size);
         self.live -= counted(before.size);
         self.allocations += 1;
-        let operation = self.operation(Kind::Resize, slot, after.size)?;
+        let operation = self.operation(Kind::Resize, &mut placed, after)?;
         self.streams
             .push(&mut self.program, thread, time, operation)?;
-        let old = Operation::of(Kind::Old, slot.number, counted(before.size));
+        let old = Operation::of(Kind::Old, placed.slot.number, counted(before.size));
+        placed.slot = placed.slot.next();
+        self.blocks.insert(after.id, placed);
         self.streams.push(&mut self.program, thread, time, old)
     }
 
-    /// An operation that hands out a block, and what the program touched of it.
-    fn operation(&mut self, kind: Kind, slot: Slot, size: u64) -> io::Result<Operation> {
+    /// The program touched what it touched: so does the thread that ends the stage.
+    fn end_stage(&mut self, thread: u32, time: u64, placed: &mut Placed) -> io::Result<()> {
+        if let Some(stage) = placed.stage.take() {
+            self.stages.remove(&stage);
+        }
+        match placed.touch(placed.last) {
+            Some(touch) => self.streams.push(&mut self.program, thread, time, touch),
+            None => Ok(()),
+        }
+    }
+
+    /// An operation that hands out a block, and what the program had touched of it when it was looked at first.
+    fn operation(
+        &mut self,
+        kind: Kind,
+        placed: &mut Placed,
+        block: &Block,
+    ) -> io::Result<Operation> {
+        let size = block.size;
         let mut touched = ALL_TOUCHED;
+        (placed.pages, placed.last) = (0, 0);
         if touched::is_large(size, self.page_bytes) {
-            let seen = self.learned.touched.next()?;
-            let pages = seen.unwrap_or_else(|| self.learned.shares.guess(size, self.page_bytes));
+            let (first, last) = self.learned.touched.next()?;
+            let pages = first.unwrap_or_else(|| self.learned.shares.guess(size, self.page_bytes));
             if pages < touched::pages(size, self.page_bytes) {
                 touched = pages.min(ALL_TOUCHED - 1);
             }
+            (placed.pages, placed.last) = (pages, last.unwrap_or(0));
+            placed.stage = Some(self.next_stage);
+            self.stages.insert(self.next_stage, block.id);
+            self.next_stage += 1;
         }
+        let slot = placed.slot;
         Ok(Operation {
             generation: slot.generation,
             ..Operation::of(kind, slot.number, counted(size) | touched << 40)

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
 /// The version that the replayer checks.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Operations of a segment: 16 KiB.
 pub const SEGMENT: usize = 1_024;
 /// Bytes before the first segment.
@@ -40,6 +40,10 @@ pub enum Kind {
     Time = 7,
     /// Ends.
     End = 8,
+    /// Touches pages of a block: from the low half of the second word up to its high half.
+    Touch = 9,
+    /// Asks the allocator for memory back.
+    Trim = 10,
 }
 
 /// An operation.

@@ -102,6 +102,15 @@ impl Streams {
         program.push(&mut thread.stream, operation)
     }
 
+    /// An operation just before all threads meet, which any of them may do.
+    pub fn push_to_any(&mut self, program: &mut Program, operation: Operation) -> io::Result<()> {
+        let first = self.main.as_mut().or(self.live.values_mut().next());
+        match first {
+            Some(thread) => program.push(&mut thread.stream, operation),
+            None => Ok(()),
+        }
+    }
+
     /// The thread ends; its number in the replay, if it lived.
     pub fn end(&mut self, program: &mut Program, thread: u32) -> io::Result<Option<u32>> {
         let Some(mut ended) = self.live.remove(&thread) else {

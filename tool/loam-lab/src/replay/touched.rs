@@ -1,15 +1,14 @@
-//! How many pages of each large block were resident in its life. A trace says so at the block's end, and the replay
-//! needs it at its beginning: a first walk writes it into a side file by number of the block's *stage* (its beginning,
-//! each resize), a second walk reads that from start to end.
+//! How many pages of each large block were resident, and when. The recorder sees a block while it lives (`Touch`) and just
+//! before its end; the replay needs the first of these at its beginning: a first walk writes first and last into a side
+//! file by number of the block's *stage* (its beginning, each resize), a second walk reads that from start to end. What
+//! grew between two looks is a row of another file, in the order of time.
 //!
 //! Where nobody looked, the share of pages that blocks of like size had is taken, else all.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-
-use loam_format::trace::Touch;
 
 /// Shares are told apart by doublings of the size.
 const CLASSES: usize = 64;
@@ -17,6 +16,21 @@ const CLASSES: usize = 64;
 const PAGE: u64 = 1 << 14;
 /// Pages of that cache.
 const PAGES: usize = 64;
+/// Bytes of an entry of the side file.
+const ENTRY: usize = 8;
+
+fn entry(pages: u64) -> u32 {
+    u32::try_from(pages).unwrap_or(u32::MAX).min(u32::MAX - 1) + 1
+}
+
+fn parse(bytes: &[u8]) -> (u32, u32) {
+    let word = |at: usize| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&bytes[at..at + 4]);
+        u32::from_le_bytes(word)
+    };
+    (word(0), word(4))
+}
 
 /// Pages of a block of this size.
 pub fn pages(size: u64, page_bytes: u64) -> u64 {
@@ -41,7 +55,8 @@ pub struct Writer {
 
 #[derive(Debug)]
 struct Page {
-    values: Vec<u32>,
+    /// First and last, each one more than it says.
+    values: Vec<(u32, u32)>,
     used: u64,
 }
 
@@ -70,19 +85,23 @@ impl Writer {
         self.stages - 1
     }
 
-    /// Somebody saw that many pages of it; the most counts. Whether nobody had before.
-    pub fn saw(&mut self, stage: u64, size: u64, touched: u64) -> io::Result<bool> {
-        let all = pages(size, self.page_bytes);
-        let touched = touched.min(all);
-        let value = u32::try_from(touched).unwrap_or(u32::MAX - 1) + 1;
-        let slot = &mut self.page(stage / PAGE)?.values[(stage % PAGE) as usize];
-        let before = u64::from(slot.saturating_sub(1));
-        let first = *slot == 0;
-        *slot = (*slot).max(value);
+    /// The stage begins with so many pages: somebody saw them, and nobody had looked before.
+    pub fn first(&mut self, stage: u64, pages: u64) -> io::Result<()> {
+        self.page(stage / PAGE)?.values[(stage % PAGE) as usize].0 = entry(pages);
+        Ok(())
+    }
+
+    /// It has more at its end than anybody had seen.
+    pub fn last(&mut self, stage: u64, pages: u64) -> io::Result<()> {
+        self.page(stage / PAGE)?.values[(stage % PAGE) as usize].1 = entry(pages);
+        Ok(())
+    }
+
+    /// What a block of this size was seen to have at most.
+    pub fn learn(&mut self, size: u64, pages: u64) {
         let share = &mut self.known[class(size)];
-        share.0 += touched.saturating_sub(before);
-        share.1 += if first { all } else { 0 };
-        Ok(first)
+        share.0 += pages;
+        share.1 += self::pages(size, self.page_bytes);
     }
 
     fn page(&mut self, number: u64) -> io::Result<&mut Page> {
@@ -94,18 +113,16 @@ impl Writer {
                     self.evict(oldest)?;
                 }
             }
-            let mut bytes = vec![0; PAGE as usize * 4];
+            let mut bytes = vec![0; PAGE as usize * ENTRY];
             let mut got = 0;
             while got < bytes.len() {
-                let offset = number * PAGE * 4 + got as u64;
+                let offset = number * PAGE * ENTRY as u64 + got as u64;
                 match self.file.read_at(&mut bytes[got..], offset)? {
                     0 => break,
                     n => got += n,
                 }
             }
-            let words = bytes.chunks_exact(4);
-            let values = words.map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
-            let values = values.collect();
+            let values = bytes.chunks_exact(ENTRY).map(parse).collect();
             self.cache.insert(number, Page { values, used: 0 });
         }
         let clock = self.clock;
@@ -121,9 +138,9 @@ impl Writer {
         let bytes: Vec<u8> = page
             .values
             .iter()
-            .flat_map(|value| value.to_le_bytes())
+            .flat_map(|(first, last)| [first.to_le_bytes(), last.to_le_bytes()].concat())
             .collect();
-        self.file.write_all_at(&bytes, number * PAGE * 4)
+        self.file.write_all_at(&bytes, number * PAGE * ENTRY as u64)
     }
 
     /// The side file from its start, and the shares.
@@ -134,7 +151,7 @@ impl Writer {
         }
         self.file.flush()?;
         // Stages that nobody saw are holes of the file, or lie behind its end.
-        self.file.set_len(self.stages * 4)?;
+        self.file.set_len(self.stages * ENTRY as u64)?;
         self.file.seek(SeekFrom::Start(0))?;
         let reader = Reader {
             input: BufReader::with_capacity(1 << 16, self.file),
@@ -150,11 +167,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Pages of the next stage; none: nobody looked.
-    pub fn next(&mut self) -> io::Result<Option<u64>> {
-        let mut bytes = [0; 4];
+    /// Pages of the next stage at its beginning and at its end; none: nobody looked, nobody saw more.
+    pub fn next(&mut self) -> io::Result<(Option<u64>, Option<u64>)> {
+        let mut bytes = [0; ENTRY];
         self.input.read_exact(&mut bytes)?;
-        Ok(u32::from_le_bytes(bytes).checked_sub(1).map(u64::from))
+        let (first, last) = parse(&bytes);
+        let pages = |entry: u32| entry.checked_sub(1).map(u64::from);
+        Ok((pages(first), pages(last)))
     }
 }
 
@@ -180,37 +199,43 @@ fn class(size: u64) -> usize {
     (63 - size.max(1).leading_zeros()) as usize
 }
 
-/// Pages of live blocks, as they were seen from outside: a side file in the order of their times.
+/// Rows of a time and two numbers, in the order of their times: a file that is written and then read.
 #[derive(Debug)]
-pub struct Outside {
+pub struct RowsWriter(BufWriter<File>);
+
+/// The same file while it is read.
+#[derive(Debug)]
+pub struct Rows {
     input: BufReader<File>,
-    next: Option<(u64, u64, u64)>,
+    next: Option<[u64; 3]>,
 }
 
-impl Outside {
-    /// Writes a row.
-    pub fn write(out: &mut impl Write, touch: &Touch) -> io::Result<()> {
-        let (Some(time), Some(address), Some(pages)) = (touch.time, touch.address, touch.pages)
-        else {
-            return Ok(());
-        };
-        for word in [time, address, pages] {
-            out.write_all(&word.to_le_bytes())?;
-        }
-        Ok(())
+impl RowsWriter {
+    /// Begins, in an empty file.
+    pub fn new(file: File) -> RowsWriter {
+        RowsWriter(BufWriter::with_capacity(1 << 16, file))
     }
 
-    /// Reads from the start.
-    pub fn new(mut file: File) -> io::Result<Outside> {
+    /// A row. Times do not go back.
+    pub fn write(&mut self, row: [u64; 3]) -> io::Result<()> {
+        row.iter()
+            .try_for_each(|word| self.0.write_all(&word.to_le_bytes()))
+    }
+
+    /// From its start.
+    pub fn finish(self) -> io::Result<Rows> {
+        let mut file = self.0.into_inner().map_err(io::Error::from)?;
         file.seek(SeekFrom::Start(0))?;
-        let mut outside = Outside {
-            input: BufReader::new(file),
+        let mut rows = Rows {
+            input: BufReader::with_capacity(1 << 16, file),
             next: None,
         };
-        outside.advance()?;
-        Ok(outside)
+        rows.advance()?;
+        Ok(rows)
     }
+}
 
+impl Rows {
     fn advance(&mut self) -> io::Result<()> {
         let mut bytes = [0; 24];
         self.next = match self.input.read_exact(&mut bytes) {
@@ -220,7 +245,7 @@ impl Outside {
                     word.copy_from_slice(&bytes[at..at + 8]);
                     u64::from_le_bytes(word)
                 };
-                Some((word(0), word(8), word(16)))
+                Some([word(0), word(8), word(16)])
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
             Err(error) => return Err(error),
@@ -228,12 +253,12 @@ impl Outside {
         Ok(())
     }
 
-    /// The next row before `time`: address and pages.
-    pub fn before(&mut self, time: u64) -> io::Result<Option<(u64, u64)>> {
+    /// The next row before `time`.
+    pub fn before(&mut self, time: u64) -> io::Result<Option<[u64; 3]>> {
         match self.next {
-            Some((at, address, pages)) if at < time => {
+            Some(row) if row[0] < time => {
                 self.advance()?;
-                Ok(Some((address, pages)))
+                Ok(Some(row))
             }
             _ => Ok(None),
         }
@@ -252,23 +277,36 @@ mod tests {
             assert_eq!(writer.begin(), stage);
         }
         // Far apart, so that pages of the cache come and go.
-        for stage in (0..count)
-            .step_by(1_000)
-            .chain((0..count).rev().step_by(777))
-        {
-            writer.saw(stage, 100 * 4_096, stage % 100).unwrap();
+        for stage in (0..count).step_by(1_000) {
+            writer.first(stage, stage % 100).unwrap();
+            writer.learn(100 * 4_096, stage % 100);
+        }
+        for stage in (0..count).rev().step_by(777) {
+            writer.last(stage, stage % 101).unwrap();
         }
         let (mut reader, shares) = writer.finish().unwrap();
-        let (mut sum, mut looks) = (0, 0);
         for stage in 0..count {
-            let seen = stage % 1_000 == 0 || (count - 1 - stage) % 777 == 0;
-            let expected = seen.then_some(stage % 100);
-            assert_eq!(reader.next().unwrap(), expected, "{stage}");
-            sum += expected.unwrap_or(0);
-            looks += u64::from(seen);
+            let first = (stage % 1_000 == 0).then_some(stage % 100);
+            let last = ((count - 1 - stage) % 777 == 0).then_some(stage % 101);
+            assert_eq!(reader.next().unwrap(), (first, last), "{stage}");
         }
-        let guess = shares.guess(100 * 4_096, 4_096);
-        assert!(guess.abs_diff(sum / looks) <= 1, "{guess}");
+        // Every thousandth stage had no page.
+        assert_eq!(shares.guess(100 * 4_096, 4_096), 0);
+    }
+
+    #[test]
+    fn rows_come_back_up_to_a_time() {
+        let mut writer = RowsWriter::new(tempfile::tempfile().unwrap());
+        for row in [[3, 30, 1], [5, 50, 2], [5, 51, 3]] {
+            writer.write(row).unwrap();
+        }
+        let mut rows = writer.finish().unwrap();
+        assert_eq!(rows.before(3).unwrap(), None);
+        assert_eq!(rows.before(5).unwrap(), Some([3, 30, 1]));
+        assert_eq!(rows.before(5).unwrap(), None);
+        assert_eq!(rows.before(6).unwrap(), Some([5, 50, 2]));
+        assert_eq!(rows.before(u64::MAX).unwrap(), Some([5, 51, 3]));
+        assert_eq!(rows.before(u64::MAX).unwrap(), None);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn each(
 ) -> Result<(), ReplayError> {
     let streams = lineage::of(survey, stream);
     let mut live = std::collections::BTreeMap::new();
-    lineage::walk(&survey.path, &streams, &Never, |step| {
+    lineage::walk(survey, &streams, &Never, |step| {
         let Step::Act(act) = step else {
             return Ok(());
         };

@@ -123,7 +123,7 @@ struct Counts {
 pub fn of(survey: &Survey, stream: u32) -> Result<Summary, ReplayError> {
     let streams = lineage::of(survey, stream);
     let mut counts = Counts::default();
-    let walked = lineage::walk(&survey.path, &streams, &Never, |step| {
+    let walked = lineage::walk(survey, &streams, &Never, |step| {
         if let Step::Act(act) = step {
             counts.first.get_or_insert(act.time);
             counts.last = counts.last.max(act.time);

@@ -16,7 +16,7 @@ use super::layout::{
     Control, Slot, CONTROL_BYTES, CONTROL_READ, SLOT_BYTES, TAIL_OFFSET, UNIT_BYTES, VERSION,
 };
 use super::merge::{merge, Queue};
-use super::unit::Decoder;
+use super::unit::{Decoder, Own, Read};
 
 /// How much of a ring is read at once: 256 large rings that are full must not fill the memory.
 const AT_ONCE: u64 = 256 * 1024;
@@ -95,7 +95,7 @@ pub struct Image {
     forks: BTreeMap<u32, u64>,
     slots: Vec<u8>,
     scratch: Vec<u8>,
-    pairs: Vec<(u64, u64)>,
+    read: Read,
 }
 
 impl Image {
@@ -127,7 +127,7 @@ impl Image {
             forks: BTreeMap::new(),
             slots: Vec::new(),
             scratch: Vec::new(),
-            pairs: Vec::new(),
+            read: Read::default(),
         }))
     }
 
@@ -204,6 +204,13 @@ impl Image {
         self.rings.iter().map(|ring| ring.decoder.unknown).sum()
     }
 
+    /// What the program mapped and unmapped itself since the last call, in order. It may run ahead of the events.
+    pub fn take_own(&mut self) -> Vec<Own> {
+        let mut own = std::mem::take(&mut self.read.own);
+        own.sort_by_key(|one| one.stamp);
+        own
+    }
+
     /// One pass. When the process is gone, `is_last` gives out everything, in as many passes as it takes.
     pub fn pass(
         &mut self,
@@ -225,7 +232,7 @@ impl Image {
         for ring in self.rings.iter().filter(|ring| ring.has_unread) {
             until = until.min(ring.decoder.last);
         }
-        for (stamp, monotonic) in self.pairs.drain(..) {
+        for (stamp, monotonic) in self.read.pairs.drain(..) {
             clock.pair(stamp, monotonic);
         }
         let forks = &mut self.forks;
@@ -316,7 +323,7 @@ impl Image {
                 error,
             })?;
         ring.decoder
-            .read(&self.scratch, &mut ring.queue.events, &mut self.pairs);
+            .read(&self.scratch, &mut ring.queue.events, &mut self.read);
         Ok(bytes)
     }
 }

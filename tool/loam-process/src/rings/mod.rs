@@ -20,6 +20,7 @@ pub use clock::Clock;
 pub use image::{Began, Image, ImageError, Pass};
 pub use layout::VERSION;
 pub use session::{sweep, Session, SESSION_VARIABLE};
+pub use unit::Own;
 
 /// `CLOCK_MONOTONIC` in nanoseconds, as the recorder reads it.
 pub fn now() -> u64 {

@@ -15,6 +15,9 @@ const FORKS: u64 = 8;
 const DROPPED: u64 = 9;
 const SIZE_HIGH: u64 = 10;
 const TOUCHED: u64 = 11;
+const MAPPED: u64 = 12;
+const UNMAPPED: u64 = 13;
+const TRIMS: u64 = 14;
 
 const VALUE: u64 = (1 << 48) - 1;
 
@@ -29,6 +32,28 @@ pub struct Stamped {
     pub fork: u32,
     /// What happened.
     pub event: Event,
+}
+
+/// Memory that the program maps or unmaps itself, beside its heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Own {
+    /// By the processor's counter.
+    pub stamp: u64,
+    /// Where.
+    pub address: u64,
+    /// How much; pages that it reaches into are meant as a whole.
+    pub bytes: u64,
+    /// Whether it is there from now on, or goes.
+    pub is_mapped: bool,
+}
+
+/// What a ring's units say.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// One moment by both clocks, for each time record.
+    pub pairs: Vec<(u64, u64)>,
+    /// The program's own memory.
+    pub own: Vec<Own>,
 }
 
 /// Reads a ring's units one after the other; an event may take several, and they may come in pieces.
@@ -46,27 +71,22 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads units. `pairs` gets one moment by both clocks for each time record.
-    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<Stamped>, pairs: &mut Vec<(u64, u64)>) {
+    /// Reads units: events go to `out`, all else to `read`.
+    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<Stamped>, read: &mut Read) {
         for unit in bytes.chunks_exact(UNIT_BYTES as usize) {
             let (first, second) = unit.split_at(8);
             let word0 = u64::from_le_bytes(first.try_into().expect("eight bytes"));
             let word1 = u64::from_le_bytes(second.try_into().expect("eight bytes"));
-            self.unit(word0, word1, out, pairs);
+            self.unit(word0, word1, out, read);
         }
     }
 
-    fn unit(
-        &mut self,
-        word0: u64,
-        word1: u64,
-        out: &mut Vec<Stamped>,
-        pairs: &mut Vec<(u64, u64)>,
-    ) {
+    #[inline]
+    fn unit(&mut self, word0: u64, word1: u64, out: &mut Vec<Stamped>, read: &mut Read) {
         if self.is_in_time {
             self.is_in_time = false;
             self.thread = ((word1 >> 32) as u32).saturating_sub(1);
-            pairs.push((self.last, word0));
+            read.pairs.push((self.last, word0));
             return;
         }
         let kind = word0 >> 48 & 31;
@@ -117,6 +137,17 @@ impl Decoder {
             THREAD_ENDS => Some(Event::ThreadEnds),
             FORKS => Some(Event::Fork { child: u32::MAX }),
             DROPPED => Some(Event::Dropped { count: value }),
+            TRIMS => Some(Event::Trim { keep: size }),
+            MAPPED | UNMAPPED => {
+                self.size_high = 0;
+                read.own.push(Own {
+                    stamp,
+                    address: value,
+                    bytes: size,
+                    is_mapped: kind == MAPPED,
+                });
+                return;
+            }
             _ => None,
         };
         self.size_high = 0;
@@ -152,17 +183,33 @@ mod tests {
             (ALLOCATE << 48 | 2 << 53 | 6 << 57 | 0x1000, 6 << 32 | 3),
             (TOUCHED << 48 | 9, 8 << 32),
             (FREE << 48 | 0x1000, 8 << 32 | 77),
+            (SIZE_HIGH << 48 | 1, 9 << 32),
+            (MAPPED << 48 | 0x2000, 9 << 32 | 4_096),
+            (UNMAPPED << 48 | 0x3000, 9 << 32 | 5),
+            (TRIMS << 48, 9 << 32 | 64),
         ]);
         for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut out, mut pairs) = (Decoder::default(), Vec::new(), Vec::new());
-            decoder.read(&bytes[..cut], &mut out, &mut pairs);
-            decoder.read(&bytes[cut..], &mut out, &mut pairs);
-            assert_eq!(pairs, [(7 << 32 | 5, 1_000)]);
+            let (mut decoder, mut out, mut read) =
+                (Decoder::default(), Vec::new(), Read::default());
+            decoder.read(&bytes[..cut], &mut out, &mut read);
+            decoder.read(&bytes[cut..], &mut out, &mut read);
+            assert_eq!(read.pairs, [(7 << 32 | 5, 1_000)]);
+            let own = |address, bytes, is_mapped| Own {
+                stamp: 7 << 32 | 9,
+                address,
+                bytes,
+                is_mapped,
+            };
+            assert_eq!(
+                read.own,
+                [own(0x2000, (1 << 32) + 4_096, true), own(0x3000, 5, false)]
+            );
+            assert_eq!(out[2].event, Event::Trim { keep: 64 });
             assert_eq!(
                 out.iter()
                     .map(|one| (one.stamp & 0xff, one.thread))
                     .collect::<Vec<_>>(),
-                [(6, 1), (8, 1)]
+                [(6, 1), (8, 1), (9, 1)]
             );
             assert_eq!(
                 out[0].event,
@@ -187,11 +234,11 @@ mod tests {
 
     #[test]
     fn nonsense_is_counted() {
-        let (mut decoder, mut out, mut pairs) = (Decoder::default(), Vec::new(), Vec::new());
+        let (mut decoder, mut out, mut read) = (Decoder::default(), Vec::new(), Read::default());
         decoder.read(
             &units(&[(31 << 48, 0), (ALLOCATE << 48 | 15 << 53, 0)]),
             &mut out,
-            &mut pairs,
+            &mut read,
         );
         assert_eq!((decoder.unknown, out.len()), (2, 0));
     }

@@ -200,6 +200,7 @@ fn the_declared_list_is_what_the_code_does() {
     assert_eq!(details("other")[usize::from(columns::FORK)], "fork");
     assert_eq!(details("other")[usize::from(columns::EXEC)], "exec");
     assert_eq!(details("other")[usize::from(columns::DROPPED)], "dropped");
+    assert_eq!(details("other")[usize::from(columns::TRIM)], "trim");
     let family = |name: &str| {
         let names = list["families"][name].as_array().unwrap();
         names

@@ -138,7 +138,8 @@ fn arbitrary_event() -> impl Strategy<Value = Event> {
             10 => Event::ResizeTo { address, size },
             11 => Event::Existing { address, size },
             12 => [Event::ThreadBegins, Event::ThreadEnds, Event::Exec][more as usize % 3],
-            _ if more % 2 == 0 => Event::Fork { child: more as u32 },
+            _ if more % 3 == 0 => Event::Trim { keep: more },
+            _ if more % 3 == 1 => Event::Fork { child: more as u32 },
             _ => Event::Dropped { count: more },
         },
     )
