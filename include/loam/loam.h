@@ -49,7 +49,7 @@ extern "C" {
 #endif
 
 /** Of this header; loam_version() is the library's. The form is major * 10000 + minor * 100 +
- *  patch. */
+ *  patch. Library, tool and packages take their version from this line. */
 #define LOAM_HEADER_VERSION 100
 
 /** The least alignment of every block, in bytes. */

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Installs Loam's packages by their own clients, in a place where nothing of it was, and uses them.
+
+    tests/packaging/packages.py [--full] CASE      one case; status 77 and a reason where it can not run here
+    tests/packaging/packages.py --full             all cases one after the other: `make packages-test`
+
+A package is built by packaging/build from what `make build` built. `make test` runs the short form of each case;
+--full adds what takes minutes or fetches from a registry.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORK = ROOT / "build" / "packaging" / "tests"
+LOAM = ROOT / "build" / "loam"
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "packaging"))
+from making.source import version  # noqa: E402
+
+
+def skip(reason: str) -> None:
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def need(*commands: str) -> None:
+    missing = [command for command in commands if shutil.which(command) is None]
+    if missing:
+        skip(f"{', '.join(missing)} not found; tools/setup names the packages")
+
+
+def run(*command: str | Path, status: int | None = 0, cwd: Path = ROOT, **environment: str) -> str:
+    words = [str(word) for word in command]
+    print("+", shlex.join(words), flush=True)
+    done = subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace")
+    if status is not None and done.returncode != status:
+        print(done.stdout)
+        sys.exit(f"exit status {done.returncode}, not {status}")
+    return done.stdout
+
+
+def expect(condition: bool, words: str) -> None:
+    if not condition:
+        sys.exit(words)
+
+
+def fresh(name: str) -> Path:
+    folder = WORK / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def build(kind: str, out: Path, **environment: str) -> list[Path]:
+    listed = run(ROOT / "packaging/build", "--out", out, kind, **environment)
+    return [Path(line) for line in listed.splitlines() if line.startswith("/")]
+
+
+def expect_same_twice(kind: str, folder: Path) -> list[Path]:
+    """Builds a package twice, in different places; the same bytes."""
+    first, second = (build(kind, folder / name) for name in ("first", "second"))
+    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second],
+           f"{kind}: {first} and then {second}")
+    for one, other in zip(first, second):
+        for path in sorted(one.rglob("*")) if one.is_dir() else [one]:
+            twin = other / path.relative_to(one)
+            expect(path.is_dir() or path.read_bytes() == twin.read_bytes(), f"{path} and {twin} differ")
+    return first
+
+
+@contextlib.contextmanager
+def started(*command: str | Path, **environment: str) -> Iterator[subprocess.Popen]:
+    """A program that writes "waiting" when it may be looked at, and ends with its input."""
+    print("+", shlex.join(map(str, command)), "&", flush=True)
+    process = subprocess.Popen(list(map(str, command)), env={**os.environ, **environment}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        for line in process.stdout:
+            if line.strip() == "waiting":
+                break
+        else:
+            sys.exit(f"{command[0]} ended before it was looked at")
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(60)
+
+
+def expect_stats(loam: Path | str, process: subprocess.Popen) -> None:
+    seen = run(loam, "stats", str(process.pid))
+    expect(f"on Loam {version()}" in seen, f"`loam stats` does not see the program:\n{seen}")
+
+
+# --- Rust ------------------------------------------------------------------------------------------
+
+def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
+    """Without the network where the registry's files are here already."""
+    words = [ROOT / "tools/cargo", *arguments, "--manifest-path", folder / "Cargo.toml",
+             "--target-dir", WORK / "crates-target"]
+    seen = run(*words, "--offline", status=None)
+    if "--offline" in seen or "no matching package" in seen:
+        seen = run(*words, status=None)
+        if "failed to download" in seen or "Could not resolve" in seen or "network" in seen:
+            skip("the registry's crates cc and allocator-api2 are not here, and the registry is out of reach")
+    print(seen)
+    if status == 0:
+        expect("error" not in seen.split("Finished")[0] and "Finished" in seen, "cargo failed")
+    return seen
+
+
+def client(folder: Path, source: Path, packed: list[Path]) -> Path:
+    """A copy of a package that uses the packed crates, instead of those of the registry."""
+    patches = ["", "[patch.crates-io]"]
+    for path in packed:
+        with tarfile.open(path) as archive:
+            archive.extractall(folder)
+        name = path.name.removesuffix(f"-{version()}.crate")
+        patches.append(f'{name} = {{ path = "../{path.name.removesuffix(".crate")}" }}')
+    target = folder / source.name
+    shutil.copytree(source, target)
+    with (target / "Cargo.toml").open("a") as manifest:
+        manifest.write("\n".join(patches) + "\n")
+    return target
+
+
+ALL_ON_LOAM = ["a Rust vector", "a Rust box of 256 bytes' alignment", "malloc() in C", "operator new in C++",
+               "a string of libstdc++", "strdup() of the C library"]
+
+
+def crates(full: bool) -> None:
+    """An empty package with C++ code takes the packed crates: every block is Loam's, and the tool sees it."""
+    folder = fresh("crates")
+    packed = expect_same_twice("crates", folder)
+    package = client(folder, ROOT / "examples/rust", packed)
+    cargo(package, "build")
+    program = WORK / "crates-target/debug/one-heap"
+    lines = run(program).splitlines()
+    for name in ALL_ON_LOAM:
+        expect(f"{name}: Loam" in lines, f"{name} is not on Loam:\n{lines}")
+    expect("a private heap: 2 blocks" in lines, f"{lines}")
+    with started(program, "wait") as process:
+        expect_stats(LOAM, process)
+        run(LOAM, "check", str(process.pid))
+    if full:
+        # A Rust allocator alone: C and C++ stay where they were, and the program says so.
+        cargo(package, "build", "--no-default-features")
+        seen = run(program).splitlines()
+        expect("a Rust vector: Loam" in seen and "malloc() in C: another heap" in seen, f"{seen}")
+        opened(packed)
+
+
+def opened(packed: list[Path]) -> None:
+    """A Rust library with the feature dlopen-tls is opened by a running program."""
+    folder = fresh("crates-dlopen")
+    package = client(folder, ROOT / "tests/packaging/opened", packed)
+    cargo(package, "build")
+    library = WORK / "crates-target/debug/libopened.so"
+    expect("STATIC_TLS" not in run("readelf", "-dW", library), f"{library} has static thread-local storage")
+    seen = run(sys.executable, "-c", "import ctypes, sys\n"
+               "opened = ctypes.CDLL(sys.argv[1])\nprint(opened.blocks_on_loam())", library)
+    expect(seen.strip() == "100", f"{seen} blocks of 100 are Loam's")
+
+
+CASES = {case.__name__: case for case in (crates,)}
+
+
+def all_cases() -> int:
+    """Each in a process of its own: the first failure of one is no other's."""
+    outcomes = {name: subprocess.run([sys.executable, __file__, "--full", name]).returncode for name in CASES}
+    words = {0: "passed", 77: "skipped"}
+    for name, status in outcomes.items():
+        print(f"{name:20} {words.get(status, 'FAILED')}")
+    return 1 if set(outcomes.values()) - set(words) else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("case", nargs="?", choices=sorted(CASES))
+    arguments = parser.parse_args()
+    if arguments.case is None:
+        return all_cases() if arguments.full else parser.error("which case?")
+    CASES[arguments.case](arguments.full)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
