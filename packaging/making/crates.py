@@ -36,7 +36,7 @@ def put(source: Path, target: Path) -> None:
     target.write_bytes(data)
 
 
-def make(work: Path, out: Path) -> list[Path]:
+def make(work: Path, out: Path, _: list[str]) -> list[Path]:
     """The two .crate files."""
     folder = work / "crates"
     assemble(folder)

@@ -65,14 +65,14 @@ def fresh(name: str) -> Path:
     return folder
 
 
-def build(kind: str, out: Path, **environment: str) -> list[Path]:
-    listed = run(ROOT / "packaging/build", "--out", out, kind, **environment)
+def build(kind: str, out: Path, *options: str) -> list[Path]:
+    listed = run(ROOT / "packaging/build", "--out", out, *options, kind)
     return [Path(line) for line in listed.splitlines() if line.startswith("/")]
 
 
-def expect_same_twice(kind: str, folder: Path) -> list[Path]:
+def expect_same_twice(kind: str, folder: Path, *options: str) -> list[Path]:
     """Builds a package twice, in different places; the same bytes."""
-    first, second = (build(kind, folder / name) for name in ("first", "second"))
+    first, second = (build(kind, folder / name, *options) for name in ("first", "second"))
     expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second],
            f"{kind}: {first} and then {second}")
     for one, other in zip(first, second):
@@ -175,7 +175,75 @@ def opened(packed: list[Path]) -> None:
     expect(seen.strip() == "100", f"{seen} blocks of 100 are Loam's")
 
 
-CASES = {case.__name__: case for case in (crates,)}
+# --- Python ----------------------------------------------------------------------------------------
+
+# Waits with its memory touched, so that there is something to see.
+PYTHON_WAITS = ("import sys\nblocks = [bytes(1000) for _ in range(10000)]\nprint('waiting', flush=True)\n"
+                "sys.stdin.read()\n")
+LOADED_FROM = "print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libloam.so' in line))"
+FOREIGN = """
+import numpy, pandas, pyarrow, pyarrow.compute
+table = pandas.DataFrame({"key": numpy.arange(200_000) % 1000, "value": numpy.random.default_rng(1).random(200_000)})
+sums = table.groupby("key").value.sum()
+arrow = pyarrow.Table.from_pandas(table)
+pyarrow.default_memory_pool()
+again = pyarrow.compute.sum(arrow["value"]).as_py()
+temporaries = [numpy.ones((512, 512)) @ numpy.ones((512, 512)) for _ in range(50)]
+print(round(sums.sum() - again, 6), temporaries[-1][0, 0], pyarrow.system_memory_pool().backend_name)
+"""
+
+
+def wheel(full: bool) -> None:
+    """pip installs the wheel in an empty environment whose path has a blank; programs run on the heap."""
+    folder = fresh("wheel")
+    packed = expect_same_twice("wheel", folder, *([] if full else ["--variant", "x86_64-gnu"]))
+    wheels = {re.search(r"manylinux|musllinux", path.name)[0]: path for path in packed}
+    environment = folder / "an environment"
+    run(sys.executable, "-m", "venv", environment)
+    binaries = environment / "bin"
+    pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", wheels["manylinux"])
+    loam, python = binaries / "loam", binaries / "python"
+    expect(run(loam, "--version").strip() == f"loam {version()}", "loam --version")
+    expected = next(environment.rglob("libloam.so"))
+    for words in ([loam], [python, "-m", "loam_heap"]):
+        # The last word of a line of maps whose path has blanks.
+        seen = run(*words, "run", "--", python, "-c", LOADED_FROM).strip()
+        expect(str(expected).endswith(seen), f"{seen} is preloaded, not {expected}")
+    # What is preloaded already stays, behind the heap.
+    seen = run(loam, "run", "--", "sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6").strip()
+    expect(re.fullmatch(r"/\S+/libloam\.so:libm\.so\.6", seen) is not None, f"LD_PRELOAD became {seen}")
+    plain = folder / "plain"
+    plain.symlink_to(environment)
+    seen = run(plain / "bin/python", "-c", "import loam_heap; print(loam_heap.library())").strip()
+    expect(Path(seen) == expected, f"loam_heap.library() is {seen}, not {expected}")
+    run(loam, "check", python)
+    with started(loam, "run", "--", python, "-c", PYTHON_WAITS) as process:
+        expect_stats(loam, process)
+    trace = folder / "trace"
+    run(loam, "record", "--output", trace, "--", python, "-c", "[bytes(1000) for _ in range(1000)]")
+    if full:
+        run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam")
+        foreign(pip, loam, python, folder)
+    run(*pip, "uninstall", "--yes", "loam-heap")
+    left = [path for path in environment.rglob("*loam*") if path.is_file()]
+    expect(not left, f"pip uninstall left {left}")
+
+
+def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
+    """numpy, pandas and pyarrow on the heap compute what they compute without it."""
+    fetched = run(*pip, "install", "numpy", "pandas", "pyarrow", status=None)
+    if run(python, "-c", "import numpy, pandas, pyarrow", status=None):
+        print(f"numpy, pandas and pyarrow: skipped, pip could not fetch them\n{fetched[-500:]}")
+        return
+    script = folder / "foreign.py"
+    script.write_text(FOREIGN)
+    pools = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    without, on_loam = run(python, script, **pools), run(loam, "run", "--", python, script, **pools)
+    expect(without == on_loam, f"on the C library's heap: {without}on Loam: {on_loam}")
+
+
+CASES = {case.__name__: case for case in (crates, wheel)}
 
 
 def all_cases() -> int:
