@@ -243,7 +243,67 @@ def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
     expect(without == on_loam, f"on the C library's heap: {without}on Loam: {on_loam}")
 
 
-CASES = {case.__name__: case for case in (crates, wheel)}
+# --- Debian ----------------------------------------------------------------------------------------
+
+def debian(full: bool) -> None:
+    """lintian finds nothing; in a clean Debian the packages install, serve, and leave nothing when they go."""
+    need("dpkg-buildpackage", "dh", "lintian")
+    folder = fresh("debian")
+    packages = expect_same_twice("debian", folder) if full else build("debian", folder)
+    names = [path.name.split("_")[0] for path in packages]
+    expect(names == ["libloam-dev", "libloam1", "loam-tools"], f"packages: {names}")
+    run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", *packages)
+    root = folder / "unpacked"
+    for package in packages:
+        run("dpkg-deb", "--extract", package, root)
+    seen = run(root / "usr/bin/loam", "run", "--", "grep", "-m1", "-o", "/[^ ]*libloam[.]so.*", "/proc/self/maps")
+    expect(str(root) in seen and seen.strip().endswith("libloam.so.1"), f"loam-tools preloads {seen}")
+    if full:
+        clean_debian(folder, packages)
+
+
+def clean_debian(folder: Path, packages: list[Path]) -> None:
+    need("mmdebstrap", "chroot")
+    if os.geteuid() != 0:
+        skip("a clean Debian is entered by chroot, as root")
+    root = folder / "root"
+    made = run("mmdebstrap", "--variant=minbase", "--include=gcc,libc6-dev,pkgconf,python3-minimal", "bookworm", root,
+               status=None)
+    if not (root / "usr/bin/dpkg").exists():
+        skip(f"mmdebstrap could not make a Debian:\n{made[-600:]}")
+
+    def inside(*command: str, status: int | None = 0) -> str:
+        return run("chroot", root, *command, status=status, LC_ALL="C", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+
+    def content() -> set[str]:
+        kept = ("var/lib/dpkg", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
+        found = (str(path.relative_to(root)) for path in root.rglob("*"))
+        return {name for name in found if not name.startswith(kept) and "__pycache__" not in name}
+
+    before = content()
+    for package in packages:
+        shutil.copy(package, root / "tmp")
+    run("mount", "-t", "proc", "proc", root / "proc")
+    try:
+        inside("sh", "-c", "dpkg --install /tmp/*.deb")
+        # As docs/install.md says: by name, without the tool.
+        seen = inside("env", "LD_PRELOAD=libloam.so.1", "grep", "-c", "libloam", "/proc/self/maps")
+        expect(int(seen) > 0, "LD_PRELOAD=libloam.so.1 does not preload")
+        inside("loam", "check", "/usr/bin/python3")
+        seen = inside("sh", "-c", "loam run -- sleep 20 & sleep 1; loam stats $!; kill $!")
+        expect(f"on Loam {version()}" in seen, seen)
+        (root / "tmp/plain.c").write_text((ROOT / "tests/packaging/consumer/plain.c").read_text())
+        seen = inside("sh", "-c", "cd /tmp && gcc plain.c -o plain $(pkg-config --cflags --libs loam) && ./plain && "
+                      "gcc plain.c -o plain -l:libloam.a && ./plain")
+        expect(seen.split("\n")[:2] == ["served by loam"] * 2, seen)
+        inside("dpkg", "--purge", "loam-tools", "libloam-dev", "libloam1")
+    finally:
+        run("umount", root / "proc")
+    left = content() - before
+    expect(not left, f"removing the packages left {sorted(left)[:10]}")
+
+
+CASES = {case.__name__: case for case in (crates, wheel, debian)}
 
 
 def all_cases() -> int:
