@@ -33,7 +33,6 @@ VARIANTS = {variant.name: variant for variant in (
     Variant("x86_64", "gnu"),
     Variant("x86_64", "musl", options=("--toolchain", str(MUSL))),
     Variant("aarch64", "gnu", "aarch64-linux-gnu-", cross("aarch64")),
-    Variant("aarch64", "musl", "aarch64-linux-gnu-", ("--toolchain", str(MUSL), "-DLOAM_MUSL_PROCESSOR=aarch64")),
 )}
 
 

@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
+import hashlib
+import io
+import json
 import os
 import re
 import shlex
@@ -303,7 +307,95 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
     expect(not left, f"removing the packages left {sorted(left)[:10]}")
 
 
-CASES = {case.__name__: case for case in (crates, wheel, debian)}
+# --- Container -------------------------------------------------------------------------------------
+
+SERVED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+  char line[512];
+  int served = 0, status = 0;
+  void* blocks[1000];
+  for (int i = 0; i < 1000; ++i) memset(blocks[i] = malloc(i + 1), 1, i + 1);
+  for (int i = 0; i < 1000; ++i) free(blocks[i]);
+  if (fork() == 0) _exit(malloc(10) == 0);
+  wait(&status);
+  FILE* maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) served |= strstr(line, "libloam.so") != 0;
+  puts(status != 0 ? "fork failed" : served ? "on Loam" : "on another heap");
+  return 0;
+}
+"""
+
+
+def unpack(layout: Path, folder: Path) -> dict[str, Path]:
+    """Every blob is what its descriptor says; the unpacked images by tag and processor."""
+
+    def blob(descriptor: dict) -> bytes:
+        data = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
+        expect(len(data) == descriptor["size"] and f"sha256:{hashlib.sha256(data).hexdigest()}" == descriptor["digest"],
+               f"{descriptor} is not what it says")
+        return data
+
+    images = {}
+    for tagged in json.loads((layout / "index.json").read_text())["manifests"]:
+        for entry in json.loads(blob(tagged))["manifests"]:
+            manifest = json.loads(blob(entry))
+            config = json.loads(blob(manifest["config"]))
+            layer = gzip.decompress(blob(manifest["layers"][0]))
+            expect(config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"], "diff_ids")
+            expect(config["architecture"] == entry["platform"]["architecture"], "architectures differ")
+            name = f"{tagged['annotations']['org.opencontainers.image.ref.name']}/{config['architecture']}"
+            with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+                archive.extractall(folder / name)
+            images[name] = folder / name / "usr/lib/libloam.so"
+    return images
+
+
+def container(full: bool) -> None:
+    """The library of the unpacked image serves; that of another C library harms nothing."""
+    folder = fresh("container")
+    needed = {"x86_64-gnu": "gcc", "x86_64-musl": "musl-gcc", "aarch64-gnu": "aarch64-linux-gnu-gcc"}
+    variants = [name for name, compiler in needed.items() if shutil.which(compiler)]
+    options = [word for name in variants for word in ("--variant", name)]
+    images = unpack(expect_same_twice("container", folder, *options)[0], folder / "images")
+    source = folder / "served.c"
+    source.write_text(SERVED)
+
+    def program(compiler: str) -> Path:
+        run(compiler, "-O1", "-fno-builtin", source, "-o", folder / compiler)
+        return folder / compiler
+
+    def preloaded(path: Path, library: Path) -> tuple[str, list[str]]:
+        done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
+        expect(done.returncode == 0, f"{path} with {library}: {done}")
+        return done.stdout.strip(), done.stderr.splitlines()
+
+    gnu = images[f"{version()}/amd64"]
+    ordinary = program("gcc")
+    expect(preloaded(ordinary, gnu) == ("on Loam", []), "the image's library does not serve")
+    expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap", "a library that is not there")
+    if "x86_64-musl" in variants and Path("/lib/ld-musl-x86_64.so.1").exists():
+        musl = images[f"{version()}-musl/amd64"]
+        other = program("musl-gcc")
+        expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")
+        seen, said = preloaded(ordinary, musl)
+        expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0], f"musl's on glibc: {seen}, {said}")
+        # Every function that it needs is there too, and it needs no version of one.
+        expect(preloaded(other, gnu) == ("on Loam", []), "glibc's library does not serve on musl")
+    if "aarch64-gnu" in variants and shutil.which("qemu-aarch64"):
+        seen = run("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={images[f'{version()}/arm64']}",
+                   program("aarch64-linux-gnu-gcc"))
+        expect(seen.strip() == "on Loam", f"aarch64: {seen}")
+    missing = set(needed) - set(variants)
+    if missing:
+        print(f"not looked at, for want of a compiler: {', '.join(sorted(missing))}")
+
+
+CASES = {case.__name__: case for case in (crates, wheel, debian, container)}
 
 
 def all_cases() -> int:
