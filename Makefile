@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: packages packages-test ageing compilers fuzz portability soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: release packages packages-test ageing compilers fuzz portability soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -121,6 +121,11 @@ PACKAGES ?=
 
 packages: build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
 	@packaging/build $(PACKAGES)
+
+release: build ## Build every package, the sources' archive, a bill of materials and SHA256SUMS
+	@rm -rf build/packages
+	@packaging/build
+	@packaging/build release
 
 packages-test: build ## Install and use every package, in clean places and with its own client
 	@tests/packaging/packages.py --full

@@ -40,7 +40,7 @@ def assemble(folder: Path) -> None:
 def make(work: Path, out: Path, _: list[str]) -> list[Path]:
     for command in ("dpkg-buildpackage", "dh"):
         if shutil.which(command) is None:
-            raise Failed(f"{command} is not here; tools/setup names the package")
+            raise Failed(f"{command} is not here; `tools/setup test` installs it")
     top = work / "debian"
     shutil.rmtree(top, ignore_errors=True)
     folder = top / f"loam-{version()}"

@@ -41,7 +41,7 @@ def build(variant: Variant, work: Path, programs: bool = False, options: tuple[s
     folder = work / "native" / (name or variant.name)
     compiler = variant.prefix + ("musl-gcc" if variant.libc == "musl" and not variant.prefix else "gcc")
     if shutil.which(compiler) is None:
-        raise Failed(f"{compiler} is not here; tools/setup names the package")
+        raise Failed(f"{compiler} is not here; `tools/setup test` installs it")
     flags = f"-ffile-prefix-map={ROOT}=. -ffile-prefix-map={folder}=build"
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
          f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={flags}",

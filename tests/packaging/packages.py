@@ -43,7 +43,7 @@ def skip(reason: str) -> None:
 def need(*commands: str) -> None:
     missing = [command for command in commands if shutil.which(command) is None]
     if missing:
-        skip(f"{', '.join(missing)} not found; tools/setup names the packages")
+        skip(f"{', '.join(missing)} not found; install what has it (tools/setup test)")
 
 
 def run(*command: str | Path, status: int | None = 0, cwd: Path = ROOT, **environment: str) -> str:
@@ -227,7 +227,7 @@ def wheel(full: bool) -> None:
     trace = folder / "trace"
     run(loam, "record", "--output", trace, "--", python, "-c", "[bytes(1000) for _ in range(1000)]")
     if full:
-        run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam")
+        run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam", cwd=folder)
         foreign(pip, loam, python, folder)
     run(*pip, "uninstall", "--yes", "loam-heap")
     left = [path for path in environment.rglob("*loam*") if path.is_file()]
@@ -395,7 +395,46 @@ def container(full: bool) -> None:
         print(f"not looked at, for want of a compiler: {', '.join(sorted(missing))}")
 
 
-CASES = {case.__name__: case for case in (crates, wheel, debian, container)}
+# --- Conan, release --------------------------------------------------------------------------------
+
+def conan(full: bool) -> None:
+    """`conan create` builds the recipe and runs its test package, shared and static."""
+    folder = fresh("conan")
+    expect_same_twice("conan", folder)
+    if not full:
+        return
+    environment = WORK / "conan-environment"
+    command = environment / "bin/conan"
+    if not command.exists():
+        run(sys.executable, "-m", "venv", environment)
+        fetched = run(environment / "bin/python", "-m", "pip", "install", "--quiet", "conan>=2,<3", status=None)
+        if not command.exists():
+            skip(f"pip could not fetch Conan: {fetched[-300:]}")
+    home = {"CONAN_HOME": str(folder / "home")}
+    run(command, "profile", "detect", **home)
+    scratch = f"tools.cmake.cmake_layout:test_folder={folder}/test"
+    for shared in ("True", "False"):
+        seen = run(command, "create", ROOT / "packaging/conan", "--options", f"loam/*:shared={shared}",
+                   "--conf", scratch, **home)
+        expect("served by loam" in seen, f"shared={shared}: {seen[-2000:]}")
+
+
+def release(full: bool) -> None:
+    """The bill of materials names every crate of the lock file, and SHA256SUMS every file; the same bytes twice."""
+    folder = fresh("release")
+    for name in ("first", "second"):
+        build("crates", folder / name)
+    expect_same_twice("release", folder)
+    first = folder / "first"
+    bill = json.loads(next(first.glob("*.cdx.json")).read_text())
+    named = {(part["name"], part.get("version")) for part in bill["components"]}
+    locked = re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource', (ROOT / "tool/Cargo.lock").read_text())
+    expect(bill["bomFormat"] == "CycloneDX" and set(locked) <= named and len(locked) > 50, "the bill is not whole")
+    checked = run("sha256sum", "--check", "SHA256SUMS", cwd=first)
+    expect(len(checked.splitlines()) == len(list(first.iterdir())) - 1, f"SHA256SUMS: {checked}")
+
+
+CASES = {case.__name__: case for case in (crates, wheel, debian, container, conan, release)}
 
 
 def all_cases() -> int:
