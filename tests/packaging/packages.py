@@ -305,6 +305,7 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
         run("umount", root / "proc")
     left = content() - before
     expect(not left, f"removing the packages left {sorted(left)[:10]}")
+    shutil.rmtree(root)
 
 
 # --- Container -------------------------------------------------------------------------------------
