@@ -1,4 +1,5 @@
-// The C++ part: blocks of malloc(), of operator new, of libstdc++'s own code, and of the C library itself.
+// The C++ part: blocks of malloc(), of operator new, of libstdc++'s own code, and of the C library
+// itself.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
