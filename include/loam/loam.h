@@ -49,7 +49,8 @@ extern "C" {
 #endif
 
 /** This header's version; loam_version() is the library's. The form is
- *  major * 10000 + minor * 100 + patch. */
+ *  major * 10000 + minor * 100 + patch. Library, tool and packages take their version from this
+ *  line. */
 #define LOAM_HEADER_VERSION 100
 
 /** The least alignment of every block, in bytes. */

@@ -23,9 +23,22 @@ constinit std::atomic<Register> next_register{nullptr};
 // Apart from the other texts: src/api/layout.ld puts it beside the other data that a start reads.
 constexpr char kRegisterName[] = "__register_atfork";
 
+// musl has pthread_atfork() itself: a library that was linked with the GNU C library works there.
+using OthersRegister = int (*)(Handler, Handler, Handler);
+constinit OthersRegister others_register = nullptr;
+int register_without_library(Handler prepare, Handler parent, Handler child, void*) {
+  return others_register(prepare, parent, child);
+}
+
+LOAM_COLD Register find_others() {
+  others_register = reinterpret_cast<OthersRegister>(dlsym(RTLD_NEXT, "pthread_atfork"));
+  return others_register != nullptr ? &register_without_library : nullptr;
+}
+
 // Null if nothing in the program forks.
 Register find_next() {
-  const auto found = reinterpret_cast<Register>(dlsym(RTLD_NEXT, kRegisterName));
+  auto found = reinterpret_cast<Register>(dlsym(RTLD_NEXT, kRegisterName));
+  if (LOAM_UNLIKELY(found == nullptr)) found = find_others();
   next_register.store(found, std::memory_order_relaxed);  // relaxed: every thread finds the same
   return found;
 }

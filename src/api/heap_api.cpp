@@ -143,8 +143,7 @@ constexpr unsigned version_number() {
   }
   return number + part;
 }
-static_assert(version_number() == LOAM_HEADER_VERSION,
-              "loam.h and CMakeLists.txt name the same version");
+static_assert(version_number() == LOAM_HEADER_VERSION, "the build takes LOAM_VERSION from loam.h");
 
 constexpr unsigned kKnownFlags = LOAM_HEAP_UNSYNCHRONIZED | LOAM_HEAP_EXACT_SIZES |
                                  LOAM_HEAP_EAGER | LOAM_HEAP_ZERO_ON_FREE | LOAM_HEAP_CANARY |

@@ -24,6 +24,10 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4  // Linux 5.7; older kernels answer EINVAL
 #endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d61  // Linux 5.17
+#define PR_SET_VMA_ANON_NAME 0
+#endif
 #ifndef MADV_COLD
 #define MADV_COLD 20  // Linux 5.4
 #endif
@@ -54,6 +58,40 @@ bool protect(void* address, size_t bytes, int protection) {
 
 bool advise(void* address, size_t bytes, int advice) {
   return kernel::call(SYS_madvise, address, bytes, advice) == 0;
+}
+
+// Names a range for people who read /proc/PID/maps, and for tools that sum up what is Loam's. A
+// kernel that knows no names (before 5.17, or without CONFIG_ANON_VMA_NAME) refuses, and is not
+// asked again.
+//
+// Not the first range at once: most programs that start need no other, and a start costs no call
+// more for it (decision 18). The second names both.
+constinit std::atomic<bool> refuses_names{false};
+enum class First : uint8_t { kNone, kStoring, kStored, kNamed };
+constinit std::atomic<First> first{First::kNone};
+constinit void* first_address = nullptr;
+constinit size_t first_bytes = 0;
+
+void set_name(void* address, size_t bytes) {
+  if (kernel::call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, address, bytes, "loam") == -EINVAL)
+    refuses_names.store(true, std::memory_order_relaxed);  // a hint: who misses it asks once more
+}
+
+void name(void* address, size_t bytes) {
+  if (refuses_names.load(std::memory_order_relaxed)) return;
+  First state = first.load(std::memory_order_acquire);  // pairs with the release of kStored
+  if (LOAM_LIKELY(state == First::kNamed)) return set_name(address, bytes);
+  if (state == First::kNone &&
+      first.compare_exchange_strong(state, First::kStoring, std::memory_order_relaxed)) {
+    first_address = address;
+    first_bytes = bytes;
+    first.store(First::kStored, std::memory_order_release);
+    return;
+  }
+  if (state == First::kStored &&
+      first.compare_exchange_strong(state, First::kNamed, std::memory_order_acquire))
+    set_name(first_address, first_bytes);
+  set_name(address, bytes);
 }
 
 void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to = nullptr) {
@@ -186,11 +224,17 @@ void* reserve_held(size_t bytes, size_t alignment) {
 // A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new
 // memory to be. mprotect() would leave it as it was when it was reserved.
 bool commit(void* address, size_t bytes) {
-  return map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) != nullptr;
+  if (map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == nullptr) return false;
+  name(address, bytes);
+  return true;
 }
 
 Committed commit_more(void* address, size_t bytes) {
-  if (!is_reserving()) return map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
+  if (!is_reserving()) {
+    const Committed got = map_where_nothing_is(address, bytes, PROT_READ | PROT_WRITE);
+    if (got == Committed::kYes) name(address, bytes);
+    return got;
+  }
   return commit(address, bytes) ? Committed::kYes : Committed::kRefused;
 }
 
@@ -276,7 +320,10 @@ void release(void* address, size_t bytes) { kernel::unmap(address, bytes); }
 void* map_block(size_t bytes, size_t alignment) {
   void* p = map_aligned(bytes, alignment, PROT_NONE);
   if (p == nullptr) return nullptr;
-  if (protect(p, bytes, PROT_READ | PROT_WRITE)) return p;
+  if (protect(p, bytes, PROT_READ | PROT_WRITE)) {
+    name(p, bytes);
+    return p;
+  }
   kernel::unmap(p, bytes);
   return nullptr;
 }

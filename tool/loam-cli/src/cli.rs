@@ -20,7 +20,7 @@ Exit codes:
 
 /// A low-fragmentation heap for any program, and the instruments that prove it.
 #[derive(Debug, Parser)]
-#[command(name = "loam", version, after_help = EXIT_CODES)]
+#[command(name = "loam", version = loam_format::VERSION, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,

@@ -14,6 +14,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The version of Loam, as in "0.1.0": that of `include/loam/loam.h`.
+pub const VERSION: &str = env!("LOAM_VERSION");
+
 pub mod bytes;
 pub mod counters;
 pub mod memory;

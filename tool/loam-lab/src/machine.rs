@@ -68,7 +68,7 @@ pub fn tool(source_root: Option<&Path>) -> Tool {
     let changes =
         source_root.and_then(|root| git(root, &["status", "--porcelain", "--untracked-files=no"]));
     Tool {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: loam_format::VERSION.to_owned(),
         commit: commit.filter(|text| !text.is_empty()),
         modified: changes.is_some_and(|text| !text.is_empty()),
     }

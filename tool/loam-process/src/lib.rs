@@ -25,6 +25,7 @@ pub mod glibc;
 pub mod layout;
 pub mod mappings;
 pub mod pagemap;
+pub mod plain_path;
 pub mod preload;
 pub mod privilege;
 pub mod process;

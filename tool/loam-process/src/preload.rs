@@ -10,6 +10,7 @@ use thiserror::Error;
 use loam_format::words;
 
 use crate::layout::{Layout, LIBRARY_NAME};
+pub use crate::plain_path::{is_unquotable, quotable, LinkError};
 
 /// Names the heap for those who do not want to pass `--library` each time.
 pub const LIBRARY_VARIABLE: &str = "LOAM_LIBRARY";
@@ -44,15 +45,9 @@ pub enum LibraryError {
         /// Folders.
         looked_at: Vec<String>,
     },
-    /// `LD_PRELOAD` has no way to quote.
-    #[error(
-        "the heap's path {path} contains a blank, a colon or a $, which the dynamic linker does not take as they \
-         are in LD_PRELOAD; copy or link it to a path without them and name that with --library"
-    )]
-    Unquotable {
-        /// The file.
-        path: String,
-    },
+    /// `LD_PRELOAD` has no way to quote, and no link could be made.
+    #[error(transparent)]
+    Unquotable(#[from] LinkError),
 }
 
 /// Finds the heap: as named by the caller, then by the environment, then where this executable
@@ -71,25 +66,14 @@ pub fn find_library(named: Option<&Path>, layout: &Layout) -> Result<Library, Li
         };
         readable(found.ok_or_else(absent)?, "beside this executable")?
     };
-    if is_unquotable(&path) {
-        return Err(LibraryError::Unquotable {
-            path: path.display().to_string(),
-        });
-    }
-    Ok(Library { path })
+    Ok(Library {
+        path: quotable(path)?,
+    })
 }
 
 fn folders(candidates: &[PathBuf]) -> Vec<String> {
     let parents = candidates.iter().filter_map(|path| path.parent());
     parents.map(|dir| dir.display().to_string()).collect()
-}
-
-/// Whether `LD_PRELOAD` would cut the path in two, or put something in the place of `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
-pub fn is_unquotable(path: &Path) -> bool {
-    path.as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| matches!(byte, b' ' | b':' | b'$'))
 }
 
 fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {
@@ -158,23 +142,5 @@ mod tests {
             error.contains("/nowhere/l.so") && error.contains("--library"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_path_that_ld_preload_would_cut_is_refused() {
-        for prefix in [
-            "with space ",
-            "a:b",
-            "$ORIGIN",
-            "${LIB}",
-            "$PLATFORM",
-            "price$",
-        ] {
-            let dir = tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
-            let path = dir.path().join("libloam.so");
-            std::fs::write(&path, b"x").unwrap();
-            let error = find_library(Some(&path), &Layout::of_executables([])).unwrap_err();
-            assert!(matches!(error, LibraryError::Unquotable { .. }), "{prefix}");
-        }
     }
 }

@@ -153,7 +153,7 @@ pub fn header(machine: &Machine, command: &[String], started: String) -> Header 
         is_allocators(&name).then(|| (name, value.to_string_lossy().into_owned()))
     });
     Header {
-        tool: env!("CARGO_PKG_VERSION").to_owned(),
+        tool: loam_format::VERSION.to_owned(),
         command: command.to_vec(),
         directory: std::env::current_dir()
             .map(|path| path.to_string_lossy().into_owned())

@@ -39,14 +39,7 @@ pub fn find_recorder(layout: &Layout) -> Result<PathBuf> {
             loam_format::words::list(&folders)
         );
     };
-    if preload::is_unquotable(path) {
-        bail!(
-            "the recorder's path {} contains a blank, a colon or a $, which the dynamic linker does not take in LD_PRELOAD; \
-             install it in another folder",
-            output::path(path)
-        );
-    }
-    Ok(path.clone())
+    Ok(preload::quotable(path.clone())?)
 }
 
 /// A folder of this recording's own for the rings: in memory if there is room, else beside the output.

@@ -159,12 +159,22 @@ fn examine_image(file: &Path, image: &Image, heap: &Image, obstacles: &mut Vec<O
         }
         return;
     };
-    if loader.contains("ld-musl") && !heap.needed.iter().any(|name| name.contains("musl")) {
-        add(
-            Severity::Refuse,
-            "runs on musl".to_owned(),
-            "a heap linked with the GNU C library can not be loaded there; build it with musl",
-        );
+    // A compiler for musl names it either way.
+    let is_for_musl = |name: &String| name == "libc.so" || name.contains("musl");
+    let heap_is_for_musl = heap.needed.iter().any(is_for_musl);
+    if loader.contains("ld-musl") != heap_is_for_musl {
+        let (what, consequence) = if heap_is_for_musl {
+            (
+                "runs on the GNU C library",
+                "a heap linked with musl can not be loaded there",
+            )
+        } else {
+            (
+                "runs on musl",
+                "a heap linked with the GNU C library can not be loaded there; build it with musl",
+            )
+        };
+        add(Severity::Refuse, what.to_owned(), consequence);
         return;
     }
     examine_allocators(image, &mut add);

@@ -1,0 +1,462 @@
+#!/usr/bin/env python3
+"""Installs Loam's packages by their own clients, in a place where nothing of it was, and uses them.
+
+    tests/packaging/packages.py [--full] CASE      one case; status 77 and a reason where it can not run here
+    tests/packaging/packages.py --full             all cases one after the other: `make packages-test`
+
+A package is built by packaging/build from what `make build` built. `make test` runs the short form of each case;
+--full adds what takes minutes or fetches from a registry.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORK = ROOT / "build" / "packaging" / "tests"
+LOAM = ROOT / "build" / "loam"
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "packaging"))
+from making.source import version  # noqa: E402
+
+
+def skip(reason: str) -> None:
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def need(*commands: str) -> None:
+    missing = [command for command in commands if shutil.which(command) is None]
+    if missing:
+        skip(f"{', '.join(missing)} not found; install what has it (tools/setup test)")
+
+
+def run(*command: str | Path, status: int | None = 0, cwd: Path = ROOT, **environment: str) -> str:
+    words = [str(word) for word in command]
+    print("+", shlex.join(words), flush=True)
+    done = subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace")
+    if status is not None and done.returncode != status:
+        print(done.stdout)
+        sys.exit(f"exit status {done.returncode}, not {status}")
+    return done.stdout
+
+
+def expect(condition: bool, words: str) -> None:
+    if not condition:
+        sys.exit(words)
+
+
+def fresh(name: str) -> Path:
+    folder = WORK / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def build(kind: str, out: Path, *options: str) -> list[Path]:
+    listed = run(ROOT / "packaging/build", "--out", out, *options, kind)
+    return [Path(line) for line in listed.splitlines() if line.startswith("/")]
+
+
+def expect_same_twice(kind: str, folder: Path, *options: str) -> list[Path]:
+    """Builds a package twice, in different places; the same bytes."""
+    first, second = (build(kind, folder / name, *options) for name in ("first", "second"))
+    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second],
+           f"{kind}: {first} and then {second}")
+    for one, other in zip(first, second):
+        for path in sorted(one.rglob("*")) if one.is_dir() else [one]:
+            twin = other / path.relative_to(one)
+            expect(path.is_dir() or path.read_bytes() == twin.read_bytes(), f"{path} and {twin} differ")
+    return first
+
+
+@contextlib.contextmanager
+def started(*command: str | Path, **environment: str) -> Iterator[subprocess.Popen]:
+    """A program that writes "waiting" when it may be looked at, and ends with its input."""
+    print("+", shlex.join(map(str, command)), "&", flush=True)
+    process = subprocess.Popen(list(map(str, command)), env={**os.environ, **environment}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        for line in process.stdout:
+            if line.strip() == "waiting":
+                break
+        else:
+            sys.exit(f"{command[0]} ended before it was looked at")
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait(60)
+
+
+def expect_stats(loam: Path | str, process: subprocess.Popen) -> None:
+    seen = run(loam, "stats", str(process.pid))
+    expect(f"on Loam {version()}" in seen, f"`loam stats` does not see the program:\n{seen}")
+
+
+# --- Rust ------------------------------------------------------------------------------------------
+
+def cargo(folder: Path, *arguments: str, status: int | None = 0) -> str:
+    """Without the network where the registry's files are here already."""
+    words = [ROOT / "tools/cargo", *arguments, "--manifest-path", folder / "Cargo.toml",
+             "--target-dir", WORK / "crates-target"]
+    seen = run(*words, "--offline", status=None)
+    if "--offline" in seen or "no matching package" in seen:
+        seen = run(*words, status=None)
+        if "failed to download" in seen or "Could not resolve" in seen or "network" in seen:
+            skip("the registry's crates cc and allocator-api2 are not here, and the registry is out of reach")
+    print(seen)
+    if status == 0:
+        expect("error" not in seen.split("Finished")[0] and "Finished" in seen, "cargo failed")
+    return seen
+
+
+def client(folder: Path, source: Path, packed: list[Path]) -> Path:
+    """A copy of a package that uses the packed crates, instead of those of the registry."""
+    patches = ["", "[patch.crates-io]"]
+    for path in packed:
+        with tarfile.open(path) as archive:
+            archive.extractall(folder)
+        name = path.name.removesuffix(f"-{version()}.crate")
+        patches.append(f'{name} = {{ path = "../{path.name.removesuffix(".crate")}" }}')
+    target = folder / source.name
+    shutil.copytree(source, target)
+    with (target / "Cargo.toml").open("a") as manifest:
+        manifest.write("\n".join(patches) + "\n")
+    return target
+
+
+ALL_ON_LOAM = ["a Rust vector", "a Rust box of 256 bytes' alignment", "malloc() in C", "operator new in C++",
+               "a string of libstdc++", "strdup() of the C library"]
+
+
+def crates(full: bool) -> None:
+    """An empty package with C++ code takes the packed crates: every block is Loam's, and the tool sees it."""
+    folder = fresh("crates")
+    packed = expect_same_twice("crates", folder)
+    package = client(folder, ROOT / "examples/rust", packed)
+    cargo(package, "build")
+    program = WORK / "crates-target/debug/one-heap"
+    lines = run(program).splitlines()
+    for name in ALL_ON_LOAM:
+        expect(f"{name}: Loam" in lines, f"{name} is not on Loam:\n{lines}")
+    expect("a private heap: 2 blocks" in lines, f"{lines}")
+    with started(program, "wait") as process:
+        expect_stats(LOAM, process)
+        run(LOAM, "check", str(process.pid))
+    if full:
+        # A Rust allocator alone: C and C++ stay where they were, and the program says so.
+        cargo(package, "build", "--no-default-features")
+        seen = run(program).splitlines()
+        expect("a Rust vector: Loam" in seen and "malloc() in C: another heap" in seen, f"{seen}")
+        opened(packed)
+
+
+def opened(packed: list[Path]) -> None:
+    """A Rust library with the feature dlopen-tls is opened by a running program."""
+    folder = fresh("crates-dlopen")
+    package = client(folder, ROOT / "tests/packaging/opened", packed)
+    cargo(package, "build")
+    library = WORK / "crates-target/debug/libopened.so"
+    expect("STATIC_TLS" not in run("readelf", "-dW", library), f"{library} has static thread-local storage")
+    seen = run(sys.executable, "-c", "import ctypes, sys\n"
+               "opened = ctypes.CDLL(sys.argv[1])\nprint(opened.blocks_on_loam())", library)
+    expect(seen.strip() == "100", f"{seen} blocks of 100 are Loam's")
+
+
+# --- Python ----------------------------------------------------------------------------------------
+
+# Waits with its memory touched, so that there is something to see.
+PYTHON_WAITS = ("import sys\nblocks = [bytes(1000) for _ in range(10000)]\nprint('waiting', flush=True)\n"
+                "sys.stdin.read()\n")
+LOADED_FROM = "print(next(line.split()[-1] for line in open('/proc/self/maps') if 'libloam.so' in line))"
+FOREIGN = """
+import numpy, pandas, pyarrow, pyarrow.compute
+table = pandas.DataFrame({"key": numpy.arange(200_000) % 1000, "value": numpy.random.default_rng(1).random(200_000)})
+sums = table.groupby("key").value.sum()
+arrow = pyarrow.Table.from_pandas(table)
+pyarrow.default_memory_pool()
+again = pyarrow.compute.sum(arrow["value"]).as_py()
+temporaries = [numpy.ones((512, 512)) @ numpy.ones((512, 512)) for _ in range(50)]
+print(round(sums.sum() - again, 6), temporaries[-1][0, 0], pyarrow.system_memory_pool().backend_name)
+"""
+
+
+def wheel(full: bool) -> None:
+    """pip installs the wheel in an empty environment whose path has a blank; programs run on the heap."""
+    folder = fresh("wheel")
+    packed = expect_same_twice("wheel", folder, *([] if full else ["--variant", "x86_64-gnu"]))
+    wheels = {re.search(r"manylinux|musllinux", path.name)[0]: path for path in packed}
+    environment = folder / "an environment"
+    run(sys.executable, "-m", "venv", environment)
+    binaries = environment / "bin"
+    pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", wheels["manylinux"])
+    loam, python = binaries / "loam", binaries / "python"
+    expect(run(loam, "--version").strip() == f"loam {version()}", "loam --version")
+    expected = next(environment.rglob("libloam.so"))
+    for words in ([loam], [python, "-m", "loam_heap"]):
+        # The last word of a line of maps whose path has blanks.
+        seen = run(*words, "run", "--", python, "-c", LOADED_FROM).strip()
+        expect(str(expected).endswith(seen), f"{seen} is preloaded, not {expected}")
+    # What is preloaded already stays, behind the heap.
+    seen = run(loam, "run", "--", "sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6").strip()
+    expect(re.fullmatch(r"/\S+/libloam\.so:libm\.so\.6", seen) is not None, f"LD_PRELOAD became {seen}")
+    plain = folder / "plain"
+    plain.symlink_to(environment)
+    seen = run(plain / "bin/python", "-c", "import loam_heap; print(loam_heap.library())").strip()
+    expect(Path(seen) == expected, f"loam_heap.library() is {seen}, not {expected}")
+    run(loam, "check", python)
+    with started(loam, "run", "--", python, "-c", PYTHON_WAITS) as process:
+        expect_stats(loam, process)
+    trace = folder / "trace"
+    run(loam, "record", "--output", trace, "--", python, "-c", "[bytes(1000) for _ in range(1000)]")
+    if full:
+        run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam", cwd=folder)
+        foreign(pip, loam, python, folder)
+    run(*pip, "uninstall", "--yes", "loam-heap")
+    left = [path for path in environment.rglob("*loam*") if path.is_file()]
+    expect(not left, f"pip uninstall left {left}")
+
+
+def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
+    """numpy, pandas and pyarrow on the heap compute what they compute without it."""
+    fetched = run(*pip, "install", "numpy", "pandas", "pyarrow", status=None)
+    if run(python, "-c", "import numpy, pandas, pyarrow", status=None):
+        print(f"numpy, pandas and pyarrow: skipped, pip could not fetch them\n{fetched[-500:]}")
+        return
+    script = folder / "foreign.py"
+    script.write_text(FOREIGN)
+    pools = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    without, on_loam = run(python, script, **pools), run(loam, "run", "--", python, script, **pools)
+    expect(without == on_loam, f"on the C library's heap: {without}on Loam: {on_loam}")
+
+
+# --- Debian ----------------------------------------------------------------------------------------
+
+def debian(full: bool) -> None:
+    """lintian finds nothing; in a clean Debian the packages install, serve, and leave nothing when they go."""
+    need("dpkg-buildpackage", "dh", "lintian")
+    folder = fresh("debian")
+    packages = expect_same_twice("debian", folder) if full else build("debian", folder)
+    names = [path.name.split("_")[0] for path in packages]
+    expect(names == ["libloam-dev", "libloam1", "loam-tools"], f"packages: {names}")
+    run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", *packages)
+    root = folder / "unpacked"
+    for package in packages:
+        run("dpkg-deb", "--extract", package, root)
+    seen = run(root / "usr/bin/loam", "run", "--", "grep", "-m1", "-o", "/[^ ]*libloam[.]so.*", "/proc/self/maps")
+    expect(str(root) in seen and seen.strip().endswith("libloam.so.1"), f"loam-tools preloads {seen}")
+    if full:
+        clean_debian(folder, packages)
+
+
+def clean_debian(folder: Path, packages: list[Path]) -> None:
+    need("mmdebstrap", "chroot")
+    if os.geteuid() != 0:
+        skip("a clean Debian is entered by chroot, as root")
+    root = folder / "root"
+    made = run("mmdebstrap", "--variant=minbase", "--include=gcc,libc6-dev,pkgconf,python3-minimal", "bookworm", root,
+               status=None)
+    if not (root / "usr/bin/dpkg").exists():
+        skip(f"mmdebstrap could not make a Debian:\n{made[-600:]}")
+
+    def inside(*command: str, status: int | None = 0) -> str:
+        return run("chroot", root, *command, status=status, LC_ALL="C", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+
+    def content() -> set[str]:
+        kept = ("var/lib/dpkg", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
+        found = (str(path.relative_to(root)) for path in root.rglob("*"))
+        return {name for name in found if not name.startswith(kept) and "__pycache__" not in name}
+
+    before = content()
+    for package in packages:
+        shutil.copy(package, root / "tmp")
+    run("mount", "-t", "proc", "proc", root / "proc")
+    try:
+        inside("sh", "-c", "dpkg --install /tmp/*.deb")
+        # As docs/install.md says: by name, without the tool.
+        seen = inside("env", "LD_PRELOAD=libloam.so.1", "grep", "-c", "libloam", "/proc/self/maps")
+        expect(int(seen) > 0, "LD_PRELOAD=libloam.so.1 does not preload")
+        inside("loam", "check", "/usr/bin/python3")
+        seen = inside("sh", "-c", "loam run -- sleep 20 & sleep 1; loam stats $!; kill $!")
+        expect(f"on Loam {version()}" in seen, seen)
+        (root / "tmp/plain.c").write_text((ROOT / "tests/packaging/consumer/plain.c").read_text())
+        seen = inside("sh", "-c", "cd /tmp && gcc plain.c -o plain $(pkg-config --cflags --libs loam) && ./plain && "
+                      "gcc plain.c -o plain -l:libloam.a && ./plain")
+        expect(seen.split("\n")[:2] == ["served by loam"] * 2, seen)
+        inside("dpkg", "--purge", "loam-tools", "libloam-dev", "libloam1")
+    finally:
+        run("umount", root / "proc")
+    left = content() - before
+    expect(not left, f"removing the packages left {sorted(left)[:10]}")
+    shutil.rmtree(root)
+
+
+# --- Container -------------------------------------------------------------------------------------
+
+SERVED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+  char line[512];
+  int served = 0, status = 0;
+  void* blocks[1000];
+  for (int i = 0; i < 1000; ++i) memset(blocks[i] = malloc(i + 1), 1, i + 1);
+  for (int i = 0; i < 1000; ++i) free(blocks[i]);
+  if (fork() == 0) _exit(malloc(10) == 0);
+  wait(&status);
+  FILE* maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) served |= strstr(line, "libloam.so") != 0;
+  puts(status != 0 ? "fork failed" : served ? "on Loam" : "on another heap");
+  return 0;
+}
+"""
+
+
+def unpack(layout: Path, folder: Path) -> dict[str, Path]:
+    """Every blob is what its descriptor says; the unpacked images by tag and processor."""
+
+    def blob(descriptor: dict) -> bytes:
+        data = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
+        expect(len(data) == descriptor["size"] and f"sha256:{hashlib.sha256(data).hexdigest()}" == descriptor["digest"],
+               f"{descriptor} is not what it says")
+        return data
+
+    images = {}
+    for tagged in json.loads((layout / "index.json").read_text())["manifests"]:
+        for entry in json.loads(blob(tagged))["manifests"]:
+            manifest = json.loads(blob(entry))
+            config = json.loads(blob(manifest["config"]))
+            layer = gzip.decompress(blob(manifest["layers"][0]))
+            expect(config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"], "diff_ids")
+            expect(config["architecture"] == entry["platform"]["architecture"], "architectures differ")
+            name = f"{tagged['annotations']['org.opencontainers.image.ref.name']}/{config['architecture']}"
+            with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+                archive.extractall(folder / name)
+            images[name] = folder / name / "usr/lib/libloam.so"
+    return images
+
+
+def container(full: bool) -> None:
+    """The library of the unpacked image serves; that of another C library harms nothing."""
+    folder = fresh("container")
+    needed = {"x86_64-gnu": "gcc", "x86_64-musl": "musl-gcc", "aarch64-gnu": "aarch64-linux-gnu-gcc"}
+    variants = [name for name, compiler in needed.items() if shutil.which(compiler)]
+    options = [word for name in variants for word in ("--variant", name)]
+    images = unpack(expect_same_twice("container", folder, *options)[0], folder / "images")
+    source = folder / "served.c"
+    source.write_text(SERVED)
+
+    def program(compiler: str) -> Path:
+        run(compiler, "-O1", "-fno-builtin", source, "-o", folder / compiler)
+        return folder / compiler
+
+    def preloaded(path: Path, library: Path) -> tuple[str, list[str]]:
+        done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
+        expect(done.returncode == 0, f"{path} with {library}: {done}")
+        return done.stdout.strip(), done.stderr.splitlines()
+
+    gnu = images[f"{version()}/amd64"]
+    ordinary = program("gcc")
+    expect(preloaded(ordinary, gnu) == ("on Loam", []), "the image's library does not serve")
+    expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap", "a library that is not there")
+    if "x86_64-musl" in variants and Path("/lib/ld-musl-x86_64.so.1").exists():
+        musl = images[f"{version()}-musl/amd64"]
+        other = program("musl-gcc")
+        expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")
+        seen, said = preloaded(ordinary, musl)
+        expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0], f"musl's on glibc: {seen}, {said}")
+        # Every function that it needs is there too, and it needs no version of one.
+        expect(preloaded(other, gnu) == ("on Loam", []), "glibc's library does not serve on musl")
+    if "aarch64-gnu" in variants and shutil.which("qemu-aarch64"):
+        seen = run("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={images[f'{version()}/arm64']}",
+                   program("aarch64-linux-gnu-gcc"))
+        expect(seen.strip() == "on Loam", f"aarch64: {seen}")
+    missing = set(needed) - set(variants)
+    if missing:
+        print(f"not looked at, for want of a compiler: {', '.join(sorted(missing))}")
+
+
+# --- Conan, release --------------------------------------------------------------------------------
+
+def conan(full: bool) -> None:
+    """`conan create` builds the recipe and runs its test package, shared and static."""
+    folder = fresh("conan")
+    expect_same_twice("conan", folder)
+    if not full:
+        return
+    environment = WORK / "conan-environment"
+    command = environment / "bin/conan"
+    if not command.exists():
+        run(sys.executable, "-m", "venv", environment)
+        fetched = run(environment / "bin/python", "-m", "pip", "install", "--quiet", "conan>=2,<3", status=None)
+        if not command.exists():
+            skip(f"pip could not fetch Conan: {fetched[-300:]}")
+    home = {"CONAN_HOME": str(folder / "home")}
+    run(command, "profile", "detect", **home)
+    scratch = f"tools.cmake.cmake_layout:test_folder={folder}/test"
+    for shared in ("True", "False"):
+        seen = run(command, "create", ROOT / "packaging/conan", "--options", f"loam/*:shared={shared}",
+                   "--conf", scratch, **home)
+        expect("served by loam" in seen, f"shared={shared}: {seen[-2000:]}")
+
+
+def release(full: bool) -> None:
+    """The bill of materials names every crate of the lock file, and SHA256SUMS every file; the same bytes twice."""
+    folder = fresh("release")
+    for name in ("first", "second"):
+        build("crates", folder / name)
+    expect_same_twice("release", folder)
+    first = folder / "first"
+    bill = json.loads(next(first.glob("*.cdx.json")).read_text())
+    named = {(part["name"], part.get("version")) for part in bill["components"]}
+    locked = re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource', (ROOT / "tool/Cargo.lock").read_text())
+    expect(bill["bomFormat"] == "CycloneDX" and set(locked) <= named and len(locked) > 50, "the bill is not whole")
+    checked = run("sha256sum", "--check", "SHA256SUMS", cwd=first)
+    expect(len(checked.splitlines()) == len(list(first.iterdir())) - 1, f"SHA256SUMS: {checked}")
+
+
+CASES = {case.__name__: case for case in (crates, wheel, debian, container, conan, release)}
+
+
+def all_cases() -> int:
+    """Each in a process of its own: the first failure of one is no other's."""
+    outcomes = {name: subprocess.run([sys.executable, __file__, "--full", name]).returncode for name in CASES}
+    words = {0: "passed", 77: "skipped"}
+    for name, status in outcomes.items():
+        print(f"{name:20} {words.get(status, 'FAILED')}")
+    return 1 if set(outcomes.values()) - set(words) else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("case", nargs="?", choices=sorted(CASES))
+    arguments = parser.parse_args()
+    if arguments.case is None:
+        return all_cases() if arguments.full else parser.error("which case?")
+    CASES[arguments.case](arguments.full)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
