@@ -3,7 +3,8 @@
  *   cc -O1 -o orders orders.c                       as it should be
  *   cc -O1 -DFORGETS_NOTES -o orders orders.c       with a fault: a closed order's note is never freed
  *
- * ./orders [STEPS]   takes about a second without an argument, so that `loam record` sees its memory often enough.
+ * ./orders [STEPS]   takes about a second without an argument, so that `loam record` sees its
+ * memory often enough.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

@@ -10,8 +10,9 @@
 //   recorder.finish().add(...);         // opens the end line; the destructor sends it
 //
 // seconds, processor_seconds, operations and latency are those since the last resume() that
-// followed a checkpoint; faults and times are cumulative since start(); the peak is since start() or restart_peak().
-// Measuring happens with the clock stopped. One thread at a time may use a Recorder.
+// followed a checkpoint; faults and times are cumulative since start(); the peak is since start()
+// or restart_peak(). Measuring happens with the clock stopped. One thread at a time may use a
+// Recorder.
 #pragma once
 
 #include <algorithm>
