@@ -4,7 +4,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    allocators, check, doctor, export, gate, generate, lab, record, replay, run, stats, top, trace,
+    advise, allocators, check, doctor, export, gate, generate, lab, record, replay, run, stats,
+    top, trace,
 };
 
 const EXIT_CODES: &str = "\
@@ -35,6 +36,7 @@ pub enum Verb {
     Lab(Box<lab::args::LabArgs>),
     Trace(trace::args::TraceArgs),
     Replay(replay::args::ReplayArgs),
+    Advise(advise::args::AdviseArgs),
     Gate(gate::args::GateArgs),
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),

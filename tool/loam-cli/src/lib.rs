@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod allocators;
 pub mod check;
 pub mod cli;
@@ -47,6 +48,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Doctor(_)
         | Verb::Lab(_)
         | Verb::Replay(_)
+        | Verb::Advise(_)
         | Verb::Gate(_)
         | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
@@ -66,6 +68,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Trace(args) => trace::run(&args.resolve()),
         Verb::Replay(args) => replay::run(&args.resolve(), &layout),
+        Verb::Advise(args) => advise::run(&args.resolve(), &layout),
         Verb::Gate(args) => gate::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),

@@ -10,7 +10,7 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare
 //! ```
 //!
-//! `gate` compares the replay of a trace with a baseline and says what got worse.
+//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and says what got worse.
 //!
 //! `replay` makes an experiment of a trace: what the replayer runs, prepared in passes over the
 //! file. `traces` says what is in one.
@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod advise;
 pub mod allocators;
 pub mod analyse;
 pub mod charts;
