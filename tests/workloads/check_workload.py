@@ -18,7 +18,7 @@ START = {"type": str, "workload": str, "version": int, "seed": int, "form": str,
          "parameters": dict, "machine": dict, "baseline_resident_bytes": int}
 CHECKPOINT = {"type": str, "variant": str, "series": str, "index": int, "x": int, "x_unit": str,
               "operations": int, "seconds": (int, float),
-              "operations_per_second": (int, float, type(None)),
+              "processor_seconds": (int, float), "operations_per_second": (int, float, type(None)),
               "latency_ns": (dict, type(None)), "live_bytes": int, "resident_bytes": int,
               "peak_resident_bytes": int, "lazyfree_bytes": int, "huge_bytes": int,
               "minor_faults": int, "major_faults": int, "user_seconds": (int, float),

@@ -9,9 +9,10 @@
 //   recorder.resume();                  // sends the line; clock runs again
 //   recorder.finish().add(...);         // opens the end line; the destructor sends it
 //
-// seconds, operations and latency are those since the last resume() that followed a checkpoint;
-// faults and times are cumulative since start(); the peak is since start() or restart_peak().
-// Measuring happens with the clock stopped. One thread at a time may use a Recorder.
+// seconds, processor_seconds, operations and latency are those since the last resume() that
+// followed a checkpoint; faults and times are cumulative since start(); the peak is since start()
+// or restart_peak(). Measuring happens with the clock stopped. One thread at a time may use a
+// Recorder.
 #pragma once
 
 #include <algorithm>
@@ -72,6 +73,7 @@ class Recorder {
     line_.add("peak_source", peak_exact_ ? "VmHWM" : "checkpoints");
     open_ = true;
     start_usage_ = process_usage();
+    interval_processor_start_ = processor_ns();
     start_ns_ = interval_start_ = now_ns();
     return line_;
   }
@@ -79,11 +81,17 @@ class Recorder {
   // The clock of the present interval. Pauses nest no deeper than one.
   void resume() {
     send();
-    if (!running_) interval_start_ = now_ns();
+    if (!running_) {
+      interval_processor_start_ = processor_ns();
+      interval_start_ = now_ns();
+    }
     running_ = true;
   }
   void pause() {
-    if (running_) interval_ns_ += now_ns() - interval_start_;
+    if (running_) {
+      interval_ns_ += now_ns() - interval_start_;
+      interval_processor_ns_ += processor_ns() - interval_processor_start_;
+    }
     running_ = false;
   }
 
@@ -116,6 +124,7 @@ class Recorder {
     line_.add("operations", c.operations).add("seconds", seconds);
     line_.add("operations_per_second",
               seconds > 0 ? static_cast<double>(c.operations) / seconds : nothing);
+    line_.add("processor_seconds", static_cast<double>(interval_processor_ns_) * 1e-9);
     write_latency();
     line_.add("live_bytes", c.live_bytes).add("resident_bytes", memory.resident);
     line_.add("peak_resident_bytes", peak(memory.resident));
@@ -128,7 +137,7 @@ class Recorder {
     line_.add("mappings", mappings);
     line_.add("overhead", c.live_bytes ? overhead(memory.resident, c.live_bytes) : nothing);
     open_ = true;
-    interval_ns_ = 0;
+    interval_ns_ = interval_processor_ns_ = 0;
     histogram_->clear();
     return line_;
   }
@@ -189,6 +198,7 @@ class Recorder {
   bool open_ = false, running_ = false, peak_exact_ = false;
   uint64_t baseline_ = 0, observed_peak_ = 0, earlier_peak_ = 0;
   uint64_t start_ns_ = 0, interval_start_ = 0, interval_ns_ = 0;
+  uint64_t interval_processor_start_ = 0, interval_processor_ns_ = 0;
   Usage start_usage_;
 };
 

@@ -4,14 +4,15 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    allocators, check, doctor, export, generate, lab, record, replay, run, stats, top, trace,
+    advise, allocators, check, doctor, export, gate, generate, lab, record, replay, run, stats,
+    top, trace,
 };
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    done, and something was found: a trial failed, the heap does not take or not safely, a
-       trace is damaged or its replay is not the program's
+       trace is damaged or its replay is not the program's, a gate's figure got worse
   2    error: bad usage, a refused program, results that can not be written
   126  run, record: the command was found and can not be executed
   127  run, record: the command was not found
@@ -35,6 +36,8 @@ pub enum Verb {
     Lab(Box<lab::args::LabArgs>),
     Trace(trace::args::TraceArgs),
     Replay(replay::args::ReplayArgs),
+    Advise(advise::args::AdviseArgs),
+    Gate(gate::args::GateArgs),
     Stats(stats::args::StatsArgs),
     Doctor(doctor::args::DoctorArgs),
     Top(top::args::TopArgs),

@@ -3,13 +3,14 @@
 //! A verb parses its arguments, resolves them into plain structs, lets the crates below compute,
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
-//! in it and `replay` measures it on each heap, `check` says whether the replacement of malloc
+//! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
 //! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `generate` prints
 //! the documentation that is made from the help.
 //! `output` prints messages; `ending` listens for signals and for streams that go away.
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod allocators;
 pub mod check;
 pub mod cli;
@@ -17,6 +18,7 @@ pub mod doctor;
 pub mod ending;
 pub mod exit;
 pub mod export;
+pub mod gate;
 pub mod generate;
 pub mod lab;
 pub mod output;
@@ -46,6 +48,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Doctor(_)
         | Verb::Lab(_)
         | Verb::Replay(_)
+        | Verb::Advise(_)
+        | Verb::Gate(_)
         | Verb::LabWatchdog => {}
         Verb::Export(_) => drop(Watch::pipe_signal_only().begin()?),
         Verb::Allocators(_)
@@ -64,6 +68,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Lab(args) => lab::run(args, &layout),
         Verb::Trace(args) => trace::run(&args.resolve()),
         Verb::Replay(args) => replay::run(&args.resolve(), &layout),
+        Verb::Advise(args) => advise::run(&args.resolve(), &layout),
+        Verb::Gate(args) => gate::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),

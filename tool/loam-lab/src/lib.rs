@@ -10,6 +10,8 @@
 //!   -> draw (the table on the terminal, Markdown, the HTML report), compare
 //! ```
 //!
+//! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and says what got worse.
+//!
 //! `replay` makes an experiment of a trace: what the replayer runs, prepared in passes over the
 //! file. `traces` says what is in one.
 //!
@@ -20,12 +22,14 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod advise;
 pub mod allocators;
 pub mod analyse;
 pub mod charts;
 pub mod compare;
 pub mod draw;
 pub mod experiments;
+pub mod gate;
 pub mod identity;
 pub mod machine;
 pub mod measure;

@@ -17,7 +17,7 @@ pub enum Earlier {
 }
 
 /// What to measure and where to put it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MeasureOptions {
     /// Experiments; none means the set that belongs to the form.
     pub names: Vec<String>,

@@ -57,6 +57,8 @@ pub enum PlanError {
 pub struct Plan {
     experiments: Vec<ExperimentRecord>,
     allocators: Vec<AllocatorRecord>,
+    /// Labels of the allocators that were asked for.
+    wanted: Vec<String>,
 }
 
 /// Makes the plan.
@@ -88,6 +90,7 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
     Ok(Plan {
         experiments,
         allocators,
+        wanted: labels,
     })
 }
 
@@ -116,22 +119,31 @@ fn pick(wanted: &[String], layout: &Layout) -> Result<(Vec<AllocatorRecord>, Vec
     Ok((allocators, picked))
 }
 
+/// A trace that is ready to be replayed.
+#[derive(Debug)]
+pub struct Ready {
+    /// Of the replayer.
+    pub arguments: Vec<String>,
+    /// What the results file says of it.
+    pub record: TraceRecord,
+}
+
 /// A plan that replays a trace: one program, one case, the allocators of the options. The allocator that was recorded
 /// is measured too, where it is here: the error of the replay is told from it.
 pub fn replay(
     options: &MeasureOptions,
     layout: &Layout,
     replayer: &Path,
-    arguments: Vec<String>,
-    trace: TraceRecord,
+    ready: Ready,
 ) -> Result<Plan> {
     let (mut allocators, picked) = pick(&options.allocators, layout)?;
-    let mut trace = trace;
+    let mut trace = ready.record;
     let is_same = |record: &AllocatorRecord| {
         record.measured
             && (record.name == trace.recorded_allocator || record.label == trace.recorded_allocator)
     };
-    let mut labels: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
+    let wanted: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
+    let mut labels = wanted.clone();
     let plain = allocators
         .iter()
         .find(|record| is_same(record) && record.environment.is_empty());
@@ -147,24 +159,59 @@ pub fn replay(
             }
         }
     }
+    let experiment = experiment("replay", options, replayer, ready.arguments, labels, trace)?;
+    Ok(Plan {
+        experiments: vec![experiment],
+        allocators,
+        wanted,
+    })
+}
+
+fn experiment(
+    name: &str,
+    options: &MeasureOptions,
+    replayer: &Path,
+    arguments: Vec<String>,
+    allocators: Vec<String>,
+    trace: TraceRecord,
+) -> Result<ExperimentRecord> {
     let sha256 = identity::sha256(replayer)
         .with_context(|| format!("{} can not be read", replayer.display()))?;
     let case = Case {
         name: "malloc".to_owned(),
         arguments,
-        allocators: labels,
+        allocators,
         rounds: options.rounds,
     };
-    Ok(Plan {
-        experiments: vec![ExperimentRecord {
-            name: "replay".to_owned(),
-            workload: replayer.to_owned(),
-            sha256,
-            cases: vec![case],
-            trace: Some(trace),
-        }],
-        allocators,
+    Ok(ExperimentRecord {
+        name: name.to_owned(),
+        workload: replayer.to_owned(),
+        sha256,
+        cases: vec![case],
+        trace: Some(trace),
     })
+}
+
+impl Plan {
+    /// Labels of the allocators that were asked for: others may be measured to know the error of a replay.
+    pub fn wanted(&self) -> &[String] {
+        &self.wanted
+    }
+
+    /// Replays another trace beside the first one, under another name, on the allocators that were asked for.
+    pub fn beside(
+        mut self,
+        name: &str,
+        options: &MeasureOptions,
+        replayer: &Path,
+        ready: Ready,
+    ) -> Result<Plan> {
+        let allocators = self.wanted.clone();
+        let (arguments, trace) = (ready.arguments, ready.record);
+        let more = experiment(name, options, replayer, arguments, allocators, trace)?;
+        self.experiments.push(more);
+        Ok(self)
+    }
 }
 
 /// Which file exactly.

@@ -26,6 +26,7 @@ use loam_lab::measure::{self, Bench, Ending};
 use loam_lab::options::{Earlier, MeasureOptions};
 use loam_lab::outputs::Outputs;
 use loam_lab::plan::{self, Plan};
+use loam_lab::store::Store;
 use loam_lab::{compare, draw, resume, store};
 use loam_process::layout::Layout;
 
@@ -82,15 +83,7 @@ pub fn carry_out(
         Earlier::Overwrite => {}
     }
     announce(&results, &outputs);
-    let bench = Bench {
-        timeout: options.timeout,
-        stop: Box::new(stop),
-        watchdog: Watchdog::start()?,
-    };
-    let steps = measure::steps(&results);
-    let mut bar = Bar::new(&steps);
-    let ending = measure::measure(&mut results, &steps, &outputs.json, &bench, &mut bar);
-    drop(bar);
+    let ending = trials(&mut results, &outputs.json, options, stop)?;
     if judge(&mut results) && !matches!(ending, Ending::Unsaved { .. }) {
         store::save(&results, &outputs.json)?;
     }
@@ -130,6 +123,23 @@ pub fn carry_out(
             }
         }
     })
+}
+
+/// Runs what is planned and not there yet, and shows how far it has come.
+pub fn trials(
+    results: &mut Results,
+    store: &Store,
+    options: &MeasureOptions,
+    stop: Stop,
+) -> Result<Ending> {
+    let bench = Bench {
+        timeout: options.timeout,
+        stop: Box::new(stop),
+        watchdog: Watchdog::start()?,
+    };
+    let steps = measure::steps(results);
+    let mut bar = Bar::new(&steps);
+    Ok(measure::measure(results, &steps, store, &bench, &mut bar))
 }
 
 fn announce(results: &Results, outputs: &Outputs) {

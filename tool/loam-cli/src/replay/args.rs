@@ -8,6 +8,8 @@ use clap::Args;
 use loam_format::results::Form;
 use loam_lab::options::{Earlier, MeasureOptions};
 
+use super::Which;
+
 /// Repeat a recorded program's requests on other allocators, and measure memory and time.
 ///
 /// As many threads make the same calls in the same order and touch the same pages; a free waits for
@@ -75,7 +77,8 @@ pub struct Speed {
     pub percent: u64,
 }
 
-fn parse_speed(text: &str) -> Result<Speed, String> {
+/// Reads `max` or a number.
+pub fn parse_speed(text: &str) -> Result<Speed, String> {
     if text == "max" {
         return Ok(Speed { percent: 0 });
     }
@@ -93,12 +96,8 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
 /// What `replay` is to do.
 #[derive(Debug)]
 pub struct ReplayOptions {
-    /// The trace.
-    pub trace: PathBuf,
-    /// The process of it.
-    pub process: Option<u32>,
-    /// How fast.
-    pub speed: Speed,
+    /// What is replayed.
+    pub which: Which,
     /// Where and how to measure.
     pub measure: MeasureOptions,
 }
@@ -107,26 +106,38 @@ impl ReplayArgs {
     /// Plain options.
     pub fn resolve(self) -> ReplayOptions {
         ReplayOptions {
-            trace: self.trace,
-            process: self.process,
-            speed: self.speed,
+            which: Which {
+                trace: self.trace,
+                process: self.process,
+                speed: self.speed,
+            },
             measure: MeasureOptions {
-                names: Vec::new(),
-                form: Form::Quick,
-                allocators: self.allocators,
                 json: self.json,
                 html: self.html,
-                seed: 1,
-                rounds: self.trials,
                 earlier: if self.overwrite {
                     Earlier::Overwrite
                 } else {
                     Earlier::Keep
                 },
-                timeout: Duration::from_secs(self.timeout),
-                workloads_dir: None,
+                ..measured(self.allocators, self.trials, self.timeout)
             },
         }
+    }
+}
+
+/// What is the same for all that replays.
+pub fn measured(allocators: Vec<String>, trials: u32, timeout: u64) -> MeasureOptions {
+    MeasureOptions {
+        names: Vec::new(),
+        form: Form::Quick,
+        allocators,
+        json: None,
+        html: None,
+        seed: 1,
+        rounds: trials,
+        earlier: Earlier::Overwrite,
+        timeout: Duration::from_secs(timeout),
+        workloads_dir: None,
     }
 }
 

@@ -7,55 +7,35 @@
 
 pub mod args;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use tempfile::TempDir;
 
 use loam_format::results::{Results, TraceRecord};
 use loam_format::words;
-use loam_lab::plan;
+use loam_lab::plan::{self, Ready};
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
 use loam_process::layout::Layout;
 
 use crate::exit::Exit;
 use crate::lab::{self, stop::Stop};
 use crate::output;
-use args::ReplayOptions;
+use args::{ReplayOptions, Speed};
 
 /// Runs the verb.
 pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
     let replayer = find_replayer(layout)?;
-    let survey = replay::survey(&options.trace)?;
-    let stream = survey.choose(options.process)?;
-    refuse_other_pages(&survey)?;
+    let which = &options.which;
+    let survey = survey(which)?;
     // From here on a signal is noted, so that the temporary folder goes.
     let stop = Stop::when_asked()?;
-    let folder = tempfile::Builder::new()
-        .prefix("loam-replay-")
-        .tempdir()
-        .context("no temporary folder for the prepared replay")?;
-    let wishes = Wishes {
-        pauses: options.speed.percent != 0,
+    let folder = folder()?;
+    let ready = match ready(which, &survey, folder.path(), &stop) {
+        Err(error) => return interrupted(&error).ok_or(error),
+        Ok(ready) => ready,
     };
-    let prepared = match replay::prepare(&survey, stream, wishes, folder.path(), &stop) {
-        Err(ReplayError::Interrupted(signal)) => return Ok(Exit::Signal(signal)),
-        other => other?,
-    };
-    let record = record(options, &survey, &prepared)?;
-    output::say(&format!(
-        "replaying {}: {} events of {}, {}",
-        output::path(&options.trace),
-        prepared.events,
-        record.program,
-        words::count(prepared.threads as usize, "thread"),
-    ));
-    let arguments = vec![
-        "--program".to_owned(),
-        prepared.path.display().to_string(),
-        "--speed-percent".to_owned(),
-        options.speed.percent.to_string(),
-    ];
-    let plan = plan::replay(&options.measure, layout, &replayer, arguments, record)?;
+    let plan = plan::replay(&options.measure, layout, &replayer, ready)?;
     let mut reproduces = true;
     let exit = lab::carry_out(plan, &options.measure, layout, stop, |results| {
         reproduces = judge(results);
@@ -67,8 +47,67 @@ pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
     })
 }
 
+/// Which process of which trace, and how fast.
+#[derive(Debug, Clone)]
+pub struct Which {
+    /// The trace.
+    pub trace: PathBuf,
+    /// The process of it.
+    pub process: Option<u32>,
+    /// How fast.
+    pub speed: Speed,
+}
+
+/// A place for prepared replays; it goes with the value.
+pub fn folder() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("loam-replay-")
+        .tempdir()
+        .context("no temporary folder for the prepared replay")
+}
+
+/// What is in the trace, if it can be replayed here.
+pub fn survey(which: &Which) -> Result<Survey> {
+    let survey = replay::survey(&which.trace)?;
+    survey.choose(which.process)?;
+    refuse_other_pages(&survey)?;
+    Ok(survey)
+}
+
+/// Prepares a trace in a folder of its own.
+pub fn ready(which: &Which, survey: &Survey, folder: &Path, stop: &Stop) -> Result<Ready> {
+    let stream = survey.choose(which.process)?;
+    let wishes = Wishes {
+        pauses: which.speed.percent != 0,
+    };
+    let prepared = replay::prepare(survey, stream, wishes, folder, stop)?;
+    let record = record(which, survey, &prepared)?;
+    output::say(&format!(
+        "replaying {}: {} events of {}, {}",
+        output::path(&which.trace),
+        prepared.events,
+        record.program,
+        words::count(prepared.threads as usize, "thread"),
+    ));
+    let arguments = vec![
+        "--program".to_owned(),
+        prepared.path.display().to_string(),
+        "--speed-percent".to_owned(),
+        which.speed.percent.to_string(),
+    ];
+    Ok(Ready { arguments, record })
+}
+
+/// How to end if the error is that the user wanted to stop.
+pub fn interrupted(error: &anyhow::Error) -> Option<Exit> {
+    match error.downcast_ref::<ReplayError>() {
+        Some(ReplayError::Interrupted(signal)) => Some(Exit::Signal(*signal)),
+        _ => None,
+    }
+}
+
 /// Notes the error of the replay; false if it is known and too large.
-fn judge(results: &mut Results) -> bool {
+pub fn judge(results: &mut Results) -> bool {
     let error = replay::verdict(results);
     for record in results
         .experiments
@@ -80,7 +119,8 @@ fn judge(results: &mut Results) -> bool {
     error.is_none_or(|error| error.reproduces)
 }
 
-fn find_replayer(layout: &Layout) -> Result<PathBuf> {
+/// The replayer, which the build brings.
+pub fn find_replayer(layout: &Layout) -> Result<PathBuf> {
     let candidates = layout.replayer_candidates();
     let Some(found) = candidates.iter().find(|path| path.is_file()) else {
         let looked: Vec<String> = candidates
@@ -109,11 +149,11 @@ fn refuse_other_pages(survey: &Survey) -> Result<(), ReplayError> {
     Ok(())
 }
 
-fn record(options: &ReplayOptions, survey: &Survey, prepared: &Prepared) -> Result<TraceRecord> {
+fn record(which: &Which, survey: &Survey, prepared: &Prepared) -> Result<TraceRecord> {
     let process = &survey.processes[&prepared.stream].process;
     Ok(TraceRecord {
-        path: options.trace.clone(),
-        sha256: plan::digest(&options.trace)?,
+        path: which.trace.clone(),
+        sha256: plan::digest(&which.trace)?,
         command: survey.header.command.clone(),
         process: prepared.stream,
         program: match process.program.as_str() {
@@ -127,7 +167,7 @@ fn record(options: &ReplayOptions, survey: &Survey, prepared: &Prepared) -> Resu
         threads: prepared.threads,
         seconds: prepared.nanoseconds as f64 * 1e-9,
         peak_live_bytes: prepared.peak_live,
-        speed_percent: options.speed.percent,
+        speed_percent: which.speed.percent,
         remarks: remarks(survey, prepared),
         error: None,
     })

@@ -91,7 +91,7 @@ pub enum State {
 }
 
 /// The version of the tool and of the source that it was built from.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tool {
     /// Version of `loam`.
     pub version: String,

@@ -16,7 +16,7 @@ mod named;
 mod phase;
 pub mod phrases;
 mod queue;
-mod replay;
+pub mod replay;
 mod sizes;
 mod sparse;
 mod tokens;

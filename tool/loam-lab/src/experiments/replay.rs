@@ -30,7 +30,7 @@ fn seconds(run: &Run) -> Option<f64> {
 }
 
 /// The mean over the recording's time, or over the points where that stands still.
-fn average(run: &Run) -> Option<f64> {
+pub fn average(run: &Run) -> Option<f64> {
     let points: Vec<(f64, f64)> = run
         .points()
         .filter_map(|point| Some((point.x?, point.number(MEMORY)?)))
@@ -47,16 +47,27 @@ fn average(run: &Run) -> Option<f64> {
     Some(area / length)
 }
 
-fn peak(run: &Run) -> Option<f64> {
+/// Processor time of all threads, measuring left out.
+pub fn processor(run: &Run) -> Option<f64> {
+    let seconds = run
+        .points()
+        .map(|point| point.number("processor_seconds"))
+        .collect::<Option<Vec<f64>>>()?;
+    (!seconds.is_empty()).then(|| seconds.iter().sum())
+}
+
+/// The largest resident memory, less the replayer's own.
+pub fn peak(run: &Run) -> Option<f64> {
     run.end.get("heap_peak_bytes")?.as_f64()
 }
 
-fn at_end(run: &Run) -> Option<f64> {
+/// Resident memory after the last event.
+pub fn at_end(run: &Run) -> Option<f64> {
     run.points().filter_map(|point| point.number(MEMORY)).last()
 }
 
 /// What the check of the replay says, in a sentence.
-fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
+pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
     let Some(error) = error else {
         let why = match &trace.same_allocator {
             None => format!(

@@ -2,7 +2,8 @@
 //!
 //! Neighbouring rounds run in opposite order, so that a drift of the machine within a round
 //! cancels out; every second round the start moves on by one, so that nobody always comes after
-//! the same neighbour: A B C, C B A, B C A, A C B, C A B, B A C, and over again.
+//! the same neighbour: A B C, C B A, B C A, A C B, C A B, B A C, and over again. The experiments of a round turn
+//! around in the same way: two of them may be compared with each other (`gate`).
 
 use loam_format::results::{Case, ExperimentRecord, Results};
 
@@ -13,7 +14,11 @@ pub fn steps(results: &Results) -> Vec<Step> {
     let mut steps = Vec::new();
     let rounds = results.options.rounds;
     for round in 0..rounds {
-        for experiment in &results.experiments {
+        let mut experiments: Vec<&ExperimentRecord> = results.experiments.iter().collect();
+        if round % 2 == 1 {
+            experiments.reverse();
+        }
+        for experiment in experiments {
             let mut cases: Vec<Step> = Vec::new();
             for case in experiment.cases.iter().filter(|case| round < case.rounds) {
                 for allocator in shuffled(&case.allocators, round) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use loam_format::trace::{Action, Block, Repairs};
 
@@ -11,7 +11,7 @@ use crate::replay::lineage::{self, Step};
 use crate::replay::{ReplayError, Survey};
 
 /// Blocks of like size: up to `up_to` bytes, above the class before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeClass {
     /// Most bytes of a block.
     pub up_to: u64,

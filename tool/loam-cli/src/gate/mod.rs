@@ -1,0 +1,225 @@
+//! `loam gate`: a program's own trace against a baseline, for a build that fails when memory gets worse.
+//!
+//! `loam_lab::gate` judges. Here both sides are replayed by the lab, and the answer goes to the terminal, to a job's
+//! summary and into the exit code.
+
+pub mod args;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{bail, Context, Result};
+
+use loam_format::results::Results;
+use loam_format::trace::MAGIC;
+use loam_lab::gate::baseline::{looks_like_baseline, Baseline};
+use loam_lab::gate::{self, limits, Against, Gated};
+use loam_lab::measure::Ending;
+use loam_lab::plan::{self, Plan};
+use loam_lab::store::{looks_like_results, Store};
+use loam_lab::traces::summary::{self, SizeClass};
+use loam_process::layout::Layout;
+
+use crate::exit::Exit;
+use crate::lab::{self, stop::Stop};
+use crate::output;
+use crate::replay::{self, Which};
+use args::GateOptions;
+
+/// What the user named as a baseline.
+enum Reference {
+    Trace(Which),
+    File(Box<Baseline>),
+    /// It is to be written.
+    New(Store),
+}
+
+/// Runs the verb.
+pub fn run(options: &GateOptions, layout: &Layout) -> Result<Exit> {
+    let replayer = replay::find_replayer(layout)?;
+    let survey = replay::survey(&options.which)?;
+    let reference = reference(options)?;
+    let mut measure = options.measure.clone();
+    if measure.allocators.is_empty() {
+        let stream = survey.choose(options.which.process)?;
+        let recorded = &survey.processes[&stream].process.allocator;
+        if recorded.is_empty() {
+            bail!("the trace does not say which allocator it was recorded on; name one with --allocator");
+        }
+        measure.allocators = vec![recorded.clone()];
+    }
+    let stop = Stop::when_asked()?;
+    let folders = (replay::folder()?, replay::folder()?);
+    let ready = match replay::ready(&options.which, &survey, folders.0.path(), &stop) {
+        Err(error) => return replay::interrupted(&error).ok_or(error),
+        Ok(ready) => ready,
+    };
+    let stream = ready.record.process;
+    let mut plan = plan::replay(&measure, layout, &replayer, ready)
+        .context("the trace's allocator can not be replayed on; --allocator names another one")?;
+    let mut before_sizes = Vec::new();
+    if let Reference::Trace(which) = &reference {
+        let survey = replay::survey(which)?;
+        let ready = match replay::ready(which, &survey, folders.1.path(), &stop) {
+            Err(error) => return replay::interrupted(&error).ok_or(error),
+            Ok(ready) => ready,
+        };
+        before_sizes = summary::of(&survey, ready.record.process)?.sizes;
+        plan = plan.beside(gate::BEFORE, &measure, &replayer, ready)?;
+    }
+    let sizes = summary::of(&survey, stream)?.sizes;
+    let allocator = plan.wanted()[0].clone();
+    let (results, ending) = trials(plan, options, &measure, layout, folders.0.path(), stop)?;
+    match ending {
+        Ending::Interrupted(signal) => return Ok(Exit::Signal(signal)),
+        Ending::Unsaved { error, .. } => return Err(error.into()),
+        Ending::Complete => {}
+    }
+    refuse(&results, options)?;
+    match &reference {
+        Reference::New(store) => write_baseline(store, &results, &allocator, &sizes),
+        Reference::File(baseline) => answer(
+            options,
+            &results,
+            &allocator,
+            &Against::File(baseline),
+            &sizes,
+        ),
+        Reference::Trace(_) => answer(
+            options,
+            &results,
+            &allocator,
+            &Against::Trace(&before_sizes),
+            &sizes,
+        ),
+    }
+}
+
+/// Looks at the baseline before anything is measured.
+fn reference(options: &GateOptions) -> Result<Reference> {
+    let path = &options.baseline;
+    if options.write_baseline {
+        return Ok(Reference::New(Store::claim(path, looks_like_baseline)?));
+    }
+    if is_trace(path) {
+        return Ok(Reference::Trace(Which {
+            trace: path.clone(),
+            process: None,
+            speed: options.which.speed,
+        }));
+    }
+    let baseline = Baseline::load(path)?;
+    if baseline.speed_percent != options.which.speed.percent {
+        let speed = |percent| match percent {
+            0 => "--speed max".to_owned(),
+            percent => format!("--speed {}", percent as f64 / 100.0),
+        };
+        bail!(
+            "{} was measured with {}, and this is {}: what a heap gives back in pauses differs; use the same speed",
+            path.display(),
+            speed(baseline.speed_percent),
+            speed(options.which.speed.percent)
+        );
+    }
+    Ok(Reference::File(Box::new(baseline)))
+}
+
+fn is_trace(path: &Path) -> bool {
+    let mut head = [0; MAGIC.len()];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *MAGIC
+}
+
+/// Replays; the results go where the user wants them, or away with the folder.
+fn trials(
+    plan: Plan,
+    options: &GateOptions,
+    measure: &loam_lab::options::MeasureOptions,
+    layout: &Layout,
+    folder: &Path,
+    stop: Stop,
+) -> Result<(Results, Ending)> {
+    let path = options
+        .measure
+        .json
+        .clone()
+        .unwrap_or_else(|| folder.join("results.json"));
+    let store = Store::claim(&path, looks_like_results)?;
+    store.lock()?;
+    let mut results = plan.into_results(measure, layout);
+    let ending = lab::trials(&mut results, &store, measure, stop)?;
+    replay::judge(&mut results);
+    if matches!(ending, Ending::Complete) {
+        loam_lab::store::save(&results, &store)?;
+    }
+    Ok((results, ending))
+}
+
+/// Nothing is judged by trials that failed, or by a replay that is not the program's.
+fn refuse(results: &Results, options: &GateOptions) -> Result<()> {
+    if let Some(trial) = results.failed().next() {
+        bail!(
+            "{} failed: {}; nothing was compared",
+            trial.describe(),
+            trial.reason.as_deref().unwrap_or("no reason known")
+        );
+    }
+    let error = results.experiments[0]
+        .trace
+        .as_ref()
+        .and_then(|trace| trace.error);
+    let (Some(error), Some(most)) = (error, options.limits.of(limits::ERROR)) else {
+        return Ok(());
+    };
+    let worst = error.at_peak.abs().max(error.on_average);
+    if worst > most {
+        bail!(
+            "the replay is {:.1} % off from what was recorded, and {:.1} % is the most that is believed: its figures \
+             are not the program's. `docs/replay.md` says what makes such traces; --limit error={:.0}% believes it",
+            100.0 * worst,
+            100.0 * most,
+            (100.0 * worst).ceil()
+        );
+    }
+    Ok(())
+}
+
+fn write_baseline(
+    store: &Store,
+    results: &Results,
+    allocator: &str,
+    sizes: &[SizeClass],
+) -> Result<Exit> {
+    let baseline = Baseline::of(results, allocator, sizes).context("no trial was finished")?;
+    baseline.save(store)?;
+    output::say(&format!(
+        "baseline: {} (commit it, and compare with --baseline)",
+        output::path(store.path())
+    ));
+    Ok(Exit::Done)
+}
+
+fn answer(
+    options: &GateOptions,
+    results: &Results,
+    allocator: &str,
+    against: &Against,
+    sizes: &[SizeClass],
+) -> Result<Exit> {
+    let gated: Gated = gate::judge(results, allocator, against, &options.limits, sizes)
+        .context("no trial was finished")?;
+    let baseline = options.baseline.display().to_string();
+    // The summary first: it is wanted even where nobody reads the rest.
+    if let Some(path) = &options.markdown {
+        let text = gate::markdown(&gated, &baseline);
+        let mut file = fs::OpenOptions::new();
+        let file = file.create(true).append(true).open(path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("{} can not be written", path.display()))?;
+    }
+    output::write_stdout(&gate::text(&gated, &baseline))?;
+    Ok(match gated.has_failed() {
+        true => Exit::Finding,
+        false => Exit::Done,
+    })
+}

@@ -1,0 +1,215 @@
+//! `loam gate`: the worked example fails with its planted fault and passes without it, against a trace and against a
+//! file; time is judged where it is sound; what can not be compared is refused in words.
+
+mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::Ran;
+use serde_json::Value;
+
+/// Whether the replayer is built; without it these tests say that they were skipped.
+fn can_replay() -> bool {
+    let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
+    let layout = loam_process::layout::Layout::of_executables([loam]);
+    let built = layout
+        .replayer_candidates()
+        .iter()
+        .any(|path| path.is_file());
+    if !built {
+        common::skip("the replayer is not built (`make library`)");
+    }
+    built
+}
+
+fn loam(dir: &Path, arguments: &[&str]) -> Ran {
+    let mut command = common::loam();
+    Ran::of(command.current_dir(dir).args(arguments).output().unwrap())
+}
+
+/// Compiles the example and records it.
+fn record(dir: &Path, name: &str, options: &[&str]) {
+    let source = common::root().join("examples/gate/orders.c");
+    common::compile(options, &source, &dir.join(name));
+    let trace = format!("{name}.trace");
+    let program = format!("./{name}");
+    let ran = loam(dir, &["record", "--output", &trace, "--", &program]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+fn baseline(dir: &Path, name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(dir.join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn the_example_fails_with_its_fault_and_passes_without_it() {
+    if !can_replay() || common::library().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    record(dir, "before", &["-O1"]);
+    record(dir, "same", &["-O1"]);
+    record(dir, "faulty", &["-O1", "-DFORGETS_NOTES"]);
+    // Other tests run beside this one: time is not judged here.
+    let limit = ["--limit", "processor=off", "--trials", "2"];
+    let gate = |trace: &str, more: &[&str]| {
+        let arguments = [&["gate", trace], more, &limit[..]].concat();
+        loam(dir, &arguments)
+    };
+
+    let ran = gate("same.trace", &["--baseline", "before.trace"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("PASSED."), "{ran:?}");
+    let ran = gate(
+        "faulty.trace",
+        &["--baseline", "before.trace", "--markdown", "summary.md"],
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("FAILED: peak, average"), "{ran:?}");
+    assert!(ran.out.contains("The program itself holds more"), "{ran:?}");
+    assert!(ran.out.contains("Blocks of up to"), "{ran:?}");
+
+    let ran = gate(
+        "before.trace",
+        &["--baseline", "kept.json", "--write-baseline"],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(baseline(dir, "kept.json")["format"], "loam-gate-baseline");
+    let ran = gate("same.trace", &["--baseline", "kept.json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = gate(
+        "faulty.trace",
+        &["--baseline", "kept.json", "--markdown", "summary.md"],
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+
+    // Both answers, one after the other, as a job's summary wants it.
+    let summary = fs::read_to_string(dir.join("summary.md")).unwrap();
+    assert_eq!(
+        summary.matches("### loam gate: FAILED: peak").count(),
+        2,
+        "{summary}"
+    );
+    assert!(summary.contains("| peak |"), "{summary}");
+
+    // A limit of its own lets the same through.
+    let off = ["peak=400%", "average=400%", "end=400%", "faults=400%"];
+    let off: Vec<&str> = off.iter().flat_map(|limit| ["--limit", limit]).collect();
+    let ran = gate(
+        "faulty.trace",
+        &[&["--baseline", "kept.json"], &off[..]].concat(),
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+/// A program of one thread with a heap of some MiB.
+fn small(path: &Path, samples: u32) {
+    let mut program = recorded::Program::record(path);
+    for _ in 0..samples {
+        for _ in 0..5_000 {
+            program.allocate(0, 400);
+        }
+        program.sample(Some(77 << 30));
+    }
+    program.end();
+}
+
+#[test]
+fn time_is_compared_with_a_file_on_the_same_machine_only() {
+    if !can_replay() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    small(&dir.join("t.trace"), 2);
+    let gate = |more: &[&str]| loam(dir, &[&["gate", "t.trace", "--trials", "2"], more].concat());
+    let ran = gate(&["--baseline", "b.json", "--write-baseline"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let mut other = baseline(dir, "b.json");
+    other["machine"]["cpu"] = "abacus".into();
+    // Ten times as fast, on that machine.
+    for key in ["median", "low", "high"] {
+        let value = other["figures"]["processor"][key].as_f64().unwrap() / 10.0;
+        other["figures"]["processor"][key] = value.into();
+    }
+    fs::write(dir.join("other.json"), other.to_string()).unwrap();
+    let ran = gate(&["--baseline", "other.json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.out
+            .contains("not judged: the baseline's file is from another machine"),
+        "{ran:?}"
+    );
+    // Two samples are too few to know the error, and that is said.
+    assert!(
+        ran.out.contains("error of this replay is not known"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn what_can_not_be_compared_is_refused() {
+    if !can_replay() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    small(&dir.join("t.trace"), 4);
+    fs::write(dir.join("list.json"), "[1, 2]").unwrap();
+    fs::write(
+        dir.join("new.json"),
+        r#"{"format":"loam-gate-baseline","version":99}"#,
+    )
+    .unwrap();
+    let refused = |arguments: &[&str], words: &str| {
+        let ran = loam(
+            dir,
+            &[&["gate", "t.trace", "--trials", "1"], arguments].concat(),
+        );
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains(words), "{words}: {ran:?}");
+    };
+    refused(&["--baseline", "list.json"], "neither a trace");
+    refused(&["--baseline", "new.json"], "use a newer loam");
+    refused(&["--baseline", "none.json"], "none.json");
+    refused(
+        &["--baseline", "list.json", "--write-baseline"],
+        "choose another name",
+    );
+    refused(
+        &["--baseline", "t.trace", "--limit", "pek=5%"],
+        "peak, average",
+    );
+    // Its samples say 77 GiB: the replay is not the program's.
+    refused(&["--baseline", "t.trace"], "off from what was recorded");
+    let limit = ["--limit", "error=off", "--limit", "processor=off"];
+    let believed = [
+        &["gate", "t.trace", "--trials", "1", "--baseline", "t.trace"],
+        &limit[..],
+    ]
+    .concat();
+    assert_eq!(loam(dir, &believed).code, Some(0));
+}
+
+/// The document's commands are those that the example's readers copy.
+#[test]
+fn the_example_compiles_without_warnings() {
+    let source = common::root().join("examples/gate/orders.c");
+    let status = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-fsyntax-only",
+        ])
+        .arg(source)
+        .status();
+    assert!(status.unwrap().success());
+}

@@ -1,0 +1,241 @@
+//! `loam advise`: which allocator or setting a recorded program should run on, by replays.
+//!
+//! ```text
+//! one trial of each candidate -> those that no other beats in memory and time at once
+//!   -> trials in rounds -> the frontier, and one of it that is surely better than what was recorded, or none
+//! ```
+//!
+//! Memory is the average resident, time that of the processor. Nothing here measures.
+
+use loam_format::plain;
+use loam_format::results::{AllocatorRecord, Results};
+use loam_format::units::Unit;
+use loam_report::grid::Grid;
+
+use crate::allocators::Allocator;
+use crate::allocators::Status;
+use crate::analyse::runs::{Row, Run, View};
+use crate::analyse::stats::Summary;
+use crate::experiments::replay::{average, processor};
+use crate::traces::summary::Summary as Figures;
+
+/// Candidates that get all trials, beside the recorded allocator.
+pub const MOST_KEPT: usize = 5;
+/// A candidate is beaten if another one is so much better in both: one trial scatters.
+const BEATEN_BY: f64 = 0.97;
+/// What is worth a change: chosen, as the doctor's and the gate's limits are.
+const WORTH: f64 = 0.95;
+/// What the other of the two figures may cost.
+const COST: f64 = 1.10;
+
+/// What is tried where the user names nothing: every allocator here, as it is and as its authors advise to save memory.
+pub fn candidates(available: &[Allocator]) -> Vec<String> {
+    let mut specs = Vec::new();
+    for allocator in available.iter().filter(|one| one.status == Status::Found) {
+        specs.push(allocator.name.clone());
+        if allocator.name == "loam" {
+            specs.push("loam:LOAM_BACKGROUND_PURGE=on".to_owned());
+        } else if !allocator.memory_environment.is_empty() {
+            specs.push(format!("{}:memory", allocator.name));
+        }
+    }
+    specs
+}
+
+/// An allocator's two figures, and how they relate to those of the recorded one.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The label.
+    pub allocator: String,
+    /// Average resident memory.
+    pub memory: Summary,
+    /// Processor time.
+    pub time: Summary,
+    /// Memory by that of the recorded allocator, paired by round.
+    pub memory_ratio: Option<Summary>,
+    /// The same of the time.
+    pub time_ratio: Option<Summary>,
+}
+
+/// The places of all that was measured.
+pub fn places(results: &Results, base: &str) -> Vec<Place> {
+    let view = View::of(results, "replay");
+    let base = view.rows.iter().find(|row| row.allocator == base);
+    let place = |row: &Row| {
+        let ratio = |figure: fn(&Run) -> Option<f64>| {
+            base.and_then(|base| Summary::of(&row.ratios(base, figure)))
+        };
+        Some(Place {
+            allocator: row.allocator.clone(),
+            memory: Summary::of(&row.values(average))?,
+            time: Summary::of(&row.values(processor))?,
+            memory_ratio: ratio(average),
+            time_ratio: ratio(processor),
+        })
+    };
+    view.rows.iter().filter_map(place).collect()
+}
+
+/// Those that no other one beats in both by the factor, least memory first.
+pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
+    let beats = |other: &Place, one: &Place| {
+        let (memory, time) = (
+            other.memory.median / one.memory.median,
+            other.time.median / one.time.median,
+        );
+        memory <= factor && time <= factor && (memory < 1.0 || time < 1.0)
+    };
+    let mut kept: Vec<&Place> = places
+        .iter()
+        .filter(|one| !places.iter().any(|other| beats(other, one)))
+        .collect();
+    kept.sort_by(|a, b| a.memory.median.total_cmp(&b.memory.median));
+    kept
+}
+
+/// Labels that deserve more trials than one; the recorded allocator is measured anyway.
+pub fn kept(places: &[Place], base: &str) -> Vec<String> {
+    let front = frontier(places, BEATEN_BY);
+    let mut labels: Vec<String> = front
+        .iter()
+        .map(|place| place.allocator.clone())
+        .filter(|label| label != base)
+        .collect();
+    // The ends of the frontier, and what lies beside the end of least memory.
+    if labels.len() > MOST_KEPT {
+        let fastest = labels.pop();
+        labels.truncate(MOST_KEPT - 1);
+        labels.extend(fastest);
+    }
+    labels
+}
+
+/// The one to take: less memory for little time, else less time for little memory. None helps surely: none.
+pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
+    let surely = |ratio: &Option<Summary>| {
+        ratio.is_some_and(|ratio| ratio.median <= WORTH && ratio.high < 1.0 && ratio.count > 1)
+    };
+    let cheap = |ratio: &Option<Summary>| ratio.is_some_and(|ratio| ratio.median <= COST);
+    let others = || places.iter().filter(|place| place.allocator != base);
+    let least = |a: &&Place, b: &&Place| a.memory.median.total_cmp(&b.memory.median);
+    let saving = others().filter(|one| surely(&one.memory_ratio) && cheap(&one.time_ratio));
+    let fast = others().filter(|one| surely(&one.time_ratio) && cheap(&one.memory_ratio));
+    let quickest = |a: &&Place, b: &&Place| a.time.median.total_cmp(&b.time.median);
+    saving.min_by(least).or_else(|| fast.min_by(quickest))
+}
+
+/// The command with what starts it on that allocator, for a shell.
+pub fn line(record: &AllocatorRecord, command: &[String]) -> String {
+    let mut words: Vec<String> = record
+        .environment
+        .iter()
+        .map(|(name, value)| format!("{name}={}", plain::word(value)))
+        .collect();
+    match &record.path {
+        Some(_) if record.name == "loam" => words.push("loam run --".to_owned()),
+        Some(path) => words.push(format!(
+            "LD_PRELOAD={}",
+            plain::word(&path.to_string_lossy())
+        )),
+        None => {}
+    }
+    words.extend(command.iter().map(|word| plain::word(word).into_owned()));
+    words.join(" ")
+}
+
+/// The frontier as a table; the recorded allocator is in it.
+pub fn grid(places: &[Place], base: &str) -> Grid {
+    let mut grid = Grid::new(
+        "The frontier",
+        "Nothing that was measured here has less memory and takes less time than one of these. Ratios are to the \
+         recorded allocator, paired by round, with their interval",
+        &["", "average memory", "ratio", "processor time", "ratio"],
+    );
+    let front = frontier(places, 1.0);
+    let is_front = |place: &Place| front.iter().any(|one| one.allocator == place.allocator);
+    let mut shown: Vec<&Place> = places
+        .iter()
+        .filter(|place| is_front(place) || place.allocator == base)
+        .collect();
+    shown.sort_by(|a, b| a.memory.median.total_cmp(&b.memory.median));
+    for place in shown {
+        let note = if place.allocator == base {
+            " (recorded)"
+        } else {
+            ""
+        };
+        grid.rows.push(vec![
+            format!("{}{note}", place.allocator),
+            Unit::Bytes.show(place.memory.median),
+            ratio(&place.memory_ratio),
+            Unit::Seconds.show(place.time.median),
+            ratio(&place.time_ratio),
+        ]);
+    }
+    grid
+}
+
+/// `0.84 (0.83 to 0.86)`
+pub fn ratio(ratio: &Option<Summary>) -> String {
+    ratio.map_or_else(
+        || "-".to_owned(),
+        |one| format!("{:.2} ({:.2} to {:.2})", one.median, one.low, one.high),
+    )
+}
+
+/// What to look at in the program itself: the blocks that hold the peak, and containers that grow by moving.
+pub fn program(figures: &Figures) -> Vec<String> {
+    let mut hints = Vec::new();
+    let largest = figures.sizes.iter().max_by_key(|class| class.peak_bytes);
+    if let Some(class) = largest.filter(|class| class.peak_bytes * 3 > figures.peak_bytes) {
+        hints.push(format!(
+            "{:.0} % of what lives at the peak are {} blocks of up to {}: fewer or smaller ones of these save more than \
+             any heap does.",
+            100.0 * class.peak_bytes as f64 / figures.peak_bytes.max(1) as f64,
+            class.peak_blocks,
+            Unit::Bytes.show(class.up_to as f64)
+        ));
+    }
+    let requests = figures.allocations + figures.resizes;
+    if figures.moved * 10 > requests {
+        hints.push(format!(
+            "{} of {requests} requests are resizes that moved a block: a container grows step by step. Reserve its room \
+             at once, or grow by a factor.",
+            figures.moved
+        ));
+    }
+    hints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(allocator: &str, memory: [f64; 3], time: [f64; 3]) -> Place {
+        let summary = |values: [f64; 3]| Summary::of(&values).unwrap();
+        Place {
+            allocator: allocator.to_owned(),
+            memory: summary(memory),
+            time: summary(time),
+            memory_ratio: Some(summary(memory)),
+            time_ratio: Some(summary(time)),
+        }
+    }
+
+    #[test]
+    fn what_is_worse_in_both_is_dropped_and_what_saves_surely_is_advised() {
+        let base = place("system", [1.0; 3], [1.0; 3]);
+        let lean = place("lean", [0.70, 0.71, 0.72], [1.05, 1.06, 1.07]);
+        let leaner = place("leaner", [0.5, 0.5, 0.5], [3.0, 3.0, 3.0]);
+        let unsure = place("unsure", [0.4, 0.6, 1.1], [1.0, 1.0, 1.0]);
+        let worse = place("worse", [1.2; 3], [1.2; 3]);
+        let fast = place("fast", [1.02; 3], [0.5, 0.5, 0.6]);
+        let names = |places: &[Place]| -> Vec<String> { kept(places, "system") };
+        let all = [base.clone(), lean.clone(), leaner.clone(), worse.clone()];
+        assert_eq!(names(&all), ["leaner", "lean"]);
+        let advised = |places: &[Place]| best(places, "system").map(|one| one.allocator.clone());
+        assert_eq!(advised(&all).as_deref(), Some("lean"));
+        assert_eq!(advised(&[base.clone(), leaner, worse, unsure]), None);
+        assert_eq!(advised(&[base, fast]).as_deref(), Some("fast"));
+    }
+}
