@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{compile, root, skip, Ran};
-use loam_format::trace::{Ended, Event, How, Item, Items, Process, Sample, Wanted};
+use loam_format::trace::{
+    Ended, Event, Frame, How, Item, Items, Mark, Process, Sample, Stack, Wanted,
+};
 
 /// The recorder, if it has been built.
 fn recorder() -> Option<PathBuf> {
@@ -71,6 +73,9 @@ struct Told {
     ends: Vec<(u32, Ended, u64)>,
     samples: Vec<Sample>,
     touches: usize,
+    frames: Vec<(u32, Frame)>,
+    stacks: Vec<(u32, Stack)>,
+    marks: Vec<Mark>,
     /// By size: allocated, freed.
     sizes: HashMap<u64, (u64, u64)>,
     events: u64,
@@ -109,6 +114,18 @@ fn read(path: &Path) -> Told {
                 continue;
             }
             Item::Event(_, record) => record,
+            Item::Frame(frame) => {
+                told.frames.push((stream, frame));
+                continue;
+            }
+            Item::Stack(stack) => {
+                told.stacks.push((stream, stack));
+                continue;
+            }
+            Item::Mark(mark) => {
+                told.marks.push(mark);
+                continue;
+            }
         };
         told.events += 1;
         let is_child = told.processes[stream as usize].how == How::Fork;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use loam_format::trace::{End, Process, Record, Sample, Touch};
+use loam_format::trace::{End, Frame, Mark, Module, Process, Record, Sample, Stack, Touch};
 
 /// A message to the writer. Streams are numbered in the order of their `Process` messages.
 #[derive(Debug)]
@@ -27,6 +27,10 @@ pub enum Note {
     Sample(u32, Sample),
     /// How much of a block was resident.
     Touches(u32, Vec<Touch>),
+    /// Moments that the program named.
+    Marks(u32, Vec<Mark>),
+    /// Stacks of blocks, and the frames that are new in them.
+    Stacks(u32, Vec<Frame>, Vec<Stack>),
     /// The stream's end.
     End(u32, End),
 }
@@ -72,6 +76,7 @@ pub struct Board {
     ended: Mutex<Option<(u32, ExitStatus)>>,
     live: Mutex<Vec<Live>>,
     blocks: Mutex<BTreeMap<u32, Blocks>>,
+    modules: Mutex<BTreeMap<u32, Vec<Module>>>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -114,6 +119,22 @@ impl Board {
     /// Where blocks lie, by stream.
     pub fn blocks(&self) -> MutexGuard<'_, BTreeMap<u32, Blocks>> {
         lock(&self.blocks)
+    }
+
+    /// Adds to what is known of a stream's modules. Their numbers, and all of them: the list only grows, since frames
+    /// name modules by their place in it.
+    pub fn know_modules(&self, stream: u32, found: &[Module]) -> (Vec<u64>, Vec<Module>) {
+        let mut all = lock(&self.modules);
+        let known = all.entry(stream).or_default();
+        let mut numbers = Vec::with_capacity(found.len());
+        for module in found {
+            let place = known.iter().position(|other| other == module);
+            numbers.push(place.unwrap_or(known.len()) as u64);
+            if place.is_none() {
+                known.push(module.clone());
+            }
+        }
+        (numbers, known.clone())
     }
 
     /// Something that the user is to know.

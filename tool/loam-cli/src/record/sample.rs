@@ -123,7 +123,7 @@ fn look(
     if due.is_some_and(|age| one.since.elapsed() >= *age) {
         known.described += 1;
         let mut process = one.process.clone();
-        process.modules = modules.of(one.pid);
+        (_, process.modules) = board.know_modules(one.stream, &modules.of(one.pid));
         is_taken &= process.modules.is_empty()
             || notes
                 .send(Note::Update(one.stream, Box::new(process)))
