@@ -34,4 +34,5 @@ pub mod remote;
 pub mod residence;
 pub mod rings;
 pub mod script;
+pub mod symbols;
 pub mod unwind;

@@ -38,6 +38,8 @@ pub enum Step<'a> {
     Forked {
         /// The thread that called `fork`.
         thread: u32,
+        /// Events before it: what blocks of the child know their events by begins here.
+        events: u64,
     },
 }
 
@@ -64,6 +66,7 @@ pub fn walk(
     let mut ordered = Ordered::new();
     let mut acts: Vec<Act> = Vec::new();
     let mut walked = Walked::default();
+    let mut before = 0;
     for (at, stream) in streams.iter().enumerate() {
         let child = streams.get(at + 1).copied();
         let wanted = Wanted {
@@ -76,10 +79,10 @@ pub fn walk(
             path: path.to_owned(),
             source,
         })? {
-            let Batch::Events(_, _, records) = batch else {
+            let Batch::Events(_, first, records) = batch else {
                 continue;
             };
-            for record in records {
+            for (number, record) in (before + first..).zip(records) {
                 walked.events += 1;
                 if walked.events % LOOK == 0 {
                     if let Some(signal) = stop.signal() {
@@ -87,11 +90,11 @@ pub fn walk(
                     }
                 }
                 walked.last_time = walked.last_time.max(record.time);
-                ordered.push(record, &mut acts);
+                ordered.push_numbered(number, record, &mut acts);
                 for act in acts.drain(..) {
                     if let Action::Fork { child: to } = act.action {
                         if child == Some(to) {
-                            forked = Some(act.thread);
+                            forked = Some((act.thread, number + 1));
                         }
                     }
                     visit(Step::Act(&act))?;
@@ -102,8 +105,9 @@ pub fn walk(
             }
         }
         walked.missing += items.missing();
-        if let Some(thread) = forked {
-            visit(Step::Forked { thread })?;
+        if let Some((thread, events)) = forked {
+            before = events;
+            visit(Step::Forked { thread, events })?;
         }
     }
     ordered.finish(&mut acts);
