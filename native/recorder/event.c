@@ -3,14 +3,20 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 // No event takes more units: time (2), size, pages, the event, one for events that were dropped
 // before it, and three in front of a stack.
 enum { kMostUnits = 9, kSlack = 2 * kMostUnits * kUnitBytes };
 
+// Room that a mark takes at most, and its name.
+enum { kMarkRoom = 512, kLongestName = 255 };
+
 typedef struct Units {
   Unit units[4];
   uint32_t count;
+  const char* name;  // of a mark; null: an event
+  uint64_t name_bytes;
 } Units;
 
 static void add(Units* units, uint64_t word0, uint64_t low) {
@@ -95,6 +101,17 @@ static void put_stack(Ring* ring, const Registers* registers, uint64_t stamp) {
   ring->position += (bytes + kUnitBytes - 1) & ~(uint64_t)(kUnitBytes - 1);
 }
 
+static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
+  put(ring, (Unit){event_word(kMark, 0, units->name_bytes), 0}, stamp);
+  for (uint64_t at = 0; at < units->name_bytes; at += kUnitBytes) {
+    Unit* to = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
+    const uint64_t left = units->name_bytes - at;
+    memset(to, 0, sizeof *to);
+    memcpy(to, units->name + at, left < kUnitBytes ? left : kUnitBytes);
+    ring->position += kUnitBytes;
+  }
+}
+
 // With room for all of it but the stack.
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   uint64_t stamp = stamp_now();
@@ -108,6 +125,7 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
     thread->dropped = 0;
   }
   if (registers != NULL) put_stack(ring, registers, stamp);
+  if (units->name != NULL) put_name(ring, units, stamp);
   for (uint32_t i = 0; i < units->count; ++i) put(ring, units->units[i], stamp);
   publish(ring);
 }
@@ -119,19 +137,18 @@ static bool find_room(Thread* thread, Ring* ring, bool is_own, uint64_t need) {
   if (room(ring) > need) return true;
   if (is_own && move_to_large(thread)) return true;
   if (!session->drops_when_full) return wait_for_room(ring, need);
-  if (room(ring) > 0) return true;
+  if (need == kStackBytes && room(ring) > 0) return true;
   ++thread->dropped;
   atomic_fetch_add(&control->lost, 1);
   return false;
 }
 
 // A handler that interrupts the writing of an event, or a thread behind its end.
-static void write_through_borrowed(Thread* thread, const Units* units,
-                                   const Registers* registers) {
+static void write_through_borrowed(Thread* thread, const Units* units, const Registers* registers,
+                                   uint64_t need) {
   Ring ring;
   if (!thread_borrow(thread, &ring)) return;
-  if (find_room(thread, &ring, false, registers != NULL ? kStackBytes : 0))
-    put_all(thread, &ring, units, registers);
+  if (find_room(thread, &ring, false, need)) put_all(thread, &ring, units, registers);
   if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0)
     slots_release(&ring);
 }
@@ -144,8 +161,8 @@ static bool is_stale(uintptr_t writing) {
   return sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) == 0;
 }
 
-static void write_slow(uint64_t word0, uint64_t size, uint64_t touched,
-                       const Registers* registers) {
+static void write_units(const Units* units, const Registers* registers) {
+  const uint64_t need = registers != NULL ? kStackBytes : units->name != NULL ? kMarkRoom : 0;
   Thread* thread = &self;
   const int saved = errno;
   if (thread->writing != 0 && is_stale(thread->writing)) thread->writing = 0;
@@ -154,21 +171,35 @@ static void write_slow(uint64_t word0, uint64_t size, uint64_t touched,
     errno = saved;
     return;
   }
-  Units units = {.count = 0};
-  if (touched != 0) add(&units, event_word(kTouched, 0, touched - 1), 0);
-  if (size >> 32 != 0) add(&units, event_word(kSizeHigh, 0, size >> 32), 0);
-  add(&units, word0, size);
   if (interrupts || thread->has_ended || thread->ring.slot == NULL) {
-    write_through_borrowed(thread, &units, registers);
+    write_through_borrowed(thread, units, registers, need);
   } else {
     thread->writing = (uintptr_t)__builtin_frame_address(0);
     atomic_signal_fence(memory_order_seq_cst);
-    if (find_room(thread, &thread->ring, true, registers != NULL ? kStackBytes : 0))
-      put_all(thread, &thread->ring, &units, registers);
+    if (find_room(thread, &thread->ring, true, need))
+      put_all(thread, &thread->ring, units, registers);
     atomic_signal_fence(memory_order_seq_cst);
     thread->writing = 0;
   }
   errno = saved;
+}
+
+static void write_slow(uint64_t word0, uint64_t size, uint64_t touched,
+                       const Registers* registers) {
+  Units units = {.count = 0};
+  if (touched != 0) add(&units, event_word(kTouched, 0, touched - 1), 0);
+  if (size >> 32 != 0) add(&units, event_word(kSizeHigh, 0, size >> 32), 0);
+  add(&units, word0, size);
+  write_units(&units, registers);
+}
+
+// The program names a moment: include/loam/record.h.
+LOAM_EXPORT void loam_record_mark(const char* name);
+
+LOAM_EXPORT void loam_record_mark(const char* name) {
+  if (name == NULL) return;
+  const Units units = {.count = 0, .name = name, .name_bytes = strnlen(name, kLongestName)};
+  write_units(&units, NULL);
 }
 
 void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {

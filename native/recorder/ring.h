@@ -131,8 +131,8 @@ enum {
   // In front of the event that they belong to.
   kSizeHigh = 10,  // value: high half of the size
   kTouched = 11,   // value: pages that are resident
-  // In front of the event that it belongs to. value: bytes that follow, filled up to whole units: the
-  // registers (Registers), then the stack from its pointer on.
+  // In front of the event that it belongs to. value: bytes that follow, filled up to whole units:
+  // the registers (Registers), then the stack from its pointer on.
   kStack = 12,
   kMark = 13,  // value: bytes of the name that follows, filled up to whole units
 };

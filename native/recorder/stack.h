@@ -1,5 +1,5 @@
-// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), m being
-// the session's stack_bytes: the distance from one chosen block to the next is exponential in
+// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), m
+// being the session's stack_bytes: the distance from one chosen block to the next is exponential in
 // requested bytes, and each thread draws its own. So a chosen block stands for 1/p blocks and s/p
 // bytes, whatever its size, and sums of those are free of bias.
 //

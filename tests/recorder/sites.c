@@ -1,5 +1,7 @@
-// Three functions that allocate, each a known number of bytes: one keeps them, one frees at once, one grows a block. The
-// stacks of a recording must say so, within their error.
+// Three functions that allocate, each a known number of bytes: one keeps them, one frees at once,
+// one grows a block. The stacks of a recording must say so, within their error.
+#include "../../include/loam/record.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +27,11 @@ __attribute__((noinline)) void* grows_a_block(void) {
 
 int main(void) {
   void* grown = grows_a_block();
+  loam_mark("keep");
   keeps_blocks();
+  loam_mark("churn");
   frees_at_once();
+  loam_mark("end");
   free(grown);
   return 0;
 }

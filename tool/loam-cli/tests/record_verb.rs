@@ -551,6 +551,12 @@ fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
         assert!(out.status.success(), "{out:?}");
         out.stdout
     };
+    let marks = read(&place.path("t.trace")).marks;
+    let names: Vec<&str> = marks.iter().map(|mark| mark.name.as_str()).collect();
+    assert_eq!(names, ["keep", "churn", "end"]);
+    assert!(marks.is_sorted_by_key(|mark| mark.time) && marks[0].time > 0);
+    assert!(text.contains("keep") && text.contains("Marks"), "{text}");
+
     let collapsed = export(&["--format", "collapsed", "--of", "allocated"]);
     let mut drawn = Vec::new();
     let mut options = inferno::flamegraph::Options::default();
@@ -564,9 +570,7 @@ fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
     export(&["--format", "pprof", "--output", "t.pb.gz"]);
     let go = |kind: &str| {
         let mut pprof = Command::new("go");
-        pprof
-            .current_dir(place.dir.path())
-            .env("HOME", place.dir.path());
+        pprof.current_dir(place.dir.path());
         let sample = format!("-sample_index={kind}");
         pprof.args([
             "tool",
@@ -601,7 +605,7 @@ fn a_trace_without_stacks_says_so_and_what_to_do() {
     let Some(_) = recorder() else { return };
     let place = Place::new("sites");
     assert_eq!(place.record(&[], &[]).code, Some(0));
-    let told = told(&place.path("t.trace"));
+    let told = read(&place.path("t.trace"));
     assert!(told.stacks.is_empty() && told.frames.is_empty());
     for format in ["collapsed", "pprof"] {
         let mut command = common::loam();

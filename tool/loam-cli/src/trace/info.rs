@@ -6,9 +6,9 @@ use anyhow::Result;
 use serde_json::json;
 
 use loam_format::plain;
-use loam_format::trace::{Ended, How};
+use loam_format::trace::{Ended, How, Item, Mark};
 use loam_format::units::{decimal, Unit};
-use loam_lab::replay::{self, ProcessSurvey, Survey};
+use loam_lab::replay::{self, lineage, ProcessSurvey, Survey};
 use loam_lab::traces::stacks::{self, Stacks};
 use loam_lab::traces::summary::{self, Summary};
 use loam_process::symbols::Symbols;
@@ -31,10 +31,11 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     let stream = survey.choose(process)?;
     let summary = summary::of(&survey, stream)?;
     let stacks = stacks::of(&survey, stream)?;
+    let marks = marks(&survey, stream)?;
     let text = if json {
-        serde_json::to_string_pretty(&as_json(&survey, &summary, stacks.as_ref()))? + "\n"
+        serde_json::to_string_pretty(&as_json(&survey, &summary, stacks.as_ref(), &marks))? + "\n"
     } else {
-        as_text(&survey, &summary, stacks.as_ref())
+        as_text(&survey, &summary, stacks.as_ref(), &marks)
     };
     output::write_stdout(&text)?;
     for damage in &survey.damage {
@@ -43,7 +44,12 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn as_json(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>) -> serde_json::Value {
+fn as_json(
+    survey: &Survey,
+    summary: &Summary,
+    stacks: Option<&Stacks>,
+    marks: &[Mark],
+) -> serde_json::Value {
     let processes: Vec<_> = survey
         .processes
         .iter()
@@ -77,6 +83,7 @@ fn as_json(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>) -> serde
     json!({
         "trace": survey.path,
         "stacks": stacks,
+        "marks": marks,
         "bytes": survey.bytes,
         "header": survey.header,
         "processes": processes,
@@ -86,7 +93,7 @@ fn as_json(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>) -> serde
     })
 }
 
-fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>) -> String {
+fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &[Mark]) -> String {
     let bold = bold();
     let header = &survey.header;
     let events: u64 = survey
@@ -155,10 +162,39 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>) -> Strin
     for grid in [sizes(summary), lifetimes(summary), threads(summary)] {
         text += &(String::from("\n") + &terminal::grid(&grid));
     }
+    if !marks.is_empty() {
+        text += &(String::from("\n") + &terminal::grid(&named(marks, process)));
+    }
     if let Some(stacks) = stacks {
         text += &(String::from("\n") + &heaviest(stacks));
     }
     text + &wrong(summary, survey)
+}
+
+/// Moments that the program named.
+fn marks(survey: &Survey, stream: u32) -> Result<Vec<Mark>> {
+    let mut marks = Vec::new();
+    lineage::items(&survey.path, |of, item| {
+        if let (true, Item::Mark(mark)) = (of == stream, item) {
+            marks.push(mark);
+        }
+        Ok(())
+    })?;
+    Ok(marks)
+}
+
+fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
+    let reading = format!("{} moments that the program named.", marks.len());
+    let mut grid = Grid::new("Marks", &reading, &["after", "thread", "name"]);
+    for mark in marks.iter().take(SHOWN) {
+        let after = mark.time.saturating_sub(process.first_time) as f64 * 1e-9;
+        grid.rows.push(vec![
+            Unit::Seconds.show(after),
+            mark.thread.to_string(),
+            plain::line(&mark.name).into_owned(),
+        ]);
+    }
+    grid
 }
 
 /// Stacks with most bytes at the peak.
