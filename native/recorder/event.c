@@ -3,14 +3,20 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
-// No event takes more units: time (2), size, pages, the event, and one for events that were dropped
-// before it.
-enum { kMostUnits = 6, kSlack = 2 * kMostUnits * kUnitBytes };
+// No event takes more units: time (2), size, pages, the event, one for events that were dropped
+// before it, and three in front of a stack.
+enum { kMostUnits = 9, kSlack = 2 * kMostUnits * kUnitBytes };
+
+// Room that a mark takes at most, and its name.
+enum { kMarkRoom = 512, kLongestName = 255 };
 
 typedef struct Units {
   Unit units[4];
   uint32_t count;
+  const char* name;  // of a mark; null: an event
+  uint64_t name_bytes;
 } Units;
 
 static void add(Units* units, uint64_t word0, uint64_t low) {
@@ -32,14 +38,14 @@ static bool is_over(void) {
 }
 
 // Waits for the drainer. False: there is none any more, and this process does not record.
-static bool wait_for_room(const Ring* ring) {
+static bool wait_for_room(const Ring* ring, uint64_t need) {
   const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
   for (int i = 0; i < 2000; ++i) {
-    if (room(ring) > 0) return true;
+    if (room(ring) > need) return true;
     stamp_pause();
   }
   for (uint64_t pause = 50000;; pause = pause < 500000 ? pause * 2 : 1000000) {
-    if (room(ring) > 0) return true;
+    if (room(ring) > need) return true;
     // Switched off, or a child that goes on here because a handler forked.
     if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation)
       return false;
@@ -75,8 +81,39 @@ static void put(Ring* ring, Unit unit, uint64_t stamp) {
   ring->position += kUnitBytes;
 }
 
-// With room for all of it.
-static void put_all(Thread* thread, Ring* ring, const Units* units) {
+// As much of the stack as there is room for: all or nothing.
+static void put_stack(Ring* ring, const Registers* registers, uint64_t stamp) {
+  const uint64_t begin = ring->position + 3 * kUnitBytes;
+  uint64_t bytes = room(ring) > kStackBytes ? kStackBytes : 0;
+  if (bytes > 0) {
+    const uint64_t at = begin & ring->mask;
+    const uint64_t first = ring->mask + 1 - at < bytes ? ring->mask + 1 - at : bytes;
+    const struct iovec to[] = {{ring->units + at, first}, {ring->units, bytes - first}};
+    bytes = kernel_copy(control->pid, to, first < bytes ? 2 : 1, registers->stack);
+  }
+  put(ring, (Unit){event_word(kStack, 0, sizeof *registers + bytes), 0}, stamp);
+  const Unit words[] = {{registers->instruction, registers->stack},
+                        {registers->frame, registers->link}};
+  for (int i = 0; i < 2; ++i) {
+    *(Unit*)(void*)(ring->units + (ring->position & ring->mask)) = words[i];
+    ring->position += kUnitBytes;
+  }
+  ring->position += (bytes + kUnitBytes - 1) & ~(uint64_t)(kUnitBytes - 1);
+}
+
+static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
+  put(ring, (Unit){event_word(kMark, 0, units->name_bytes), 0}, stamp);
+  for (uint64_t at = 0; at < units->name_bytes; at += kUnitBytes) {
+    Unit* to = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
+    const uint64_t left = units->name_bytes - at;
+    memset(to, 0, sizeof *to);
+    memcpy(to, units->name + at, left < kUnitBytes ? left : kUnitBytes);
+    ring->position += kUnitBytes;
+  }
+}
+
+// With room for all of it but the stack.
+static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   uint64_t stamp = stamp_now();
   if (ring->position >= ring->limit || (uint32_t)(stamp >> 32) != ring->high) {
     thread_write_time(thread, ring, stamp);
@@ -87,26 +124,31 @@ static void put_all(Thread* thread, Ring* ring, const Units* units) {
     put(ring, (Unit){event_word(kDropped, 0, thread->dropped), 0}, stamp);
     thread->dropped = 0;
   }
+  if (registers != NULL) put_stack(ring, registers, stamp);
+  if (units->name != NULL) put_name(ring, units, stamp);
   for (uint32_t i = 0; i < units->count; ++i) put(ring, units->units[i], stamp);
   publish(ring);
 }
 
-static bool find_room(Thread* thread, Ring* ring, bool is_own) {
-  if (ring->position < ring->limit) return true;
+// `need`: bytes of a stack, which is left out where only the event has room and nobody may wait.
+static bool find_room(Thread* thread, Ring* ring, bool is_own, uint64_t need) {
+  if (need == 0 && ring->position < ring->limit) return true;
   if (is_over()) return false;
-  if (room(ring) > 0) return true;
+  if (room(ring) > need) return true;
   if (is_own && move_to_large(thread)) return true;
-  if (!session->drops_when_full) return wait_for_room(ring);
+  if (!session->drops_when_full) return wait_for_room(ring, need);
+  if (need == kStackBytes && room(ring) > 0) return true;
   ++thread->dropped;
   atomic_fetch_add(&control->lost, 1);
   return false;
 }
 
 // A handler that interrupts the writing of an event, or a thread behind its end.
-static void write_through_borrowed(Thread* thread, const Units* units) {
+static void write_through_borrowed(Thread* thread, const Units* units, const Registers* registers,
+                                   uint64_t need) {
   Ring ring;
   if (!thread_borrow(thread, &ring)) return;
-  if (find_room(thread, &ring, false)) put_all(thread, &ring, units);
+  if (find_room(thread, &ring, false, need)) put_all(thread, &ring, units, registers);
   if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0)
     slots_release(&ring);
 }
@@ -119,7 +161,8 @@ static bool is_stale(uintptr_t writing) {
   return sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) == 0;
 }
 
-void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {
+static void write_units(const Units* units, const Registers* registers) {
+  const uint64_t need = registers != NULL ? kStackBytes : units->name != NULL ? kMarkRoom : 0;
   Thread* thread = &self;
   const int saved = errno;
   if (thread->writing != 0 && is_stale(thread->writing)) thread->writing = 0;
@@ -128,18 +171,41 @@ void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {
     errno = saved;
     return;
   }
-  Units units = {.count = 0};
-  if (touched != 0) add(&units, event_word(kTouched, 0, touched - 1), 0);
-  if (size >> 32 != 0) add(&units, event_word(kSizeHigh, 0, size >> 32), 0);
-  add(&units, word0, size);
   if (interrupts || thread->has_ended || thread->ring.slot == NULL) {
-    write_through_borrowed(thread, &units);
+    write_through_borrowed(thread, units, registers, need);
   } else {
     thread->writing = (uintptr_t)__builtin_frame_address(0);
     atomic_signal_fence(memory_order_seq_cst);
-    if (find_room(thread, &thread->ring, true)) put_all(thread, &thread->ring, &units);
+    if (find_room(thread, &thread->ring, true, need))
+      put_all(thread, &thread->ring, units, registers);
     atomic_signal_fence(memory_order_seq_cst);
     thread->writing = 0;
   }
   errno = saved;
+}
+
+static void write_slow(uint64_t word0, uint64_t size, uint64_t touched,
+                       const Registers* registers) {
+  Units units = {.count = 0};
+  if (touched != 0) add(&units, event_word(kTouched, 0, touched - 1), 0);
+  if (size >> 32 != 0) add(&units, event_word(kSizeHigh, 0, size >> 32), 0);
+  add(&units, word0, size);
+  write_units(&units, registers);
+}
+
+// The program names a moment: include/loam/record.h.
+LOAM_EXPORT void loam_record_mark(const char* name);
+
+LOAM_EXPORT void loam_record_mark(const char* name) {
+  if (name == NULL) return;
+  const Units units = {.count = 0, .name = name, .name_bytes = strnlen(name, kLongestName)};
+  write_units(&units, NULL);
+}
+
+void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched) {
+  write_slow(word0, size, touched, NULL);
+}
+
+void event_write_with_stack(uint64_t word0, uint64_t size, const Registers* registers) {
+  write_slow(word0, size, 0, registers);
 }

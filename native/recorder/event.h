@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "kernel.h"
+#include "registers.h"
 #include "ring.h"
 #include "session.h"
 #include "stamp.h"
@@ -13,6 +14,8 @@
 // Whatever stands between an event and the fast way: no ring yet, a ring that is full, a signal
 // handler, a new time record, a size or pages that need a unit of their own.
 LOAM_COLD void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched);
+// The same, with the stack that these registers begin.
+LOAM_COLD void event_write_with_stack(uint64_t word0, uint64_t size, const Registers* registers);
 
 static inline uint64_t event_word(uint32_t kind, uint32_t family, uint64_t value) {
   return (value & ((UINT64_C(1) << kKindShift) - 1)) | (uint64_t)kind << kKindShift |

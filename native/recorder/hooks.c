@@ -32,8 +32,12 @@ static uint64_t alignment_word(size_t alignment) {
 
 void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment) {
   const int saved = errno;
-  event_write(
-      event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment), size);
+  const uint64_t word =
+      event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment);
+  if (LOAM_LIKELY(block != NULL))
+    stack_or_event(word, size);
+  else
+    event_write(word, size);
   errno = saved;
 }
 
@@ -63,6 +67,14 @@ static void resize_begins(void* block) {
     event_write_slow(word, 0, touched);
   else
     event_write(word, 0);
+}
+
+static void resize_ends(void* block, size_t size) {
+  const uint64_t word = event_word(kResizeTo, 0, (uintptr_t)block);
+  if (LOAM_LIKELY(block != NULL))
+    stack_or_event(word, size);
+  else
+    event_write(word, size);
 }
 
 LOAM_EXPORT void* malloc(size_t size) {
@@ -125,7 +137,7 @@ LOAM_EXPORT void* realloc(void* block, size_t size) {
   void* moved = real.realloc(block, size);
   hook_leave(outer);
   if (block != NULL && size != 0)
-    event_write(event_word(kResizeTo, 0, (uintptr_t)moved), size);
+    resize_ends(moved, size);
   else if (block == NULL || moved != NULL)
     hook_allocated(moved, size, kByMalloc, 0);
   return moved;

@@ -6,6 +6,7 @@
 
 #include "event.h"
 #include "real.h"
+#include "stack.h"
 #include "thread.h"
 
 enum { kPageOfValloc = 4096 };
@@ -38,5 +39,5 @@ static inline void hook_allocated_fast(const void* block, size_t size, uint32_t 
     hook_allocated(block, size, family, 0);
     return;
   }
-  event_write(event_word(kAllocate, family, (uintptr_t)block), size);
+  stack_or_event(event_word(kAllocate, family, (uintptr_t)block), size);
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #define LOAM_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define LOAM_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -20,6 +21,11 @@ void kernel_rmdir(const char* path);
 // Gives a part of the file pages of its own, zeroed where they are new; 0 or an error's number.
 int kernel_reserve(int file, uint64_t offset, uint64_t bytes);
 ssize_t kernel_read(int file, void* bytes, size_t size);
+// Appends a file's text to another one, which may be new.
+void kernel_append(const char* from, const char* to);
+// Copies memory of this process, up to what can not be read; returns how much. `pieces` of `to` may
+// be one or two.
+size_t kernel_copy(uint32_t process, const struct iovec* to, size_t pieces, uintptr_t from);
 // One line on standard error.
 void kernel_say(const char* const* words, size_t count);
 void kernel_sleep(uint64_t nanoseconds);

@@ -4,6 +4,8 @@
 //
 //   DIR/session    the drainer's page: its process, its heartbeat, how a full ring is treated
 //   DIR/PID.N      one process image: after its start, its exec or its fork
+//   DIR/PID.N.maps where stacks are sampled: what the image has mapped, as the system says it, when
+//                  its first stack is copied and again at its end
 //
 //   PID.N:  | control, 4 KiB | slots, 128 bytes each, kSlots of them | ring | ring | ...
 //
@@ -39,6 +41,8 @@ enum {
   // What a busy thread moves to: the drainer sleeps up to some milliseconds between its passes.
   kLargeRing = 1024 * 1024,
   kLargeRings = 256,
+  // Of a stack, from the stack pointer on: some hundred frames. A small ring holds one.
+  kStackBytes = 32 * 1024,
 };
 
 #define LOAM_SESSION_FILE "session"
@@ -57,6 +61,7 @@ typedef struct Session {
   _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written in every pass
   _Atomic uint32_t is_over;    // recording has ended: no process begins to record
   uint32_t drops_when_full;    // 0: wait for the drainer
+  uint64_t stack_bytes;        // a stack for each so many requested bytes, on average; 0: none
 } Session;
 
 typedef struct Control {
@@ -131,6 +136,10 @@ enum {
   kMapped = 12,
   kUnmapped = 13,
   kTrims = 14,  // size: bytes to be kept at the top (malloc_trim)
+  // In front of the event that it belongs to. value: bytes that follow, filled up to whole units:
+  // the registers (Registers), then the stack from its pointer on.
+  kStack = 15,
+  kMark = 16,  // value: bytes of the name that follows, filled up to whole units
 };
 
 enum { kKindShift = 48, kFamilyShift = 53, kAlignmentShift = 57, kTimeEvery = 4096 };

@@ -34,6 +34,7 @@ static _Atomic uint32_t forks;
 static uint32_t announced;
 static char folder[512];
 static char own_file[576];
+static char maps_file[592];
 static char parent_file[32];
 static uint32_t own_process;
 
@@ -79,6 +80,7 @@ void session_off_abandoned(void) {
   char path[sizeof folder + 16];
   text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
   kernel_unlink(own_file);
+  kernel_unlink(maps_file);
   kernel_unlink(path);
   kernel_rmdir(folder);  // by the last process
   say_off("`loam record` has gone away", 0);
@@ -94,6 +96,8 @@ bool session_is_abandoned(void) {
 }
 
 int session_open_file(void) { return kernel_open(own_file, O_RDWR); }
+
+void session_write_maps(void) { kernel_append("/proc/self/maps", maps_file); }
 
 uint32_t session_next_fork(void) { return atomic_fetch_add(&forks, 1) + 1; }
 
@@ -136,7 +140,10 @@ static int create_file(void) {
     *end++ = '.';
     text_number(end, number);
     const int file = kernel_open(own_file, O_RDWR | O_CREAT | O_EXCL);
-    if (file != -EEXIST) return file;
+    if (file == -EEXIST) continue;
+    const char* const end_of_maps = maps_file + sizeof maps_file;
+    text_copy(text_copy(maps_file, end_of_maps, own_file), end_of_maps, ".maps");
+    return file;
   }
   return -EEXIST;
 }

@@ -30,6 +30,8 @@ void session_off_over(void);
 void session_off_abandoned(void);
 // Whether the drainer is gone; asks the system, so only after a while without its heartbeat.
 bool session_is_abandoned(void);
+// Adds what this process has mapped to the text beside its file.
+void session_write_maps(void);
 // Opens this process's file; negative: minus the error's number.
 int session_open_file(void);
 // The next fork of this process gets this number.

@@ -8,6 +8,7 @@
 #include "event.h"
 #include "real.h"
 #include "session.h"
+#include "stack.h"
 #include "thread.h"
 
 // The fork gets a number, in the parent's ring and in the child's file. A fork by system call runs
@@ -46,5 +47,7 @@ __attribute__((constructor)) static void start(void) {
 
 // Later destructors free blocks still, and are recorded.
 __attribute__((destructor)) static void end(void) {
-  if (atomic_load(recording) != 0) atomic_store(&control->state, kEndedNormally);
+  if (atomic_load(recording) == 0) return;
+  stack_end();
+  atomic_store(&control->state, kEndedNormally);
 }

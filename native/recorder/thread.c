@@ -50,6 +50,8 @@ static void name_thread(Thread* thread) {
   thread->named = current;
   thread->ordinal = atomic_fetch_add(&control->threads, 1) + 1;
   thread->thread = kernel_thread();
+  thread->until_stack = 0;
+  thread->is_drawn = false;
 }
 
 void thread_write_time(const Thread* thread, Ring* ring, uint64_t stamp) {

@@ -20,12 +20,15 @@ typedef struct Thread {
   uint32_t rounds;      // of the key's destructor
   uintptr_t writing;
   uintptr_t inside;
-  uint64_t dropped;  // since the last event that found room
-  uint32_t fork;     // number of the fork that this thread is in
-  uint32_t medium;   // blocks of medium size seen, for the sample of touched pages
-  uint8_t family;    // of the operator new that called the next hook, + 1; 0: none did
+  uint64_t dropped;     // since the last event that found room
+  uint32_t fork;        // number of the fork that this thread is in
+  uint32_t medium;      // blocks of medium size seen, for the sample of touched pages
+  int64_t until_stack;  // bytes to be requested before the next stack; below 0: it is due
+  uint64_t random;      // state of the generator that draws the next distance
+  uint8_t family;       // of the operator new that called the next hook, + 1; 0: none did
   bool has_key;
   bool has_ended;
+  bool is_drawn;  // whether until_stack was drawn, for this process's recording
 } Thread;
 
 extern _Thread_local Thread self __attribute__((tls_model("initial-exec")));

@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{compile, root, skip, Ran};
-use loam_format::trace::{Ended, Event, How, Item, Items, Process, Sample, Wanted};
+use loam_format::trace::{
+    Ended, Event, Frame, How, Item, Items, Mark, Process, Sample, Stack, Wanted,
+};
 
 /// The recorder, if it has been built.
 fn recorder() -> Option<PathBuf> {
@@ -71,6 +73,9 @@ struct Told {
     ends: Vec<(u32, Ended, u64)>,
     samples: Vec<Sample>,
     touches: usize,
+    frames: Vec<(u32, Frame)>,
+    stacks: Vec<(u32, Stack)>,
+    marks: Vec<Mark>,
     /// By size: allocated, freed.
     sizes: HashMap<u64, (u64, u64)>,
     events: u64,
@@ -111,6 +116,18 @@ fn read(path: &Path) -> Told {
                 continue;
             }
             Item::Event(_, record) => record,
+            Item::Frame(frame) => {
+                told.frames.push((stream, frame));
+                continue;
+            }
+            Item::Stack(stack) => {
+                told.stacks.push((stream, stack));
+                continue;
+            }
+            Item::Mark(mark) => {
+                told.marks.push(mark);
+                continue;
+            }
         };
         told.events += 1;
         let is_child = told.processes[stream as usize].how == How::Fork;
@@ -490,4 +507,156 @@ fn what_can_not_take_a_preload_is_refused() {
         ran.err.contains("no process loaded the recorder"),
         "{ran:?}"
     );
+}
+
+/// What `tests/recorder/sites.c` allocates: function, bytes in all, bytes at the peak.
+const SITES: [(&str, f64, f64); 3] = [
+    ("keeps_blocks", 40e6, 40e6),
+    ("frees_at_once", 60e6, 300.0),
+    ("grows_a_block", 500.5e6, 1e6),
+];
+
+#[test]
+fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("sites");
+    let ran = place.record(&["--stacks=64K"], &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let mut command = common::loam();
+    let info = command
+        .current_dir(place.dir.path())
+        .args(["trace", "info", "t.trace", "--json"]);
+    let info = Ran::of(info.output().unwrap());
+    let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
+    let sites = info["stacks"]["sites"].as_array().unwrap();
+    for (function, in_all, at_peak) in SITES {
+        let mut sums = [0.0; 4];
+        let mut count = 0;
+        for site in sites {
+            let names: Vec<&str> = site["functions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| name.as_str().unwrap())
+                .collect();
+            if !names.contains(&function) {
+                continue;
+            }
+            // From the beginning to the function that called malloc: nothing is missing, nothing of the recorder's.
+            let main = names.iter().position(|name| *name == "main").unwrap();
+            assert_eq!(names[main + 1..], [function], "{names:?}");
+            count += site["allocated"]["samples"].as_u64().unwrap();
+            let figures = [
+                site["allocated"]["bytes"].as_f64().unwrap(),
+                site["allocated_error"].as_f64().unwrap().powi(2),
+                site["peak"]["bytes"].as_f64().unwrap(),
+                site["peak_error"].as_f64().unwrap().powi(2),
+            ];
+            sums.iter_mut()
+                .zip(figures)
+                .for_each(|(sum, one)| *sum += one);
+        }
+        assert!(count > 100, "{function}: {count} samples");
+        // The error is twice the standard error; each recording of the program draws the same numbers.
+        let [all, all_error, peak, peak_error] = sums;
+        let (all_error, peak_error) = (all_error.sqrt() * 2.0, peak_error.sqrt() * 2.0 + 1e5);
+        assert!(
+            (all - in_all).abs() < all_error,
+            "{function}: {all} of {in_all} +- {all_error}"
+        );
+        assert!(
+            (peak - at_peak).abs() < peak_error,
+            "{function}: {peak} of {at_peak} +- {peak_error}"
+        );
+    }
+    let text = common::loam()
+        .current_dir(place.dir.path())
+        .args(["trace", "info", "t.trace"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("A stack for each 64.0 KiB requested"),
+        "{text}"
+    );
+
+    let export = |options: &[&str]| {
+        let mut command = common::loam();
+        command.current_dir(place.dir.path());
+        command.args(["trace", "export", "t.trace"]).args(options);
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        out.stdout
+    };
+    let marks = read(&place.path("t.trace")).marks;
+    let names: Vec<&str> = marks.iter().map(|mark| mark.name.as_str()).collect();
+    assert_eq!(names, ["keep", "churn", "end"]);
+    assert!(marks.is_sorted_by_key(|mark| mark.time) && marks[0].time > 0);
+    assert!(text.contains("keep") && text.contains("Marks"), "{text}");
+
+    let collapsed = export(&["--format", "collapsed", "--of", "allocated"]);
+    let mut drawn = Vec::new();
+    let mut options = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_reader(&mut options, &collapsed[..], &mut drawn).unwrap();
+    let drawn = String::from_utf8(drawn).unwrap();
+    assert!(
+        SITES.iter().all(|(function, ..)| drawn.contains(function)),
+        "{drawn}"
+    );
+
+    export(&["--format", "pprof", "--output", "t.pb.gz"]);
+    let go = |kind: &str| {
+        let mut pprof = Command::new("go");
+        pprof.current_dir(place.dir.path());
+        let sample = format!("-sample_index={kind}");
+        pprof.args([
+            "tool",
+            "pprof",
+            "-top",
+            &sample,
+            "-unit=B",
+            "-symbolize=none",
+            "t.pb.gz",
+        ]);
+        pprof.output().map(|out| {
+            assert!(out.status.success(), "{out:?}");
+            String::from_utf8(out.stdout).unwrap()
+        })
+    };
+    match go("alloc_space") {
+        Err(_) => skip("pprof of the Go tools is not installed"),
+        Ok(top) => {
+            let first = top
+                .lines()
+                .find(|line| line.contains("grows_a_block"))
+                .unwrap();
+            let bytes: f64 = first.trim().split('B').next().unwrap().parse().unwrap();
+            assert!((bytes - 500.5e6).abs() < 50e6, "{top}");
+            assert!(go("inuse_space").unwrap().contains("keeps_blocks"));
+        }
+    }
+}
+
+#[test]
+fn a_trace_without_stacks_says_so_and_what_to_do() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("sites");
+    assert_eq!(place.record(&[], &[]).code, Some(0));
+    let told = read(&place.path("t.trace"));
+    assert!(told.stacks.is_empty() && told.frames.is_empty());
+    for format in ["collapsed", "pprof"] {
+        let mut command = common::loam();
+        command.current_dir(place.dir.path());
+        command.args([
+            "trace", "export", "t.trace", "--format", format, "--output", "out",
+        ]);
+        let ran = Ran::of(command.output().unwrap());
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.err.contains("has no stacks") && ran.err.contains("--stacks"),
+            "{}",
+            ran.err
+        );
+        assert!(!place.path("out").exists());
+    }
 }

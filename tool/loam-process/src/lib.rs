@@ -7,6 +7,7 @@
 //!                 -> residence (where memory is), allocator (what it allocates with)
 //!                 -> remote (its bytes) -> glibc (its heap)
 //!                 -> container (what it may use)
+//! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
 //! ```
 //!
 //! All looks at processes may be held up by the one who is looked at, so they are done `apart`, and
@@ -19,6 +20,7 @@ pub mod allocator;
 pub mod apart;
 pub mod budget;
 pub mod choose;
+pub mod code;
 pub mod container;
 pub mod elf;
 pub mod glibc;
@@ -33,3 +35,5 @@ pub mod remote;
 pub mod residence;
 pub mod rings;
 pub mod script;
+pub mod symbols;
+pub mod unwind;

@@ -35,6 +35,17 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_size: Option<u64>,
 
+    /// Copy the stack of a block for each so many requested bytes, on average (64K, 1M; without a number 512K)
+    #[arg(
+        long,
+        value_name = "BYTES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "512K",
+        value_parser = size
+    )]
+    stacks: Option<u64>,
+
     /// Start the program even where the preload can not take
     #[arg(long)]
     force: bool,
@@ -48,6 +59,9 @@ pub struct RecordArgs {
     )]
     command: Vec<OsString>,
 }
+
+/// A distance that no program comes to the end of; the recorder multiplies it.
+const MOST_STACK_BYTES: u64 = 1 << 31;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WhenFull {
@@ -70,6 +84,8 @@ pub struct RecordOptions {
     pub drops_when_full: bool,
     /// Bytes of the file at which the recording ends.
     pub max_size: Option<u64>,
+    /// A stack for each so many requested bytes; 0: none.
+    pub stack_bytes: u64,
     /// Start even what can not take the preload.
     pub force: bool,
     /// The program as the caller wrote it.
@@ -88,6 +104,7 @@ impl RecordArgs {
             overwrite: self.overwrite,
             drops_when_full: self.when_full == WhenFull::Drop,
             max_size: self.max_size,
+            stack_bytes: self.stacks.unwrap_or(0).min(MOST_STACK_BYTES),
             force: self.force,
             program: command.next().expect("clap requires a command"),
             arguments: command.collect(),

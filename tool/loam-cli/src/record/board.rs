@@ -6,12 +6,13 @@
 //! sample: /proc -> samples, touched pages -------+
 //! ```
 
+use std::collections::BTreeMap;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use loam_format::trace::{End, Process, Record, Sample, Touch};
+use loam_format::trace::{End, Frame, Mark, Module, Process, Record, Sample, Stack, Touch};
 
 use super::blocks::Shared;
 
@@ -28,6 +29,10 @@ pub enum Note {
     Sample(u32, Sample),
     /// How much of a block was resident.
     Touches(u32, Vec<Touch>),
+    /// Moments that the program named.
+    Marks(u32, Vec<Mark>),
+    /// Stacks of blocks, and the frames that are new in them.
+    Stacks(u32, Vec<Frame>, Vec<Stack>),
     /// The stream's end.
     End(u32, End),
 }
@@ -65,6 +70,7 @@ pub struct Board {
     reason: Mutex<Option<String>>,
     ended: Mutex<Option<(u32, ExitStatus)>>,
     live: Mutex<Vec<Live>>,
+    modules: Mutex<BTreeMap<u32, Vec<Module>>>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -103,6 +109,22 @@ impl Board {
     /// The processes that run.
     pub fn live(&self) -> MutexGuard<'_, Vec<Live>> {
         lock(&self.live)
+    }
+
+    /// Adds to what is known of a stream's modules. Their numbers, and all of them: the list only grows, since frames
+    /// name modules by their place in it.
+    pub fn know_modules(&self, stream: u32, found: &[Module]) -> (Vec<u64>, Vec<Module>) {
+        let mut all = lock(&self.modules);
+        let known = all.entry(stream).or_default();
+        let mut numbers = Vec::with_capacity(found.len());
+        for module in found {
+            let place = known.iter().position(|other| other == module);
+            numbers.push(place.unwrap_or(known.len()) as u64);
+            if place.is_none() {
+                known.push(module.clone());
+            }
+        }
+        (numbers, known.clone())
     }
 
     /// Something that the user is to know.

@@ -168,6 +168,7 @@ pub fn header(machine: &Machine, command: &[String], started: String) -> Header 
         huge_pages: huge_pages.collect(),
         cgroup: cgroup(),
         environment: variables.collect(),
+        stack_bytes: 0,
         clock: Clock {
             source: match machine.architecture.as_str() {
                 "x86_64" => "tsc",

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loam_format::trace::{End, Ended, How, Process, Record};
+use loam_format::trace::{End, Ended, How, Mark, Process, Record};
+use loam_process::code::Codes;
 use loam_process::process::Stat;
 use loam_process::rings::{now, Began, Clock, Image, Pass, Session};
 
 use super::blocks::{Blocks, Shared};
 use super::board::{lock, Board, Live, Note};
 use super::describe::Describer;
+use super::stacks::Follower;
 
 /// The shortest and the longest sleep between two passes.
 const BUSY: Duration = Duration::from_micros(500);
@@ -45,6 +47,7 @@ pub struct Drainer {
     by_name: BTreeMap<String, u32>,
     by_pid: BTreeMap<u32, u32>,
     streams: u32,
+    codes: Codes,
 }
 
 struct Running {
@@ -52,6 +55,9 @@ struct Running {
     path: PathBuf,
     stream: u32,
     blocks: Shared,
+    stacks: Follower,
+    /// Events that were given out.
+    events: u64,
     lost: u64,
     is_replaced: bool,
 }
@@ -78,6 +84,7 @@ impl Drainer {
             by_name: BTreeMap::new(),
             by_pid: BTreeMap::new(),
             streams: 0,
+            codes: Codes::default(),
         }
     }
 
@@ -192,6 +199,7 @@ impl Drainer {
             .iter()
             .find(|one| how == How::Fork && Some(one.stream) == parent);
         let blocks = parents.map_or_else(Shared::default, |one| Blocks::of_child(&one.blocks));
+        let stacks = Follower::new(image.pid() as i32, stream, &process);
         self.board.live().push(Live {
             stream,
             pid: image.pid() as i32,
@@ -204,6 +212,8 @@ impl Drainer {
             path,
             stream,
             blocks,
+            stacks,
+            events: 0,
             lost: 0,
             is_replaced: false,
         });
@@ -254,13 +264,14 @@ impl Drainer {
         if !records.is_empty() || !own.is_empty() {
             lock(&running.blocks).follow(&records, &own);
         }
+        let count = records.len() as u64;
         if !records.is_empty() {
-            let count = records.len() as u64;
             self.board.events.fetch_add(count, Ordering::Relaxed);
             self.board.waiting.fetch_add(count, Ordering::Relaxed);
             let note = Note::Events(running.stream, records);
             self.send(note);
         }
+        self.send_beside(index, count);
         match pass {
             Ok(pass) => pass,
             Err(error) => {
@@ -268,6 +279,37 @@ impl Drainer {
                 self.end(index, Ended::Unknown, Some(error.to_string()));
                 Pass::default()
             }
+        }
+    }
+
+    /// What an image has beside the events that it has just given out.
+    fn send_beside(&mut self, index: usize, count: u64) {
+        let running = &mut self.images[index];
+        let stream = running.stream;
+        let first = running.events;
+        running.events += count;
+        let mark = |named: loam_process::rings::Named| Mark {
+            time: named.time,
+            thread: named.thread,
+            name: named.name,
+            ..Mark::default()
+        };
+        let marks: Vec<Mark> = running.image.take_marks().into_iter().map(mark).collect();
+        let stacks = running.image.take_stacks().into_iter();
+        let followed = running.stacks.follow(
+            stacks.map(|(at, stack)| (first + at as u64, stack)),
+            &running.path,
+            &mut self.codes,
+            &self.board,
+        );
+        if !marks.is_empty() {
+            self.send(Note::Marks(stream, marks));
+        }
+        if let Some(process) = followed.process {
+            self.send(Note::Update(stream, Box::new(process)));
+        }
+        if !followed.stacks.is_empty() {
+            self.send(Note::Stacks(stream, followed.frames, followed.stacks));
         }
     }
 
@@ -324,6 +366,9 @@ impl Drainer {
         self.board
             .live()
             .retain(|live| live.stream != running.stream);
+        if let Some(process) = running.stacks.end(&self.board) {
+            self.send(Note::Update(running.stream, Box::new(process)));
+        }
         let end = End {
             ended,
             at: now().saturating_sub(self.began),

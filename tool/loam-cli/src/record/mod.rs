@@ -18,6 +18,7 @@ mod describe;
 mod drain;
 mod progress;
 mod sample;
+mod stacks;
 mod start;
 mod target;
 mod write;
@@ -78,13 +79,17 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     let target = Target::open(options)?;
     let rings = start::rings_folder(&target.folder())?;
     let began = now();
-    let session = Session::begin(rings.path(), options.drops_when_full).with_context(|| {
-        let shown = output::path(rings.path());
-        format!("the recording can not begin: {shown} can not be written")
-    })?;
+    let session = Session::begin(rings.path(), options.drops_when_full, options.stack_bytes)
+        .with_context(|| {
+            let shown = output::path(rings.path());
+            format!("the recording can not begin: {shown} can not be written")
+        })?;
     let words = start::words(options);
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let header = describe::header(&machine::current(), &words, started);
+    let header = Header {
+        stack_bytes: options.stack_bytes,
+        ..describe::header(&machine::current(), &words, started)
+    };
 
     let start = Start {
         options,

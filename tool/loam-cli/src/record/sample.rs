@@ -78,7 +78,7 @@ pub fn sample(began: u64, notes: &SyncSender<Note>, board: &Board) {
         for one in &live {
             let known = watched.entry(one.stream).or_insert_with(Watched::new);
             let before = known.spent;
-            if !glance(one, known, began, ticks, &mut modules, notes) {
+            if !glance(one, known, began, ticks, &mut modules, notes, board) {
                 return;
             }
             looks += known.spent.saturating_sub(before);
@@ -96,6 +96,7 @@ fn glance(
     ticks: u64,
     modules: &mut Modules,
     notes: &SyncSender<Note>,
+    board: &Board,
 ) -> bool {
     let begin = Instant::now();
     let Some(private) = private_bytes(one.pid) else {
@@ -128,7 +129,7 @@ fn glance(
     if due.is_some_and(|age| one.since.elapsed() >= *age) {
         known.described += 1;
         let mut process = one.process.clone();
-        process.modules = modules.of(one.pid);
+        (_, process.modules) = board.know_modules(one.stream, &modules.of(one.pid));
         is_taken &= process.modules.is_empty()
             || notes
                 .send(Note::Update(one.stream, Box::new(process)))

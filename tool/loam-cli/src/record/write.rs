@@ -77,6 +77,19 @@ fn take(writer: &mut Writer<File>, note: Note, board: &Board) -> Result<(), Writ
                 writer.touch(Stream(stream), touch)?;
             }
         }
+        Note::Marks(stream, marks) => {
+            for mark in marks {
+                writer.mark(Stream(stream), mark)?;
+            }
+        }
+        Note::Stacks(stream, frames, stacks) => {
+            for frame in frames {
+                writer.frame(Stream(stream), frame)?;
+            }
+            for stack in stacks {
+                writer.stack(Stream(stream), stack)?;
+            }
+        }
         Note::End(stream, end) => writer.end(Stream(stream), end)?,
     }
     Ok(())

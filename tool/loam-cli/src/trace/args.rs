@@ -17,7 +17,8 @@ Examples:
   loam trace info t.trace                                rates, sizes, lifetimes, threads, the peak
   loam trace check t.trace                               exit code 1 if something is wrong with it
   loam trace head -n 50 t.trace                          the first events
-  loam trace export t.trace --table blocks > blocks.csv  a row for each block's life";
+  loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
+  loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz";
 
 #[derive(Debug, Subcommand)]
 enum TraceVerb {
@@ -92,6 +93,10 @@ struct ExportArgs {
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
+    /// Which bytes of a stack are written (collapsed)
+    #[arg(long, value_enum, default_value_t = Of::Peak)]
+    of: Of,
+
     /// Where it goes (default: standard output)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -115,6 +120,19 @@ pub enum Format {
     Csv,
     /// A JSON object a line
     Jsonl,
+    /// Stacks, a line each with its bytes, as flame graphs are drawn from; of a trace with stacks
+    Collapsed,
+    /// Stacks for the program pprof (gzipped): alloc_objects, alloc_space, and inuse_objects, inuse_space at the peak
+    Pprof,
+}
+
+/// Bytes of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Of {
+    /// That lived when most bytes lived
+    Peak,
+    /// That were handed out in all
+    Allocated,
 }
 
 /// What `trace` is to do.
@@ -158,6 +176,8 @@ pub struct ExportOptions {
     pub table: Table,
     /// In which form.
     pub format: Format,
+    /// Which bytes of stacks.
+    pub of: Of,
     /// The process.
     pub process: Option<u32>,
     /// Where it goes; none: standard output.
@@ -186,6 +206,7 @@ impl TraceArgs {
                 trace: args.trace,
                 table: args.table,
                 format: args.format,
+                of: args.of,
                 process: args.process,
                 output: args.output,
             }),

@@ -12,6 +12,7 @@ use loam_lab::replay::{self, lineage, ReplayError};
 use loam_lab::traces::blocks;
 
 use super::args::{ExportOptions, Format, Table};
+use super::profile;
 use crate::exit::Exit;
 use crate::output;
 
@@ -25,7 +26,7 @@ impl<W: Write> Rows<W> {
     fn new(format: Format, out: W) -> Rows<W> {
         match format {
             Format::Csv => Rows::Csv(Box::new(csv::Writer::from_writer(out))),
-            Format::Jsonl => Rows::Jsonl(out),
+            _ => Rows::Jsonl(out),
         }
     }
 
@@ -56,6 +57,9 @@ impl<W: Write> Rows<W> {
 pub fn run(options: &ExportOptions) -> Result<Exit> {
     // A trace that can not be read must not leave an empty file.
     drop(lineage::open(&options.trace, Wanted::ALL)?);
+    if matches!(options.format, Format::Collapsed | Format::Pprof) {
+        profile::require_stacks(&options.trace)?;
+    }
     match &options.output {
         Some(path) => {
             let told = || format!("{} can not be written", output::path(path));
@@ -68,6 +72,9 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
 }
 
 fn write(options: &ExportOptions, out: impl Write) -> Result<()> {
+    if matches!(options.format, Format::Collapsed | Format::Pprof) {
+        return profile::write(options, out);
+    }
     let mut rows = Rows::new(options.format, out);
     match options.table {
         Table::Blocks => {

@@ -6,10 +6,12 @@ use anyhow::Result;
 use serde_json::json;
 
 use loam_format::plain;
-use loam_format::trace::{Ended, How};
+use loam_format::trace::{Ended, How, Item, Mark};
 use loam_format::units::{decimal, Unit};
-use loam_lab::replay::{self, ProcessSurvey, Survey};
+use loam_lab::replay::{self, lineage, ProcessSurvey, Survey};
+use loam_lab::traces::stacks::{self, Stacks};
 use loam_lab::traces::summary::{self, Summary};
+use loam_process::symbols::Symbols;
 use loam_report::grid::Grid;
 use loam_report::style::bold;
 use loam_report::terminal;
@@ -19,15 +21,21 @@ use crate::output;
 
 /// Rows of a list that is shown; the JSON has all.
 const SHOWN: usize = 16;
+/// Stacks that are shown, and frames of each.
+const STACKS: usize = 5;
+const FRAMES: usize = 12;
 
 /// Prints it.
 pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     let survey = replay::survey(trace)?;
-    let summary = summary::of(&survey, survey.choose(process)?)?;
+    let stream = survey.choose(process)?;
+    let summary = summary::of(&survey, stream)?;
+    let stacks = stacks::of(&survey, stream)?;
+    let marks = marks(&survey, stream)?;
     let text = if json {
-        serde_json::to_string_pretty(&as_json(&survey, &summary))? + "\n"
+        serde_json::to_string_pretty(&as_json(&survey, &summary, stacks.as_ref(), &marks))? + "\n"
     } else {
-        as_text(&survey, &summary)
+        as_text(&survey, &summary, stacks.as_ref(), &marks)
     };
     output::write_stdout(&text)?;
     for damage in &survey.damage {
@@ -36,7 +44,12 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn as_json(survey: &Survey, summary: &Summary) -> serde_json::Value {
+fn as_json(
+    survey: &Survey,
+    summary: &Summary,
+    stacks: Option<&Stacks>,
+    marks: &[Mark],
+) -> serde_json::Value {
     let processes: Vec<_> = survey
         .processes
         .iter()
@@ -54,8 +67,23 @@ fn as_json(survey: &Survey, summary: &Summary) -> serde_json::Value {
             })
         })
         .collect();
+    let mut symbols = Symbols::default();
+    let stacks = stacks.map(|stacks| {
+        let sites = stacks.sites.iter().map(|site| {
+            json!({
+                "functions": stacks.names(site, &mut symbols),
+                "allocated": site.allocated,
+                "allocated_error": site.allocated.error(),
+                "peak": site.peak,
+                "peak_error": site.peak.error(),
+            })
+        });
+        json!({ "stack_bytes": stacks.mean, "sites": sites.collect::<Vec<_>>() })
+    });
     json!({
         "trace": survey.path,
+        "stacks": stacks,
+        "marks": marks,
         "bytes": survey.bytes,
         "header": survey.header,
         "processes": processes,
@@ -65,7 +93,7 @@ fn as_json(survey: &Survey, summary: &Summary) -> serde_json::Value {
     })
 }
 
-fn as_text(survey: &Survey, summary: &Summary) -> String {
+fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &[Mark]) -> String {
     let bold = bold();
     let header = &survey.header;
     let events: u64 = survey
@@ -134,7 +162,78 @@ fn as_text(survey: &Survey, summary: &Summary) -> String {
     for grid in [sizes(summary), lifetimes(summary), threads(summary)] {
         text += &(String::from("\n") + &terminal::grid(&grid));
     }
+    if !marks.is_empty() {
+        text += &(String::from("\n") + &terminal::grid(&named(marks, process)));
+    }
+    if let Some(stacks) = stacks {
+        text += &(String::from("\n") + &heaviest(stacks));
+    }
     text + &wrong(summary, survey)
+}
+
+/// Moments that the program named.
+fn marks(survey: &Survey, stream: u32) -> Result<Vec<Mark>> {
+    let mut marks = Vec::new();
+    lineage::items(&survey.path, |of, item| {
+        if let (true, Item::Mark(mark)) = (of == stream, item) {
+            marks.push(mark);
+        }
+        Ok(())
+    })?;
+    Ok(marks)
+}
+
+fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
+    let reading = format!("{} moments that the program named.", marks.len());
+    let mut grid = Grid::new("Marks", &reading, &["after", "thread", "name"]);
+    for mark in marks.iter().take(SHOWN) {
+        let after = mark.time.saturating_sub(process.first_time) as f64 * 1e-9;
+        grid.rows.push(vec![
+            Unit::Seconds.show(after),
+            mark.thread.to_string(),
+            plain::line(&mark.name).into_owned(),
+        ]);
+    }
+    grid
+}
+
+/// Stacks with most bytes at the peak.
+fn heaviest(stacks: &Stacks) -> String {
+    let mut symbols = Symbols::default();
+    let show = |bytes: f64| Unit::Bytes.show(bytes);
+    let (allocated, peak) = stacks.total();
+    let mut text = format!(
+        "{}Stacks{:#}\n  A stack for each {} requested: {} blocks. Estimates; the error is twice the standard error.\n",
+        bold(),
+        bold(),
+        show(stacks.mean as f64),
+        decimal(allocated.samples as f64),
+    );
+    text += &format!(
+        "  All: {} +- {} at the peak, {} +- {} in all\n",
+        show(peak.bytes),
+        show(peak.error()),
+        show(allocated.bytes),
+        show(allocated.error()),
+    );
+    for site in stacks.sites.iter().take(STACKS) {
+        text += &format!(
+            "\n  {} +- {} at the peak, {} +- {} in all\n",
+            show(site.peak.bytes),
+            show(site.peak.error()),
+            show(site.allocated.bytes),
+            show(site.allocated.error()),
+        );
+        let names = stacks.names(site, &mut symbols);
+        let shown = names.iter().rev().take(FRAMES);
+        text += &shown
+            .map(|name| format!("    {}\n", plain::line(name)))
+            .collect::<String>();
+        if names.len() > FRAMES {
+            text += &format!("    ... {} more\n", names.len() - FRAMES);
+        }
+    }
+    text
 }
 
 fn resident(process: &ProcessSurvey) -> String {

@@ -5,6 +5,7 @@ pub mod args;
 mod export;
 mod head;
 mod info;
+mod profile;
 
 use std::path::Path;
 

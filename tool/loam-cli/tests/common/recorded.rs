@@ -249,6 +249,9 @@ pub fn copy(
                     writer.sample(streams[&stream], one).unwrap();
                 }
             }
+            Item::Mark(mark) => writer.mark(streams[&stream], mark).unwrap(),
+            Item::Frame(frame) => writer.frame(streams[&stream], frame).unwrap(),
+            Item::Stack(stack) => writer.stack(streams[&stream], stack).unwrap(),
             Item::Touch(touch) => writer.touch(streams[&stream], touch).unwrap(),
             Item::End(end) => writer.end(streams[&stream], end).unwrap(),
         }

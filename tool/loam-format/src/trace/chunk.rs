@@ -44,11 +44,11 @@ pub enum ChunkKind {
     Samples = 4,
     /// Pages of live blocks.
     Touches = 5,
-    /// The program's own marks. Not written yet.
+    /// The program's own marks, JSON.
     Marks = 6,
-    /// Stacks. Not written yet.
+    /// Stacks of a sample of blocks.
     Stacks = 7,
-    /// Frames. Not written yet.
+    /// Their frames.
     Frames = 8,
     /// The end of a process, JSON.
     End = 9,

@@ -34,8 +34,16 @@ pub struct Header {
     pub cgroup: BTreeMap<String, String>,
     /// Environment variables that allocators read.
     pub environment: BTreeMap<String, String>,
+    /// A block was chosen for the sample of stacks for each so many requested bytes, on average; 0: none was. A
+    /// block of `s` bytes was chosen with probability `1 - exp(-s / stack_bytes)`.
+    #[serde(skip_serializing_if = "is_none")]
+    pub stack_bytes: u64,
     /// The unit of times.
     pub clock: Clock,
+}
+
+fn is_none(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// How times are stored and where they come from.
@@ -97,7 +105,7 @@ pub struct Process {
     pub allocator_version: Option<String>,
     /// The settings that it was given.
     pub allocator_settings: BTreeMap<String, String>,
-    /// Files that are mapped as code.
+    /// Files that are mapped as code. Frames name them by their place in this list, which only grows.
     pub modules: Vec<Module>,
 }
 
@@ -115,6 +123,20 @@ pub struct Module {
     pub end: u64,
     /// Offset in the file of what is at `start`.
     pub offset: u64,
+}
+
+/// A moment that the program named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// Nanoseconds since the recording began.
+    pub time: u64,
+    /// Events of the stream that come before it.
+    pub event: u64,
+    /// By which thread.
+    pub thread: u32,
+    /// What the program calls it.
+    pub name: String,
 }
 
 /// How a process ended.

@@ -6,9 +6,9 @@ use std::io::Read;
 use super::chunk::ChunkKind;
 use super::decode::{DecodeError, Decoder};
 use super::event::Record;
-use super::header::{End, Header, Process};
+use super::header::{End, Header, Mark, Process};
 use super::reader::{Chunk, Damage, ReadError, Reader, Wrong};
-use super::table::{self, Row, Sample, Touch};
+use super::table::{self, Frame, Row, Sample, Stack, Touch};
 
 /// Something that a trace says of a stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,12 @@ pub enum Item {
     Sample(Sample),
     /// Pages of a live block.
     Touch(Touch),
+    /// The program named a moment.
+    Mark(Mark),
+    /// The stack of a block.
+    Stack(Stack),
+    /// A frame of stacks that follow.
+    Frame(Frame),
     /// The process ended.
     End(End),
 }
@@ -30,7 +36,7 @@ pub enum Item {
 pub struct Wanted {
     /// Events.
     pub events: bool,
-    /// Samples and pages of live blocks.
+    /// Samples, pages of live blocks, marks, stacks.
     pub tables: bool,
 }
 
@@ -162,6 +168,9 @@ impl<R: Read> Items<R> {
             ChunkKind::End => json(payload, &chunk, Item::End, tables),
             ChunkKind::Samples if self.wanted.tables => rows(payload, &chunk, Item::Sample, tables),
             ChunkKind::Touches if self.wanted.tables => rows(payload, &chunk, Item::Touch, tables),
+            ChunkKind::Stacks if self.wanted.tables => rows(payload, &chunk, Item::Stack, tables),
+            ChunkKind::Frames if self.wanted.tables => rows(payload, &chunk, Item::Frame, tables),
+            ChunkKind::Marks if self.wanted.tables => marks(payload, &chunk, tables),
             ChunkKind::Events if self.wanted.events => {
                 self.events.clear();
                 self.next = 0;
@@ -247,6 +256,17 @@ fn json<T: serde::de::DeserializeOwned>(
 ) -> Result<(), Wrong> {
     let value = serde_json::from_slice(payload).map_err(|error| Wrong::Json(error.to_string()))?;
     out.push_back((chunk.stream, item(value)));
+    Ok(())
+}
+
+fn marks(payload: &[u8], chunk: &Chunk, out: &mut VecDeque<(u32, Item)>) -> Result<(), Wrong> {
+    let marks: Vec<Mark> =
+        serde_json::from_slice(payload).map_err(|error| Wrong::Json(error.to_string()))?;
+    out.extend(
+        marks
+            .into_iter()
+            .map(|mark| (chunk.stream, Item::Mark(mark))),
+    );
     Ok(())
 }
 

@@ -66,6 +66,8 @@ pub struct Block {
     pub thread: u32,
     /// When, in nanoseconds.
     pub born: u64,
+    /// Number of the event that handed it out, or resized it last.
+    pub event: u64,
 }
 
 /// What an event means.
@@ -184,6 +186,8 @@ pub struct Ordered {
     blocks: u64,
     tickets: u64,
     events: u64,
+    /// Of the event at hand.
+    number: u64,
     now: u64,
     repairs: Repairs,
 }
@@ -206,6 +210,12 @@ impl Ordered {
 
     /// The stream's next event. What it means, and what it explains, is appended to `out`.
     pub fn push(&mut self, record: &Record, out: &mut Vec<Act>) {
+        self.push_numbered(self.events, record, out);
+    }
+
+    /// The same, with the number that its block is to know it by.
+    pub fn push_numbered(&mut self, number: u64, record: &Record, out: &mut Vec<Act>) {
+        self.number = number;
         self.events += 1;
         self.now = self.now.max(record.time);
         let Record {
@@ -330,6 +340,7 @@ impl Ordered {
             family,
             thread: record.thread,
             born: record.time,
+            event: self.number,
         }
     }
 
@@ -434,6 +445,7 @@ impl Ordered {
                 let after = Block {
                     address,
                     size,
+                    event: self.number,
                     ..before
                 };
                 act(Action::Resize {

@@ -1,4 +1,4 @@
-//! Tables of numbers, one chunk each: samples of a process, pages of live blocks, the index.
+//! Tables of numbers, one chunk each: samples of a process, pages of live blocks, stacks and frames, the index.
 //!
 //! A table is the count of its columns, then each column with its length; a column is the differences from row to
 //! row. A value that is not known is 0, any other one more than itself, so that a reader needs no second column to
@@ -135,6 +135,34 @@ row! {
         address = "address",
         /// Its resident pages.
         pages = "pages",
+    }
+}
+
+row! {
+    /// The stack of a block that was chosen for the sample.
+    Stack {
+        /// Number of the event that handed it out, in the stream.
+        event = "event",
+        /// Number of the innermost frame; nothing is known of the stack without it.
+        frame = "frame",
+        /// 1: the outermost frame is not known, since the stack was longer than what was copied, or could not
+        /// be followed to its end.
+        cut = "cut",
+    }
+}
+
+row! {
+    /// A frame: a place in the code that was called from another one. Stacks that begin alike share frames.
+    Frame {
+        /// Its number in the stream.
+        number = "number",
+        /// Number of the frame that it was called from; none: the outermost.
+        caller = "caller",
+        /// Which of the process's modules it lies in; none: in no file.
+        module = "module",
+        /// Of the instruction, or of the last byte of the call, as the module's file numbers them; without a
+        /// module in memory.
+        address = "address",
     }
 }
 

@@ -8,15 +8,15 @@ use super::chunk::{file_head, ChunkKind, Sealer, FILE_HEAD, MAX_RAW, MAX_ROWS};
 use super::columns::Column;
 use super::encode::Encoder;
 use super::event::Record;
-use super::header::{End, Header, Process};
-use super::table::{self, IndexRow, Row, Sample, Touch};
+use super::header::{End, Header, Mark, Process};
+use super::table::{self, Frame, IndexRow, Row, Sample, Stack, Touch};
 
 /// Nanoseconds after which a chunk is closed, so that a crash loses little.
 const CHUNK_AGE: u64 = 1_000_000_000;
 /// Samples after which they are written.
 const SAMPLES: usize = 256;
-/// Pages of live blocks after which they are written.
-const TOUCHES: usize = 4_096;
+/// Rows of another table after which they are written.
+const TABLE_ROWS: usize = 4_096;
 /// Rows of the index in one chunk.
 const INDEX_ROWS: usize = MAX_ROWS as usize;
 
@@ -80,6 +80,9 @@ struct Pending {
     written: u64,
     samples: Vec<Sample>,
     touches: Vec<Touch>,
+    marks: Vec<Mark>,
+    frames: Vec<Frame>,
+    stacks: Vec<Stack>,
 }
 
 /// Writes a trace.
@@ -110,7 +113,7 @@ impl<W: Write> Writer<W> {
             },
             raw: Vec::new(),
         };
-        writer.json(ChunkKind::Header, 0, header)?;
+        writer.json(ChunkKind::Header, 0, 1, header)?;
         Ok(writer)
     }
 
@@ -118,13 +121,13 @@ impl<W: Write> Writer<W> {
     pub fn process(&mut self, process: &Process) -> Result<Stream, WriteError> {
         let stream = Stream(self.streams.len() as u32);
         self.streams.push(Pending::default());
-        self.json(ChunkKind::Process, stream.0, process)?;
+        self.json(ChunkKind::Process, stream.0, 1, process)?;
         Ok(stream)
     }
 
     /// What is known of a stream's process by now.
     pub fn update(&mut self, stream: Stream, process: &Process) -> Result<(), WriteError> {
-        self.json(ChunkKind::Process, stream.0, process)
+        self.json(ChunkKind::Process, stream.0, 1, process)
     }
 
     /// The next event of a stream. Events of a stream come in its process's order.
@@ -168,7 +171,38 @@ impl<W: Write> Writer<W> {
     pub fn touch(&mut self, stream: Stream, touch: Touch) -> Result<(), WriteError> {
         let touches = &mut self.streams[stream.0 as usize].touches;
         touches.push(touch);
-        if touches.len() >= TOUCHES {
+        if touches.len() >= TABLE_ROWS {
+            self.flush_tables(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// A moment that the program named. The event's number is set here.
+    pub fn mark(&mut self, stream: Stream, mut mark: Mark) -> Result<(), WriteError> {
+        mark.event = self.events(stream);
+        let marks = &mut self.streams[stream.0 as usize].marks;
+        marks.push(mark);
+        if marks.len() >= TABLE_ROWS {
+            self.flush_tables(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// A frame, before the first stack or frame that names it.
+    pub fn frame(&mut self, stream: Stream, frame: Frame) -> Result<(), WriteError> {
+        let frames = &mut self.streams[stream.0 as usize].frames;
+        frames.push(frame);
+        if frames.len() >= TABLE_ROWS {
+            self.flush_tables(stream.0)?;
+        }
+        Ok(())
+    }
+
+    /// The stack of a block.
+    pub fn stack(&mut self, stream: Stream, stack: Stack) -> Result<(), WriteError> {
+        let stacks = &mut self.streams[stream.0 as usize].stacks;
+        stacks.push(stack);
+        if stacks.len() >= TABLE_ROWS {
             self.flush_tables(stream.0)?;
         }
         Ok(())
@@ -181,7 +215,7 @@ impl<W: Write> Writer<W> {
         let pending = &mut self.streams[stream.0 as usize];
         pending.encoder = None;
         end.events = pending.written;
-        self.json(ChunkKind::End, stream.0, &end)
+        self.json(ChunkKind::End, stream.0, 1, &end)
     }
 
     /// Writes everything that was pushed. The prefix of the file that then exists is readable.
@@ -242,8 +276,17 @@ impl<W: Write> Writer<W> {
         let pending = &mut self.streams[stream as usize];
         let samples = std::mem::take(&mut pending.samples);
         let touches = std::mem::take(&mut pending.touches);
+        let marks = std::mem::take(&mut pending.marks);
+        let frames = std::mem::take(&mut pending.frames);
+        let stacks = std::mem::take(&mut pending.stacks);
         self.table(ChunkKind::Samples, stream, &samples)?;
-        self.table(ChunkKind::Touches, stream, &touches)
+        self.table(ChunkKind::Touches, stream, &touches)?;
+        if !marks.is_empty() {
+            self.json(ChunkKind::Marks, stream, marks.len(), &marks)?;
+        }
+        // A stack's frames come before it.
+        self.table(ChunkKind::Frames, stream, &frames)?;
+        self.table(ChunkKind::Stacks, stream, &stacks)
     }
 
     fn table<R: Row>(
@@ -264,6 +307,7 @@ impl<W: Write> Writer<W> {
         &mut self,
         kind: ChunkKind,
         stream: u32,
+        rows: usize,
         value: &T,
     ) -> Result<(), WriteError> {
         self.raw.clear();
@@ -274,7 +318,7 @@ impl<W: Write> Writer<W> {
                 bytes: self.raw.len(),
             });
         }
-        self.write(kind, stream, 1, IndexRow::default())
+        self.write(kind, stream, rows as u32, IndexRow::default())
     }
 
     /// Writes the chunk whose payload is in `raw`.

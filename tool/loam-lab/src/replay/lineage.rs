@@ -76,6 +76,8 @@ pub enum Step<'a> {
     Forked {
         /// The thread that called `fork`.
         thread: u32,
+        /// Events before it: what blocks of the child know their events by begins here.
+        events: u64,
     },
 }
 
@@ -103,6 +105,7 @@ pub fn walk(
     let mut ordered = Ordered::new();
     let mut acts: Vec<Act> = Vec::new();
     let mut walked = Walked::default();
+    let mut before = 0;
     for (at, stream) in streams.iter().enumerate() {
         let child = streams.get(at + 1).map(|child| Forked::of(survey, *child));
         let wanted = Wanted {
@@ -115,12 +118,12 @@ pub fn walk(
             path: path.to_owned(),
             source,
         })? {
-            let Batch::Events(_, _, records) = batch else {
+            let Batch::Events(_, first, records) = batch else {
                 continue;
             };
-            for record in records {
+            for (number, record) in (before + first..).zip(records) {
                 if child.as_ref().is_some_and(|child| child.is_before(record)) {
-                    forked = Some(last_thread);
+                    forked = Some((last_thread, number));
                     break 'stream;
                 }
                 last_thread = record.thread;
@@ -131,11 +134,11 @@ pub fn walk(
                     }
                 }
                 walked.last_time = walked.last_time.max(record.time);
-                ordered.push(record, &mut acts);
+                ordered.push_numbered(number, record, &mut acts);
                 for act in acts.drain(..) {
                     if let Action::Fork { child: to } = act.action {
                         if child.as_ref().is_some_and(|child| child.is(to, act.time)) {
-                            forked = Some(act.thread);
+                            forked = Some((act.thread, number + 1));
                         }
                     }
                     visit(Step::Act(&act))?;
@@ -146,8 +149,9 @@ pub fn walk(
             }
         }
         walked.missing += items.missing();
-        if let Some(thread) = forked {
-            visit(Step::Forked { thread })?;
+        if let Some((thread, events)) = forked {
+            before = events;
+            visit(Step::Forked { thread, events })?;
         }
     }
     ordered.finish(&mut acts);

@@ -175,7 +175,7 @@ impl Builder {
     fn step(&mut self, step: Step) -> io::Result<()> {
         match step {
             Step::Act(act) => self.act(act),
-            Step::Forked { thread } => {
+            Step::Forked { thread, .. } => {
                 for gone in self.streams.forked(&mut self.program, thread)? {
                     self.slots.end_thread(gone);
                 }

@@ -119,7 +119,7 @@ pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
                     Item::Process(known) => process.process = known,
                     Item::End(end) => process.end = Some(end),
                     Item::Sample(sample) => add(process, sample),
-                    Item::Touch(_) | Item::Event(..) => {}
+                    _ => {}
                 }
             }
         }

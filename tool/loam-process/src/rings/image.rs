@@ -16,7 +16,7 @@ use super::layout::{
     Control, Slot, CONTROL_BYTES, CONTROL_READ, SLOT_BYTES, TAIL_OFFSET, UNIT_BYTES, VERSION,
 };
 use super::merge::{merge, Queue};
-use super::unit::{Decoder, Own, Read};
+use super::unit::{Beside, CopiedStack, Decoder, Marked, Own};
 
 /// How much of a ring is read at once: 256 large rings that are full must not fill the memory.
 const AT_ONCE: u64 = 256 * 1024;
@@ -77,6 +77,17 @@ pub struct Pass {
     pub fullest: u64,
 }
 
+/// A moment that the program named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Nanoseconds since the recording began.
+    pub time: u64,
+    /// The thread, numbered from 0.
+    pub thread: u32,
+    /// What the program calls it.
+    pub name: String,
+}
+
 #[derive(Debug, Default)]
 struct Ring {
     tail: u64,
@@ -95,7 +106,9 @@ pub struct Image {
     forks: BTreeMap<u32, u64>,
     slots: Vec<u8>,
     scratch: Vec<u8>,
-    read: Read,
+    beside: Beside,
+    stacks: Vec<(usize, CopiedStack)>,
+    marks: Vec<Named>,
 }
 
 impl Image {
@@ -127,7 +140,9 @@ impl Image {
             forks: BTreeMap::new(),
             slots: Vec::new(),
             scratch: Vec::new(),
-            read: Read::default(),
+            beside: Beside::default(),
+            stacks: Vec::new(),
+            marks: Vec::new(),
         }))
     }
 
@@ -206,7 +221,7 @@ impl Image {
 
     /// What the program mapped and unmapped itself since the last call, in order. It may run ahead of the events.
     pub fn take_own(&mut self) -> Vec<Own> {
-        let mut own = std::mem::take(&mut self.read.own);
+        let mut own = std::mem::take(&mut self.beside.own);
         own.sort_by_key(|one| one.stamp);
         own
     }
@@ -232,15 +247,22 @@ impl Image {
         for ring in self.rings.iter().filter(|ring| ring.has_unread) {
             until = until.min(ring.decoder.last);
         }
-        for (stamp, monotonic) in self.read.pairs.drain(..) {
+        for (stamp, monotonic) in self.beside.pairs.drain(..) {
             clock.pair(stamp, monotonic);
         }
         let forks = &mut self.forks;
+        let waiting = &mut self.beside.stacks;
+        let (stacks, mut given) = (&mut self.stacks, Vec::new());
         let queues = self.rings.iter_mut().map(|ring| &mut ring.queue);
         merge(queues, until, |stamped| {
             let time = clock.time(stamped.stamp);
-            if let Event::Fork { .. } = stamped.event {
-                forks.insert(stamped.fork, time);
+            if stamped.number != 0 {
+                if let Event::Fork { .. } = stamped.event {
+                    forks.insert(stamped.number, time);
+                } else if let Some((ring, stack)) = waiting.remove(&stamped.number) {
+                    given.push((ring, stack.bytes.len()));
+                    stacks.push((out.len(), stack));
+                }
             }
             out.push(Record {
                 time,
@@ -248,11 +270,39 @@ impl Image {
                 event: stamped.event,
             });
         });
+        for (ring, bytes) in given {
+            self.rings[ring].decoder.stack_bytes -= bytes;
+        }
+        self.give_marks(clock, until);
         pass.has_more = self
             .rings
             .iter()
             .any(|ring| ring.has_unread || ring.queue.len() > 0);
         Ok(pass)
+    }
+
+    /// Stacks of the events that the last passes gave out, each with the event's place in `out`.
+    pub fn take_stacks(&mut self) -> Vec<(usize, CopiedStack)> {
+        std::mem::take(&mut self.stacks)
+    }
+
+    /// Moments that the program named, up to what the last pass gave out.
+    pub fn take_marks(&mut self) -> Vec<Named> {
+        std::mem::take(&mut self.marks)
+    }
+
+    fn give_marks(&mut self, clock: &Clock, until: u64) {
+        let named = |mark: Marked| Named {
+            time: clock.time(mark.stamp),
+            thread: mark.thread,
+            name: String::from_utf8_lossy(&mark.name).into_owned(),
+        };
+        let (ready, later) = std::mem::take(&mut self.beside.marks)
+            .into_iter()
+            .partition(|mark| mark.stamp <= until);
+        self.beside.marks = later;
+        self.marks.extend(Vec::into_iter(ready).map(named));
+        self.marks.sort_by_key(|mark| mark.time);
     }
 
     fn of_io(&self, error: io::Error) -> ImageError {
@@ -274,6 +324,9 @@ impl Image {
         fence(Ordering::SeqCst);
         if self.rings.len() < count {
             self.rings.resize_with(count, Ring::default);
+            for (index, ring) in self.rings.iter_mut().enumerate() {
+                ring.decoder.ring = index;
+            }
         }
         for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
             if let Some(slot) = Slot::parse(raw) {
@@ -299,7 +352,8 @@ impl Image {
                 bytes: slot.bytes,
             });
         }
-        let room = (AT_ONCE / UNIT_BYTES).saturating_sub(ring.queue.len() as u64) * UNIT_BYTES;
+        let waiting = ring.queue.len() as u64 + ring.decoder.stack_bytes as u64 / UNIT_BYTES;
+        let room = (AT_ONCE / UNIT_BYTES).saturating_sub(waiting) * UNIT_BYTES;
         let bytes = unread.min(room);
         ring.has_unread = bytes < unread;
         if bytes == 0 {
@@ -323,7 +377,7 @@ impl Image {
                 error,
             })?;
         ring.decoder
-            .read(&self.scratch, &mut ring.queue.events, &mut self.read);
+            .read(&self.scratch, &mut ring.queue.events, &mut self.beside);
         Ok(bytes)
     }
 }

@@ -18,6 +18,8 @@ pub const UNIT_BYTES: u64 = 16;
 pub const TAIL_OFFSET: u64 = 64;
 /// The sizes that a ring may have.
 pub const RING_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024];
+/// Most bytes of a stack that is copied.
+pub const STACK_BYTES: u64 = 32 * 1024;
 /// How much of the first page is read.
 pub const CONTROL_READ: usize = 1_408;
 
@@ -27,6 +29,8 @@ pub mod session {
     pub const HEARTBEAT: u64 = 24;
     /// Whether recording has ended.
     pub const IS_OVER: u64 = 32;
+    /// Bytes between two stacks, on average.
+    pub const STACK_BYTES: usize = 40;
 }
 
 /// What the first page of a file says.
@@ -124,6 +128,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unit;
     use super::*;
 
     /// What the header declares, as a C compiler sees it.
@@ -142,12 +147,20 @@ mod tests {
             ("sizeof(Unit)", UNIT_BYTES),
             ("kSmallRing", RING_BYTES[0]),
             ("kLargeRing", RING_BYTES[1]),
+            ("kStackBytes", STACK_BYTES),
+            ("kStack", unit::STACK),
+            ("kMark", unit::MARK),
             ("offsetof(Slot, head)", 8),
             ("offsetof(Slot, ring_offset)", 16),
             ("offsetof(Slot, ring_bytes)", 24),
             ("offsetof(Slot, tail)", TAIL_OFFSET),
             ("offsetof(Session, heartbeat)", session::HEARTBEAT),
             ("offsetof(Session, is_over)", session::IS_OVER),
+            ("offsetof(Session, drops_when_full)", 36),
+            (
+                "offsetof(Session, stack_bytes)",
+                session::STACK_BYTES as u64,
+            ),
             ("offsetof(Control, pid)", 12),
             ("offsetof(Control, start)", 16),
             ("offsetof(Control, ticks_per_second)", 24),

@@ -82,7 +82,7 @@ mod tests {
         let event = |stamp: &u64| Stamped {
             stamp: *stamp,
             thread,
-            fork: 0,
+            number: 0,
             event: Event::ThreadBegins,
         };
         Queue {

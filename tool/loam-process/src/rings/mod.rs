@@ -16,11 +16,20 @@ mod merge;
 mod session;
 mod unit;
 
+use std::path::{Path, PathBuf};
+
 pub use clock::Clock;
-pub use image::{Began, Image, ImageError, Pass};
+pub use image::{Began, Image, ImageError, Named, Pass};
 pub use layout::VERSION;
 pub use session::{sweep, Session, SESSION_VARIABLE};
-pub use unit::Own;
+pub use unit::{CopiedStack, Own, Registers};
+
+/// Beside the file of a process image: what it has mapped, as it wrote that down itself.
+pub fn maps_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".maps");
+    name.into()
+}
 
 /// `CLOCK_MONOTONIC` in nanoseconds, as the recorder reads it.
 pub fn now() -> u64 {

@@ -28,7 +28,8 @@ pub struct Session {
 
 impl Session {
     /// Begins a recording in an empty folder, drained by this process.
-    pub fn begin(folder: &Path, drops_when_full: bool) -> io::Result<Session> {
+    /// A stack is copied for each `stack_bytes` requested bytes, on average; 0: none is.
+    pub fn begin(folder: &Path, drops_when_full: bool, stack_bytes: u64) -> io::Result<Session> {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -42,6 +43,7 @@ impl Session {
         bytes[12..16].copy_from_slice(&std::process::id().to_le_bytes());
         bytes[16..24].copy_from_slice(&start.to_le_bytes());
         bytes[36..40].copy_from_slice(&u32::from(drops_when_full).to_le_bytes());
+        bytes[page::STACK_BYTES..][..8].copy_from_slice(&stack_bytes.to_le_bytes());
         file.write_all_at(&bytes, 0)?;
         let session = Session {
             folder: folder.to_path_buf(),
@@ -93,6 +95,7 @@ impl Session {
     pub fn remove(&mut self, path: &Path) {
         // It may be gone already. Its name may come back: what the process becomes by exec counts from 0 again.
         let _ = fs::remove_file(path);
+        let _ = fs::remove_file(super::maps_of(path));
         self.look_again(path);
     }
 
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn files_are_found_once_and_in_order_and_others_are_not_looked_at() {
         let folder = tempfile::tempdir().unwrap();
-        let mut session = Session::begin(folder.path(), false).unwrap();
+        let mut session = Session::begin(folder.path(), false, 0).unwrap();
         for name in ["12.10", "12.9", "7.0", "12.x", "notes"] {
             fs::write(folder.path().join(name), b"").unwrap();
         }
@@ -194,9 +197,9 @@ mod tests {
             folder
         };
         let (alive, dead, other) = (folder("r-1"), folder("r-2"), folder("s-3"));
-        Session::begin(&alive, false).unwrap();
+        Session::begin(&alive, false, 0).unwrap();
         for folder in [&dead, &other] {
-            let session = Session::begin(folder, false).unwrap();
+            let session = Session::begin(folder, false, 0).unwrap();
             // This process, as if it had begun at another time.
             session.file.write_all_at(&1_u64.to_le_bytes(), 16).unwrap();
         }

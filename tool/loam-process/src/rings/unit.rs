@@ -1,8 +1,11 @@
 //! Units of 16 bytes into events: what a ring's bytes mean, in their own order.
 
+use std::collections::BTreeMap;
+
+use loam_format::bytes::u64_at;
 use loam_format::trace::{AllocFamily, Event, FreeFamily};
 
-use super::layout::UNIT_BYTES;
+use super::layout::{STACK_BYTES, UNIT_BYTES};
 
 const TIME: u64 = 1;
 const ALLOCATE: u64 = 2;
@@ -18,6 +21,14 @@ const TOUCHED: u64 = 11;
 const MAPPED: u64 = 12;
 const UNMAPPED: u64 = 13;
 const TRIMS: u64 = 14;
+/// A stack, in front of its event.
+pub const STACK: u64 = 15;
+/// A moment that the program names.
+pub const MARK: u64 = 16;
+
+const REGISTER_BYTES: usize = 32;
+/// Most bytes that follow a unit.
+const MOST_BYTES: u64 = REGISTER_BYTES as u64 + STACK_BYTES;
 
 const VALUE: u64 = (1 << 48) - 1;
 
@@ -28,8 +39,8 @@ pub struct Stamped {
     pub stamp: u64,
     /// The thread, numbered from 0.
     pub thread: u32,
-    /// Number of the fork, if it is one.
-    pub fork: u32,
+    /// Of a fork its number; of a block with a stack the number of that; 0: none.
+    pub number: u32,
     /// What happened.
     pub event: Event,
 }
@@ -47,13 +58,61 @@ pub struct Own {
     pub is_mapped: bool,
 }
 
-/// What a ring's units say.
+/// What unwinding begins with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub instruction: u64,
+    /// Stack pointer: where the copied bytes begin.
+    pub stack: u64,
+    /// Frame pointer.
+    pub frame: u64,
+    /// Return address, where the processor has a register for it.
+    pub link: u64,
+}
+
+/// A stack as it was when a block was handed out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopiedStack {
+    /// The registers.
+    pub registers: Registers,
+    /// Bytes of memory from the stack pointer on; fewer than asked for where the stack ends.
+    pub bytes: Vec<u8>,
+}
+
+/// A moment that the program named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    /// By the processor's counter.
+    pub stamp: u64,
+    /// The thread.
+    pub thread: u32,
+    /// The name, as the program wrote it.
+    pub name: Vec<u8>,
+}
+
+/// What the rings of an image have beside events.
 #[derive(Debug, Default)]
-pub struct Read {
-    /// One moment by both clocks, for each time record.
+pub struct Beside {
+    /// Moments by both clocks.
     pub pairs: Vec<(u64, u64)>,
     /// The program's own memory.
     pub own: Vec<Own>,
+    /// Stacks whose events wait, by number, with the ring that each comes from.
+    pub stacks: BTreeMap<u32, (usize, CopiedStack)>,
+    /// Moments that the program named.
+    pub marks: Vec<Marked>,
+    /// Stacks so far.
+    count: u32,
+}
+
+/// Bytes that follow a unit.
+#[derive(Debug)]
+struct Arriving {
+    kind: u64,
+    stamp: u64,
+    size: usize,
+    bytes: Vec<u8>,
 }
 
 /// Reads a ring's units one after the other; an event may take several, and they may come in pieces.
@@ -66,27 +125,64 @@ pub struct Decoder {
     is_in_time: bool,
     size_high: u64,
     touched: Option<u64>,
+    arriving: Option<Arriving>,
+    stack: Option<CopiedStack>,
+    /// Bytes of stacks whose events wait.
+    pub stack_bytes: usize,
+    /// Which ring it is.
+    pub ring: usize,
     /// Units that mean nothing.
     pub unknown: u64,
 }
 
 impl Decoder {
-    /// Reads units: events go to `out`, all else to `read`.
-    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<Stamped>, read: &mut Read) {
+    /// Reads units. `beside` gets what is no event.
+    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<Stamped>, beside: &mut Beside) {
         for unit in bytes.chunks_exact(UNIT_BYTES as usize) {
+            if let Some(arriving) = &mut self.arriving {
+                arriving.bytes.extend_from_slice(unit);
+                if arriving.bytes.len() >= arriving.size {
+                    self.arrived(beside);
+                }
+                continue;
+            }
             let (first, second) = unit.split_at(8);
             let word0 = u64::from_le_bytes(first.try_into().expect("eight bytes"));
             let word1 = u64::from_le_bytes(second.try_into().expect("eight bytes"));
-            self.unit(word0, word1, out, read);
+            self.unit(word0, word1, out, beside);
         }
     }
 
+    fn arrived(&mut self, beside: &mut Beside) {
+        let Some(mut arriving) = self.arriving.take() else {
+            return;
+        };
+        arriving.bytes.truncate(arriving.size);
+        if arriving.kind == MARK {
+            beside.marks.push(Marked {
+                stamp: arriving.stamp,
+                thread: self.thread,
+                name: arriving.bytes,
+            });
+            return;
+        }
+        let register = |at: usize| u64_at(&arriving.bytes, at * 8).unwrap_or(0);
+        let registers = Registers {
+            instruction: register(0),
+            stack: register(1),
+            frame: register(2),
+            link: register(3),
+        };
+        let bytes = arriving.bytes.split_off(REGISTER_BYTES.min(arriving.size));
+        self.stack = Some(CopiedStack { registers, bytes });
+    }
+
     #[inline]
-    fn unit(&mut self, word0: u64, word1: u64, out: &mut Vec<Stamped>, read: &mut Read) {
+    fn unit(&mut self, word0: u64, word1: u64, out: &mut Vec<Stamped>, beside: &mut Beside) {
         if self.is_in_time {
             self.is_in_time = false;
             self.thread = ((word1 >> 32) as u32).saturating_sub(1);
-            read.pairs.push((self.last, word0));
+            beside.pairs.push((self.last, word0));
             return;
         }
         let kind = word0 >> 48 & 31;
@@ -108,6 +204,18 @@ impl Decoder {
             }
             TOUCHED => {
                 self.touched = Some(value);
+                return;
+            }
+            STACK | MARK if value <= MOST_BYTES => {
+                self.arriving = Some(Arriving {
+                    kind,
+                    stamp,
+                    size: value as usize,
+                    bytes: Vec::new(),
+                });
+                if value == 0 {
+                    self.arrived(beside);
+                }
                 return;
             }
             ALLOCATE => AllocFamily::ALL.get(family).map(|family| Event::Allocate {
@@ -140,7 +248,7 @@ impl Decoder {
             TRIMS => Some(Event::Trim { keep: size }),
             MAPPED | UNMAPPED => {
                 self.size_high = 0;
-                read.own.push(Own {
+                beside.own.push(Own {
                     stamp,
                     address: value,
                     bytes: size,
@@ -152,14 +260,25 @@ impl Decoder {
         };
         self.size_high = 0;
         self.touched = None;
+        let stack = self.stack.take();
         let Some(event) = event else {
             self.unknown += 1;
             return;
         };
+        let number = match stack {
+            _ if kind == FORKS => value as u32,
+            Some(stack) => {
+                beside.count = beside.count.wrapping_add(1).max(1);
+                self.stack_bytes += stack.bytes.len();
+                beside.stacks.insert(beside.count, (self.ring, stack));
+                beside.count
+            }
+            None => 0,
+        };
         out.push(Stamped {
             stamp,
             thread: self.thread,
-            fork: if kind == FORKS { value as u32 } else { 0 },
+            number,
             event,
         });
     }
@@ -189,11 +308,11 @@ mod tests {
             (TRIMS << 48, 9 << 32 | 64),
         ]);
         for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut out, mut read) =
-                (Decoder::default(), Vec::new(), Read::default());
-            decoder.read(&bytes[..cut], &mut out, &mut read);
-            decoder.read(&bytes[cut..], &mut out, &mut read);
-            assert_eq!(read.pairs, [(7 << 32 | 5, 1_000)]);
+            let (mut decoder, mut out, mut beside) =
+                (Decoder::default(), Vec::new(), Beside::default());
+            decoder.read(&bytes[..cut], &mut out, &mut beside);
+            decoder.read(&bytes[cut..], &mut out, &mut beside);
+            assert_eq!(beside.pairs, [(7 << 32 | 5, 1_000)]);
             let own = |address, bytes, is_mapped| Own {
                 stamp: 7 << 32 | 9,
                 address,
@@ -201,7 +320,7 @@ mod tests {
                 is_mapped,
             };
             assert_eq!(
-                read.own,
+                beside.own,
                 [own(0x2000, (1 << 32) + 4_096, true), own(0x3000, 5, false)]
             );
             assert_eq!(out[2].event, Event::Trim { keep: 64 });
@@ -233,13 +352,57 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_and_a_name_may_come_in_pieces_and_a_stack_belongs_to_the_event_behind_it() {
+        let bytes = units(&[
+            (TIME << 48, 5),
+            (1_000, 2 << 32),
+            (STACK << 48 | 52, 6 << 32),
+            (0x40, 0x7ff0),
+            (0x7fff, 0),
+            (1, 2),
+            (3, 0xffff),
+            (MARK << 48 | 5, 7 << 32),
+            (u64::from_le_bytes(*b"serve..."), 0),
+            (ALLOCATE << 48 | 0x1000, 8 << 32 | 3),
+            (ALLOCATE << 48 | 0x2000, 9 << 32 | 3),
+        ]);
+        for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
+            let (mut decoder, mut out, mut beside) =
+                (Decoder::default(), Vec::new(), Beside::default());
+            decoder.read(&bytes[..cut], &mut out, &mut beside);
+            decoder.read(&bytes[cut..], &mut out, &mut beside);
+            let (ring, stack) = &beside.stacks[&out[0].number];
+            assert_eq!((*ring, out[1].number, decoder.unknown), (0, 0, 0));
+            let registers = Registers {
+                instruction: 0x40,
+                stack: 0x7ff0,
+                frame: 0x7fff,
+                link: 0,
+            };
+            assert_eq!(stack.registers, registers);
+            assert_eq!((stack.bytes.len(), stack.bytes[16]), (20, 3));
+            assert_eq!(decoder.stack_bytes, 20);
+            let mark = &beside.marks[0];
+            assert_eq!(
+                (&mark.name[..], mark.stamp, mark.thread),
+                (&b"serve"[..], 7, 1)
+            );
+        }
+    }
+
+    #[test]
     fn nonsense_is_counted() {
-        let (mut decoder, mut out, mut read) = (Decoder::default(), Vec::new(), Read::default());
+        let (mut decoder, mut out, mut beside) =
+            (Decoder::default(), Vec::new(), Beside::default());
         decoder.read(
-            &units(&[(31 << 48, 0), (ALLOCATE << 48 | 15 << 53, 0)]),
+            &units(&[
+                (31 << 48, 0),
+                (ALLOCATE << 48 | 15 << 53, 0),
+                (STACK << 48 | (MOST_BYTES + 1), 0),
+            ]),
             &mut out,
-            &mut read,
+            &mut beside,
         );
-        assert_eq!((decoder.unknown, out.len()), (2, 0));
+        assert_eq!((decoder.unknown, out.len()), (3, 0));
     }
 }

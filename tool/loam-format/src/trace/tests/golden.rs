@@ -90,6 +90,76 @@ fn golden() -> Vec<u8> {
     })
 }
 
+/// What came to the format later: stacks, their frames, marks.
+fn golden_with_stacks() -> Vec<u8> {
+    let header = Header {
+        tool: "0.1.0".into(),
+        stack_bytes: 512 << 10,
+        ..Header::default()
+    };
+    let module = |path: &str, start| Module {
+        path: path.into(),
+        build_id: Some("00ff".into()),
+        start,
+        end: start + 0x1000,
+        offset: 0x2000,
+    };
+    let process = Process {
+        pid: 7,
+        program: "/usr/bin/program".into(),
+        modules: vec![
+            module("/usr/bin/program", 0x5555_0000_0000),
+            module("/usr/lib/library.so", 0x7fff_0000_0000),
+        ],
+        ..Process::default()
+    };
+    let frame = |number, caller, module, address| Frame {
+        number: Some(number),
+        caller,
+        module,
+        address: Some(address),
+    };
+    let stack = |event, frame, cut| Stack {
+        event: Some(event),
+        frame,
+        cut: Some(cut),
+    };
+    written(&header, |writer| {
+        let stream = writer.process(&process).unwrap();
+        let mark = |time, name: &str| Mark {
+            time,
+            thread: 1,
+            name: name.into(),
+            ..Mark::default()
+        };
+        writer.mark(stream, mark(0, "load")).unwrap();
+        for record in every_event() {
+            writer.push(stream, &record).unwrap();
+        }
+        writer.mark(stream, mark(70_000, "serve")).unwrap();
+        let frames = [
+            frame(0, None, Some(0), 0x2040),
+            frame(1, Some(0), Some(1), 0x2800),
+            frame(2, Some(0), None, 0x7f12_3456_789a),
+        ];
+        for frame in frames {
+            writer.frame(stream, frame).unwrap();
+        }
+        for stack in [
+            stack(2, Some(1), 0),
+            stack(3, Some(2), 1),
+            stack(4, None, 1),
+        ] {
+            writer.stack(stream, stack).unwrap();
+        }
+        writer.end(stream, End::default()).unwrap();
+    })
+}
+
+/// The golden files: their names, and what they are made from.
+const GOLDEN: [(&str, fn() -> Vec<u8>); 2] =
+    [("trace-1", golden), ("trace-1-stacks", golden_with_stacks)];
+
 /// What a trace says.
 fn said(bytes: &[u8]) -> serde_json::Value {
     let mut read = Items::new(bytes, Wanted::ALL).unwrap();
@@ -103,6 +173,9 @@ fn said(bytes: &[u8]) -> serde_json::Value {
                 Item::Event(number, record) => json!({ "number": number, "event": record }),
                 Item::Sample(sample) => json!({ "sample": sample }),
                 Item::Touch(touch) => json!({ "touch": touch }),
+                Item::Mark(mark) => json!({ "mark": mark }),
+                Item::Stack(stack) => json!({ "stack": stack }),
+                Item::Frame(frame) => json!({ "frame": frame }),
                 Item::End(end) => json!({ "end": end }),
             };
             json!({ "stream": stream, "item": item })
@@ -115,22 +188,30 @@ fn said(bytes: &[u8]) -> serde_json::Value {
 #[test]
 #[ignore = "writes the golden files"]
 fn the_golden_files_are_written() {
-    let bytes = golden();
-    let text = serde_json::to_string_pretty(&said(&bytes)).unwrap() + "\n";
-    std::fs::write(folder().join("golden/trace-1.trace"), bytes).unwrap();
-    std::fs::write(folder().join("golden/trace-1.json"), text).unwrap();
+    for (name, make) in GOLDEN {
+        let bytes = make();
+        let text = serde_json::to_string_pretty(&said(&bytes)).unwrap() + "\n";
+        std::fs::write(folder().join(format!("golden/{name}.trace")), bytes).unwrap();
+        std::fs::write(folder().join(format!("golden/{name}.json")), text).unwrap();
+    }
 }
 
 #[test]
-fn the_golden_trace_says_what_it_always_said_and_the_writer_still_writes_that() {
-    let bytes = std::fs::read(folder().join("golden/trace-1.trace")).unwrap();
-    let text = std::fs::read_to_string(folder().join("golden/trace-1.json")).unwrap();
+fn the_golden_traces_say_what_they_always_said_and_the_writer_still_writes_that() {
+    for (name, make) in GOLDEN {
+        is_golden(name, make());
+    }
+}
+
+fn is_golden(name: &str, made: Vec<u8>) {
+    let bytes = std::fs::read(folder().join(format!("golden/{name}.trace"))).unwrap();
+    let text = std::fs::read_to_string(folder().join(format!("golden/{name}.json"))).unwrap();
     let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(said(&bytes), expected);
     // Compressed bytes are zstd's own affair; what they say is not.
-    assert_eq!(said(&golden()), expected);
+    assert_eq!(said(&made), expected);
     let mut chunks = Vec::new();
-    for bytes in [&bytes, &golden()] {
+    for bytes in [&bytes, &made] {
         let mut reader = Reader::new(&bytes[..]).unwrap();
         let mut payloads = Vec::new();
         while let Some((chunk, payload)) = reader.next_chunk().unwrap() {
@@ -239,6 +320,8 @@ fn the_declared_list_is_what_the_code_does() {
     };
     assert_eq!(table("samples"), <Sample as table::Row>::COLUMNS);
     assert_eq!(table("touches"), <Touch as table::Row>::COLUMNS);
+    assert_eq!(table("stacks"), <Stack as table::Row>::COLUMNS);
+    assert_eq!(table("frames"), <Frame as table::Row>::COLUMNS);
     assert_eq!(table("index"), <table::IndexRow as table::Row>::COLUMNS);
 }
 

@@ -14,6 +14,9 @@ fn sample_trace() -> Vec<u8> {
                 writer.push(stream, &record).unwrap();
             }
             writer.sample(stream, Sample::default()).unwrap();
+            writer.mark(stream, Mark::default()).unwrap();
+            writer.frame(stream, Frame::default()).unwrap();
+            writer.stack(stream, Stack::default()).unwrap();
             writer.flush().unwrap();
         }
         writer.end(stream, End::default()).unwrap();

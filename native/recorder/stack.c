@@ -1,0 +1,87 @@
+#include "stack.h"
+
+#include <errno.h>
+
+#include "registers.h"
+#include "session.h"
+
+// The generation whose mappings were written down.
+static _Atomic uint32_t mapped;
+
+// Splitmix: 32 bits of a generator that needs no more state than a counter.
+static uint32_t draw_uniform(Thread* thread) {
+  uint64_t bits = thread->random += UINT64_C(0x9e3779b97f4a7c15);
+  bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (uint32_t)(bits >> 32);
+}
+
+// An exponential distance, by von Neumann's comparison of uniform numbers: exact, and without a
+// logarithm. A run u1 > u2 > ... that ends at an even place is as probable as exp(-u1); one that
+// ends at an odd place adds 1 and begins anew.
+static int64_t draw_distance(Thread* thread, uint64_t mean) {
+  for (uint64_t whole = 0;; ++whole) {
+    const uint32_t first = draw_uniform(thread);
+    uint32_t last = first;
+    bool is_even = false;
+    for (;;) {
+      const uint32_t next = draw_uniform(thread);
+      is_even = !is_even;
+      if (next >= last) break;
+      last = next;
+    }
+    if (is_even) return (int64_t)(whole * mean + (mean * first >> 32));
+  }
+}
+
+// Whether the block at hand is chosen. Its size was taken off the distance already, unless there
+// was none yet.
+static bool is_chosen(Thread* thread, uint64_t size) {
+  // A handler that interrupts the thread's first event.
+  if (!thread->is_drawn && thread->writing != 0) return false;
+  const bool was_drawn = thread->is_drawn;
+  if (!thread_begin(thread)) {
+    thread->until_stack = INT64_MAX;
+    return false;
+  }
+  const uint64_t mean = session->stack_bytes;
+  if (mean == 0) {
+    thread->is_drawn = true;
+    thread->until_stack = INT64_MAX;
+    return false;
+  }
+  if (!was_drawn) {
+    // Another thread's numbers are others, and the same ones in each recording of the program.
+    // What thread_begin() allocated may have drawn.
+    if (!thread->is_drawn) {
+      thread->random = (uint64_t)thread->ordinal << 32;
+      thread->until_stack = draw_distance(thread, mean);
+      thread->is_drawn = true;
+    }
+    if ((thread->until_stack -= (int64_t)size) >= 0) return false;
+  }
+  thread->until_stack = draw_distance(thread, mean);
+  return true;
+}
+
+void stack_write(uint64_t word0, uint64_t size) {
+  const int saved = errno;
+  if (!is_chosen(&self, size)) {
+    event_write(word0, size);
+    errno = saved;
+    return;
+  }
+  const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
+  if (atomic_exchange_explicit(&mapped, generation, memory_order_relaxed) != generation)
+    session_write_maps();
+  const Registers registers = registers_now();
+  event_write_with_stack(word0, size, &registers);
+  // Behind the call, so that it is no jump: this function's frame is the first of the stack.
+  errno = saved;
+}
+
+void stack_end(void) {
+  const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
+  if (generation != 0 && atomic_load_explicit(&mapped, memory_order_relaxed) == generation)
+    session_write_maps();
+}

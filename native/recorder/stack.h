@@ -1,0 +1,29 @@
+// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), m
+// being the session's stack_bytes: the distance from one chosen block to the next is exponential in
+// requested bytes, and each thread draws its own. So a chosen block stands for 1/p blocks and s/p
+// bytes, whatever its size, and sums of those are free of bias.
+//
+// The stack itself is copied, and unwound outside the process: programs are built without frame
+// pointers, and unwinding by tables in here would need locks and memory.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "event.h"
+#include "kernel.h"
+#include "thread.h"
+
+// Writes the event of a block that may be chosen.
+LOAM_COLD void stack_write(uint64_t word0, uint64_t size);
+// At the end of the process: what it has mapped, for stacks that nobody has unwound yet.
+void stack_end(void);
+
+// The event of a block that has been handed out. Where no stacks are sampled the distance is so
+// large that no program comes to its end.
+static inline void stack_or_event(uint64_t word0, uint64_t size) {
+  if (LOAM_UNLIKELY((self.until_stack -= (int64_t)size) < 0))
+    stack_write(word0, size);
+  else
+    event_write(word0, size);
+}

@@ -1,0 +1,117 @@
+//! Stacks that the recorder copied become frames of the trace, while the process's files are at hand.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use loam_format::trace::{Frame, Module, Process, Stack};
+use loam_process::code::Codes;
+use loam_process::mappings;
+use loam_process::rings::{self, CopiedStack};
+use loam_process::unwind::{Place, Stacks};
+
+use super::board::Board;
+
+/// Stacks of one process image.
+#[derive(Debug)]
+pub struct Follower {
+    stacks: Stacks,
+    pid: i32,
+    stream: u32,
+    process: Process,
+    /// Numbers of frames, by the frame that called them and their place.
+    frames: HashMap<(Option<u64>, Place), u64>,
+    /// Numbers in the trace of the modules that `stacks` knows.
+    modules: Vec<u64>,
+    is_told: bool,
+}
+
+/// What came of some stacks.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// The process with its modules, where new ones were found.
+    pub process: Option<Process>,
+    /// Frames that are new.
+    pub frames: Vec<Frame>,
+    /// The stacks.
+    pub stacks: Vec<Stack>,
+}
+
+impl Follower {
+    /// Of that process.
+    pub fn new(pid: i32, stream: u32, process: &Process) -> Follower {
+        Follower {
+            stacks: Stacks::of(pid),
+            pid,
+            stream,
+            process: process.clone(),
+            frames: HashMap::new(),
+            modules: Vec::new(),
+            is_told: false,
+        }
+    }
+
+    /// Unwinds stacks of events whose numbers are told with them. `file`: the image's.
+    pub fn follow(
+        &mut self,
+        copied: impl IntoIterator<Item = (u64, CopiedStack)>,
+        file: &Path,
+        codes: &mut Codes,
+        board: &Board,
+    ) -> Followed {
+        let mut followed = Followed::default();
+        for (event, copied) in copied {
+            let pid = self.pid;
+            let unwound = self.stacks.unwind(&copied, codes, || {
+                // A process that has ended told before.
+                let now = mappings::read_names(pid).ok();
+                let told = fs::read(rings::maps_of(file)).ok();
+                let told = told.and_then(|text| mappings::parse(&text[..]).ok());
+                now.into_iter().chain(told).collect()
+            });
+            if self.modules.len() < self.stacks.modules().len() {
+                followed.process = Some(self.learn(board));
+            }
+            let mut caller = None;
+            for place in unwound.frames.iter().rev() {
+                let next = self.frames.len() as u64;
+                let number = *self.frames.entry((caller, *place)).or_insert_with(|| {
+                    followed.frames.push(Frame {
+                        number: Some(next),
+                        caller,
+                        module: place.module.map(|module| self.modules[module as usize]),
+                        address: Some(place.address),
+                    });
+                    next
+                });
+                caller = Some(number);
+            }
+            followed.stacks.push(Stack {
+                event: Some(event),
+                frame: caller,
+                cut: Some(unwound.is_cut.into()),
+            });
+        }
+        self.is_told |= !followed.stacks.is_empty();
+        followed
+    }
+
+    fn learn(&mut self, board: &Board) -> Process {
+        let known = &self.stacks.modules()[self.modules.len()..];
+        let (numbers, all) = board.know_modules(self.stream, known);
+        self.modules.extend(numbers);
+        Process {
+            modules: all,
+            ..self.process.clone()
+        }
+    }
+
+    /// The process with all its modules, if stacks name them: the last word on it.
+    pub fn end(self, board: &Board) -> Option<Process> {
+        let (_, modules): (_, Vec<Module>) = board.know_modules(self.stream, &[]);
+        self.is_told.then_some(Process {
+            modules,
+            ..self.process
+        })
+    }
+}

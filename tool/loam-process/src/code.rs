@@ -1,0 +1,125 @@
+//! Files of code as unwinding and naming need them: where their parts lie in memory, their tables for unwinding,
+//! their identity.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+
+use crate::mappings::Mapping;
+use crate::process::Pid;
+
+/// A section: where the file wants it, and its bytes.
+pub type Section = (Range<u64>, Arc<[u8]>);
+
+/// A file of code.
+#[derive(Debug, Default)]
+pub struct Code {
+    /// The linker's identity of it, in hexadecimal.
+    pub build_id: Option<String>,
+    /// Parts that are loaded as code: offset in the file, bytes, address that the file wants for it.
+    parts: Vec<(u64, u64, u64)>,
+    /// `.eh_frame`.
+    pub frames: Option<Section>,
+    /// `.eh_frame_hdr`.
+    pub index: Option<Section>,
+    /// Where `.got` lies.
+    pub offsets: Option<Range<u64>>,
+    /// Where `.text` lies.
+    pub text: Option<Range<u64>>,
+}
+
+impl Code {
+    /// Reads a file; `None` where it can not be read or is no program.
+    pub fn read(path: &Path) -> Option<Code> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let range = |name: &str| {
+            let section = file.section_by_name(name)?;
+            Some(section.address()..section.address().checked_add(section.size())?)
+        };
+        let section = |name: &str| -> Option<Section> {
+            let bytes = file.section_by_name(name)?.uncompressed_data().ok()?;
+            Some((range(name)?, bytes.into()))
+        };
+        // Another part may share its last page with the first of the code.
+        let parts = file
+            .segments()
+            .filter(|segment| segment.permissions().executable())
+            .map(|segment| {
+                let (offset, bytes) = segment.file_range();
+                (offset, bytes, segment.address())
+            });
+        Some(Code {
+            build_id: file.build_id().ok().flatten().map(hex),
+            parts: parts.collect(),
+            frames: section(".eh_frame"),
+            index: section(".eh_frame_hdr"),
+            offsets: range(".got"),
+            text: range(".text"),
+        })
+    }
+
+    /// The address that the file wants for what lies at an offset in it.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        // Mappings begin with a page, parts where they will.
+        const PAGE: u64 = 64 << 10;
+        self.parts.iter().find_map(|&(begin, bytes, address)| {
+            let from = begin - begin % PAGE;
+            let is_within = (from..begin.saturating_add(bytes)).contains(&offset);
+            is_within.then(|| address.wrapping_add(offset).wrapping_sub(begin))
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Files that were read, each once.
+#[derive(Debug, Default)]
+pub struct Codes {
+    read: HashMap<(String, u64, String), Option<Arc<Code>>>,
+}
+
+impl Codes {
+    /// The file that a process has mapped there.
+    pub fn of(&mut self, pid: Pid, mapping: &Mapping) -> Option<Arc<Code>> {
+        let key = (mapping.device.clone(), mapping.inode, mapping.name.clone());
+        let read = self.read.entry(key).or_insert_with(|| {
+            // As the process sees it, which may live in a container of its own.
+            let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
+            inside.push(mapping.name.trim_start_matches('/'));
+            let read = Code::read(&inside).or_else(|| Code::read(Path::new(&mapping.name)));
+            read.map(Arc::new)
+        });
+        read.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_found_in_its_part_and_in_the_page_before_it() {
+        let code = Code {
+            parts: vec![(0x10_1100, 0x900, 0x4100)],
+            ..Code::default()
+        };
+        assert_eq!(code.address_of(0x10_1000), Some(0x4000));
+        assert_eq!(code.address_of(0x10_1200), Some(0x4200));
+        assert_eq!(code.address_of(0x10_9000), None);
+        assert_eq!(code.address_of(0x1000), None);
+    }
+
+    #[test]
+    fn this_program_has_tables_and_parts() {
+        let code = Code::read(&std::env::current_exe().unwrap()).unwrap();
+        assert!(code.frames.is_some() && code.text.is_some());
+        assert!(Code::read(Path::new("/proc/self/maps")).is_none());
+    }
+}

@@ -1,0 +1,329 @@
+//! Stacks of a process, unwound outside of it: by the tables of its files (`.eh_frame`), and by frame pointers where
+//! there are none.
+//!
+//! The stack was copied when it was current (`rings::CopiedStack`); of the process only its mappings are needed,
+//! and they may be told after its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder,
+    UnwinderNative,
+};
+use loam_format::bytes::u64_at;
+use loam_format::trace::Module;
+
+use crate::code::{Code, Codes};
+use crate::mappings::Mapping;
+use crate::process::Pid;
+use crate::rings::{CopiedStack, Registers};
+
+/// Frames of a stack, at most. A stack that is copied has a few thousand at the very most.
+const MOST_FRAMES: usize = 2_048;
+/// Mappings are read anew at most so often.
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// A place in the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Which of the modules, by its place in `Stacks::modules`; none: no file.
+    pub module: Option<u32>,
+    /// As the module's file numbers it, or in memory.
+    pub address: u64,
+}
+
+/// A stack, the innermost frame first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// Its frames, without those of the recorder.
+    pub frames: Vec<Place>,
+    /// Whether frames further out are missing.
+    pub is_cut: bool,
+}
+
+struct Mapped {
+    mapping: Mapping,
+    module: u32,
+    /// What is added to an address of the file.
+    bias: u64,
+}
+
+/// Unwinds stacks of one process image.
+pub struct Stacks {
+    pid: Pid,
+    unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
+    cache: CacheNative<MayAllocateDuringUnwind>,
+    /// By begin.
+    mapped: BTreeMap<u64, Mapped>,
+    modules: Vec<Module>,
+    refreshed: Option<Instant>,
+}
+
+impl std::fmt::Debug for Stacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stacks")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Stacks {
+    /// Of this process.
+    pub fn of(pid: Pid) -> Stacks {
+        Stacks {
+            pid,
+            unwinder: UnwinderNative::new(),
+            cache: CacheNative::new(),
+            mapped: BTreeMap::new(),
+            modules: Vec::new(),
+            refreshed: None,
+        }
+    }
+
+    /// The files that places name. The list only grows.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Unwinds a stack. `look` says what the process has mapped, as far as it can be known; it is asked when a frame
+    /// lies in no known file.
+    pub fn unwind(
+        &mut self,
+        stack: &CopiedStack,
+        codes: &mut Codes,
+        mut look: impl FnMut() -> Vec<Vec<Mapping>>,
+    ) -> Unwound {
+        loop {
+            let (unwound, has_unknown) = self.follow(stack);
+            let may_look = self.refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+            if !has_unknown || !may_look {
+                return unwound;
+            }
+            self.refreshed = Some(Instant::now());
+            // The recorder copied the stack, so its code is there; else these are the mappings of the program that
+            // the process became meanwhile.
+            let here = stack.registers.instruction;
+            let is_of_it = |all: &Vec<Mapping>| {
+                all.iter()
+                    .any(|mapping| mapping.executable && mapping.contains(here))
+            };
+            let Some(mappings) = look().into_iter().find(is_of_it) else {
+                return unwound;
+            };
+            if !self.learn(mappings, codes) {
+                return unwound;
+            }
+        }
+    }
+
+    /// Takes what is mapped now; false: nothing changed.
+    fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {
+        let is_code = |one: &Mapping| one.executable && one.name.starts_with('/');
+        let now: BTreeMap<u64, Mapping> = mappings
+            .into_iter()
+            .filter(is_code)
+            .map(|one| (one.start, one))
+            .collect();
+        let gone: Vec<u64> = self
+            .mapped
+            .iter()
+            .filter(|(start, known)| now.get(start) != Some(&known.mapping))
+            .map(|(start, _)| *start)
+            .collect();
+        for start in &gone {
+            self.mapped.remove(start);
+            self.unwinder.remove_module(*start);
+        }
+        let mut has_changed = !gone.is_empty();
+        for (start, mapping) in now {
+            if !self.mapped.contains_key(&start) {
+                has_changed = true;
+                self.add(mapping, codes);
+            }
+        }
+        has_changed
+    }
+
+    fn add(&mut self, mapping: Mapping, codes: &mut Codes) {
+        let code = codes.of(self.pid, &mapping);
+        let module = Module {
+            path: mapping.name.clone(),
+            build_id: code.as_ref().and_then(|code| code.build_id.clone()),
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+        };
+        let place = self.modules.iter().position(|known| *known == module);
+        let place = place.unwrap_or_else(|| {
+            self.modules.push(module);
+            self.modules.len() - 1
+        });
+        // Without the file an address is that in memory, less where the file begins in it.
+        let wanted = code
+            .as_ref()
+            .and_then(|code| code.address_of(mapping.offset));
+        let bias = mapping.start.wrapping_sub(wanted.unwrap_or(mapping.offset));
+        if let Some(code) = &code {
+            let range = mapping.start..mapping.end;
+            self.unwinder.add_module(framehop::Module::new(
+                mapping.name.clone(),
+                range,
+                bias,
+                sections(code),
+            ));
+        }
+        let mapped = Mapped {
+            module: place as u32,
+            bias,
+            mapping,
+        };
+        self.mapped.insert(mapped.mapping.start, mapped);
+    }
+
+    fn find(&self, address: u64) -> Option<&Mapped> {
+        let (_, found) = self.mapped.range(..=address).next_back()?;
+        found.mapping.contains(address).then_some(found)
+    }
+
+    /// The frames as far as they are known, and whether one lies in no file.
+    fn follow(&mut self, stack: &CopiedStack) -> (Unwound, bool) {
+        let registers = &stack.registers;
+        let mut read = |address: u64| {
+            let offset = address.checked_sub(registers.stack).ok_or(())?;
+            u64_at(&stack.bytes, usize::try_from(offset).map_err(|_| ())?).ok_or(())
+        };
+        let mut frames = self.unwinder.iter_frames(
+            registers.instruction,
+            native(registers),
+            &mut self.cache,
+            &mut read,
+        );
+        let mut addresses = Vec::new();
+        let is_whole = loop {
+            if addresses.len() >= MOST_FRAMES {
+                break false;
+            }
+            match frames.next() {
+                Ok(Some(frame)) => addresses.push(frame.address_for_lookup()),
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        let recorder = self.find(registers.instruction).map(|one| one.module);
+        let mut unwound = Unwound {
+            frames: Vec::with_capacity(addresses.len()),
+            is_cut: !is_whole,
+        };
+        let mut has_unknown = recorder.is_none();
+        for address in addresses {
+            let found = self.find(address);
+            has_unknown |= found.is_none();
+            let place = Place {
+                module: found.map(|one| one.module),
+                address: address.wrapping_sub(found.map_or(0, |one| one.bias)),
+            };
+            if place.module.is_none() || place.module != recorder {
+                unwound.frames.push(place);
+            }
+        }
+        if recorder.is_none() {
+            unwound = Unwound {
+                frames: Vec::new(),
+                is_cut: true,
+            };
+        }
+        (unwound, has_unknown)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn native(registers: &Registers) -> UnwindRegsNative {
+    UnwindRegsNative::new(registers.instruction, registers.stack, registers.frame)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn native(registers: &Registers) -> UnwindRegsNative {
+    UnwindRegsNative::new(registers.link, registers.stack, registers.frame)
+}
+
+fn sections(code: &Code) -> ExplicitModuleSectionInfo<Arc<[u8]>> {
+    let range = |section: &Option<crate::code::Section>| section.as_ref().map(|one| one.0.clone());
+    let bytes = |section: &Option<crate::code::Section>| section.as_ref().map(|one| one.1.clone());
+    ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: code.text.clone(),
+        got_svma: code.offsets.clone(),
+        eh_frame_svma: range(&code.frames),
+        eh_frame: bytes(&code.frames),
+        eh_frame_hdr_svma: range(&code.index),
+        eh_frame_hdr: bytes(&code.index),
+        ..ExplicitModuleSectionInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, name: &str) -> Mapping {
+        Mapping {
+            start,
+            end: start + 0x1000,
+            executable: true,
+            name: name.into(),
+            ..Mapping::default()
+        }
+    }
+
+    /// No tables: frame pointers lead from frame to frame.
+    #[test]
+    fn frame_pointers_lead_outwards_and_frames_of_the_recorder_are_left_out() {
+        let (recorder, program) = (0x7000_0000, 0x5000_0000);
+        let mut bytes = vec![0; 64];
+        let mut word =
+            |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        // The recorder's frame, the program's, and the outermost one.
+        word(0x10, 0x7fff_0020);
+        word(0x18, program + 0x40);
+        word(0x20, 0);
+        word(0x28, program + 0x80);
+        let stack = CopiedStack {
+            registers: Registers {
+                instruction: recorder + 8,
+                stack: 0x7fff_0000,
+                frame: 0x7fff_0010,
+                link: 0,
+            },
+            bytes,
+        };
+        let mut stacks = Stacks::of(0);
+        let mut codes = Codes::default();
+        let wrong = vec![mapping(program, "/no/such/program")];
+        let right = vec![
+            mapping(program, "/no/such/program"),
+            mapping(recorder, "/no/such/recorder.so"),
+        ];
+        let unwound = stacks.unwind(&stack, &mut codes, || vec![wrong.clone()]);
+        assert_eq!((unwound.frames.len(), unwound.is_cut), (0, true));
+        stacks.refreshed = None;
+        let unwound = stacks.unwind(&stack, &mut codes, || vec![wrong.clone(), right.clone()]);
+        let places: Vec<_> = unwound
+            .frames
+            .iter()
+            .map(|place| {
+                (
+                    stacks.modules()[place.module.unwrap() as usize]
+                        .path
+                        .as_str(),
+                    place.address,
+                )
+            })
+            .collect();
+        assert_eq!(
+            places,
+            [("/no/such/program", 0x3f), ("/no/such/program", 0x7f)]
+        );
+    }
+}
