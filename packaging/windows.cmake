@@ -3,10 +3,13 @@
 #
 # The layers are the same sources. The port is src/os/windows*.cpp; of the api, what programs on Windows can
 # use: heaps, figures, and in libloam.a the C run-time's allocation functions and the operators.
-find_program(LOAM_WINE NAMES wine64 wine wine64-stable wine-stable)
+# Debian's `wine` asks for a 32-bit Wine, too; what it starts is in its own folder.
+find_program(LOAM_WINE NAMES wine64 PATHS /usr/lib/wine)
+find_program(LOAM_WINE NAMES wine)
 
 # gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the byte.
-target_compile_options(loam_flags INTERFACE -mno-ms-bitfields)
+# There is no visibility: a DLL exports what LOAM_API names.
+target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes)
 
 set(LOAM_WINDOWS_API heap_api.cpp stats.cpp windows_start.cpp)
 list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
@@ -27,7 +30,7 @@ loam_windows_objects(loam_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
 loam_windows_objects(loam_dll_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
 target_compile_definitions(loam_dll_objects PRIVATE LOAM_BUILDS_DLL=1)
 loam_windows_objects(loam_override ${LOAM_WINDOWS_OVERRIDE})
-target_compile_options(loam_override PRIVATE -Wno-attributes)
+target_compile_definitions(loam_override PRIVATE _CRTIMP=)  # the headers would say that the names are imported
 loam_windows_objects(loam_operators ${LOAM_WINDOWS_OPERATORS})
 set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS -fexceptions)  # after the flags of all
 foreach(objects loam_objects loam_dll_objects)
@@ -50,3 +53,8 @@ add_library(loam_static STATIC $<TARGET_OBJECTS:loam_objects> $<TARGET_OBJECTS:l
 target_link_libraries(loam_static PUBLIC ${LOAM_WINDOWS_LIBRARIES})
 target_include_directories(loam_static PUBLIC "${PROJECT_SOURCE_DIR}/include")
 set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+
+if(LOAM_BUILD_TESTS)
+  enable_testing()
+  add_subdirectory(tests/windows)
+endif()

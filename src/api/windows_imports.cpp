@@ -3,9 +3,9 @@
 // heap's own function. Without it the linker would take the run-time's, and find the name twice.
 //
 // No header is included: each would say what these names are.
-#define LOAM_OF_RUNTIME(name)                                                \
-  extern char loam_own_##name asm(#name);                                    \
-  extern void* const loam_import_##name asm("__imp_" #name);                 \
+#define LOAM_OF_RUNTIME(name)                                \
+  extern char loam_own_##name asm(#name);                    \
+  extern void* const loam_import_##name asm("__imp_" #name); \
   __attribute__((used)) void* const loam_import_##name = &loam_own_##name
 
 extern "C" {

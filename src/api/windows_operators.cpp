@@ -1,5 +1,5 @@
-// Windows: every form of operator new and delete. A file of its own, so that a program with forms of
-// its own can leave these in the archive. All forms serve the heap themselves: a program that
+// Windows: every form of operator new and delete. A file of its own, so that a program with forms
+// of its own can leave these in the archive. All forms serve the heap themselves: a program that
 // replaces some replaces all that it uses, since the linker takes whole files.
 //
 // Compiled with exceptions: the C++ run-time is linked statically, and throws.

@@ -59,9 +59,9 @@ bool find_reservation(const void* address, Reservation* out) {
     return false;
   void* const base = info.AllocationBase;
   out->begin = reinterpret_cast<uintptr_t>(base);
-  for (out->end = out->begin; VirtualQuery(reinterpret_cast<void*>(out->end), &info,
-                                           sizeof info) == sizeof info &&
-                              info.State != MEM_FREE && info.AllocationBase == base;)
+  for (out->end = out->begin;
+       VirtualQuery(reinterpret_cast<void*>(out->end), &info, sizeof info) == sizeof info &&
+       info.State != MEM_FREE && info.AllocationBase == base;)
     out->end += info.RegionSize;
   return out->end != out->begin;
 }
@@ -82,14 +82,16 @@ bool for_each_reservation(void* address, size_t bytes, Act act) {
 
 bool decommit_range(void* address, size_t bytes) {
   if (decommit_part(address, bytes)) return true;
-  return for_each_reservation(
-      address, bytes, [](void* at, size_t part, const Reservation&) { return decommit_part(at, part); });
+  return for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation&) {
+    return decommit_part(at, part);
+  });
 }
 
 bool commit_range(void* address, size_t bytes) {
   if (commit_once(address, bytes) != nullptr) return true;
-  return for_each_reservation(
-      address, bytes, [](void* at, size_t part, const Reservation&) { return commit_part(at, part); });
+  return for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation&) {
+    return commit_part(at, part);
+  });
 }
 
 // --- Places of a given alignment ---------------------------------------------------------------
@@ -106,8 +108,8 @@ struct ExtendedParameter {
   void* pointer;
 };
 constexpr uint64_t kAddressRequirements = 1;
-using VirtualAlloc2Function = void*(WINAPI*)(HANDLE, void*, size_t, ULONG, ULONG, ExtendedParameter*,
-                                             ULONG);
+using VirtualAlloc2Function = void*(WINAPI*)(HANDLE, void*, size_t, ULONG, ULONG,
+                                             ExtendedParameter*, ULONG);
 
 // relaxed: any thread finds the same
 constinit VirtualAlloc2Function virtual_alloc2 = nullptr;
@@ -118,7 +120,8 @@ VirtualAlloc2Function find_virtual_alloc2() {
     __atomic_store_n(&virtual_alloc2,
                      function_of<VirtualAlloc2Function>(L"kernelbase.dll", "VirtualAlloc2"),
                      __ATOMIC_RELAXED);
-    __atomic_store_n(&looked_for_virtual_alloc2, true, __ATOMIC_RELEASE);  // pairs with the acquire above
+    __atomic_store_n(&looked_for_virtual_alloc2, true,
+                     __ATOMIC_RELEASE);  // pairs with the acquire above
   }
   return __atomic_load_n(&virtual_alloc2, __ATOMIC_RELAXED);
 }
@@ -212,7 +215,8 @@ void release(void* address, size_t bytes) {
   LastErrorGuard guard;
   static_cast<void>(
       for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation& whole) {
-        const bool all = reinterpret_cast<uintptr_t>(at) == whole.begin && part == whole.end - whole.begin;
+        const bool all =
+            reinterpret_cast<uintptr_t>(at) == whole.begin && part == whole.end - whole.begin;
         return all ? VirtualFree(at, 0, MEM_RELEASE) != 0 : decommit_part(at, part);
       }));
 }
@@ -291,7 +295,8 @@ uint64_t now_ns() {
   LARGE_INTEGER ticks, frequency;
   QueryPerformanceCounter(&ticks);
   QueryPerformanceFrequency(&frequency);
-  const uint64_t t = static_cast<uint64_t>(ticks.QuadPart), f = static_cast<uint64_t>(frequency.QuadPart);
+  const uint64_t t = static_cast<uint64_t>(ticks.QuadPart),
+                 f = static_cast<uint64_t>(frequency.QuadPart);
   return t / f * 1'000'000'000 + t % f * 1'000'000'000 / f;
 }
 

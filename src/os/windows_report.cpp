@@ -19,11 +19,12 @@ void random_bytes(void* out, size_t bytes) {
   // Places of this process, and clocks.
   char* const to = static_cast<char*>(out);
   uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out) ^ wall_clock_ns() << 20 ^
-                   uint64_t{GetCurrentProcessId()} << 32 ^ GetCurrentThreadId();
+                   uint64_t { GetCurrentProcessId() } << 32 ^ GetCurrentThreadId();
   for (size_t i = 0; i < bytes; ++i) {
     LARGE_INTEGER ticks;
     QueryPerformanceCounter(&ticks);
-    state = (state ^ static_cast<uint64_t>(ticks.QuadPart)) * 6364136223846793005u + 1442695040888963407u;
+    state = (state ^ static_cast<uint64_t>(ticks.QuadPart)) * 6364136223846793005u +
+            1442695040888963407u;
     to[i] = static_cast<char>(state >> 56);
   }
 }
@@ -34,7 +35,9 @@ void count_faults(uint64_t* minor, uint64_t* major) {
   PROCESS_MEMORY_COUNTERS counters{};
   counters.cb = sizeof counters;
   *major = 0;
-  *minor = GetProcessMemoryInfo(GetCurrentProcess(), &counters, sizeof counters) ? counters.PageFaultCount : 0;
+  *minor = GetProcessMemoryInfo(GetCurrentProcess(), &counters, sizeof counters)
+               ? counters.PageFaultCount
+               : 0;
 }
 
 bool holds_memory(const void* address) {

@@ -15,8 +15,8 @@ uint32_t thread_slots[kThreadSlots] = {kSlotUnknown, kSlotUnknown, kSlotUnknown}
 
 namespace {
 
-constexpr unsigned kExitSlot = 2;     // the argument of the thread's exit callback
-constexpr uint32_t kNearSlots = 64;   // in the thread's block; the others are behind a pointer there
+constexpr unsigned kExitSlot = 2;    // the argument of the thread's exit callback
+constexpr uint32_t kNearSlots = 64;  // in the thread's block; the others are behind a pointer there
 constexpr uint32_t kFarSlots = 1024;
 constexpr uintptr_t kFar = 0x1780;
 
@@ -42,9 +42,11 @@ uint32_t find_thread_slot(unsigned slot) {
   if (index != kSlotUnknown) return index;
   LastErrorGuard guard;
   const DWORD got = TlsAlloc();
-  const uint32_t mine = got == TLS_OUT_OF_INDEXES || got >= kNearSlots + kFarSlots ? kSlotRefused : got;
+  const uint32_t mine =
+      got == TLS_OUT_OF_INDEXES || got >= kNearSlots + kFarSlots ? kSlotRefused : got;
   // relaxed: the number is all that is shared
-  if (__atomic_compare_exchange_n(&thread_slots[slot], &index, mine, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+  if (__atomic_compare_exchange_n(&thread_slots[slot], &index, mine, false, __ATOMIC_RELAXED,
+                                  __ATOMIC_RELAXED))
     return mine;
   if (got != TLS_OUT_OF_INDEXES) TlsFree(got);
   return index;
@@ -89,8 +91,9 @@ DWORD WINAPI call_body(void* body) {
 
 bool start_thread(void (*body)()) {
   LastErrorGuard guard;
-  const HANDLE thread = CreateThread(nullptr, kStackBytes, &call_body, reinterpret_cast<void*>(body),
-                                     STACK_SIZE_PARAM_IS_A_RESERVATION, nullptr);
+  const HANDLE thread =
+      CreateThread(nullptr, kStackBytes, &call_body, reinterpret_cast<void*>(body),
+                   STACK_SIZE_PARAM_IS_A_RESERVATION, nullptr);
   if (thread == nullptr) return false;
   CloseHandle(thread);
   return true;
