@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: release packages packages-test ageing compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: release packages packages-test ageing windows compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -98,6 +98,9 @@ fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hou
 
 portability: setup-build ## The library with every compiler, C library and processor here; half an hour
 	@tools/portability/run --full
+
+windows: setup-test ## loam.dll and libloam.a in build/windows by mingw-w64, and their tests under Wine
+	@tools/portability/windows
 
 compilers: setup-build ## The same with gcc and every clang
 	@tools/portability/run --full gcc-12 $(patsubst %,clang-%,14 15 16 17 18 19)

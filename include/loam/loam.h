@@ -33,11 +33,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
+#if defined(_WIN32) && defined(LOAM_BUILDS_DLL)
+#define LOAM_API __declspec(dllexport)
+#elif defined(__GNUC__)
 #define LOAM_API __attribute__((visibility("default")))
-#define LOAM_ALLOCATES(position) __attribute__((malloc, alloc_size(position), warn_unused_result))
 #else
 #define LOAM_API
+#endif
+#if defined(__GNUC__)
+#define LOAM_ALLOCATES(position) __attribute__((malloc, alloc_size(position), warn_unused_result))
+#else
 #define LOAM_ALLOCATES(position)
 #endif
 

@@ -12,8 +12,8 @@ constinit CacheRegistry cache_registry;
 constinit ThreadCache unused_cache;
 constinit ThreadCache ended_cache;
 
-constinit thread_local ThreadCache* current_cache = &unused_cache;
-constinit thread_local ThreadCache* operators_cache = &unused_cache;
+LOAM_DEFINE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache);
+LOAM_DEFINE_THREAD_POINTER(ThreadCache, operators_cache, &unused_cache);
 
 static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece,
               "a cache is one piece of metadata");

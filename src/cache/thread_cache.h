@@ -50,6 +50,7 @@
 #include "cache/miss_rate.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
+#include "os/thread_pointer.h"
 #include "small/small_heap.h"
 #include "small/split_classes.h"
 
@@ -464,12 +465,11 @@ void sample_guards();
 void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
-extern constinit thread_local ThreadCache* current_cache __attribute__((tls_model("initial-exec")));
+LOAM_DECLARE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache, &ended_cache, 0);
 
 /// The cache for those operators that C++ defines by other operators (src/api/operators.cpp):
 /// `current_cache`, or `unused_cache`, which serves nothing, so that every such call takes the slow
 /// path. A second variable costs the fast path no instruction, and a flag would (decision 66).
-extern constinit thread_local ThreadCache* operators_cache
-    __attribute__((tls_model("initial-exec")));
+LOAM_DECLARE_THREAD_POINTER(ThreadCache, operators_cache, &unused_cache, &unused_cache, 1);
 
 }  // namespace loam

@@ -196,7 +196,7 @@ void write_error(const char* text, size_t length);
 
 [[noreturn]] void abort_process();
 
-/// Keeps errno as it was across a scope.
+/// Keeps errno, and what else the system calls its last error, as it was across a scope.
 class ErrnoGuard {
  public:
   ErrnoGuard();
@@ -206,6 +206,7 @@ class ErrnoGuard {
 
  private:
   int saved_;
+  [[maybe_unused]] uint32_t system_saved_;  ///< where the system has one
 };
 
 /// A byte of the C library's that is not 0 while there is one thread, cleared before the second

@@ -176,6 +176,6 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
 }
 
 /// A number of the calling thread, not 0, that no other living thread has.
-[[nodiscard]] inline uintptr_t this_thread() { return reinterpret_cast<uintptr_t>(&current_cache); }
+[[nodiscard]] inline uintptr_t this_thread() { return os::thread_identity(current_cache); }
 
 }  // namespace loam

@@ -1,0 +1,60 @@
+# The build for Windows: loam.dll, libloam.a and the programs that try them (docs/windows.md). Included by
+# the main list once the sources are known.
+#
+# The layers are the same sources. The port is src/os/windows*.cpp; of the api, what programs on Windows can
+# use: heaps, figures, and in libloam.a the C run-time's allocation functions and the operators.
+# Debian's `wine` asks for a 32-bit Wine, too; what it starts is in its own folder.
+find_program(LOAM_WINE NAMES wine64 PATHS /usr/lib/wine)
+find_program(LOAM_WINE NAMES wine)
+
+# gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the byte.
+# There is no visibility: a DLL exports what LOAM_API names.
+target_compile_options(loam_flags INTERFACE -mno-ms-bitfields -fvisibility=default -Wno-attributes)
+
+set(LOAM_WINDOWS_API heap_api.cpp stats.cpp windows_start.cpp)
+list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
+# Each a file of its own in the archive: the linker takes those that a program has not itself.
+set(LOAM_WINDOWS_OVERRIDE windows_malloc.cpp windows_imports.cpp win32_crt.cpp)
+list(TRANSFORM LOAM_WINDOWS_OVERRIDE PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
+set(LOAM_WINDOWS_OPERATORS "${PROJECT_SOURCE_DIR}/src/api/windows_operators.cpp")
+set(LOAM_WINDOWS_LIBRARIES synchronization psapi)
+
+function(loam_windows_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_link_libraries(${name} PRIVATE loam_flags loam_warnings)
+  target_compile_options(${name} PRIVATE -Wconversion)
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+endfunction()
+
+loam_windows_objects(loam_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
+loam_windows_objects(loam_dll_objects ${LOAM_CORE_SOURCES} ${LOAM_WINDOWS_API})
+target_compile_definitions(loam_dll_objects PRIVATE LOAM_BUILDS_DLL=1)
+loam_windows_objects(loam_override ${LOAM_WINDOWS_OVERRIDE})
+target_compile_definitions(loam_override PRIVATE _CRTIMP=)  # the headers would say that the names are imported
+loam_windows_objects(loam_operators ${LOAM_WINDOWS_OPERATORS})
+set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS -fexceptions)  # after the flags of all
+foreach(objects loam_objects loam_dll_objects)
+  set_target_properties(${objects} PROPERTIES UNITY_BUILD ${LOAM_UNITY} UNITY_BUILD_BATCH_SIZE 0)
+endforeach()
+if(LOAM_CHECKS)
+  foreach(objects loam_objects loam_dll_objects loam_override loam_operators)
+    target_compile_definitions(${objects} PUBLIC LOAM_DEBUG=1 LOAM_CHECK_INVARIANTS=1)
+  endforeach()
+endif()
+
+add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects>)
+target_link_options(loam PRIVATE -static-libgcc)
+target_link_libraries(loam PRIVATE ${LOAM_WINDOWS_LIBRARIES})
+set_target_properties(loam PROPERTIES LINKER_LANGUAGE C PREFIX "" OUTPUT_NAME loam
+  RUNTIME_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+
+add_library(loam_static STATIC $<TARGET_OBJECTS:loam_objects> $<TARGET_OBJECTS:loam_override>
+  $<TARGET_OBJECTS:loam_operators>)
+target_link_libraries(loam_static PUBLIC ${LOAM_WINDOWS_LIBRARIES})
+target_include_directories(loam_static PUBLIC "${PROJECT_SOURCE_DIR}/include")
+set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+
+if(LOAM_BUILD_TESTS)
+  enable_testing()
+  add_subdirectory(tests/windows)
+endif()

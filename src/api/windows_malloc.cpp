@@ -1,0 +1,68 @@
+// Windows: the C allocation family in place of the C run-time's, for programs that are linked with
+// libloam.a before their run-time: these definitions then serve all that is linked statically.
+// Blocks that a run-time's DLL allocates itself, in getcwd() for instance, reach free() here, which
+// hands them back (os/system_heap.h). src/api/win32_crt.cpp has the names with an underscore.
+//
+// Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno and the last error.
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cwchar>
+
+#include "heap/heap.h"
+#include "os/os.h"
+
+namespace {
+
+using namespace loam;
+
+LOAM_COLD void* out_of_memory() {
+  os::set_errno_out_of_memory();
+  return nullptr;
+}
+
+LOAM_INLINE void* or_out_of_memory(void* block) {
+  return LOAM_LIKELY(block != nullptr) ? block : out_of_memory();
+}
+
+template <class Char>
+Char* duplicate(const Char* text, size_t length) {
+  if (text == nullptr) return nullptr;
+  const size_t bytes = (length + 1) * sizeof(Char);
+  void* const copy = or_out_of_memory(heap::allocate(bytes));
+  return copy == nullptr ? nullptr : static_cast<Char*>(memcpy(copy, text, bytes));
+}
+
+}  // namespace
+
+extern "C" {
+
+LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
+LOAM_EXPORT void free(void* block) { heap::free(block); }
+
+LOAM_EXPORT void* calloc(size_t count, size_t bytes) {
+  size_t total;
+  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, bytes, &total))) return out_of_memory();
+  return or_out_of_memory(heap::allocate_zeroed(total));
+}
+
+LOAM_EXPORT void* realloc(void* block, size_t bytes) {
+  if (block == nullptr) return malloc(bytes);
+  if (LOAM_UNLIKELY(bytes == 0)) {
+    heap::free(block);
+    return nullptr;
+  }
+  return or_out_of_memory(heap::reallocate(block, bytes));
+}
+
+LOAM_EXPORT char* _strdup(const char* text) {
+  return duplicate(text, text != nullptr ? strlen(text) : 0);
+}
+LOAM_EXPORT char* strdup(const char* text) { return _strdup(text); }
+LOAM_EXPORT wchar_t* _wcsdup(const wchar_t* text) {
+  return duplicate(text, text != nullptr ? wcslen(text) : 0);
+}
+LOAM_EXPORT wchar_t* wcsdup(const wchar_t* text) { return _wcsdup(text); }
+
+}  // extern "C"

@@ -1,0 +1,93 @@
+// A pointer of each thread that the fast paths read: a thread-local variable where the compiler has
+// native ones.
+//
+// gcc has none for Windows before version 16: its emulation allocates from the heap that would read
+// it. There the pointer lies in a slot of the system's (TlsAlloc), which is read from the thread's
+// own block: slots 0 to 63 in it, the others behind a pointer (winternl.h; Wine lays it out alike).
+//
+//   declared once      LOAM_DECLARE_THREAD_POINTER(Type, name, none, refused, slot);
+//   defined once       LOAM_DEFINE_THREAD_POINTER(Type, name, none);
+//
+// A thread that stored nothing reads `none`. Where the system has no slot left, each thread always
+// reads `refused`.
+#pragma once
+
+#include "base/config.h"
+
+#if !defined(_WIN32)
+
+#define LOAM_DECLARE_THREAD_POINTER(type, name, none, refused, slot) \
+  extern constinit thread_local type* name __attribute__((tls_model("initial-exec")))
+#define LOAM_DEFINE_THREAD_POINTER(type, name, none) constinit thread_local type* name = none
+
+namespace loam::os {
+
+/// A number that no other living thread has. `pointer` is any of the thread's.
+template <class Pointer>
+[[nodiscard]] LOAM_INLINE uintptr_t thread_identity(const Pointer& pointer) {
+  return reinterpret_cast<uintptr_t>(&pointer);
+}
+
+}  // namespace loam::os
+
+#else
+
+#define LOAM_DECLARE_THREAD_POINTER(type, name, none, refused, slot) \
+  inline constexpr os::ThreadPointer<type, none, refused, slot> name {}
+#define LOAM_DEFINE_THREAD_POINTER(type, name, none) \
+  static_assert(sizeof(name) != 0, "there is nothing to define")
+
+namespace loam::os {
+
+/// The heap's slots among the system's. Not yet asked for, or refused: a number that is none.
+inline constexpr unsigned kThreadSlots = 3;
+inline constexpr uint32_t kSlotUnknown = 0xffff'ffff, kSlotRefused = 0xffff'fffe;
+extern uint32_t thread_slots[kThreadSlots];
+
+/// Asks for the slot if that is not done. Keeps the last error.
+uint32_t find_thread_slot(unsigned slot);
+/// Null: nothing was stored.
+[[nodiscard]] void* load_far_thread_slot(unsigned slot, bool* refused);
+void store_thread_slot(unsigned slot, void* pointer);
+
+[[nodiscard]] LOAM_INLINE void* read_thread_block(uintptr_t offset) {
+  void* value;
+  asm volatile("movq %%gs:(%1), %0" : "=r"(value) : "r"(offset));
+  return value;
+}
+
+[[nodiscard]] LOAM_INLINE void* load_thread_slot(unsigned slot, bool* refused) {
+  constexpr uint32_t kNearSlots = 64;
+  constexpr uintptr_t kNear = 0x1480;
+  const uint32_t index = __atomic_load_n(&thread_slots[slot], __ATOMIC_RELAXED);
+  if (LOAM_LIKELY(index < kNearSlots)) return read_thread_block(kNear + index * sizeof(void*));
+  return load_far_thread_slot(slot, refused);
+}
+
+template <class T, T* kNone, T* kRefused, unsigned kSlot>
+class ThreadPointer {
+ public:
+  LOAM_INLINE T* get() const {
+    bool refused = false;
+    void* const stored = load_thread_slot(kSlot, &refused);
+    if (LOAM_LIKELY(stored != nullptr)) return static_cast<T*>(stored);
+    return refused ? kRefused : kNone;
+  }
+  LOAM_INLINE operator T*() const { return get(); }
+  LOAM_INLINE T* operator->() const { return get(); }
+  const ThreadPointer& operator=(T* pointer) const {
+    store_thread_slot(kSlot, pointer);
+    return *this;
+  }
+};
+
+/// A number that no other living thread has.
+template <class Pointer>
+[[nodiscard]] LOAM_INLINE uintptr_t thread_identity(const Pointer&) {
+  constexpr uintptr_t kSelf = 0x30;
+  return reinterpret_cast<uintptr_t>(read_thread_block(kSelf));
+}
+
+}  // namespace loam::os
+
+#endif

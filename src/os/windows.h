@@ -1,0 +1,42 @@
+// What the files of the Windows port share. Windows 8 and later, x86-64.
+#pragma once
+
+#undef _WIN32_WINNT
+#define _WIN32_WINNT 0x0602  // Windows 8
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+// Words that the header takes away.
+#undef far
+#undef near
+#undef small
+#undef interface
+
+namespace loam::os {
+
+/// Keeps the thread's last error as it was across a scope: a program may read it after an
+/// allocation, as it may errno.
+class LastErrorGuard {
+ public:
+  LastErrorGuard() : saved_(GetLastError()) {}
+  ~LastErrorGuard() { SetLastError(saved_); }
+  LastErrorGuard(const LastErrorGuard&) = delete;
+  LastErrorGuard& operator=(const LastErrorGuard&) = delete;
+
+ private:
+  DWORD saved_;
+};
+
+/// A function of a module that is loaded already; null: none.
+template <class Function>
+Function function_of(const wchar_t* module, const char* name) {
+  const HMODULE handle = GetModuleHandleW(module);
+  const FARPROC found = handle != nullptr ? GetProcAddress(handle, name) : nullptr;
+  return reinterpret_cast<Function>(reinterpret_cast<void*>(found));
+}
+
+}  // namespace loam::os

@@ -1,0 +1,151 @@
+// The port itself (src/os/os.h): alignment of reservations by either way, zeros after a purge, parts
+// of reservations, and a system that refuses to commit.
+//
+// Calls of the system go through the import table's pointers, which this program defines in its place.
+#include <windows.h>
+
+#include <cstring>
+#include <initializer_list>
+
+#include "check.h"
+#include "os/os.h"
+
+namespace {
+
+using namespace loam;
+
+int refusals = 0;   // of commits to come
+enum class Extended { kSystem, kMisplaces, kLacking };
+// VirtualAlloc2() as Wine before version 9 has it, or Windows before version 10 1803.
+constexpr Extended kExtended = LOAM_TEST_EXTENDED;
+int misplaced = 0;
+
+using Allocate = void*(WINAPI*)(void*, SIZE_T, DWORD, DWORD);
+
+// Looked for each time: the first call comes before there is anything to keep it with.
+Allocate real_allocate() {
+  return reinterpret_cast<Allocate>(reinterpret_cast<void*>(
+      GetProcAddress(GetModuleHandleA("kernelbase.dll"), "VirtualAlloc")));
+}
+
+void* WINAPI allocate(void* address, SIZE_T bytes, DWORD kind, DWORD access) {
+  if ((kind & MEM_COMMIT) != 0 && refusals > 0) {
+    --refusals;
+    SetLastError(ERROR_COMMITMENT_LIMIT);
+    return nullptr;
+  }
+  return real_allocate()(address, bytes, kind, access);
+}
+
+void* WINAPI misplacing(HANDLE, void* address, SIZE_T bytes, ULONG kind, ULONG access, void*, ULONG) {
+  ++misplaced;
+  return real_allocate()(address, bytes, kind, access);
+}
+
+}  // namespace
+
+extern "C" {
+struct CountedText {
+  USHORT length, room;
+  const char* text;
+};
+__declspec(dllimport) LONG NTAPI LdrGetProcedureAddress(HMODULE, const CountedText*, ULONG, void**);
+}
+
+namespace {
+
+FARPROC WINAPI find(HMODULE module, const char* name) {
+  if (reinterpret_cast<uintptr_t>(name) > 0xffff && strcmp(name, "VirtualAlloc2") == 0) {
+    if (kExtended == Extended::kLacking) return nullptr;
+    if (kExtended == Extended::kMisplaces)
+      return reinterpret_cast<FARPROC>(reinterpret_cast<void*>(&misplacing));
+  }
+  const USHORT length = static_cast<USHORT>(strlen(name));
+  const CountedText text{length, static_cast<USHORT>(length + 1), name};
+  void* found = nullptr;
+  if (LdrGetProcedureAddress(module, &text, 0, &found) != 0) return nullptr;
+  return reinterpret_cast<FARPROC>(found);
+}
+
+}  // namespace
+
+extern "C" {
+void* loam_test_virtual_alloc asm("__imp_VirtualAlloc") = reinterpret_cast<void*>(&allocate);
+void* loam_test_get_procedure asm("__imp_GetProcAddress") = reinterpret_cast<void*>(&find);
+}
+
+namespace {
+
+void places_are_aligned() {
+  for (const size_t alignment : {size_t{1} << 16, size_t{1} << 21, size_t{1} << 30}) {
+    void* const p = os::reserve(size_t{4} << 20, alignment);
+    CHECK(p != nullptr && reinterpret_cast<uintptr_t>(p) % alignment == 0);
+    CHECK(os::commit(p, size_t{1} << 20));
+    memset(p, 1, size_t{1} << 20);
+    os::release(p, size_t{4} << 20);
+    MEMORY_BASIC_INFORMATION info;
+    CHECK(VirtualQuery(p, &info, sizeof info) == sizeof info && info.State == MEM_FREE);
+  }
+}
+
+void purged_memory_is_zero() {
+  const size_t bytes = size_t{1} << 20;
+  char* const p = static_cast<char*>(os::reserve(bytes, size_t{1} << 21));
+  CHECK(p != nullptr && os::commit(p, bytes));
+  memset(p, 7, bytes);
+  CHECK(os::holds_memory(p + 8192));
+  CHECK(os::purge(p + 4096, bytes / 2));
+  CHECK(!os::holds_memory(p + 8192));
+  CHECK(p[0] == 7 && p[4096] == 0 && p[bytes / 2 + 4095] == 0 && p[bytes / 2 + 4096] == 7);
+  p[4096] = 1;
+  CHECK(os::decommit(p, 4096));
+  MEMORY_BASIC_INFORMATION info;
+  CHECK(VirtualQuery(p, &info, sizeof info) == sizeof info && info.State == MEM_RESERVE);
+  os::release(p, bytes / 2);  // a part: its memory goes, its addresses stay
+  CHECK(VirtualQuery(p, &info, sizeof info) == sizeof info && info.State == MEM_RESERVE);
+  CHECK(p[bytes - 1] == 7);
+}
+
+void blocks_shrink_and_do_not_grow() {
+  char* p = static_cast<char*>(os::map_block(size_t{1} << 20, 4096));
+  CHECK(p != nullptr);
+  p[0] = 3;
+  CHECK(os::remap_block(p, size_t{1} << 20, size_t{2} << 20, false) == nullptr);
+  CHECK(os::remap_block(p, size_t{1} << 20, size_t{1} << 19, true) == p && p[0] == 3);
+  os::release(p, size_t{1} << 20);
+}
+
+// Once or twice refused, memory is there; refused for good, the caller is told.
+void a_refused_commit_is_tried_again() {
+  const size_t bytes = size_t{1} << 20;
+  void* const p = os::reserve(bytes, 4096);
+  refusals = 2;
+  SetLastError(77);
+  CHECK(os::commit(p, bytes) && refusals == 0 && GetLastError() == 77);
+  refusals = 11;  // as often as it is tried
+  CHECK(os::map_block(bytes, 4096) == nullptr && refusals == 0 && GetLastError() == 77);
+  os::release(p, bytes);
+}
+
+void the_last_error_stays() {
+  void* blocks[300];
+  for (DWORD error : {0u, 1234u}) {
+    SetLastError(error);
+    for (size_t i = 0; i < 300; ++i) blocks[i] = malloc(i * i * 100);
+    for (void* block : blocks) free(block);
+    free(realloc(malloc(10), size_t{40} << 20));
+    CHECK(GetLastError() == error);
+  }
+}
+
+}  // namespace
+
+int main() {
+  places_are_aligned();
+  CHECK((misplaced != 0) == (kExtended == Extended::kMisplaces));
+  purged_memory_is_zero();
+  blocks_shrink_and_do_not_grow();
+  the_last_error_stays();
+  a_refused_commit_is_tried_again();
+  return 0;
+}

@@ -1,0 +1,17 @@
+/* A DLL that has nothing to do with the heap: its malloc() is the C run-time's. */
+#include <malloc.h>
+#include <stdlib.h>
+#include <windows.h>
+
+static void* last;
+
+__declspec(dllexport) void* others_make(size_t bytes) {
+  last = malloc(bytes);
+  if (last != NULL) *(char*)last = 'o';
+  return last;
+}
+
+/* Whether the run-time's heap still has the last block. */
+__declspec(dllexport) long others_block_is_live(void) {
+  return HeapValidate((HANDLE)_get_heap_handle(), 0, last) != 0;
+}

@@ -1,0 +1,49 @@
+// A program whose other libraries took the system's thread slots before the heap could: some near
+// ones, all near ones, or all there are. The heap serves every thread all the same.
+#include <loam/loam.h>
+#include <windows.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+namespace {
+
+int taken = 0;
+DWORD last = 0;
+
+// The loader calls this before the first allocation of the program.
+void WINAPI take_slots(void*, DWORD reason, void*) {
+  if (reason != DLL_PROCESS_ATTACH) return;
+  while (taken < LOAM_TEST_SLOTS && (last = TlsAlloc()) != TLS_OUT_OF_INDEXES) ++taken;
+  // The heap asks now, and then some are there for the C++ run-time, which ends without one.
+  free(malloc(1));
+  for (DWORD slot = 100; taken > 1000 && slot < 132; ++slot) TlsFree(slot);
+}
+
+void churn() {
+  std::vector<void*> blocks;
+  for (size_t i = 0; i < 5'000; ++i) {
+    blocks.push_back(malloc(i % 2'000 + 1));
+    CHECK(blocks.back() != nullptr);
+    memset(blocks.back(), 1, i % 2'000 + 1);
+  }
+  for (void* block : blocks) free(block);
+}
+
+}  // namespace
+
+extern "C" {
+__attribute__((section(".CRT$XLA_"), used)) PIMAGE_TLS_CALLBACK take_slots_first = &take_slots;
+}
+
+int main() {
+  CHECK(taken >= (LOAM_TEST_SLOTS > 1000 ? 900 : LOAM_TEST_SLOTS));
+  churn();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back(churn);
+  for (std::thread& one : threads) one.join();
+  return 0;
+}
