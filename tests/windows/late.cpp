@@ -1,4 +1,5 @@
-// loam.dll that is loaded late, used by threads that were there before, and unloaded while they run.
+// loam.dll that is loaded late, used by threads that were there before, and unloaded while they
+// run.
 #include <loam/loam.h>
 #include <windows.h>
 

@@ -1,7 +1,8 @@
-// The port itself (src/os/os.h): alignment of reservations by either way, zeros after a purge, parts
-// of reservations, and a system that refuses to commit.
+// The port itself (src/os/os.h): alignment of reservations by either way, zeros after a purge,
+// parts of reservations, and a system that refuses to commit.
 //
-// Calls of the system go through the import table's pointers, which this program defines in its place.
+// Calls of the system go through the import table's pointers, which this program defines in its
+// place.
 #include <windows.h>
 
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 
 using namespace loam;
 
-int refusals = 0;   // of commits to come
+int refusals = 0;  // of commits to come
 enum class Extended { kSystem, kMisplaces, kLacking };
 // VirtualAlloc2() as Wine before version 9 has it, or Windows before version 10 1803.
 constexpr Extended kExtended = LOAM_TEST_EXTENDED;
@@ -24,8 +25,8 @@ using Allocate = void*(WINAPI*)(void*, SIZE_T, DWORD, DWORD);
 
 // Looked for each time: the first call comes before there is anything to keep it with.
 Allocate real_allocate() {
-  return reinterpret_cast<Allocate>(reinterpret_cast<void*>(
-      GetProcAddress(GetModuleHandleA("kernelbase.dll"), "VirtualAlloc")));
+  return reinterpret_cast<Allocate>(
+      reinterpret_cast<void*>(GetProcAddress(GetModuleHandleA("kernelbase.dll"), "VirtualAlloc")));
 }
 
 void* WINAPI allocate(void* address, SIZE_T bytes, DWORD kind, DWORD access) {
@@ -37,7 +38,8 @@ void* WINAPI allocate(void* address, SIZE_T bytes, DWORD kind, DWORD access) {
   return real_allocate()(address, bytes, kind, access);
 }
 
-void* WINAPI misplacing(HANDLE, void* address, SIZE_T bytes, ULONG kind, ULONG access, void*, ULONG) {
+void* WINAPI misplacing(HANDLE, void* address, SIZE_T bytes, ULONG kind, ULONG access, void*,
+                        ULONG) {
   ++misplaced;
   return real_allocate()(address, bytes, kind, access);
 }

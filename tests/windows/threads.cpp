@@ -1,5 +1,6 @@
 // Threads in waves: each returns what it cached when it ends, by the loader's callback. Each wave
-// has a thread that frees what another made, and fibers that allocate on whichever thread runs them.
+// has a thread that frees what another made, and fibers that allocate on whichever thread runs
+// them.
 #include <loam/loam.h>
 #include <loam/stats.h>
 #include <windows.h>
@@ -44,7 +45,8 @@ void waves_leave_nothing() {
   uint64_t used = 0;
   for (int wave = 0; wave < kWaves; ++wave) {
     std::vector<std::thread> running;
-    for (int i = 0; i < kThreads; ++i) running.emplace_back(churn, static_cast<unsigned>(wave * kThreads + i));
+    for (int i = 0; i < kThreads; ++i)
+      running.emplace_back(churn, static_cast<unsigned>(wave * kThreads + i));
     for (std::thread& one : running) one.join();
     CHECK(of_stats(&loam_stats::threads) == threads);
     const uint64_t now = of_stats(&loam_stats::cached_bytes);

@@ -73,6 +73,7 @@ fn unit_of(sources: &Path, overrides: bool) -> Vec<PathBuf> {
         found.extend(entries(&folder).into_iter().filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let is_left_out = LEFT_OUT.contains(&&*name)
+                || name.starts_with("windows_")
                 || (!overrides && OVERRIDING.contains(&&*name) && folder.ends_with("api"));
             name.ends_with(".cpp") && !is_left_out
         }));
