@@ -20,6 +20,8 @@
 #include "real.h"
 #include "thread.h"
 
+#undef mmap64  // musl's header has it as another word for mmap
+
 // Whether the function that called a hook here is the program's; no, as long as nobody can tell.
 static inline __attribute__((always_inline)) bool is_programs(void) {
   return real.malloc != NULL && self.inside <= (uintptr_t)__builtin_frame_address(0) &&
