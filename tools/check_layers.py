@@ -86,7 +86,7 @@ ALLOWED_IMPORTS = {
 # allocates in its ordinary way, and nothing that is a point of cancellation.
 RECORDER_IMPORTS = {
     *["environ", "__environ", "__errno_location", "getenv", "getppid", "syscall", "abort"],
-    *["memcpy", "memset", "strchr", "strrchr", "strlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
+    *["memcpy", "memset", "strchr", "strrchr", "strlen", "strnlen", "sysconf", "clock_gettime", "getrlimit", "getrlimit64", "sigaltstack"],
     *["mmap", "mmap64", "munmap", "madvise", "mincore"],
     # At a process's start and a thread's, outside of the writing of events.
     *["dlsym", "dlopen", "dladdr", "dlerror", "dl_iterate_phdr", "__register_atfork", "pthread_atfork", "pthread_key_create",
@@ -96,7 +96,7 @@ RECORDER_IMPORTS = {
 }
 RECORDER_EXPORTS = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|free|cfree|free_sized|free_aligned_sized|posix_memalign|memalign|aligned_alloc|"
-    r"valloc|pvalloc|malloc_usable_size|malloc_trim|mmap|mmap64|munmap|mremap|_Zn[wa]\w+|_Zd[la]\w+)$")
+    r"valloc|pvalloc|malloc_usable_size|malloc_trim|mmap|mmap64|munmap|mremap|loam_record_mark|_Zn[wa]\w+|_Zd[la]\w+)$")
 
 
 class Findings:
