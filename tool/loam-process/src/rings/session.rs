@@ -100,8 +100,13 @@ impl Session {
     }
 
     /// Whether a process belongs to the recording that has no file yet: its environment names the folder, and it has
-    /// the recorder loaded.
+    /// the recorder loaded. Looked for twice: a process that forks and ends while the list is read may leave a child
+    /// that the list does not have yet.
     pub fn has_others(&self, recorder: &Path) -> bool {
+        self.finds_others(recorder) || self.finds_others(recorder)
+    }
+
+    fn finds_others(&self, recorder: &Path) -> bool {
         let mut wanted = SESSION_VARIABLE.as_bytes().to_vec();
         wanted.push(b'=');
         wanted.extend_from_slice(self.folder.as_os_str().as_bytes());
