@@ -64,34 +64,19 @@ bool advise(void* address, size_t bytes, int advice) {
 // kernel that knows no names (before 5.17, or without CONFIG_ANON_VMA_NAME) refuses, and is not
 // asked again.
 //
-// Not the first range at once: most programs that start need no other, and a start costs no call
-// more for it (decision 18). The second names both.
+// A start maps two ranges, and takes no call more for names (decision 18): those stay without.
+constexpr unsigned kRangesOfStart = 2;
 constinit std::atomic<bool> refuses_names{false};
-enum class First : uint8_t { kNone, kStoring, kStored, kNamed };
-constinit std::atomic<First> first{First::kNone};
-constinit void* first_address = nullptr;
-constinit size_t first_bytes = 0;
+constinit std::atomic<unsigned> ranges{0};
 
-void set_name(void* address, size_t bytes) {
-  if (kernel::call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, address, bytes, "loam") == -EINVAL)
-    refuses_names.store(true, std::memory_order_relaxed);  // a hint: who misses it asks once more
-}
-
-void name(void* address, size_t bytes) {
+LOAM_INLINE void name(void* address, size_t bytes) {
+  // relaxed, all: a thread that misses what another stored asks once more, or names one range less
   if (refuses_names.load(std::memory_order_relaxed)) return;
-  First state = first.load(std::memory_order_acquire);  // pairs with the release of kStored
-  if (LOAM_LIKELY(state == First::kNamed)) return set_name(address, bytes);
-  if (state == First::kNone &&
-      first.compare_exchange_strong(state, First::kStoring, std::memory_order_relaxed)) {
-    first_address = address;
-    first_bytes = bytes;
-    first.store(First::kStored, std::memory_order_release);
+  if (ranges.load(std::memory_order_relaxed) < kRangesOfStart &&
+      ranges.fetch_add(1, std::memory_order_relaxed) < kRangesOfStart)
     return;
-  }
-  if (state == First::kStored &&
-      first.compare_exchange_strong(state, First::kNamed, std::memory_order_acquire))
-    set_name(first_address, first_bytes);
-  set_name(address, bytes);
+  if (kernel::call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, address, bytes, "loam") == -EINVAL)
+    refuses_names.store(true, std::memory_order_relaxed);
 }
 
 void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to = nullptr) {
