@@ -8,10 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "api/c_family.h"
 #include "api/operators.h"
 #include "base/units.h"
-#include "counters/publisher.h"
-#include "hardening/hardening.h"
 #include "heap/heap.h"
 #include "os/os.h"
 #include "pages/page_heap.h"
@@ -20,14 +19,8 @@ namespace {
 
 using namespace loam;
 
-LOAM_COLD void* out_of_memory() {
-  os::set_errno_out_of_memory();
-  return nullptr;
-}
-
-LOAM_INLINE void* or_out_of_memory(void* block) {
-  return LOAM_LIKELY(block != nullptr) ? block : out_of_memory();
-}
+using c_family::or_out_of_memory;
+using c_family::out_of_memory;
 
 // bytes rounded up to a multiple of alignment may overflow; no heap can serve such a request.
 bool too_large(size_t alignment, size_t bytes) { return bytes > kLargestRequest - alignment; }
@@ -55,13 +48,8 @@ void start_library() {
 // 101 on are the program's.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Runs last of all. It finds an overflow, a use after free and a wrong pointer that no later call
-// found, and lets a reader of the program's counters read them to the end.
-__attribute__((destructor(101))) void end_library() {
-  heap::check_at_exit();
-  current_cache->check_all();
-  publisher.stop();
-}
+// Runs last of all.
+__attribute__((destructor(101))) void end_library() { heap::stop(); }
 
 }  // namespace
 
@@ -78,19 +66,10 @@ LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
 LOAM_EXPORT void free(void* block) { heap::free(block); }
 
 LOAM_EXPORT void* calloc(size_t count, size_t bytes) {
-  size_t total;
-  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, bytes, &total))) return out_of_memory();
-  return or_out_of_memory(heap::allocate_zeroed(total));
+  return c_family::allocate_zeroed(count, bytes);
 }
 
-LOAM_EXPORT void* realloc(void* block, size_t bytes) {
-  if (block == nullptr) return malloc(bytes);
-  if (LOAM_UNLIKELY(bytes == 0)) {
-    heap::free(block);
-    return nullptr;
-  }
-  return or_out_of_memory(heap::reallocate(block, bytes));
-}
+LOAM_EXPORT void* realloc(void* block, size_t bytes) { return c_family::reallocate(block, bytes); }
 
 LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t bytes) {
   size_t total;

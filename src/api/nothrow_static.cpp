@@ -7,24 +7,14 @@
 #include <new>
 
 #include "api/operators.h"
+#include "api/or_null.h"
 
 asm(".weak __gxx_personality_v0\n"
     ".weak __cxa_begin_catch\n"
     ".weak __cxa_end_catch\n"
     ".weak _Unwind_Resume\n");
 
-namespace {
-
-template <class Allocate>
-LOAM_INLINE void* or_null(Allocate allocate) {
-  try {
-    return allocate();
-  } catch (...) {
-    return nullptr;
-  }
-}
-
-}  // namespace
+using loam::operators::or_null;
 
 // NOLINTBEGIN: the forms are the standard's
 LOAM_REPLACEABLE void* operator new(size_t n, const std::nothrow_t&) noexcept {

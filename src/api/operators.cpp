@@ -51,43 +51,20 @@ void* symbol_of_runtime(const char* name) {
   return nullptr;
 }
 
-[[noreturn]] LOAM_COLD void throw_bad_alloc() {
+}  // namespace
+
+void operators::throw_bad_alloc() {
   if (&std::__throw_bad_alloc != nullptr) std::__throw_bad_alloc();
   if (auto* thrower = reinterpret_cast<Throw>(symbol_of_runtime("_ZSt17__throw_bad_allocv")))
     thrower();
   fatal("operator new: out of memory, and no C++ runtime to throw bad_alloc");
 }
 
-std::new_handler handler() {
+std::new_handler operators::new_handler() {
   if (&std::get_new_handler != nullptr) return std::get_new_handler();
   auto* get = reinterpret_cast<GetHandler>(symbol_of_runtime("_ZSt15get_new_handlerv"));
   return get != nullptr ? get() : nullptr;
 }
-
-template <class Allocate>
-LOAM_COLD void* retry(Allocate allocate) {
-  // [new.delete.single]: the handler is called until memory appears, it throws, or there is none.
-  for (;;) {
-    const std::new_handler call = handler();
-    if (call == nullptr) throw_bad_alloc();
-    call();
-    if (void* block = allocate()) return block;
-  }
-}
-
-LOAM_INLINE void* allocate_or_throw(size_t bytes) {
-  void* block = heap::allocate(bytes);
-  if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([bytes] { return heap::allocate(bytes); });
-}
-
-void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
-  void* block = operators::try_aligned(bytes, alignment);
-  if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([=] { return operators::try_aligned(bytes, alignment); });
-}
-
-}  // namespace
 
 // The defining forms, by which other forms are defined: the program's, if it has replaced them.
 LOAM_REPLACEABLE void* operator new(size_t);
@@ -191,8 +168,9 @@ bool operators::attach_thread() {
 
 namespace {
 
+using operators::aligned_or_throw;
+using operators::allocate_or_throw;
 using operators::serves_itself;
-using operators::try_aligned;
 
 // These are separate functions, and each ends in a jump: free_slow() and its callees read the
 // return address to name the caller.

@@ -31,4 +31,32 @@ LOAM_INLINE bool serves_itself() {
   return heap::allocate_aligned(value, bytes);
 }
 
+// The C++ run-time's, which each system finds in its own way.
+[[noreturn]] LOAM_COLD void throw_bad_alloc();
+/// Null: none.
+[[nodiscard]] std::new_handler new_handler();
+
+template <class Allocate>
+LOAM_COLD void* retry(Allocate allocate) {
+  // [new.delete.single]: call the handler until memory appears, it throws, or there is none.
+  for (;;) {
+    const std::new_handler call = new_handler();
+    if (call == nullptr) throw_bad_alloc();
+    call();
+    if (void* block = allocate()) return block;
+  }
+}
+
+LOAM_INLINE void* allocate_or_throw(size_t bytes) {
+  void* block = heap::allocate(bytes);
+  if (LOAM_LIKELY(block != nullptr)) return block;
+  return retry([bytes] { return heap::allocate(bytes); });
+}
+
+inline void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
+  void* block = try_aligned(bytes, alignment);
+  if (LOAM_LIKELY(block != nullptr)) return block;
+  return retry([=] { return try_aligned(bytes, alignment); });
+}
+
 }  // namespace loam::operators

@@ -4,33 +4,22 @@
 // hands them back (os/system_heap.h). src/api/win32_crt.cpp has the names with an underscore.
 //
 // Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno and the last error.
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <cwchar>
 
-#include "heap/heap.h"
-#include "os/os.h"
+#include "api/c_family.h"
 
 namespace {
 
 using namespace loam;
 
-LOAM_COLD void* out_of_memory() {
-  os::set_errno_out_of_memory();
-  return nullptr;
-}
-
-LOAM_INLINE void* or_out_of_memory(void* block) {
-  return LOAM_LIKELY(block != nullptr) ? block : out_of_memory();
-}
-
 template <class Char>
 Char* duplicate(const Char* text, size_t length) {
   if (text == nullptr) return nullptr;
   const size_t bytes = (length + 1) * sizeof(Char);
-  void* const copy = or_out_of_memory(heap::allocate(bytes));
+  void* const copy = c_family::or_out_of_memory(heap::allocate(bytes));
   return copy == nullptr ? nullptr : static_cast<Char*>(memcpy(copy, text, bytes));
 }
 
@@ -42,19 +31,10 @@ LOAM_EXPORT void* malloc(size_t bytes) { return heap::allocate(bytes); }
 LOAM_EXPORT void free(void* block) { heap::free(block); }
 
 LOAM_EXPORT void* calloc(size_t count, size_t bytes) {
-  size_t total;
-  if (LOAM_UNLIKELY(__builtin_mul_overflow(count, bytes, &total))) return out_of_memory();
-  return or_out_of_memory(heap::allocate_zeroed(total));
+  return c_family::allocate_zeroed(count, bytes);
 }
 
-LOAM_EXPORT void* realloc(void* block, size_t bytes) {
-  if (block == nullptr) return malloc(bytes);
-  if (LOAM_UNLIKELY(bytes == 0)) {
-    heap::free(block);
-    return nullptr;
-  }
-  return or_out_of_memory(heap::reallocate(block, bytes));
-}
+LOAM_EXPORT void* realloc(void* block, size_t bytes) { return c_family::reallocate(block, bytes); }
 
 LOAM_EXPORT char* _strdup(const char* text) {
   return duplicate(text, text != nullptr ? strlen(text) : 0);

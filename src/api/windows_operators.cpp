@@ -6,52 +6,16 @@
 #include <cstddef>
 #include <new>
 
-#include "base/units.h"
-#include "heap/heap.h"
-
-namespace {
+#include "api/operators.h"
+#include "api/or_null.h"
 
 using namespace loam;
+using operators::aligned_or_throw;
+using operators::allocate_or_throw;
+using operators::or_null;
 
-// [new.delete.single]: call the handler until memory appears, it throws, or there is none.
-template <class Allocate>
-LOAM_COLD void* retry(Allocate allocate) {
-  for (;;) {
-    const std::new_handler call = std::get_new_handler();
-    if (call == nullptr) throw std::bad_alloc();
-    call();
-    if (void* block = allocate()) return block;
-  }
-}
-
-LOAM_INLINE void* allocate_or_throw(size_t bytes) {
-  void* block = heap::allocate(bytes);
-  if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([bytes] { return heap::allocate(bytes); });
-}
-
-void* try_aligned(size_t bytes, std::align_val_t alignment) {
-  const size_t value = static_cast<size_t>(alignment);
-  if (!is_power_of_two(value) || bytes > kLargestRequest - value) return nullptr;
-  return heap::allocate_aligned(value, bytes);
-}
-
-void* aligned_or_throw(size_t bytes, std::align_val_t alignment) {
-  void* block = try_aligned(bytes, alignment);
-  if (LOAM_LIKELY(block != nullptr)) return block;
-  return retry([=] { return try_aligned(bytes, alignment); });
-}
-
-template <class Allocate>
-LOAM_INLINE void* or_null(Allocate allocate) {
-  try {
-    return allocate();
-  } catch (...) {
-    return nullptr;
-  }
-}
-
-}  // namespace
+void operators::throw_bad_alloc() { throw std::bad_alloc(); }
+std::new_handler operators::new_handler() { return std::get_new_handler(); }
 
 // NOLINTBEGIN: the forms are the standard's
 LOAM_EXPORT void* operator new(size_t n) { return allocate_or_throw(n); }

@@ -1,6 +1,5 @@
 // Windows: the library's beginning and end, whichever of the other files a program is linked with.
 #include "api/win32_state.h"
-#include "cache/thread_cache.h"
 #include "heap/heap.h"
 
 namespace {
@@ -13,10 +12,7 @@ __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 // Before the program's own constructors. What allocates earlier gets the default options.
 __attribute__((constructor(101))) void start_library() { heap::start(); }
 
-__attribute__((destructor(101))) void end_library() {
-  heap::check_at_exit();
-  current_cache->check_all();
-}
+__attribute__((destructor(101))) void end_library() { heap::stop(); }
 
 }  // namespace
 

@@ -551,12 +551,15 @@ bool is_valid() {
          huge_map.is_valid() && current_cache->is_valid();
 }
 
-void check_at_exit() {
+void stop() {
   hardening.check_everything();
   // Another thread may be in the middle of a call with one of these heaps.
-  if (heap_registry.count() == 0 || cache_registry.totals().threads > 1) return;
-  heap_registry.for_each(
-      [](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });
+  if (heap_registry.count() != 0 && cache_registry.totals().threads <= 1) {
+    heap_registry.for_each(
+        [](PrivateHeap* heap) { static_cast<void>(heap->blocks_are_intact(true)); });
+  }
+  current_cache->check_all();
+  publisher.stop();
 }
 
 void start() {

@@ -74,11 +74,11 @@ CompactResult purge_free_pages();
 /// The functions that the hardened heap is built on.
 [[nodiscard]] PlainHeap plain_heap();
 
-/// Checks the canaries of live blocks and the quarantine at the program's end, and reports damage.
-void check_at_exit();
-
 /// Reads options and hooks fork(); once, as soon as the C library is ready.
 void start();
+/// At the program's end, before its memory goes: reports an overflow, a use after free or a wrong
+/// pointer that no later call found, and publishes the counters' last values.
+void stop();
 
 }  // namespace heap
 

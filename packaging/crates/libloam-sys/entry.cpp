@@ -7,9 +7,6 @@
 #include "heap/heap.h"
 
 #include "base/units.h"
-#if !defined(LOAM_OVERRIDE)
-#include "counters/publisher.h"
-#endif
 
 using namespace loam;
 
@@ -19,11 +16,7 @@ namespace {
 void start_library() { heap::start(); }
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-__attribute__((destructor(101))) void end_library() {
-  heap::check_at_exit();
-  current_cache->check_all();
-  publisher.stop();
-}
+__attribute__((destructor(101))) void end_library() { heap::stop(); }
 
 }  // namespace
 #endif

@@ -1,0 +1,17 @@
+// For the files that are compiled with exceptions: nothrow forms by throwing ones.
+#pragma once
+
+#include "base/config.h"
+
+namespace loam::operators {
+
+template <class Allocate>
+LOAM_INLINE void* or_null(Allocate allocate) {
+  try {
+    return allocate();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace loam::operators
