@@ -6,40 +6,11 @@ mod common;
 mod recorded;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use common::Ran;
+use common::{loam_in, record_orders};
 use serde_json::Value;
-
-/// Whether the replayer is built; without it these tests say that they were skipped.
-fn can_replay() -> bool {
-    let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
-    let layout = loam_process::layout::Layout::of_executables([loam]);
-    let built = layout
-        .replayer_candidates()
-        .iter()
-        .any(|path| path.is_file());
-    if !built {
-        common::skip("the replayer is not built (`make library`)");
-    }
-    built
-}
-
-fn loam(dir: &Path, arguments: &[&str]) -> Ran {
-    let mut command = common::loam();
-    Ran::of(command.current_dir(dir).args(arguments).output().unwrap())
-}
-
-/// Compiles the example and records it.
-fn record(dir: &Path, name: &str, options: &[&str]) {
-    let source = common::root().join("examples/gate/orders.c");
-    common::compile(options, &source, &dir.join(name));
-    let trace = format!("{name}.trace");
-    let program = format!("./{name}");
-    let ran = loam(dir, &["record", "--output", &trace, "--", &program]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-}
 
 fn baseline(dir: &Path, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(dir.join(name)).unwrap()).unwrap()
@@ -47,19 +18,19 @@ fn baseline(dir: &Path, name: &str) -> Value {
 
 #[test]
 fn the_example_fails_with_its_fault_and_passes_without_it() {
-    if !can_replay() || common::library().is_none() {
+    if !common::can_replay_on_loam() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    record(dir, "before", &["-O1"]);
-    record(dir, "same", &["-O1"]);
-    record(dir, "faulty", &["-O1", "-DFORGETS_NOTES"]);
+    record_orders(dir, "before", &["-O1"]);
+    record_orders(dir, "same", &["-O1"]);
+    record_orders(dir, "faulty", &["-O1", "-DFORGETS_NOTES"]);
     // Other tests run beside this one: time is not judged here.
     let limit = ["--limit", "processor=off", "--trials", "2"];
     let gate = |trace: &str, more: &[&str]| {
         let arguments = [&["gate", trace], more, &limit[..]].concat();
-        loam(dir, &arguments)
+        loam_in(dir, &arguments)
     };
 
     let ran = gate("same.trace", &["--baseline", "before.trace"]);
@@ -121,13 +92,14 @@ fn small(path: &Path, samples: u32) {
 
 #[test]
 fn time_is_compared_with_a_file_on_the_same_machine_only() {
-    if !can_replay() {
+    if common::replayer().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     small(&dir.join("t.trace"), 2);
-    let gate = |more: &[&str]| loam(dir, &[&["gate", "t.trace", "--trials", "2"], more].concat());
+    let gate =
+        |more: &[&str]| loam_in(dir, &[&["gate", "t.trace", "--trials", "2"], more].concat());
     let ran = gate(&["--baseline", "b.json", "--write-baseline"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let mut other = baseline(dir, "b.json");
@@ -154,7 +126,7 @@ fn time_is_compared_with_a_file_on_the_same_machine_only() {
 
 #[test]
 fn what_can_not_be_compared_is_refused() {
-    if !can_replay() {
+    if common::replayer().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +139,7 @@ fn what_can_not_be_compared_is_refused() {
     )
     .unwrap();
     let refused = |arguments: &[&str], words: &str| {
-        let ran = loam(
+        let ran = loam_in(
             dir,
             &[&["gate", "t.trace", "--trials", "1"], arguments].concat(),
         );
@@ -193,7 +165,7 @@ fn what_can_not_be_compared_is_refused() {
         &limit[..],
     ]
     .concat();
-    assert_eq!(loam(dir, &believed).code, Some(0));
+    assert_eq!(loam_in(dir, &believed).code, Some(0));
 }
 
 /// The document's commands are those that the example's readers copy.

@@ -5,29 +5,15 @@ mod common;
 #[path = "common/recorded.rs"]
 mod recorded;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use common::Ran;
+use common::{replayer, Ran};
 use loam_format::trace::{AllocFamily, Event, Record, Sample};
 use loam_lab::replay::{self, Prepared, Wishes};
 use loam_lab::traces::Never;
 use recorded::{Program, PAGE};
 use serde_json::Value;
-
-/// The replayer, which the build of the library brings; without it these tests say that they were skipped.
-fn replayer() -> Option<PathBuf> {
-    let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
-    let layout = loam_process::layout::Layout::of_executables([loam]);
-    let found = layout
-        .replayer_candidates()
-        .into_iter()
-        .find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: the replayer is not built (`make library`)");
-    }
-    found
-}
 
 fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {
     let survey = replay::survey(trace).unwrap();

@@ -125,6 +125,43 @@ pub fn skip(reason: &str) {
     }
 }
 
+/// The replayer, which the build of the library brings; without it a test says that it was skipped.
+pub fn replayer() -> Option<PathBuf> {
+    let loam = PathBuf::from(env!("CARGO_BIN_EXE_loam"));
+    let layout = loam_process::layout::Layout::of_executables([loam]);
+    let found = layout
+        .replayer_candidates()
+        .into_iter()
+        .find(|path| path.is_file());
+    if found.is_none() {
+        skip("the replayer is not built (`make library`)");
+    }
+    found
+}
+
+/// Whether replays on the heap can be tested; a test without either says that it was skipped.
+pub fn can_replay_on_loam() -> bool {
+    if library().is_none() {
+        skip("the library is not built (`make library`)");
+        return false;
+    }
+    replayer().is_some()
+}
+
+/// `loam ARGUMENTS` in a folder, to its end.
+pub fn loam_in(folder: &Path, arguments: &[&str]) -> Ran {
+    Ran::of(loam().current_dir(folder).args(arguments).output().unwrap())
+}
+
+/// Compiles the gate's example as NAME and records it in NAME.trace.
+pub fn record_orders(folder: &Path, name: &str, options: &[&str]) {
+    let source = root().join("examples/gate/orders.c");
+    compile(options, &source, &folder.join(name));
+    let (trace, program) = (format!("{name}.trace"), format!("./{name}"));
+    let ran = loam_in(folder, &["record", "--output", &trace, "--", &program]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
 /// The tool, unaffected by the environment of the test run.
 pub fn loam() -> Command {
     // A shell without job control has what it starts in the background ignore these two, and so would the tool.

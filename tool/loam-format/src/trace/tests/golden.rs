@@ -156,9 +156,10 @@ fn golden_with_stacks() -> Vec<u8> {
     })
 }
 
-/// The golden files: their names, and what they are made from.
-const GOLDEN: [(&str, fn() -> Vec<u8>); 2] =
-    [("trace-1", golden), ("trace-1-stacks", golden_with_stacks)];
+/// A golden file's name, and what it is made from.
+type Golden = (&'static str, fn() -> Vec<u8>);
+
+const GOLDEN: [Golden; 2] = [("trace-1", golden), ("trace-1-stacks", golden_with_stacks)];
 
 /// What a trace says.
 fn said(bytes: &[u8]) -> serde_json::Value {
