@@ -8,7 +8,7 @@ use anyhow::{bail, Context, Result};
 
 use loam_format::results::{Results, Status, TraceRecord};
 use loam_lab::advise;
-use loam_lab::allocators::discover;
+use loam_lab::allocators::{discover, spec};
 use loam_lab::measure::Ending;
 use loam_lab::options::MeasureOptions;
 use loam_lab::plan::{self, Plan, Ready};
@@ -42,10 +42,12 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
         rounds: 1,
         ..options.measure.clone()
     };
-    if measure.allocators.is_empty() {
-        measure.allocators = advise::candidates(&discover::all(layout));
-    }
-    let specs = measure.allocators.clone();
+    let available = discover::all(layout);
+    let specs = match measure.allocators.is_empty() {
+        true => advise::candidates(&available),
+        false => spec::split(&measure.allocators, &available)?,
+    };
+    measure.allocators.clone_from(&specs);
     let first = plan::replay(&measure, layout, &replayer, again(&ready.record))?;
     let first = trials(first, &measure, layout, folder.path(), stop.clone())?;
     let base = believed(&first)?;
@@ -73,11 +75,8 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
 /// What the user wrote for that label.
 fn spec_of(label: &str, specs: &[String]) -> String {
     let prefix = format!("{label}=");
-    let named = specs
-        .iter()
-        .flat_map(|list| list.split(','))
-        .find(|spec| spec.starts_with(&prefix));
-    named.map_or_else(|| label.to_owned(), str::to_owned)
+    let named = specs.iter().find(|spec| spec.starts_with(&prefix));
+    named.map_or_else(|| label.to_owned(), String::clone)
 }
 
 fn trials(

@@ -121,16 +121,23 @@ impl Picked {
 /// Reads the lists that the user gave against what there is.
 pub fn pick(lists: &[String], available: &[Allocator]) -> Result<Vec<Picked>, SpecError> {
     let mut picked: Vec<Picked> = Vec::new();
-    for list in lists {
-        for spec in split_list(list, available)? {
-            let one = pick_one(&spec, available)?;
-            if picked.iter().any(|other| other.label == one.label) {
-                return Err(SpecError::Twice { label: one.label });
-            }
-            picked.push(one);
+    for spec in split(lists, available)? {
+        let one = pick_one(&spec, available)?;
+        if picked.iter().any(|other| other.label == one.label) {
+            return Err(SpecError::Twice { label: one.label });
         }
+        picked.push(one);
     }
     Ok(picked)
+}
+
+/// The lists' single allocators, each with its label and settings; a value may have commas of its own.
+pub fn split(lists: &[String], available: &[Allocator]) -> Result<Vec<String>, SpecError> {
+    let mut specs = Vec::new();
+    for list in lists {
+        specs.extend(split_list(list, available)?);
+    }
+    Ok(specs)
 }
 
 fn split_list(list: &str, available: &[Allocator]) -> Result<Vec<String>, SpecError> {

@@ -59,6 +59,15 @@ fn a_value_keeps_its_commas_and_colons() {
 }
 
 #[test]
+fn lists_are_split_into_specs_that_are_lists_of_one() {
+    let tight = "tight=jemalloc:MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0";
+    let lists = [format!("{tight},loam"), "system".to_owned()];
+    let specs = split(&lists, &available()).unwrap();
+    assert_eq!(specs, [tight, "loam", "system"]);
+    assert_eq!(split(&specs, &available()).unwrap(), specs);
+}
+
+#[test]
 fn one_allocator_takes_several_settings() {
     let spec =
         "system:GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.trim=2:MALLOC_TOP_PAD_=0";
