@@ -1,11 +1,13 @@
 //! Names for places in files of code: functions, demangled, with the source's lines where the file or its separate
 //! debug file has them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use addr2line::{demangle_auto, Loader};
 use loam_format::trace::Module;
+use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
 use crate::code::Code;
 
@@ -23,10 +25,17 @@ pub struct Function {
     pub line: Option<u32>,
 }
 
+/// What a file says of its addresses.
+struct Names {
+    lines: Loader,
+    /// Functions by their first address: how long each is, and its name.
+    functions: BTreeMap<u64, (u64, String)>,
+}
+
 /// Reads names; each file once.
 #[derive(Default)]
 pub struct Symbols {
-    loaders: HashMap<PathBuf, Vec<Loader>>,
+    files: HashMap<PathBuf, Vec<Names>>,
     other: Vec<String>,
 }
 
@@ -40,13 +49,13 @@ impl Symbols {
     /// The functions at an address of a module's file, the innermost inlined one first; none: not known here.
     pub fn at(&mut self, module: &Module, address: u64) -> Vec<Function> {
         let path = PathBuf::from(&module.path);
-        if !self.loaders.contains_key(&path) {
-            let loaders = self.load(module);
-            self.loaders.insert(path.clone(), loaders);
+        if !self.files.contains_key(&path) {
+            let files = self.load(module);
+            self.files.insert(path.clone(), files);
         }
-        let mut loaders = self.loaders[&path].iter();
-        loaders
-            .find_map(|loader| by_lines(loader, address).or_else(|| by_symbol(loader, address)))
+        let mut files = self.files[&path].iter();
+        files
+            .find_map(|names| names.by_lines(address).or_else(|| names.by_symbol(address)))
             .unwrap_or_default()
     }
 
@@ -55,7 +64,7 @@ impl Symbols {
         &self.other
     }
 
-    fn load(&mut self, module: &Module) -> Vec<Loader> {
+    fn load(&mut self, module: &Module) -> Vec<Names> {
         let mut paths = Vec::new();
         if let Some((begin, rest)) = module
             .build_id
@@ -76,41 +85,97 @@ impl Symbols {
             Some(_) => self.other.push(module.path.clone()),
             None => {}
         }
-        paths.retain(|path| path.is_file());
-        paths
-            .iter()
-            .filter_map(|path| Loader::new(path).ok())
-            .collect()
+        paths.iter().filter_map(|path| Names::read(path)).collect()
     }
 }
 
-fn by_lines(loader: &Loader, address: u64) -> Option<Vec<Function>> {
-    let mut frames = loader.find_frames(address).ok()?;
-    let mut found = Vec::new();
-    while let Ok(Some(frame)) = frames.next() {
-        let location = frame.location;
-        found.push(Function {
-            name: frame.function?.demangle().ok()?.into_owned(),
-            file: location.as_ref().and_then(|at| at.file).map(str::to_owned),
-            line: location.and_then(|at| at.line),
-        });
+impl Names {
+    fn read(path: &Path) -> Option<Names> {
+        let lines = Loader::new(path).ok()?;
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
+        let functions = file
+            .dynamic_symbols()
+            .chain(file.symbols())
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
+            .filter_map(|symbol| {
+                Some((
+                    symbol.address(),
+                    (symbol.size(), symbol.name().ok()?.to_owned()),
+                ))
+            });
+        Some(Names {
+            lines,
+            functions: functions.collect(),
+        })
     }
-    (!found.is_empty()).then_some(found)
-}
 
-fn by_symbol(loader: &Loader, address: u64) -> Option<Vec<Function>> {
-    let name = loader.find_symbol(address)?;
-    // A version behind the name is the dynamic linker's.
-    let name = name.split('@').next().unwrap_or(name);
-    Some(vec![Function {
-        name: demangle_auto(name.into(), None).into_owned(),
-        ..Function::default()
-    }])
+    fn by_lines(&self, address: u64) -> Option<Vec<Function>> {
+        let mut frames = self.lines.find_frames(address).ok()?;
+        let mut found = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            let location = frame.location;
+            found.push(Function {
+                name: frame.function?.demangle().ok()?.into_owned(),
+                file: location.as_ref().and_then(|at| at.file).map(str::to_owned),
+                line: location.and_then(|at| at.line),
+            });
+        }
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// A stripped file names what it exports alone: what lies behind such a function, and not in it, has no name here.
+    fn by_symbol(&self, address: u64) -> Option<Vec<Function>> {
+        let (begin, (bytes, name)) = self.functions.range(..=address).next_back()?;
+        if address - begin >= *bytes {
+            return None;
+        }
+        // A version behind the name is the dynamic linker's.
+        let name = name.split('@').next().unwrap_or(name);
+        Some(vec![Function {
+            name: demangle_auto(name.into(), None).into_owned(),
+            ..Function::default()
+        }])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_stripped_file_does_not_export_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("a.c");
+        let text = "int sell(int a) { return a * 3; }\n\
+            __attribute__((noinline, used)) static int count(int a) { return a * 5; }\n";
+        std::fs::write(&source, text).unwrap();
+        let library = dir.path().join("a.so");
+        let done = std::process::Command::new("cc")
+            .args(["-O1", "-shared", "-fPIC", "-s", "-Wl,--build-id", "-o"])
+            .args([&library, &source])
+            .status()
+            .unwrap();
+        assert!(done.success());
+        let code = Code::read(&library).unwrap();
+        let module = Module {
+            path: library.to_str().unwrap().into(),
+            build_id: code.build_id.clone(),
+            ..Module::default()
+        };
+        let mut symbols = Symbols::default();
+        let all: Vec<Vec<Function>> = code
+            .text
+            .unwrap()
+            .map(|at| symbols.at(&module, at))
+            .collect();
+        let named = all.iter().position(|found| !found.is_empty()).unwrap();
+        assert_eq!(all[named][0].name, "sell");
+        // The other function lies behind it.
+        let behind = all[named..].iter().position(Vec::is_empty).unwrap();
+        assert!(all[named + behind..].iter().all(Vec::is_empty));
+        assert!(all.len() > named + behind);
+    }
 
     #[test]
     fn names_are_demangled_and_another_file_of_that_name_is_not_believed() {
