@@ -136,7 +136,9 @@ fn environments_and_files() {
 fn processes() {
     let place = Lab::new();
     let program = place.path(HOSTILE);
-    std::fs::copy("/bin/sleep", &program).unwrap();
+    // By another process: a child that another test starts meanwhile would hold the file open for writing.
+    let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
+    assert!(copied.unwrap().success());
     let child = Command::new(&program).arg("600").spawn().unwrap();
     let running = Running(child);
     let pid = running.0.id().to_string();
@@ -200,7 +202,9 @@ fn collect(value: &serde_json::Value, texts: &mut Vec<String>) {
 fn a_command_that_is_offered_for_copying_is_quoted() {
     let place = Lab::new();
     let program = place.path("server;rm x");
-    std::fs::copy("/bin/sleep", &program).unwrap();
+    // By another process: a child that another test starts meanwhile would hold the file open for writing.
+    let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
+    assert!(copied.unwrap().success());
     let running = Running(Command::new(&program).arg("600").spawn().unwrap());
     let pid = running.0.id().to_string();
     let ran = Ran::of(loam(&["stats", &pid]).output().unwrap());
