@@ -8,25 +8,24 @@ namespace loam {
 void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
                            size_t extra) {
   const uint8_t heap = owner == 0 ? kDefaultHeap : kPrivateHeap;
-  const bool must_be_zero = *zero;
   if (bytes > kLargestRequest) return nullptr;
   if (bytes == 0) bytes = 1;
   const Pages pages = Pages::covering(bytes + extra);
   const Pages aligned(alignment <= kPageBytes ? 1 : alignment >> kPageShift);
   if (pages <= kMaxRun && alignment <= kRegionBytes / 2) {
-    Span* span =
-        page_heap.allocate_large(pages, aligned, bytes, heap, zero, current_cache->page_shard());
-    if (span != nullptr) {
-      if (LOAM_UNLIKELY(*zero)) {
+    const PageHeap::Run run =
+        page_heap.allocate_large(pages, aligned, bytes, heap, current_cache->page_shard());
+    if (run.span != nullptr) {
+      *zero = run.zero;
+      if (LOAM_UNLIKELY(run.fresh != 0)) {
         // The heap has grown: what bins and the thread keep for nothing may serve the next one.
         default_small_heap.make_room_for_runs(pages);
-        current_cache->note_growth(pages);
+        current_cache->note_growth(Pages(run.fresh));
       }
-      return reinterpret_cast<void*>(span_base(span));
+      return reinterpret_cast<void*>(span_base(run.span));
     }
   }
   // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
-  *zero = must_be_zero;
   void* block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (LOAM_LIKELY(block != nullptr)) return block;
   // Address space is scarce: what regions hold for nothing goes back, then once more; and what did
@@ -35,8 +34,9 @@ void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool*
     block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2)
     return block;
-  Span* span = page_heap.allocate_large(pages, aligned, bytes, heap, zero);
-  return span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(span));
+  const PageHeap::Run run = page_heap.allocate_large(pages, aligned, bytes, heap);
+  *zero = run.zero;
+  return run.span == nullptr ? nullptr : reinterpret_cast<void*>(span_base(run.span));
 }
 
 }  // namespace loam

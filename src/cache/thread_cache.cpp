@@ -135,7 +135,7 @@ size_t share_of_heap(size_t share, size_t least) {
 
 void* take_one(unsigned size_class) {
   void* block = nullptr;
-  return default_small_heap.take(size_class, &block, 1) == 1 ? block : nullptr;
+  return default_small_heap.take({size_class, &block, 1}) == 1 ? block : nullptr;
 }
 
 }  // namespace
@@ -405,11 +405,15 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   // With most of it there, a span of which a part would be left can wait: so spans are taken whole,
   // and come back whole.
   const unsigned enough = wanted < class_info(size_class).slots ? wanted : wanted / 2;
-  const uint64_t fresh = page_heap.fresh_pages_hint();
-  const unsigned got =
-      default_small_heap.take(size_class, m.base, wanted, this, enough, t.capacity, home);
-  if (const uint64_t grown = page_heap.fresh_pages_hint() - fresh; LOAM_UNLIKELY(grown != 0))
-    runs_.note_growth(Pages(grown));
+  Refill refill{.size_class = size_class,
+                .out = m.base,
+                .wanted = wanted,
+                .taker = this,
+                .enough = enough,
+                .room = t.capacity,
+                .home = home};
+  const unsigned got = default_small_heap.take(refill);
+  if (LOAM_UNLIKELY(refill.fresh != Pages(0))) runs_.note_growth(refill.fresh);
   if (got == 0) return nullptr;
   void* block = m.base[got - 1];
   __atomic_store_n(&m.head, m.base + (got - 1), __ATOMIC_RELEASE);
@@ -623,9 +627,11 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
   if (own.level == 0) {
     // So that the thread's next block is not this one. As who has no cache: it did not ask for
     // them.
-    const unsigned got = default_small_heap.take(
-        size_class, m.base, magazine_policy::line_blocks(block_bytes(size_class)), nullptr, ~0u, 0,
-        home);
+    const unsigned got =
+        default_small_heap.take({.size_class = size_class,
+                                 .out = m.base,
+                                 .wanted = magazine_policy::line_blocks(block_bytes(size_class)),
+                                 .home = home});
     own.level = got;
     __atomic_store_n(&m.head, m.base + got, __ATOMIC_RELEASE);
   }

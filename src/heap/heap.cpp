@@ -51,8 +51,11 @@ void* plain_allocate_small(unsigned size_class, size_t bytes) {
 
 void* plain_allocate_own_slot(unsigned size_class) {
   void* slot = nullptr;
-  return default_small_heap.take_slots(size_class, &slot, 1, current_cache->home) == 1 ? slot
-                                                                                       : nullptr;
+  return default_small_heap.take_slots(
+             {.size_class = size_class, .out = &slot, .wanted = 1, .home = current_cache->home}) ==
+                 1
+             ? slot
+             : nullptr;
 }
 
 void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* zero) {
@@ -246,7 +249,8 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
     // The block was cut from a mixed span, which keeps only an alignment of 16 bytes. A slot of the
     // class's own spans is aligned.
     void* aligned = nullptr;
-    const unsigned got = default_small_heap.take_slots(size_class, &aligned, 1, cache->home);
+    const unsigned got = default_small_heap.take_slots(
+        {.size_class = size_class, .out = &aligned, .wanted = 1, .home = cache->home});
     heap::free(block);
     if (sampler.on() && got == 1) sampler.count_allocation(size_class);
     return got == 1 ? aligned : nullptr;

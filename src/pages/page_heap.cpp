@@ -104,7 +104,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
     place.unbacked =
         ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
   }
-  place.fresh = mark_used(block, fit.first, count) == 0;
+  place.zero = mark_used(block, fit.first, count) == 0;
   return place;
 }
 
@@ -133,11 +133,12 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   // Refused, perhaps, since mappings that were kept hold what there may be.
   if (place.region == nullptr && source == Source::kAny && shed_all_mappings()) place = find();
   if (place.region == nullptr) return place;
+  place.fresh = static_cast<uint32_t>(fresh_pages_ - fresh_before);
   used_ += pages;
   note_peak();
   if (LOAM_UNLIKELY(is_long)) {
     const auto address = reinterpret_cast<uintptr_t>(place.region->page_address(place.page));
-    note_growth(Pages(fresh_pages_ - fresh_before), {address, pages});
+    note_growth(Pages(place.fresh), {address, pages});
   }
   return place;
 }
@@ -291,8 +292,8 @@ void PageHeap::count_operation() {
 
 // ---- the public calls -------------------------------------------------------------------------
 
-Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
-                               bool* zero, unsigned shard) {
+PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
+                                       unsigned shard) {
   Span* parked = nullptr;
   if (alignment.count == 1 && pages.count <= kPagesPerBlock) {
     const unsigned more = heap == 0 ? slack_of(pages) : 0;
@@ -308,19 +309,18 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
     // finds no run then
     __atomic_store_n(&parked->heap, heap, __ATOMIC_RELEASE);
     publish_large(parked);
-    *zero = false;
     count_large(parked);
     count_operation();
-    return parked;
+    return {parked};
   }
   use_shard(shard);  // that of a thread without a cache too
   const Taker taker{RunKind::kLarge, static_cast<uint8_t>(shard)};
   const Place place = take(pages, alignment, taker, Source::kAny);
-  if (place.region == nullptr) return nullptr;
+  if (place.region == nullptr) return {};
   Span* span = take_record(place.region);
   if (span == nullptr) {
     release_pages(place.region, place.page, pages, 0, now_ms_);
-    return nullptr;
+    return {};
   }
   span->first_page = place.page.index;
   span->heap = heap;
@@ -328,10 +328,9 @@ Span* PageHeap::allocate_large(Pages pages, Pages alignment, size_t requested, u
   span->large.pages = pages.count;
   span->large.requested = requested;
   count_large(span);
-  *zero = place.fresh;
   publish_large(span);
   count_operation();
-  return span;
+  return {span, place.fresh, place.zero};
 }
 
 void PageHeap::count_large(const Span* span) {

@@ -137,22 +137,33 @@ class PageHeap {
     kBySlots,  ///< pages that hold no memory yet are named as unbacked: who hands out a slot there
                ///< takes them off
   };
-  /// A run for a span of `size_class`, published in the map under `class_byte` (kNoClass for
-  /// private heaps). The record's slots are not filled in. Null when memory is refused.
-  [[nodiscard]] Span* allocate_span(Pages pages, SizeClass size_class, SizeClass class_byte,
-                                    SpanOwner owner, Source source = Source::kAny,
-                                    Use use = Use::kAtOnce) {
-    return allocate_spans(1, pages, size_class, class_byte, owner, source, use);
+  /// What a request got; no span when memory is refused.
+  struct Run {
+    Span* span = nullptr;
+    uint32_t fresh = 0;  ///< pages that were taken for it and held no memory
+    bool zero = false;   ///< all of it reads as zero
+  };
+  /// What a span becomes: its length, its class, and the class byte under which the map publishes
+  /// it (kNoClass for private heaps).
+  struct SpanShape {
+    Pages pages;
+    SizeClass size_class;
+    SizeClass class_byte;
+    SpanOwner owner;
+  };
+  /// Up to `most` spans, linked through `next`: one, and more where they wait whole. The records'
+  /// slots are not filled in.
+  [[nodiscard]] Run allocate_spans(unsigned most, SpanShape shape, Source source,
+                                   Use use = Use::kAtOnce);
+  /// One of them.
+  [[nodiscard]] Span* allocate_span(SpanShape shape, Source source = Source::kAny) {
+    return allocate_spans(1, shape, source).span;
   }
-  /// The same, and up to `most` in all, linked through `next`, where more of them wait whole.
-  [[nodiscard]] Span* allocate_spans(unsigned most, Pages pages, SizeClass size_class,
-                                     SizeClass class_byte, SpanOwner owner, Source source,
-                                     Use use = Use::kAtOnce);
 
-  /// A run that is one block. `zero`: the memory reads as zero. pre: pages <= kMaxRun,
-  /// alignment is a power of two. `shard`: the thread's, if it has one
-  [[nodiscard]] Span* allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
-                                     bool* zero, unsigned shard = 0);
+  /// A run that is one block. pre: pages <= kMaxRun, alignment is a power of two. `shard`: the
+  /// thread's, if it has one
+  [[nodiscard]] Run allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
+                                   unsigned shard = 0);
 
   /// A large run that is no block yet, or none, and more that came with it: of its length, kind
   /// kCached, named by their first pages, linked through `next`.
@@ -271,11 +282,6 @@ class PageHeap {
   [[nodiscard]] size_t used_bytes_hint() const {
     return used_hint_.load(std::memory_order_relaxed);
   }
-  /// Pages handed out so far that were not backed; the difference of two is true though it wraps.
-  /// Recent.
-  [[nodiscard]] uint64_t fresh_pages_hint() const {
-    return __atomic_load_n(&fresh_pages_, __ATOMIC_RELAXED);
-  }
 
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
@@ -306,7 +312,8 @@ class PageHeap {
   struct Place {
     Region* region = nullptr;
     PageId page;
-    bool fresh = false;     ///< none of its pages is backed
+    bool zero = false;      ///< none of its pages is backed
+    uint32_t fresh = 0;     ///< pages that were taken for it and held no memory
     uint32_t unbacked = 0;  ///< of a run that a span may have: which of them are not, as a mask
   };
   enum class From { kDirty, kFree };
@@ -364,8 +371,7 @@ class PageHeap {
   void park_span(Span* span, uint64_t since_ms);
   [[nodiscard]] bool should_stay_whole(const Span* span) const;
   void keep_whole(Span* span);
-  Span* take_whole_spans(unsigned most, Pages pages, SizeClass size_class, SizeClass class_byte,
-                         SpanOwner owner);
+  Span* take_whole_spans(unsigned most, const SpanShape& shape);
   void join_whole(Span* span);
   /// Joins that many of them at most, the longest kept first; false when there was none.
   bool join_whole(unsigned most);

@@ -92,7 +92,7 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
       if (!grow(blocks_of(pages) + blocks_of(alignment) - 1)) return {};
       continue;
     }
-    place.fresh = least_fresh == pages.count;
+    place.zero = least_fresh == pages.count;
     use_blocks(&place.region->blocks[place.page.index / kPagesPerBlock], pages.count, taker);
     return place;
   }

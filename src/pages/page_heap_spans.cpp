@@ -22,13 +22,12 @@ constexpr unsigned kShortestWhole = 8;
 constexpr uint32_t kPassedPerRequest = 64;
 
 // The record of a span of which no slot is free yet, whatever it was before.
-void make_small(Span* span, uint32_t first_page, Pages pages, SizeClass size_class,
-                SpanOwner owner) {
+void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shape) {
   *span = Span{};
   span->first_page = first_page;
-  span->page_count = static_cast<uint8_t>(pages.count);
-  span->heap = owner.heap;
-  span->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
+  span->page_count = static_cast<uint8_t>(shape.pages.count);
+  span->heap = shape.owner.heap;
+  span->set_label(Span::label_of(shape.size_class, shape.owner.shard, SpanKind::kSmall, 0));
 }
 
 // The list, the other way round.
@@ -72,8 +71,8 @@ LOAM_INLINE void PageHeap::keep_whole(Span* span) {
 
 // Those that wait whole, if they have the length. Their records are as allocate_spans() leaves
 // them.
-LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeClass size_class,
-                                             SizeClass class_byte, SpanOwner owner) {
+LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& shape) {
+  const auto [pages, size_class, class_byte, owner] = shape;
   span_length_ = pages;
   Span* const first = whole_spans_.front();
   if (first == nullptr) return nullptr;
@@ -88,7 +87,7 @@ LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, Pages pages, SizeCla
     last = rest;
     rest = List<Span>::next(rest);
     if (LOAM_UNLIKELY(last->size_class != size_class || class_byte != size_class)) {
-      make_small(last, last->first_page, pages, size_class, owner);
+      make_small(last, last->first_page, shape);
       last->next = rest;
       publish_span(region_of(last), last, pages, class_byte);
     } else {
@@ -211,14 +210,15 @@ Span* PageHeap::unpark_span(Pages pages) {
   return span;
 }
 
-Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
-                               SizeClass class_byte, SpanOwner owner, Source source, Use use) {
+PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source source, Use use) {
   Lock lock(mutex_);
-  Span* span = take_whole_spans(most, pages, size_class, class_byte, owner);
+  Span* span = take_whole_spans(most, shape);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
-    return span;
+    return {span};
   }
+  const Pages pages = shape.pages;
+  uint32_t fresh = 0;
   uint32_t unbacked = 0;  // of the first span's pages
   // What waits whole may be what this request wants a part of, or more.
   do {
@@ -226,29 +226,30 @@ Span* PageHeap::allocate_spans(unsigned most, Pages pages, SizeClass size_class,
   } while (span == nullptr && join_whole(kJoinedPerRequest));
   if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
-    if (place.region == nullptr) return nullptr;
+    if (place.region == nullptr) return {};
     span = take_record(place.region);
     if (span == nullptr) {
       release_pages(place.region, place.page, pages, 0, now_ms_);
-      return nullptr;
+      return {};
     }
+    fresh = place.fresh;
     span->first_page = place.page.index;
     // A larger page of the system's holds memory with its first slot, wherever that is.
     if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
       unbacked = place.unbacked;
     // Where nothing was backed there is nothing to fill.
-    if (pages.count < kShortestWhole && !place.fresh) fill_from(place.region, place.page);
+    if (pages.count < kShortestWhole && !place.zero) fill_from(place.region, place.page);
   }
   Span* last = span;
   for (;;) {
-    make_small(last, last->first_page, pages, size_class, owner);
+    make_small(last, last->first_page, shape);
     last->unbacked_pages = unbacked;
     unbacked = 0;
-    publish_span(region_of(last), last, pages, class_byte);
+    publish_span(region_of(last), last, pages, shape.class_byte);
     count_operation();
-    if (--most == 0) return span;
+    if (--most == 0) return {span, fresh};
     Span* const another = unpark_span(pages);
-    if (another == nullptr) return span;
+    if (another == nullptr) return {span, fresh};
     last->next = another;
     last = another;
   }

@@ -110,7 +110,7 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
     return nullptr;
   }
   Span* span =
-      page_heap.allocate_span(Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap);
+      page_heap.allocate_span({Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap});
   if (span == nullptr) {
     *why = LOAM_OUT_OF_MEMORY;
     free_record(run, record_bytes);

@@ -119,7 +119,7 @@ HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
   Span* span = run == nullptr
                    ? nullptr
-                   : page_heap.allocate_span(pages, SizeClass(1), kNoClass, kPrivateHeap);
+                   : page_heap.allocate_span({pages, SizeClass(1), kNoClass, kPrivateHeap});
   if (span == nullptr) {
     if (run != nullptr) free_record(run, record_bytes);
     uncharge(pages.bytes());

@@ -69,10 +69,8 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     const Pages pages = left > kMaxRun ? kMaxRun : left;
     HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
     const bool fits = run != nullptr && charge(pages.bytes());
-    bool zero;
-    Span* span = fits
-                     ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap, &zero)
-                     : nullptr;
+    Span* span = fits ? page_heap.allocate_large(pages, Pages(1), kNobodysBlock, kPrivateHeap).span
+                      : nullptr;
     if (span == nullptr) {
       const bool limited = !fits && maximum_ != 0;
       if (fits) uncharge(pages.bytes());

@@ -1,10 +1,7 @@
 #include "small/bin.h"
 
-#include <cstring>
-
 #include "base/cpu.h"
 #include "os/os.h"
-#include "os/random.h"
 #include "small/bin_lists.h"
 #include "small/partial_span.h"
 #include "small/pointer_run.h"
@@ -31,40 +28,7 @@ constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kF
 // Spans that one donation looks at.
 constexpr unsigned kDonorScan = 64;
 
-constinit bool random_slots = false;
-
-// One of the `free` set bits, each as likely as the others.
-unsigned pick_at_random(const uint64_t* words, unsigned free) {
-  unsigned nth = random_source.below(free);
-  for (unsigned word = 0;; ++word) {
-    uint64_t bits = words[word];
-    const unsigned here = count_bits(bits);
-    if (nth >= here) {
-      nth -= here;
-      continue;
-    }
-    for (; nth != 0; --nth) bits &= bits - 1;
-    return word * 64 + lowest_bit(bits);
-  }
-}
-
-// Moves `take` of the span's free slots, chosen at random, below *next.
-LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
-  const uintptr_t base = span_base(span);
-  const size_t bytes = class_info(index_of(span->size_class)).bytes;
-  unsigned free = take + span->free_slots;  // free_slots says what will be left
-  for (; take != 0; --take, --free) {
-    const unsigned slot = pick_at_random(span->free_bits, free);
-    store_word(&span->free_bits[slot / 64],
-               span->free_bits[slot / 64] & ~(uint64_t{1} << (slot % 64)));
-    *--*next = reinterpret_cast<void*>(base + slot * bytes);
-  }
-}
-
 }  // namespace
-
-void choose_slots_at_random() { random_slots = true; }
-bool slots_are_chosen_at_random() { return random_slots; }
 
 void Bin::unlink(Span* span) {
   if (span->list == kEmptyList) {
@@ -102,95 +66,6 @@ void Bin::place(Span* span) {
     ++occupancy_[list];
     occupied_ |= 1u << list;
   }
-}
-
-unsigned Bin::take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte, uint8_t heap,
-                          void** out, unsigned wanted, PageHeap::Source source, unsigned enough,
-                          bool short_too) {
-  const SizeClassInfo& info = class_info(size_class);
-  const size_t bytes = info.bytes;
-  unsigned got = 0;
-  void** next = out + wanted;
-  while (got < wanted) {
-    Span* span;
-    if (LOAM_LIKELY(occupied_ != 0)) {
-      span = lists_[highest_bit(occupied_)].front();
-    } else if (Span* const empty = empty_.front(); empty != nullptr) {
-      span = empty;
-    } else {
-      idle_.note(0);
-      const unsigned left = wanted - got;
-      if (left < info.slots) {
-        if (got >= enough) break;
-      } else if (LOAM_LIKELY(!random_slots && !short_too)) {
-        span = pages.allocate_spans(left / info.slots, Pages(info.pages), SizeClass(size_class),
-                                    class_byte, SpanOwner(heap, shard_), source);
-        if (span == nullptr) break;
-        for (Span* after; span != nullptr; span = after) {
-          after = List<Span>::next(span);
-          span->next = nullptr;
-          for (unsigned slot = 0; slot < info.slots; slot += 64)
-            store_word(&span->free_bits[slot / 64], 0);
-          span->free_slots = 0;
-          span->list = kNoList;
-          next = fill_run_downwards(next, span_base(span), bytes, info.slots);
-          spans_ += 1;
-          got += info.slots;
-        }
-        continue;
-      }
-      span = pages.allocate_span(Pages(info.pages), SizeClass(size_class), class_byte,
-                                 SpanOwner(heap, shard_), source, PageHeap::Use::kBySlots);
-      if (span == nullptr) {
-        if (LOAM_UNLIKELY(short_too))
-          span = allocate_short(pages, size_class, class_byte, SpanOwner(heap, shard_));
-        if (span == nullptr) break;
-      } else {
-        mark_all_free(span, info.slots);
-        span->free_slots = info.slots;
-        unbacked_pages_ += count_bits(span->unbacked_pages);
-      }
-      span->list = kNoList;
-      spans_ += 1;
-      free_slots_ += span->free_slots;
-    }
-    unsigned take = wanted - got < span->free_slots ? wanted - got : span->free_slots;
-    void** const before = next;
-    span->free_slots = static_cast<uint16_t>(span->free_slots - take);
-    free_slots_ -= take;
-    got += take;
-    if (LOAM_UNLIKELY(random_slots)) {
-      take_at_random(span, take, &next);
-      take = 0;
-    }
-    uintptr_t base = span_base(span);
-    for (uint64_t* word = span->free_bits; take != 0; ++word, base += 64 * bytes) {
-      uint64_t bits = *word;
-      if (bits == 0) continue;
-      const unsigned first = lowest_bit(bits);
-      const uint64_t low = bits >> first;
-      if (LOAM_LIKELY((low & (low + 1)) == 0)) {
-        // One run: of an empty span, or what is left of one.
-        unsigned run = low == ~uint64_t{0} ? 64 : lowest_bit(low + 1);
-        if (run > take) run = take;
-        next = fill_run_downwards(next, base + first * bytes, bytes, run);
-        take -= run;
-        store_word(word, bits & ~bit_range(first, run));
-        continue;
-      }
-      for (; bits != 0 && take != 0; bits &= bits - 1, --take) {
-        *--next = reinterpret_cast<void*>(base + lowest_bit(bits) * bytes);
-      }
-      store_word(word, bits);
-    }
-    if (LOAM_UNLIKELY(span->unbacked_pages != 0)) note_backed(span, info, next, before);
-    place(span);
-  }
-  // Not for nothing: a program's start would fault memmove() in.
-  if (LOAM_UNLIKELY(got != wanted) && got != 0) memmove(out, next, got * sizeof(void*));
-  idle_.note(free_slots_);
-  taken_ += got;
-  return got;
 }
 
 // The span is out of the bin, and first of those that are `gone`. pre: it is in no list
@@ -573,35 +448,6 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   if (giving.gone != nullptr) giving.pages.free_spans(giving.gone);
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes(giving.info.bytes))))
     giving.pages.note_spans_wait(true);
-}
-
-// The longest backed run that is shorter than the class's spans and holds a slot, or about that.
-// Its slots are free.
-Span* Bin::allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte,
-                          SpanOwner owner) {
-  const SizeClassInfo& info = class_info(size_class);
-  static_assert(Pages(kMaxSpanPages).bytes() / (MixedHeap::kLargestBlock + kGranuleBytes) <=
-                kMaxPartialSlots);
-  for (unsigned slots = info.slots - 1u; slots != 0; slots /= 2) {
-    const unsigned count =
-        static_cast<unsigned>((slots * info.bytes + kPageBytes - 1) >> kPageShift);
-    if (count >= info.pages) continue;
-    Span* const span = pages.allocate_span(Pages(count), SizeClass(size_class), class_byte, owner,
-                                           PageHeap::Source::kBacked);
-    if (span == nullptr) continue;
-    const unsigned fitting = static_cast<unsigned>(Pages(count).bytes() / info.bytes);
-    const unsigned own = fitting < info.slots ? fitting : info.slots;
-    span->page_count = info.pages;
-    span->partial.own_slots = own;
-    span->partial.absent_pages = static_cast<uint32_t>(bit_range(count, info.pages - count));
-    mark_all_free(span, own);
-    span->free_slots = static_cast<uint16_t>(own);
-    span->set_run_kind(SpanKind::kPartial);
-    absent_slots_ += info.slots - own;
-    absent_pages_ += info.pages - count;
-    return span;
-  }
-  return nullptr;
 }
 
 size_t Bin::lendable_bytes_hint(unsigned size_class) const {

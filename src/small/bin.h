@@ -19,6 +19,7 @@
 #include "small/crowding.h"
 #include "small/idle_slots.h"
 #include "small/mixed_heap.h"
+#include "small/refill.h"
 #include "small/remote_queue.h"
 #include "small/split_classes.h"
 #include "small/transfer_stash.h"
@@ -52,15 +53,20 @@ class Bin {
 
   constexpr Bin() = default;
 
-  /// Up to `wanted` (>= 1) slots of the fullest spans, at least one unless memory is refused or
-  /// `source` has none. Returns how many; they stand in `out` last first, so that a stack hands out
-  /// ascending addresses. Once there are `enough`, no fresh span is taken of which a part would be
-  /// left. `short_too`: where no backed run has a span's length, the longest that holds a slot
-  /// becomes a span (partial_span.h); of blocks above MixedHeap::kLargestBlock only.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, SizeClass class_byte,
-                                     uint8_t heap, void** out, unsigned wanted,
-                                     PageHeap::Source source = PageHeap::Source::kAny,
-                                     unsigned enough = ~0u, bool short_too = false);
+  /// Where the bin takes spans once its own are used up.
+  enum class From : uint8_t {
+    kBacked,     ///< runs of a span's length whose pages hold memory
+    kShortRuns,  ///< and, where there is none, the longest that holds a slot (partial_span.h)
+    kAnywhere,   ///< and runs whose pages hold no memory yet
+  };
+  /// Whose the bin's spans are, and how the map names them.
+  struct Owner {
+    uint8_t heap;
+    bool is_mapped;  ///< under the class's number; else under none
+  };
+  /// Adds slots of the fullest spans to the refill, the lowest address on top of the others.
+  /// Returns how many: none when memory is refused, or there is nothing of that kind.
+  unsigned take_locked(PageHeap& pages, Owner owner, Refill& refill, From from = From::kAnywhere);
 
   /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another
   /// class or to nothing is a misuse: reported, then dropped. Slots of a span that became mixed go
@@ -174,8 +180,11 @@ class Bin {
   void move(Giving& giving, Span** spans, unsigned count);
   void give_other(Giving& giving, void* const* pointer, Span* span);
   [[nodiscard]] bool give_partial(Giving& giving, void* pointer, Span* span);
-  [[nodiscard]] Span* allocate_short(PageHeap& pages, unsigned size_class, SizeClass class_byte,
-                                     SpanOwner owner);
+  [[nodiscard]] Span* add_span(PageHeap& pages, Owner owner, Refill& refill, From from);
+  [[nodiscard]] bool take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from);
+  void take_slots_of(Span* span, Refill& refill);
+  [[nodiscard]] PageHeap::SpanShape shape_of_spans(unsigned size_class, Owner owner) const;
+  [[nodiscard]] Span* allocate_short(PageHeap& pages, PageHeap::SpanShape shape);
   [[nodiscard]] bool make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info,
                                 unsigned home, Pages* lent);
   Pages lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info);

@@ -36,27 +36,22 @@ LOAM_INLINE unsigned MixedHeap::in_shard(MixedShard& shard, Act act) {
   return result;
 }
 
-unsigned MixedHeap::take(unsigned size_class, void** out, unsigned wanted, From from,
-                         unsigned home) {
-  if (!serves(size_class)) return 0;
+unsigned MixedHeap::take_from(unsigned home, Refill& refill, From from) {
+  if (!serves(refill.size_class)) return 0;
   const bool makes_some = from == From::kLent || (from == From::kBacked && pages().pages_wait());
   if (!makes_some && !used_.load(std::memory_order_relaxed)) return 0;
-  if (!makes_some && !may_serve(size_class, home)) return 0;
+  if (!makes_some && !may_serve(refill.size_class, home)) return 0;
   MixedShard& shard = shard_of(home);
-  const unsigned got = in_shard(
-      shard, [&] { return shard.take_locked(pages(), size_class, out + wanted, wanted, from); });
-  if (got == 0) return 0;
-  if (LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
+  const unsigned got = in_shard(shard, [&] { return shard.take_locked(pages(), refill, from); });
+  if (got != 0 && LOAM_UNLIKELY(!used_.load(std::memory_order_relaxed)))
     used_.store(true, std::memory_order_relaxed);
-  if (got != wanted) __builtin_memmove(out, out + (wanted - got), got * sizeof(void*));
   return got;
 }
 
-unsigned MixedHeap::take_from_others(unsigned size_class, void** out, unsigned wanted,
-                                     unsigned home) {
+unsigned MixedHeap::take_from_others(Refill& refill) {
   const unsigned count = shards_in_use();
   for (unsigned i = 1; i < count; ++i) {
-    if (const unsigned got = take(size_class, out, wanted, From::kSpans, home + i)) return got;
+    if (const unsigned got = take_from(refill.home + i, refill, From::kSpans)) return got;
   }
   return 0;
 }

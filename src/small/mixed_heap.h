@@ -41,13 +41,12 @@ class MixedHeap {
   /// a page is touched.
   static constexpr unsigned kShards = 8;
 
-  /// Up to `wanted` blocks of the class from the home's shard; may be none. They stand in `out`
-  /// last first, as from a bin. pre: home < kShards
-  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted,
-                              From from = From::kSpans, unsigned home = 0);
+  /// Adds blocks from the shard of the refill's home. Returns how many. pre: home < kShards
+  unsigned take(Refill& refill, From from = From::kSpans) {
+    return take_from(refill.home, refill, from);
+  }
   /// The same from the other shards, of one that has some.
-  [[nodiscard]] unsigned take_from_others(unsigned size_class, void** out, unsigned wanted,
-                                          unsigned home);
+  unsigned take_from_others(Refill& refill);
 
   /// Whether blocks of the class come from mixed spans, and spans of its slots become mixed.
   [[nodiscard]] static constexpr bool serves(unsigned size_class) {
@@ -118,6 +117,7 @@ class MixedHeap {
   /// act() under the shard's lock, and what it returns; more shards then, where threads meet there.
   template <class Act>
   [[nodiscard]] unsigned in_shard(MixedShard& shard, Act act);
+  unsigned take_from(unsigned home, Refill& refill, From from);
   void give_to(MixedShard& shard, void** pointers, Span** spans, unsigned count, Kept* kept);
   void give_by_shards(void** pointers, Span** spans, unsigned count, Kept* kept);
   void give_stranger(void* pointer);

@@ -152,7 +152,7 @@ bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
   const unsigned least =
       static_cast<unsigned>((kSizeClasses[size_class].bytes + kPageBytes - 1) >> kPageShift);
   for (unsigned count = kSizeClasses[size_class].pages / 2u; count >= least; count /= 2) {
-    Span* span = pages.allocate_span(Pages(count), kNoClass, SizeClass(kMixedClass), 0,
+    Span* span = pages.allocate_span({Pages(count), kNoClass, SizeClass(kMixedClass), 0},
                                      PageHeap::Source::kBacked);
     if (span == nullptr) continue;
     void* const tables = metadata.allocate(mixed_table_bytes(count));
@@ -221,11 +221,11 @@ LOAM_INLINE void ask_for_next(const Span* span) {
   if (const Span* const after = List<Span>::next(next)) prefetch_for_write(after);
 }
 
-unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** out_end,
-                                 unsigned wanted, From from) {
+unsigned MixedShard::take_locked(PageHeap& pages, Refill& refill, From from) {
+  const unsigned size_class = refill.size_class;
   const unsigned granules = kSizeClasses[size_class].bytes >> kGranuleShift;
   unsigned got = 0;
-  while (got < wanted) {
+  while (refill.missing() != 0) {
     const unsigned list = occupied_.find_set(size_class - 1);
     if (list == kNoList) {
       if (from == From::kSpans || !add_backed(pages, size_class, from)) break;
@@ -234,7 +234,9 @@ unsigned MixedShard::take_locked(PageHeap& pages, unsigned size_class, void** ou
     Span* const span = lists_[list].front();
     if (LOAM_UNLIKELY(is_sealed(span)) && !unseal(span)) break;
     ask_for_next(span);
-    got += carve(span, granules, out_end - got, wanted - got);
+    const unsigned cut = carve(span, granules, refill.next, refill.missing());
+    refill.next -= cut;
+    got += cut;
   }
   if (got == 0) return 0;  // adding nothing would touch a page
   idle_.note(free_granules_);

@@ -27,6 +27,7 @@
 #include "small/crowding.h"
 #include "small/idle_slots.h"
 #include "small/mixed_tables.h"
+#include "small/refill.h"
 
 namespace loam {
 
@@ -72,10 +73,8 @@ class alignas(128) MixedShard {
               ///< they become mixed spans
     kLent,    ///< and such pages, however few wait
   };
-  /// Up to `wanted` blocks of the class, which stand at the end of the places before `out_end`,
-  /// last first, as from a bin. Returns how many.
-  [[nodiscard]] unsigned take_locked(PageHeap& pages, unsigned size_class, void** out_end,
-                                     unsigned wanted, From from);
+  /// Adds blocks to the refill, as a bin does. Returns how many.
+  unsigned take_locked(PageHeap& pages, Refill& refill, From from);
 
   /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a
   /// misuse: reported, then dropped. Those that are wanted stay live and are added to `kept`, if

@@ -1,7 +1,6 @@
 #include "small/small_heap.h"
 
 #include "base/cpu.h"
-#include "small/remote_pool.h"
 
 namespace loam {
 
@@ -16,25 +15,6 @@ unsigned queue_limit(unsigned size_class) {
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
 }
 
-// Free ranges that one donation brings, about: several refills' worth.
-constexpr size_t kDonationBytes = size_t{32} << 10;
-// A search for a donor looks at every bin: once in so many growths that found none.
-constexpr unsigned kGrowthsBetweenDonations = 16;
-
-// Pages that sparse spans lend at once, about; a search for a lender, as for a donor.
-constexpr Pages kLentPages{128};
-constexpr unsigned kGrowthsBetweenLends = 16;
-// Such a search reads bins that a small program never touched. A heap of less has little to lend.
-constexpr size_t kLeastLendingHeap = size_t{2} << 20;
-
-// Whether it is time for a search again; a growth that finds that it is not counts.
-bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
-  const unsigned growths = skipped.load(std::memory_order_relaxed);
-  if (growths >= between) return true;
-  skipped.store(growths + 1, std::memory_order_relaxed);
-  return false;
-}
-
 // Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some
 // time slices of a busy machine's scheduler.
 constexpr uint64_t kLookMs = 50;
@@ -45,43 +25,7 @@ constexpr unsigned kLooksATick = 64 * kLooksAPurge;
 // ... of which so many under one class's lock.
 constexpr unsigned kLooksALock = 8 * kLooksAPurge;
 
-// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines
-// asked for then push others out before their turn. Measured (decision 26).
-constexpr unsigned kUsedSoon = 64;
-
-// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come
-// side by side. The last block is used first.
-LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
-  // Smaller ones share lines, so there are fewer than blocks.
-  if (count < kUsedSoon || class_info(size_class).bytes < kCacheLine) return;
-  for (unsigned i = count; i-- != 0;) prefetch_for_write(blocks[i]);
-}
-
 }  // namespace
-
-template <class Act>
-LOAM_INLINE void SmallHeap::in_drained(Bin& bin, unsigned size_class, Act act) {
-  RemoteBatch* emptied;
-  {
-    Lock lock(bin.mutex());
-    emptied = bin.drain_locked(pages(), mixed_, size_class);
-    act();
-  }
-  remote_pool.give(emptied);
-}
-
-unsigned SmallHeap::take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                              PageHeap::Source source, unsigned enough, bool short_too) {
-  unsigned got;
-  bool is_crowded;
-  in_drained(bin, size_class, [&] {
-    got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, wanted, source,
-                          enough, short_too);
-    is_crowded = bin.is_crowded_locked();
-  });
-  if (LOAM_UNLIKELY(is_crowded)) use_more_bins(size_class);
-  return got;
-}
 
 void SmallHeap::use_more_bins(unsigned size_class) {
   Lock lock(bins_[size_class].mutex());  // who holds it knows how many there are
@@ -96,67 +40,6 @@ void SmallHeap::use_more_bins(unsigned size_class) {
   }
   // release pairs with the acquire in bins_in_use()
   doublings_[size_class].store(static_cast<uint8_t>(doublings + 1), std::memory_order_release);
-}
-
-// What others have free, where it is enough to be worth their lock: of one bin.
-unsigned SmallHeap::take_from_other_bins(unsigned size_class, void** out, unsigned wanted,
-                                         unsigned home) {
-  const unsigned count = bins_in_use(size_class);
-  for (unsigned i = 1; i < count; ++i) {
-    Bin& bin = bin_of(size_class, home + i);
-    if (bin.free_slots_hint() < wanted) continue;
-    unsigned got = 0;
-    in_drained(bin, size_class, [&] {
-      const size_t free = bin.free_slots_locked();
-      const unsigned here = free < wanted ? static_cast<unsigned>(free) : wanted;
-      // No more than there is: so no page is asked for.
-      if (here != 0) {
-        got = bin.take_locked(pages(), size_class, class_byte(size_class), heap_, out, here,
-                              PageHeap::Source::kBacked);
-      }
-    });
-    if (got != 0) return got;
-  }
-  return 0;
-}
-
-// Makes empty spans that bins keep the page heap's, for who needs some before a page is touched
-// that nobody has: those of the class first. True if there were some.
-bool SmallHeap::release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home) {
-  const SizeClassInfo& info = class_info(size_class);
-  const size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
-  const unsigned classes = split_classes.end();
-  for (unsigned i = 0; i < classes; ++i) {
-    const unsigned c = (size_class + i) % classes;
-    const unsigned count = bins_in_use(c);
-    if (count == 1) continue;
-    const unsigned length = class_info(c).pages;
-    for (unsigned s = 1; s <= count; ++s) {
-      Bin& bin = bin_of(c, home + s);
-      if (!bin.has_empty_hint()) continue;
-      unsigned released;
-      {
-        Lock lock(bin.mutex());
-        released = bin.release_empty_locked(
-            pages(), c, static_cast<unsigned>((pages_wanted + length - 1) / length));
-      }
-      if (released != 0) return true;
-    }
-  }
-  return false;
-}
-
-// Before a page is touched that nobody has: empty spans of any bin, then free slots of the class's.
-unsigned SmallHeap::take_what_others_keep(Bin& bin, unsigned size_class, void** out,
-                                          unsigned wanted, unsigned enough, unsigned home) {
-  while (release_some_empty_spans(size_class, wanted, home)) {
-    if (const unsigned got =
-            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough))
-      return got;
-  }
-  const unsigned got = take_from_other_bins(size_class, out, wanted, home);
-  if (got != 0) ask_for_lines(size_class, out, got);
-  return got;
 }
 
 void SmallHeap::make_room_for_runs(Pages run) {
@@ -182,212 +65,6 @@ void SmallHeap::release_kept_span(unsigned size_class, unsigned home) {
   if (!bin.has_one_empty_hint() || !bin.mutex().try_lock()) return;
   static_cast<void>(bin.release_empty_locked(pages(), size_class, 1));
   bin.mutex().unlock();
-}
-
-unsigned SmallHeap::take_slots(unsigned size_class, void** out, unsigned wanted, unsigned home) {
-  return take_pure(size_class, out, wanted, ~0u, home);
-}
-
-unsigned SmallHeap::take_pure(unsigned size_class, void** out, unsigned wanted, unsigned enough,
-                              unsigned home) {
-  Bin& bin = bin_of(size_class, home);
-  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-    if (const unsigned got =
-            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough))
-      return got;
-    if (const unsigned got = take_what_others_keep(bin, size_class, out, wanted, enough, home))
-      return got;
-  }
-  return take_from(bin, size_class, out, wanted, PageHeap::Source::kAny, enough);
-}
-
-unsigned SmallHeap::take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                 unsigned room) {
-  unsigned got = 0;
-  // Batches may be small ones: a refill is worth a second look, not a third for the last few.
-  while (got < (wanted + 1) / 2) {
-    const unsigned more = bin.stash().take(out + got, wanted - got, room - got);
-    if (more == 0) break;
-    got += more;
-  }
-  if (got != 0) {
-    ask_for_lines(size_class, out, got);  // from the cache of who freed them
-    bin.remote().discount_others(got);
-    stash_room_.give(got * size_t{class_info(size_class).bytes});
-  }
-  return got;
-}
-
-unsigned SmallHeap::take(unsigned size_class, void** out, unsigned wanted, const void* taker,
-                         unsigned enough, unsigned room, unsigned home) {
-  Bin& bin = bin_of(size_class, home);
-  if (taker != nullptr) {
-    TransferStash& stash = bins_[size_class].stash();
-    bin.stash().note_taker(taker);
-    if (stash.blocks() != 0) {
-      const unsigned most = room < wanted ? wanted : room;
-      if (const unsigned got = take_stashed(bins_[size_class], size_class, out, wanted, most))
-        return got;
-    }
-  }
-  if (LOAM_UNLIKELY(unmapped_)) return take_pure(size_class, out, wanted, enough, home);
-  return MixedHeap::serves(size_class) ? take_small(bin, size_class, out, wanted, enough, home)
-                                       : take_large(size_class, out, wanted, enough, home);
-}
-
-// Of a class that has blocks in mixed spans.
-unsigned SmallHeap::take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                               unsigned enough, unsigned home) {
-  const auto take = [&](PageHeap::Source source) {
-    return take_from(bin, size_class, out, wanted, source, enough);
-  };
-  if (const unsigned got = take(PageHeap::Source::kBacked); LOAM_LIKELY(got != 0)) return got;
-  // The next page would be a fresh one. Memory that others hold for nothing is cheaper.
-  if (const unsigned found =
-          take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kBacked))
-    return found;
-  const auto take_donated = [&]() -> unsigned {
-    if (!donate(size_class, home)) return 0;
-    if (const unsigned got = take(PageHeap::Source::kBacked)) return got;
-    // None where others of the home were faster.
-    return take_pieces(bin, size_class, out, wanted, enough, home, MixedHeap::From::kLent);
-  };
-  if (const unsigned donated = take_donated()) return donated;
-  // What other homes have comes last: whoever takes it shares lines with them.
-  if (const unsigned mixed = mixed_.take_from_others(size_class, out, wanted, home)) {
-    ask_for_lines(size_class, out, mixed);
-    return mixed;
-  }
-  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-    if (const unsigned others = take_what_others_keep(bin, size_class, out, wanted, enough, home))
-      return others;
-  }
-  if (const unsigned lent = take_lent(bin, size_class, out, wanted, enough, home)) return lent;
-  if (const unsigned fresh = take(PageHeap::Source::kAny)) return fresh;
-  // Refused: now any donor, and any lender, is worth a search.
-  growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
-  if (const unsigned donated = take_donated()) return donated;
-  lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
-  return take_lent(bin, size_class, out, wanted, enough, home);
-}
-
-// Free ranges of mixed spans, and backed runs that are too short for a span. A short span of large
-// slots serves them faster than a mixed one, and loses no more at its end.
-unsigned SmallHeap::take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                unsigned enough, unsigned home, MixedHeap::From from) {
-  if (class_info(size_class).bytes > kFineLimit && may_be_partial() &&
-      (from == MixedHeap::From::kLent || pages().short_runs_wait())) {
-    if (const unsigned got =
-            take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, true))
-      return got;
-  }
-  const unsigned got =
-      mixed_.take(size_class, out, wanted, pure_ ? MixedHeap::From::kSpans : from, home);
-  if (got != 0) ask_for_lines(size_class, out, got);
-  return got;
-}
-
-// Of a class that has no blocks in mixed spans: what there is, and then a page that nobody has.
-unsigned SmallHeap::take_large(unsigned size_class, void** out, unsigned wanted, unsigned enough,
-                               unsigned home) {
-  Bin& bin = bin_of(size_class, home);
-  const unsigned least = enough < wanted ? enough : wanted;
-  unsigned got = take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough);
-  if (LOAM_LIKELY(got >= least)) return got;
-  // What came first is used first: it stands behind what comes now.
-  const auto take_more = [&](auto take_some) {
-    if (got >= least) return;
-    void** const waiting = out + (wanted - got);
-    if (got != 0) __builtin_memmove(waiting, out, got * sizeof(void*));
-    const unsigned more = take_some(wanted - got, enough - got);
-    if (got != 0) __builtin_memmove(out + more, waiting, got * sizeof(void*));
-    got += more;
-  };
-  if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed))) {
-    take_more([&](unsigned more, unsigned least_more) {
-      return take_what_others_keep(bin, size_class, out, more, least_more, home);
-    });
-  }
-  const auto take_short = [&](unsigned more, unsigned least_more) {
-    return take_from(bin, size_class, out, more, PageHeap::Source::kBacked, least_more, true);
-  };
-  // Both of them, before a page is touched that nobody has: one brings a slot or two.
-  if (may_be_partial() && pages().short_runs_wait()) take_more(take_short);
-  take_more([&](unsigned more, unsigned least_more) {
-    return take_lent(bin, size_class, out, more, least_more, home);
-  });
-  take_more([&](unsigned more, unsigned least_more) {
-    return take_from(bin, size_class, out, more, PageHeap::Source::kAny, least_more);
-  });
-  if (LOAM_LIKELY(got != 0)) return got;
-  // Refused: now any short run, and any lender, is worth a search.
-  if (may_be_partial()) got = take_short(wanted, enough);
-  if (got != 0) return got;
-  lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
-  return take_lent(bin, size_class, out, wanted, enough, home);
-}
-
-// The one of which hint(bin, size_class) says most; none where it says 0 of all.
-template <class Hint>
-SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
-  Candidate best{};
-  for_each_class([&](unsigned c) {
-    for_each_bin(c, [&](Bin& bin) {
-      const size_t bytes = hint(bin, c);
-      if (bytes > best.bytes) best = {&bin, c, bytes};
-    });
-  });
-  return best;
-}
-
-// Has the bin with the most to lend, or the mixed spans, give the page heap whole free pages,
-// unless a search found none a few growths ago. For a class that mixed spans do not serve of all,
-// else of such classes only: what the others have to give is donate()'s. False if none were given.
-bool SmallHeap::lend_pages(bool of_all, unsigned home) {
-  if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
-  if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
-  const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
-    const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
-    return may ? bin.lendable_bytes_hint(c) : 0;
-  });
-  Pages lent;
-  if (of_all) lent = mixed_.lend(kLentPages, lender.bytes);
-  if (lent == Pages(0) && lender.bin != nullptr) {
-    Lock lock(lender.bin->mutex());
-    lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);
-  }
-  if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
-  return lent != Pages(0);
-}
-
-// Free pages of sparse spans, as spans or, where mixed spans do not serve the class, as short ones.
-unsigned SmallHeap::take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                              unsigned enough, unsigned home) {
-  const bool is_large = !MixedHeap::serves(size_class);
-  if (!lend_pages(is_large, home)) return 0;
-  return take_from(bin, size_class, out, wanted, PageHeap::Source::kBacked, enough, is_large);
-}
-
-// Has sparse spans of another class become mixed, unless a search for some found none a few growths
-// ago. False if none did.
-bool SmallHeap::donate(unsigned size_class, unsigned home) {
-  if (pure_) return false;
-  // Smaller blocks may fit where larger ones did not.
-  const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
-  if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
-  const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
-    return c == size_class ? 0 : bin.donatable_bytes_hint(c);
-  });
-  unsigned converted = 0;
-  if (donor.bin != nullptr) {
-    Lock lock(donor.bin->mutex());
-    converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes,
-                                         kDonationBytes, home);
-  }
-  if (converted != 0) return true;
-  growths_skipped_.store(0, std::memory_order_relaxed);
-  refused_class_.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
-  return false;
 }
 
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count,

@@ -13,6 +13,9 @@
 
 #include "base/shared_room.h"
 #include "small/bin.h"
+#include "small/refill.h"
+#include "small/remote_pool.h"
+#include "small/sources.h"
 
 namespace loam {
 
@@ -25,20 +28,16 @@ class alignas(kPageBytes) SmallHeap {
   constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
-  /// Up to `wanted` slots of the class: at least one, 0 when memory is refused. Before fresh pages
-  /// are touched, free ranges in sparse spans of other classes serve (mixed_heap.h), and their
-  /// whole free pages (partial_span.h). `taker`: who asks, any address of its own; then what others
-  /// gave with transfer() serves first, more than wanted where a batch is longer, up to `room`.
-  /// `enough`: as Bin::take_locked(). `home`: the taker's, among bins and mixed spans. pre: 1 <=
-  /// wanted, home < kShards
-  [[nodiscard]] unsigned take(unsigned size_class, void** out, unsigned wanted,
-                              const void* taker = nullptr, unsigned enough = ~0u, unsigned room = 0,
-                              unsigned home = 0);
+  /// Fills a refill from the sources of its class, in their order (sources.h). Returns how many
+  /// blocks stand at the beginning of its places: at least one, 0 when memory is refused. A batch
+  /// that another thread gave with transfer() is taken whole, so they may be more than wanted. pre:
+  /// home < kShards
+  [[nodiscard]] unsigned take(Refill& refill);
+  [[nodiscard]] unsigned take(Refill&& refill) { return take(refill); }
 
   /// As take(), from spans of the class only: slots stand at multiples of their size from a page's
   /// start.
-  [[nodiscard]] unsigned take_slots(unsigned size_class, void** out, unsigned wanted,
-                                    unsigned home = 0);
+  [[nodiscard]] unsigned take_slots(Refill&& refill);
 
   /// Where a large run was of pages that nobody had: gives the page heap what may serve the next
   /// one, which is all empty spans that bins keep beyond one, and for a run that is no longer than
@@ -138,9 +137,7 @@ class alignas(kPageBytes) SmallHeap {
 
  private:
   friend struct CounterFields;
-  [[nodiscard]] SizeClass class_byte(unsigned size_class) const {
-    return unmapped_ ? kNoClass : SizeClass(size_class);
-  }
+  [[nodiscard]] Bin::Owner owner() const { return {heap_, !unmapped_}; }
 
   /// pre: shard < bins_in_use(size_class)
   [[nodiscard]] Bin& bin_at(unsigned size_class, unsigned shard) {
@@ -183,30 +180,21 @@ class alignas(kPageBytes) SmallHeap {
   [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first,
                                   unsigned home) const;
 
-  [[nodiscard]] unsigned take_pure(unsigned size_class, void** out, unsigned wanted,
-                                   unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_what_others_keep(Bin& bin, unsigned size_class, void** out,
-                                               unsigned wanted, unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_from_other_bins(unsigned size_class, void** out, unsigned wanted,
-                                              unsigned home);
-  [[nodiscard]] bool release_some_empty_spans(unsigned size_class, unsigned wanted, unsigned home);
+  [[nodiscard]] unsigned take_in_order(Refill& refill, bool needs_enough, bool own_slots);
+  void take_from_rows(Refill& refill, unsigned least, uint8_t user);
+  /// `refused`: the system refused fresh pages, so that every search is worth it.
+  void take_from(BlockSource source, Refill& refill, bool refused);
+  unsigned take_from_bin(Refill& refill, Bin::From from);
+  [[nodiscard]] unsigned take_stashed(const Refill& refill);
+  void take_mixed(Refill& refill, MixedHeap::From from);
+  void take_from_other_bins(Refill& refill);
+  void take_donated(Refill& refill, bool refused);
+  void take_lent(Refill& refill, bool refused);
+  [[nodiscard]] bool release_some_empty_spans(const Refill& refill);
   void give_to(Bin& bin, unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   void give_by_shards(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
-  [[nodiscard]] unsigned take_from(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                   PageHeap::Source source, unsigned enough,
-                                   bool short_too = false);
-  [[nodiscard]] unsigned take_large(unsigned size_class, void** out, unsigned wanted,
-                                    unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_lent(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                   unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_stashed(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                      unsigned room);
   void empty_stash(unsigned size_class, bool all);
   void purge_unwanted(uint64_t now_ms);
-  [[nodiscard]] unsigned take_small(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                    unsigned enough, unsigned home);
-  [[nodiscard]] unsigned take_pieces(Bin& bin, unsigned size_class, void** out, unsigned wanted,
-                                     unsigned enough, unsigned home, MixedHeap::From from);
   [[nodiscard]] bool donate(unsigned size_class, unsigned home);
 
   // What all stashes may hold: this, or the heap's size divided by kStashShare.
@@ -236,6 +224,17 @@ class alignas(kPageBytes) SmallHeap {
   // touch few pages.
   Bin more_bins_[kMagazineCount][kShards - 1];
 };
+
+template <class Act>
+LOAM_INLINE void SmallHeap::in_drained(Bin& bin, unsigned size_class, Act act) {
+  RemoteBatch* emptied;
+  {
+    Lock lock(bin.mutex());
+    emptied = bin.drain_locked(pages(), mixed_, size_class);
+    act();
+  }
+  remote_pool.give(emptied);
+}
 
 /// The bins behind malloc().
 extern SmallHeap default_small_heap;

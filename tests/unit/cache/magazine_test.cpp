@@ -320,8 +320,7 @@ TEST_F(ThreadCacheTest, RoomOfClassesThatFellIdleGoesToThoseInUse) {
 class LargeHeap {
  public:
   explicit LargeHeap(size_t bytes) {
-    bool zero;
-    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0, &zero);
+    span_ = page_heap.allocate_large(Pages(bytes >> kPageShift), Pages(1), kNobodysBlock, 0).span;
   }
   ~LargeHeap() { shrink(); }
   void shrink() {

@@ -191,10 +191,9 @@ TEST_F(ThreadCacheTest, TheRegistryCountsWhatCachesHold) {
 TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   in_thread([] {
     // 64 MiB freed, then nothing but a loop that a magazine serves alone.
-    bool zero;
     std::vector<Span*> runs;
     for (int i = 0; i < 32; ++i) {
-      runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0, &zero));
+      runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0).span);
     }
     for (Span* run : runs) page_heap.free(run);
     ASSERT_TRUE(page_heap.wants_ticks());
@@ -266,8 +265,7 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsTakesASlowCallNowAndThen) {
 
 TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
   in_thread([] {
-    bool zero;
-    Span* run = page_heap.allocate_large(Pages(4096), Pages(1), 1, 0, &zero);
+    Span* run = page_heap.allocate_large(Pages(4096), Pages(1), 1, 0).span;
     std::vector<void*> blocks;
     for (int i = 0; i < 6; ++i) blocks.push_back(allocate(3));
     for (void* block : blocks) release(block);
@@ -287,8 +285,7 @@ TEST_F(ThreadCacheTest, AnArmedMagazineStillHandsOutWhatItHolds) {
 
 TEST_F(ThreadCacheTest, ABusyThreadIsNotSlowedDownByTicks) {
   in_thread([] {
-    bool zero;
-    Span* run = page_heap.allocate_large(Pages(8192), Pages(1), 1, 0, &zero);
+    Span* run = page_heap.allocate_large(Pages(8192), Pages(1), 1, 0).span;
     page_heap.free(run);
     page_heap.tick();
     ASSERT_TRUE(page_heap.wants_ticks());

@@ -22,7 +22,7 @@ class FullRegion : public testing::Test {
   std::vector<Span*> fill_a_region() {
     std::vector<Span*> spans;
     do {
-      Span* const span = pages().allocate_span(Pages(1), SizeClass(8), SizeClass(8), 0);
+      Span* const span = pages().allocate_span({Pages(1), SizeClass(8), SizeClass(8), 0});
       if (span == nullptr) {
         ADD_FAILURE() << "no span after " << spans.size();
         return {};
@@ -55,9 +55,8 @@ TEST_F(FullRegion, EveryPageIsASpanThatTheMapNames) {
 // whoever comes.
 TEST_F(FullRegion, RecordsThatAShardKeepsServeWhenNoneIsLeft) {
   std::vector<Span*> runs;
-  bool zero;
   for (int i = 0; i < 5000; ++i)
-    runs.push_back(pages().allocate_large(Pages(1), Pages(1), 1, 0, &zero));
+    runs.push_back(pages().allocate_large(Pages(1), Pages(1), 1, 0).span);
   for (Span* const run : runs) pages().free(run);
   const Region* const region = region_of(runs.front());
   ASSERT_GT(region->spares[0].count, 1000u) << "else this test shows nothing";

@@ -89,8 +89,7 @@ TEST_F(HugePagesTest, ABlockThatGaveBackAPartKeepsSmallPagesUntilItIsFree) {
 TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
   fill_small_pages();
   const uintptr_t stays = model().large(100);
-  bool zero = false;
-  Span* const goes = model().heap().allocate_large(Pages(100), Pages(1), 1, 3, &zero);
+  Span* const goes = model().heap().allocate_large(Pages(100), Pages(1), 1, 3).span;
   ASSERT_NE(goes, nullptr);
   const size_t before = resident();
   model().heap().hand_over(goes);
@@ -113,8 +112,11 @@ TEST_F(HugePagesTest, WhatIsYoungIsLeftToTheBlock) {
 
 TEST_F(HugePagesTest, ASpanIsBackedAllOver) {
   fill_small_pages();
-  Span* const span = model().heap().allocate_span(Pages(8), SizeClass(1), SizeClass(1), 4,
-                                                  PageHeap::Source::kAny, PageHeap::Use::kBySlots);
+  Span* const span = model()
+                         .heap()
+                         .allocate_spans(1, {Pages(8), SizeClass(1), SizeClass(1), 4},
+                                         PageHeap::Source::kAny, PageHeap::Use::kBySlots)
+                         .span;
   ASSERT_NE(span, nullptr);
   EXPECT_EQ(span->unbacked_pages, 0u) << "a touch of the first page backs the others";
   model().heap().free(span);

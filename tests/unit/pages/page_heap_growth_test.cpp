@@ -22,8 +22,7 @@ class GrowthTest : public testing::Test {
 
   PageHeap& heap() { return *heap_; }
   Span* allocate(size_t pages) {
-    bool zero = false;
-    Span* const span = heap().allocate_large(Pages(pages), Pages(1), pages * kPageBytes, 3, &zero);
+    Span* const span = heap().allocate_large(Pages(pages), Pages(1), pages * kPageBytes, 3).span;
     EXPECT_NE(span, nullptr);
     return span;
   }

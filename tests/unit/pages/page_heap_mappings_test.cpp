@@ -46,8 +46,7 @@ class MappingsTest : public testing::Test {
     EXPECT_EQ(fake::reserved_bytes(), kBytes);
   }
   Span* allocate_run(size_t pages) {
-    bool zero = false;
-    return heap().allocate_large(Pages(pages), Pages(1), pages * kPageBytes, 3, &zero);
+    return heap().allocate_large(Pages(pages), Pages(1), pages * kPageBytes, 3).span;
   }
   [[nodiscard]] size_t idle_bytes() { return heap().stats().dirty.bytes(); }
 
@@ -82,7 +81,7 @@ TEST_F(MappingsTest, ForSpansFreshPagesAsManyGoSoon) {
   const SpanOwner owner{3};
   size_t pages = 0;
   while (pages < kMaxRun.count) {
-    ASSERT_NE(heap().allocate_span(Pages(16), SizeClass{1}, kNoClass, owner), nullptr);
+    ASSERT_NE(heap().allocate_span({Pages(16), SizeClass{1}, kNoClass, owner}), nullptr);
     pages += 16;
     ASSERT_LE(idle_bytes() + pages * kPageBytes, kBytes + Pages(16 * 64).bytes())
         << "a few operations late";

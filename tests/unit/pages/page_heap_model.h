@@ -40,9 +40,8 @@ class PageHeapModel {
   /// Address of a new large run, 0 when refused. Writes `written` bytes of it.
   uintptr_t large(size_t pages, size_t alignment = 1, size_t written = 0,
                   bool* was_zero = nullptr) {
-    bool zero = false;
-    Span* span =
-        heap_->allocate_large(Pages(pages), Pages(alignment), pages * kPageBytes, 3, &zero);
+    const auto [span, fresh, zero] =
+        heap_->allocate_large(Pages(pages), Pages(alignment), pages * kPageBytes, 3);
     if (span == nullptr) return 0;
     EXPECT_EQ(span->kind, SpanKind::kLarge);
     EXPECT_EQ(span->large.pages, pages);
@@ -59,7 +58,7 @@ class PageHeapModel {
 
   uintptr_t span(size_t pages, unsigned size_class = 1, size_t written = 0) {
     Span* span =
-        heap_->allocate_span(Pages(pages), SizeClass(size_class), SizeClass(size_class), 4);
+        heap_->allocate_span({Pages(pages), SizeClass(size_class), SizeClass(size_class), 4});
     if (span == nullptr) return 0;
     EXPECT_EQ(span->kind, SpanKind::kSmall);
     EXPECT_EQ(span->page_count, pages);

@@ -476,11 +476,10 @@ TEST_P(PageHeapTest, UnbackedPagesOfASpanArriveUnbacked) {
   model.heap().free(span);
   EXPECT_EQ(model.heap().stats().dirty.count, 16u);
   EXPECT_TRUE(model.heap().is_valid());
-  bool zero = false;
-  Span* again = model.heap().allocate_span(Pages(16), SizeClass(1), SizeClass(1), 0);
+  Span* again = model.heap().allocate_span({Pages(16), SizeClass(1), SizeClass(1), 0});
   EXPECT_EQ(span_base(again), address) << "the backed half first";
   EXPECT_EQ(model.heap().stats().fresh_pages, fresh);
-  Span* rest = model.heap().allocate_large(Pages(16), Pages(1), 1, 0, &zero);
+  Span* rest = model.heap().allocate_large(Pages(16), Pages(1), 1, 0).span;
   EXPECT_TRUE(model.heap().is_valid());
   EXPECT_NE(rest, nullptr);
   static_cast<void>(wall);

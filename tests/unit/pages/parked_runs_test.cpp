@@ -234,8 +234,10 @@ TEST_F(WholeSpansTest, SpansOfOneLengthGoRoundAsTheyStand) {
 TEST_F(WholeSpansTest, SeveralAreTakenAndGivenAtOnce) {
   const std::vector<uintptr_t> spans = batch(5);
   const auto take = [&](unsigned most) {
-    return model.heap().allocate_spans(most, Pages(kSpan), SizeClass(112), SizeClass(112), 0,
-                                       PageHeap::Source::kAny);
+    return model.heap()
+        .allocate_spans(most, {Pages(kSpan), SizeClass(112), SizeClass(112), 0},
+                        PageHeap::Source::kAny)
+        .span;
   };
   Span* const three = take(3);
   unsigned count = 0;
@@ -372,8 +374,7 @@ class ShardsTest : public ParkedRunsTest {
 
   PageHeap& heap() { return model.heap(); }
   Span* large(size_t pages, unsigned shard) {
-    bool zero;
-    return heap().allocate_large(Pages(pages), Pages(1), Pages(pages).bytes(), 0, &zero, shard);
+    return heap().allocate_large(Pages(pages), Pages(1), Pages(pages).bytes(), 0, shard).span;
   }
 
   // Parks a shard's part so often that the shard is left to its threads.
@@ -578,9 +579,7 @@ TEST_F(BatchesTest, AnotherShardsThreadGetsItBeforeTheHeapTakesFreshPages) {
 
 TEST_F(BatchesTest, ABlockAtAnAlignmentGetsItBeforeTheHeapTakesFreshPages) {
   give(0);
-  bool zero;
-  ASSERT_NE(heap().allocate_large(Pages(32), Pages(32), Pages(32).bytes(), 0, &zero, kOwn),
-            nullptr);
+  ASSERT_NE(heap().allocate_large(Pages(32), Pages(32), Pages(32).bytes(), 0, kOwn).span, nullptr);
   EXPECT_EQ(stats().fresh_pages, fresh);
   EXPECT_TRUE(heap().is_valid());
 }

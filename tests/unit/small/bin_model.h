@@ -34,19 +34,18 @@ class BinModel {
 
   /// Takes up to `wanted` slots and checks each; every one is written to when `write`.
   unsigned take(unsigned wanted, bool write = false) {
-    return take(wanted, write, PageHeap::Source::kAny, false);
+    return take(wanted, write, Bin::From::kAnywhere);
   }
   /// The same without a page that nobody has; from spans that are shorter than the class's too.
-  unsigned take_backed(unsigned wanted) {
-    return take(wanted, true, PageHeap::Source::kBacked, true);
-  }
-  unsigned take(unsigned wanted, bool write, PageHeap::Source source, bool short_too) {
+  unsigned take_backed(unsigned wanted) { return take(wanted, true, Bin::From::kShortRuns); }
+  unsigned take(unsigned wanted, bool write, Bin::From from) {
     std::vector<void*> out(wanted, nullptr);
     unsigned got;
     {
       Lock lock(bin_->mutex());
-      got = bin_->take_locked(*pages_, size_class_, SizeClass(size_class_), 9, out.data(), wanted,
-                              source, ~0u, short_too);
+      Refill refill{size_class_, out.data(), wanted};
+      bin_->take_locked(*pages_, {9, true}, refill, from);
+      got = refill.finish();
     }
     EXPECT_LE(got, wanted);
     for (unsigned i = got; i-- > 0;) enter(out[i], write);  // the last one was taken first

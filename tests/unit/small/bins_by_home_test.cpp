@@ -13,6 +13,7 @@
 #include "os/fatal.h"
 #include "random.h"
 #include "small/small_heap.h"
+#include "small/take_slots.h"
 
 namespace loam {
 namespace {
@@ -33,8 +34,8 @@ class BinsByHome : public testing::Test {
     size_t got = 0;
     while (got < wanted) {
       const size_t here = std::min<size_t>(64, wanted - got);
-      const unsigned more = heap->take(size_class, out.data() + got, static_cast<unsigned>(here),
-                                       nullptr, ~0u, 0, home);
+      const unsigned more = heap->take(
+          {size_class, out.data() + got, static_cast<unsigned>(here), nullptr, ~0u, 0, home});
       if (more == 0) break;
       got += more;
     }
@@ -229,10 +230,8 @@ TEST_F(BinsByHome, AStrangersSpanIsLeftAlone) {
   Bin bins[2];
   bins[1].set_shard(1);
   std::vector<void*> its(info.slots / 2), others(info.slots / 2);
-  ASSERT_EQ(bins[0].take_locked(*pages, c, SizeClass(c), 0, its.data(), info.slots / 2),
-            info.slots / 2u);
-  ASSERT_EQ(bins[1].take_locked(*pages, c, SizeClass(c), 0, others.data(), info.slots / 2),
-            info.slots / 2u);
+  ASSERT_EQ(test::take_slots(bins[0], *pages, c, its.data(), info.slots / 2), info.slots / 2u);
+  ASSERT_EQ(test::take_slots(bins[1], *pages, c, others.data(), info.slots / 2), info.slots / 2u);
   set_corruption_policy(CorruptionPolicy::kReport);
   for (const bool alone : {true, false}) {
     for (unsigned b = 0; b < 2; ++b) {
@@ -282,10 +281,10 @@ TEST_F(BinsByHome, OnlyWhatIsAnothersIsLeftInTheStash) {
   void* out[200] = {};
   EXPECT_FALSE(heap->wants_transfer(c, &consumer, out, 0)) << "nobody took";
   use_bins(c, 2);
-  const unsigned got = heap->take(c, out, 200, &producer, ~0u, 0, 1);
+  const unsigned got = heap->take({c, out, 200, &producer, ~0u, 0, 1});
   ASSERT_EQ(got, 200u);
   void* own[100];
-  ASSERT_EQ(heap->take(c, own, 100, &consumer, ~0u, 0, 0), 100u);
+  ASSERT_EQ(heap->take({c, own, 100, &consumer, ~0u, 0, 0}), 100u);
   ASSERT_EQ(shard_of(out[150]), 1u);
   ASSERT_EQ(shard_of(own[50]), 0u);
   EXPECT_TRUE(heap->wants_transfer(c, &consumer, out[150], 0));
@@ -297,7 +296,7 @@ TEST_F(BinsByHome, OnlyWhatIsAnothersIsLeftInTheStash) {
   EXPECT_EQ(heap->stats(c).queued, 200u);
   EXPECT_TRUE(heap->is_valid());
   void* again[200];
-  ASSERT_EQ(heap->take(c, again, 200, &producer, ~0u, 200, 1), 200u);
+  ASSERT_EQ(heap->take({c, again, 200, &producer, ~0u, 200, 1}), 200u);
   EXPECT_EQ(again[0], out[0]);
   heap->give(c, again, 200, Wait::kYes);
   heap->give(c, own, 100, Wait::kYes);
@@ -311,7 +310,7 @@ TEST_F(BinsByHome, ASlotOfTheClassComesFromAnyBin) {
   give(c, {its[3], its[7]});
   const uint64_t before = fresh_bytes();
   void* slot = nullptr;
-  ASSERT_EQ(heap->take_slots(c, &slot, 1, 1), 1u);
+  ASSERT_EQ(heap->take_slots({.size_class = c, .out = &slot, .wanted = 1, .home = 1}), 1u);
   EXPECT_EQ(fresh_bytes(), before);
   give(c, {slot});
   std::vector<void*> rest = its;
@@ -340,7 +339,7 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
         if (t == 0) heap->use_more_bins(c);
         for (unsigned round = 0; round < 60; ++round) {
           void* out[100];
-          const unsigned got = heap->take(c, out, random.between(1, 100), &own, ~0u, 100, t);
+          const unsigned got = heap->take({c, out, random.between(1, 100), &own, ~0u, 100, t});
           for (unsigned i = 0; i < got; ++i) own.emplace_back(c, out[i]);
           if (round == 30 && t == 1) heap->use_more_bins(c);
         }
@@ -352,7 +351,7 @@ TEST_F(BinsByHome, ThreadsInPhasesLoseNothing) {
         }
         std::vector<void*> ends;
         void* out[100];
-        const unsigned got = heap->take(c, out, 100, nullptr, ~0u, 0, t + 4);
+        const unsigned got = heap->take({c, out, 100, nullptr, ~0u, 0, t + 4});
         for (unsigned i = 0; i < got; ++i) {
           void* const other = table[random.below(kPlaces)].exchange(out[i]);
           if (other != nullptr) ends.push_back(other);

@@ -28,7 +28,7 @@ class FragmentedPages : public testing::Test {
     fake::reset();
     std::vector<Span*> spans;
     for (unsigned i = 0; i < 3 * kPagesPerBlock; ++i) {
-      spans.push_back(pages->allocate_span(Pages(1), SizeClass(1), kNoClass, 0));
+      spans.push_back(pages->allocate_span({Pages(1), SizeClass(1), kNoClass, 0}));
       ASSERT_NE(spans.back(), nullptr);
     }
     test::use_for_a_while(*pages);
@@ -38,7 +38,7 @@ class FragmentedPages : public testing::Test {
   }
   std::vector<void*> take(size_t bytes, unsigned wanted, MixedHeap::From from) {
     std::vector<void*> out(wanted);
-    out.resize(mixed.take(class_for(bytes), out.data(), wanted, from));
+    out.resize(test::take_blocks(mixed, class_for(bytes), out.data(), wanted, from));
     return out;
   }
 
@@ -103,7 +103,7 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
   const unsigned c = class_for(432);
   const auto take_for = [&](unsigned home, MixedHeap::From from) {
     void* block = nullptr;
-    return mixed.take(c, &block, 1, from, home) == 1 ? block : nullptr;
+    return test::take_blocks(mixed, c, &block, 1, from, home) == 1 ? block : nullptr;
   };
   // One shard: whatever anybody made mixed serves everybody.
   void* first = take_for(0, MixedHeap::From::kBacked);
@@ -122,7 +122,7 @@ TEST_F(FragmentedPages, ServeEachHomeFromItsOwnShard) {
       << "1 and 3 share one of two shards";
   // Where a home has none, others' free ranges come before a page that nobody has.
   void* borrowed = nullptr;
-  ASSERT_EQ(mixed.take_from_others(c, &borrowed, 1, 1), 1u);
+  ASSERT_EQ(test::take_others_blocks(mixed, c, &borrowed, 1, 1), 1u);
   EXPECT_EQ(number(borrowed), number(first) + 2 * 432);
   EXPECT_EQ(mixed.stats().spans, 2u);
   EXPECT_EQ(mixed.stats().shards, 2u);

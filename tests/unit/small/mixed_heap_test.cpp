@@ -16,6 +16,7 @@
 #include "random.h"
 #include "small/bin.h"
 #include "small/mixed_model.h"
+#include "small/take_slots.h"
 
 namespace loam {
 namespace {
@@ -123,7 +124,7 @@ TEST_P(MixedHeapTest, LendsExactlyTheFreePagesInside) {
     // Others have them now, backed as they were; and the blocks beside them are what they were.
     const uint64_t fresh = model.pages().stats().fresh_pages;
     std::vector<Span*> runs;
-    while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0,
+    while (Span* run = model.pages().allocate_span({Pages(1), kNoClass, kNoClass, 0},
                                                    PageHeap::Source::kBacked)) {
       runs.push_back(run);
       fake::touch(span_base(run), kPageBytes);
@@ -286,8 +287,7 @@ class OneMixedSpan : public testing::Test {
     fake::reset();
     std::vector<void*> slots(kSizeClasses[c].slots);
     Lock lock(bin.mutex());
-    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
-              slots.size());
+    ASSERT_EQ(test::take_slots(bin, pages, c, slots.data(), unsigned(slots.size())), slots.size());
     first = slots.back();  // last first
     slots.pop_back();
     bin.give_locked(pages, *mixed, c, slots.data(), unsigned(slots.size()));
@@ -301,7 +301,7 @@ class OneMixedSpan : public testing::Test {
 
   void* take(size_t bytes) {
     void* block = nullptr;
-    EXPECT_EQ(mixed->take(class_for(bytes), &block, 1), 1u);
+    EXPECT_EQ(test::take_blocks(*mixed, class_for(bytes), &block, 1), 1u);
     return block;
   }
   std::string report_of_giving(void* block) {
@@ -348,11 +348,12 @@ TEST_F(OneMixedSpan, BlocksOfAllSizesStandSideBySide) {
 TEST_F(OneMixedSpan, OneCallServesAtMostWhatIsWantedAndTellsHowMuch) {
   const size_t room = mixed->stats().free_bytes;
   std::vector<void*> blocks(2 * room / 1024);
-  const unsigned got = mixed->take(class_for(1024), blocks.data(), unsigned(blocks.size()));
+  const unsigned got =
+      test::take_blocks(*mixed, class_for(1024), blocks.data(), unsigned(blocks.size()));
   EXPECT_EQ(got, room / 1024);
   for (unsigned i = 0; i + 1 < got; ++i)
     EXPECT_GT(number(blocks[i]), number(blocks[i + 1])) << "last first";
-  EXPECT_EQ(mixed->take(class_for(1024), blocks.data(), 1), 0u);
+  EXPECT_EQ(test::take_blocks(*mixed, class_for(1024), blocks.data(), 1), 0u);
   EXPECT_FALSE(mixed->may_serve(class_for(1024))) << "the bound was learnt";
   EXPECT_EQ(mixed->stats().free_bytes, room % 1024);
 }
@@ -360,7 +361,7 @@ TEST_F(OneMixedSpan, OneCallServesAtMostWhatIsWantedAndTellsHowMuch) {
 TEST_F(OneMixedSpan, LargerBlocksAreNotServed) {
   void* block;
   for (unsigned big = class_for(MixedHeap::kLargestBlock) + 1; big < kSizeClassCount; ++big) {
-    EXPECT_EQ(mixed->take(big, &block, 1), 0u);
+    EXPECT_EQ(test::take_blocks(*mixed, big, &block, 1), 0u);
     EXPECT_FALSE(mixed->may_serve(big));
   }
 }
@@ -381,7 +382,7 @@ TEST_F(OneMixedSpan, MisusesAreToldApart) {
   void* slot = nullptr;
   {
     Lock lock(bin.mutex());
-    ASSERT_EQ(bin.take_locked(pages, c, SizeClass(c), 0, &slot, 1), 1u);
+    ASSERT_EQ(test::take_slots(bin, pages, c, &slot, 1), 1u);
   }
   EXPECT_NE(report_of_giving(slot).find("no block"), std::string::npos) << "a small span's slot";
   EXPECT_EQ(mixed->block_bytes(number(first)), kBytes) << "its neighbours are as they were";
@@ -396,9 +397,10 @@ TEST_F(OneMixedSpan, WhatItServesIsKnownExactlyWhileBlocksComeBack) {
     std::vector<std::pair<uintptr_t, size_t>> blocks;
     for (void* block = nullptr; mixed->stats().free_bytes != 0;) {
       const size_t bytes = kSizeClasses[class_for(16 * random.between(1, most))].bytes;
-      const size_t taken = mixed->take(class_for(bytes), &block, 1) == 1           ? bytes
-                           : mixed->take(class_for(kGranuleBytes), &block, 1) == 1 ? kGranuleBytes
-                                                                                   : 0;
+      const size_t taken = test::take_blocks(*mixed, class_for(bytes), &block, 1) == 1 ? bytes
+                           : test::take_blocks(*mixed, class_for(kGranuleBytes), &block, 1) == 1
+                               ? kGranuleBytes
+                               : 0;
       ASSERT_NE(taken, 0u);
       blocks.emplace_back(number(block), taken);
     }
@@ -555,7 +557,7 @@ TEST_F(OneMixedSpan, WithoutMemoryForItsTablesASealedSpanServesNobodyAndTakesBlo
   const size_t table_bytes = mixed_table_bytes(kSizeClasses[c].pages);
   while (void* piece = metadata.allocate(table_bytes)) pieces.push_back(piece);
   void* block = nullptr;
-  EXPECT_EQ(mixed->take(class_for(64), &block, 1), 0u);
+  EXPECT_EQ(test::take_blocks(*mixed, class_for(64), &block, 1), 0u);
   EXPECT_TRUE(mixed->is_valid());
   mixed->give(&other, 1);
   EXPECT_TRUE(mixed->is_valid());
@@ -607,8 +609,7 @@ TEST(MixedHeapMetadata, WithoutMemoryForItsTablesASpanStaysAsItWas) {
   const unsigned c = class_for(512);
   std::vector<void*> slots(20u * kSizeClasses[c].slots);
   Lock lock(bin.mutex());
-  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
-            slots.size());
+  ASSERT_EQ(test::take_slots(bin, *pages, c, slots.data(), unsigned(slots.size())), slots.size());
   std::vector<void*> some;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (i % 8 != 0) some.push_back(slots[i]);
@@ -652,8 +653,7 @@ TEST(MixedHeapDonors, ABinWithLittleToSpareKeepsItsSpans) {
   const unsigned c = class_for(256);
   std::vector<void*> slots((1u << 20) / 256);
   Lock lock(bin.mutex());
-  ASSERT_EQ(bin.take_locked(*pages, c, SizeClass(c), 0, slots.data(), unsigned(slots.size())),
-            slots.size());
+  ASSERT_EQ(test::take_slots(bin, *pages, c, slots.data(), unsigned(slots.size())), slots.size());
   EXPECT_EQ(bin.donatable_bytes_hint(c), 0u);
   // Every ninth: less than a quarter of the bin.
   std::vector<void*> freed;

@@ -14,6 +14,7 @@
 #include "random.h"
 #include "small/bin.h"
 #include "small/mixed_heap.h"
+#include "small/take_slots.h"
 
 namespace loam::test {
 
@@ -24,6 +25,20 @@ constexpr unsigned served_classes() {
   unsigned c = 1;
   while (c < kSizeClassCount && kSizeClasses[c].bytes <= MixedHeap::kLargestBlock) ++c;
   return c;
+}
+
+/// Up to `wanted` blocks of the class from mixed spans; they stand in `out`.
+inline unsigned take_blocks(MixedHeap& mixed, unsigned c, void** out, unsigned wanted,
+                            MixedHeap::From from = MixedHeap::From::kSpans, unsigned home = 0) {
+  Refill refill{.size_class = c, .out = out, .wanted = wanted, .home = home};
+  mixed.take(refill, from);
+  return refill.finish();
+}
+inline unsigned take_others_blocks(MixedHeap& mixed, unsigned c, void** out, unsigned wanted,
+                                   unsigned home) {
+  Refill refill{.size_class = c, .out = out, .wanted = wanted, .home = home};
+  mixed.take_from_others(refill);
+  return refill.finish();
 }
 
 class MixedModel {
@@ -40,7 +55,7 @@ class MixedModel {
     unsigned got;
     {
       Lock lock(bins_[c].mutex());
-      got = bins_[c].take_locked(*pages_, c, SizeClass(c), 0, out.data(), wanted);
+      got = take_slots(bins_[c], *pages_, c, out.data(), wanted);
     }
     out.resize(got);
     for (void* block : out) enter(block, c);
@@ -49,8 +64,8 @@ class MixedModel {
 
   std::vector<void*> take_mixed(unsigned c, unsigned wanted, unsigned home = 0) {
     std::vector<void*> out(wanted, nullptr);
-    unsigned got = mixed_->take(c, out.data(), wanted, MixedHeap::From::kSpans, home);
-    if (got == 0) got = mixed_->take_from_others(c, out.data(), wanted, home);
+    unsigned got = take_blocks(*mixed_, c, out.data(), wanted, MixedHeap::From::kSpans, home);
+    if (got == 0) got = take_others_blocks(*mixed_, c, out.data(), wanted, home);
     EXPECT_LE(got, wanted);
     out.resize(got);
     for (void* block : out) {

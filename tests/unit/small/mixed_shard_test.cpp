@@ -28,7 +28,7 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
   const SizeClassInfo& info = kSizeClasses[c];
   Span* spans[2];
   for (Span*& span : spans) {
-    span = pages->allocate_span(Pages(info.pages), SizeClass(c), SizeClass(c), 0);
+    span = pages->allocate_span({Pages(info.pages), SizeClass(c), SizeClass(c), 0});
     ASSERT_NE(span, nullptr);
     ASSERT_TRUE(shard.convert(*pages, span, nullptr));
   }

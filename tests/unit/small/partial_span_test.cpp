@@ -46,7 +46,7 @@ TEST_P(LendingSpans, LendExactlyThePagesThatNoUsedSlotTouches) {
   // They are anybody's, and as good as before.
   Pages others;
   std::vector<Span*> runs;
-  while (Span* run = model.pages().allocate_span(Pages(1), kNoClass, kNoClass, 0,
+  while (Span* run = model.pages().allocate_span({Pages(1), kNoClass, kNoClass, 0},
                                                  PageHeap::Source::kBacked)) {
     runs.push_back(run);
     others += Pages(1);
@@ -100,8 +100,8 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   std::vector<Span*> runs;
   for (unsigned pages = 1; pages < info.pages; ++pages) {
     for (const unsigned length : {pages, 1u}) {
-      Span* const run =
-          model.pages().allocate_span(Pages(length), kNoClass, kNoClass, 0, PageHeap::Source::kAny);
+      Span* const run = model.pages().allocate_span({Pages(length), kNoClass, kNoClass, 0},
+                                                    PageHeap::Source::kAny);
       ASSERT_NE(run, nullptr);
       runs.push_back(run);
     }
@@ -122,7 +122,7 @@ TEST_P(PartialSpans, ShortOnesTakeTheRunsThatAreTooShort) {
   EXPECT_EQ(model.pages().stats().fresh_pages, fresh);
   // No run that holds a slot is left.
   EXPECT_EQ(
-      model.pages().allocate_span(Pages(one), kNoClass, kNoClass, 0, PageHeap::Source::kBacked),
+      model.pages().allocate_span({Pages(one), kNoClass, kNoClass, 0}, PageHeap::Source::kBacked),
       nullptr);
   model.check_contents();
   Random random = test::seeded(2);
@@ -235,7 +235,7 @@ class LargePhaseChange : public testing::Test {
     size_t got = 0;
     for (unsigned more = 1; more != 0 && got < wanted; got += more) {
       const size_t here = std::min<size_t>(wanted - got, 16);
-      more = heap->take(size_class, out.data() + got, static_cast<unsigned>(here));
+      more = heap->take({size_class, out.data() + got, static_cast<unsigned>(here)});
     }
     out.resize(got);
     for (void* block : out) {
@@ -387,9 +387,8 @@ TEST_F(LargePhaseChange, ALargeRunThatWasFreshHasTheNextOneFindSome) {
   // What spans gave up empty, and what they lent.
   const uint64_t before = fresh_bytes();
   std::vector<Span*> runs;
-  bool zero;
   for (size_t i = 0; i < kBytes / 2 / Pages(16).bytes(); ++i) {
-    runs.push_back(pages->allocate_large(Pages(16), Pages(1), Pages(16).bytes(), 0, &zero));
+    runs.push_back(pages->allocate_large(Pages(16), Pages(1), Pages(16).bytes(), 0).span);
     ASSERT_NE(runs.back(), nullptr);
   }
   EXPECT_LE(fresh_bytes() - before, kBytes / 16);
@@ -429,9 +428,9 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
   fake::fail(fake::Call::kCommit);
   heap->keep_spans_pure();
   std::vector<void*> filler;
-  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;)
+  for (void* block = nullptr; heap->take_slots({class_for(32768), &block, 1}) == 1;)
     filler.push_back(block);
-  for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots({c, &block, 1}) == 1;) filler.push_back(block);
   heap->keep_spans_pure(false);
   EXPECT_EQ(heap->stats(first).absent_pages, 0u);
   const size_t free = heap->stats(first).free_slots;
@@ -446,14 +445,14 @@ TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByLenders) {
 // However few they are, and beside how much.
 TEST_F(LargePhaseChange, RefusedMemoryIsMadeUpForByShortRuns) {
   const unsigned c = class_for(12288);
-  Span* const run = pages->allocate_span(Pages(3), kNoClass, kNoClass, 0);
+  Span* const run = pages->allocate_span({Pages(3), kNoClass, kNoClass, 0});
   ASSERT_NE(run, nullptr);
   fake::touch(span_base(run), Pages(3).bytes());
   std::vector<void*> filler = take(class_for(32768), 200);
   fake::fail(fake::Call::kReserve);
   fake::fail(fake::Call::kCommit);
   for (const size_t bytes : {size_t{32768}, size_t{12288}}) {
-    for (void* block = nullptr; heap->take_slots(class_for(bytes), &block, 1) == 1;)
+    for (void* block = nullptr; heap->take_slots({class_for(bytes), &block, 1}) == 1;)
       filler.push_back(block);
   }
   EXPECT_TRUE(take(c, 1).empty());

@@ -31,7 +31,7 @@ class SmallHeapTest : public testing::Test {
     // One call brings what is at hand; it may stop where fresh memory would begin.
     for (unsigned more = 1; more != 0 && got < wanted; got += more) {
       // A few at a time, as caches do.
-      more = heap->take(size_class, out.data() + got, wanted - got < 64 ? wanted - got : 64);
+      more = heap->take({size_class, out.data() + got, wanted - got < 64 ? wanted - got : 64});
     }
     out.resize(got);
     return out;
@@ -70,12 +70,12 @@ TEST_F(SmallHeapTest, WhoHasEnoughTakesNoPartOfAFreshSpan) {
   const unsigned c = class_for(16384), slots = kSizeClasses[c].slots;
   void* blocks[16];
   ASSERT_GE(std::size(blocks), 2 * slots);
-  unsigned got = heap->take(c, blocks, 1);
+  unsigned got = heap->take({c, blocks, 1});
   ASSERT_EQ(got, 1u);
-  got += heap->take(c, blocks + got, 2 * slots, nullptr, slots);
+  got += heap->take({c, blocks + got, 2 * slots, nullptr, slots});
   EXPECT_EQ(got, 2 * slots) << "what was left of the first, and one more";
   EXPECT_EQ(heap->stats(c).free_slots, 0u);
-  const unsigned all = heap->take(c, blocks + got, 2 * slots, nullptr, 2 * slots);
+  const unsigned all = heap->take({c, blocks + got, 2 * slots, nullptr, 2 * slots});
   EXPECT_EQ(all, 2 * slots) << "enough is never less than what was asked for, unless it is said";
   heap->give(c, blocks, got + all, Wait::kYes);
   expect_empty();
@@ -250,7 +250,7 @@ TEST_F(SmallHeapTest, ManyThreadsTakeAndGiveEachOthersBlocks) {
       test::Random random = test::seeded(t);
       for (unsigned round = 0; round < kRounds; ++round) {
         void* out[40];
-        const unsigned got = heap->take(c, out, random.between(1, 40));
+        const unsigned got = heap->take({c, out, random.between(1, 40)});
         for (unsigned i = 0; i < got; ++i) {
           // Whatever stood in the table, somebody else's most of the time, goes home from here.
           void* other = table[random.below(64)].exchange(out[i]);
@@ -372,7 +372,7 @@ TEST_F(PhaseChange, ASlotIsASlotWhateverSpansAreMixed) {
   const std::vector<void*> second = take(c, 10'000);
   ASSERT_GT(heap->mixed().stats().spans, 0u);
   std::vector<void*> slots(500);
-  ASSERT_EQ(heap->take_slots(c, slots.data(), 500), 500u);
+  ASSERT_EQ(heap->take_slots({c, slots.data(), 500}), 500u);
   for (void* slot : slots) {
     ASSERT_EQ(class_at(slot), c);
     ASSERT_EQ(reinterpret_cast<uintptr_t>(slot) % 64, 0u);
@@ -390,9 +390,9 @@ TEST_F(PhaseChange, RefusedMemoryIsMadeUpForByDonors) {
   fake::fail(fake::Call::kReserve);
   fake::fail(fake::Call::kCommit);
   std::vector<void*> filler;
-  for (void* block = nullptr; heap->take_slots(class_for(32768), &block, 1) == 1;)
+  for (void* block = nullptr; heap->take_slots({class_for(32768), &block, 1}) == 1;)
     filler.push_back(block);
-  for (void* block = nullptr; heap->take_slots(c, &block, 1) == 1;) filler.push_back(block);
+  for (void* block = nullptr; heap->take_slots({c, &block, 1}) == 1;) filler.push_back(block);
   heap->keep_spans_pure(false);
   const std::vector<void*> second = take(c, unsigned(kBytes / 2 / 112));
   EXPECT_EQ(second.size(), kBytes / 2 / 112);
@@ -443,7 +443,7 @@ TEST_F(PhaseChange, ThreadsInDifferentPhasesShareTheHoles) {
         const size_t count = blocks.size() + (size_t{256} << 10) / kSizeClasses[c].bytes;
         while (blocks.size() < count) {
           void* out[40];
-          const unsigned got = heap->take(c, out, mine.between(1, 40));
+          const unsigned got = heap->take({c, out, mine.between(1, 40)});
           for (unsigned i = 0; i < got; ++i) blocks.emplace_back(out[i], c);
         }
         drop(blocks.size() / 10);

@@ -174,7 +174,7 @@ class Transfer : public testing::Test {
 
   std::vector<void*> take(unsigned c, unsigned wanted, const void* who) {
     std::vector<void*> out(wanted);
-    out.resize(heap->take(c, out.data(), wanted, who));
+    out.resize(heap->take({c, out.data(), wanted, who}));
     return out;
   }
   void transfer(unsigned c, const std::vector<void*>& blocks, const void* who) {
@@ -217,10 +217,10 @@ TEST_F(Transfer, ARefillGetsABatchThatItsMagazineHolds) {
   const std::vector<void*> blocks = take(c, 100, &a);
   transfer(c, blocks, &b);
   std::vector<void*> again(100);
-  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 50, 100), 100u);
+  ASSERT_EQ(heap->take({c, again.data(), 50, &a, 50, 100}), 100u);
   EXPECT_EQ(again, blocks);
   transfer(c, blocks, &b);
-  ASSERT_EQ(heap->take(c, again.data(), 50, &a, 50, 99), 50u);
+  ASSERT_EQ(heap->take({c, again.data(), 50, &a, 50, 99}), 50u);
   heap->give(c, again.data(), 50, SmallHeap::Wait::kYes);
   expect_empty();
 }
@@ -235,7 +235,7 @@ TEST_F(Transfer, WhoTakesAndGivesAloneHoldsNothing) {
 
 TEST_F(Transfer, AClassThatNobodyTookHoldsNothing) {
   std::vector<void*> blocks(100);
-  blocks.resize(heap->take(c, blocks.data(), 100));  // as a thread without a cache
+  blocks.resize(heap->take({c, blocks.data(), 100}));  // as a thread without a cache
   transfer(c, blocks, &b);
   EXPECT_EQ(heap->stats(c).queued, 0u);
   expect_empty();

@@ -34,7 +34,7 @@ class UnwantedSlots : public testing::Test {
     while (out.size() < wanted) {
       void* some[64];
       const unsigned got = heap->take(
-          size_class, some, static_cast<unsigned>(std::min<size_t>(64, wanted - out.size())));
+          {size_class, some, static_cast<unsigned>(std::min<size_t>(64, wanted - out.size()))});
       for (unsigned i = 0; i < got; ++i)
         fake::touch(reinterpret_cast<uintptr_t>(some[i]), kSizeClasses[size_class].bytes);
       out.insert(out.end(), some, some + got);

@@ -1,0 +1,305 @@
+// What serves a refill, by the rows of its table.
+#include "small/sources.h"
+
+#include "base/cpu.h"
+#include "small/small_heap.h"
+
+namespace loam {
+
+namespace {
+
+// The rows without their texts: what a program's start reads is a few bytes.
+struct Step {
+  BlockSource source;
+  uint8_t serves;
+};
+struct Steps {
+  Step of[kBlockSources];
+};
+constexpr Steps make_steps() {
+  Steps steps{};
+  for (unsigned i = 0; i < kBlockSources; ++i)
+    steps.of[i] = {kBlockSourceRows[i].source, kBlockSourceRows[i].serves};
+  return steps;
+}
+constexpr Steps kSteps = make_steps();
+
+// Free ranges that one donation brings, about: several refills' worth.
+constexpr size_t kDonationBytes = size_t{32} << 10;
+// A search for a donor looks at every bin: once in so many growths that found none.
+constexpr unsigned kGrowthsBetweenDonations = 16;
+
+// Pages that sparse spans lend at once, about; a search for a lender, as for a donor.
+constexpr Pages kLentPages{128};
+constexpr unsigned kGrowthsBetweenLends = 16;
+// Such a search reads bins that a small program never touched. A heap of less has little to lend.
+constexpr size_t kLeastLendingHeap = size_t{2} << 20;
+
+// Whether it is time for a search again; a growth that finds that it is not counts.
+bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
+  const unsigned growths = skipped.load(std::memory_order_relaxed);
+  if (growths >= between) return true;
+  skipped.store(growths + 1, std::memory_order_relaxed);
+  return false;
+}
+
+// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines
+// asked for then push others out before their turn. Measured (decision 26).
+constexpr unsigned kUsedSoon = 64;
+
+// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come
+// side by side. The last block is used first.
+LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
+  // Smaller ones share lines, so there are fewer than blocks.
+  if (count < kUsedSoon || class_info(size_class).bytes < kCacheLine) return;
+  for (unsigned i = count; i-- != 0;) prefetch_for_write(blocks[i]);
+}
+
+// Which rows of the table serve blocks of the class.
+BlockSourceUser user_of(unsigned size_class) {
+  if (!MixedHeap::serves(size_class)) return kAbove8KiB;
+  return class_info(size_class).bytes > kFineLimit ? kUpTo8KiB : kUpTo1KiB;
+}
+
+}  // namespace
+
+unsigned SmallHeap::take(Refill& refill) {
+  if (refill.taker != nullptr) {
+    bin_of(refill.size_class, refill.home).stash().note_taker(refill.taker);
+    if (bins_[refill.size_class].stash().blocks() != 0) {
+      if (const unsigned got = take_stashed(refill)) return got;
+    }
+  }
+  // A refill of small blocks is content with what one source has.
+  const bool needs_enough = unmapped_ || !MixedHeap::serves(refill.size_class);
+  return take_in_order(refill, needs_enough, unmapped_);
+}
+
+unsigned SmallHeap::take_slots(Refill&& refill) { return take_in_order(refill, true, true); }
+
+LOAM_INLINE unsigned SmallHeap::take_in_order(Refill& refill, bool needs_enough, bool own_slots) {
+  const unsigned least = !needs_enough                   ? 1
+                         : refill.enough < refill.wanted ? refill.enough
+                                                         : refill.wanted;
+  // The first row after the stash, ahead of the loop over the others.
+  take_from_bin(refill, Bin::From::kBacked);
+  if (LOAM_UNLIKELY(refill.got() < least))
+    take_from_rows(refill, least, own_slots ? kOwnSlots : user_of(refill.size_class));
+  return refill.finish();
+}
+
+LOAM_NOINLINE void SmallHeap::take_from_rows(Refill& refill, unsigned least, uint8_t user) {
+  static_assert(
+      kSteps.of[0].source == BlockSource::kStash && kSteps.of[1].source == BlockSource::kBin,
+      "the callers have looked there");
+  for (unsigned row = 2; row < kBlockSources && refill.got() < least; ++row) {
+    const Step step = kSteps.of[row];
+    if ((step.serves & user) != 0) take_from(step.source, refill, false);
+  }
+  if (LOAM_LIKELY(refill.got() != 0)) return;
+  // The system refused fresh pages: now any search is worth it.
+  for (const Step step : kSteps.of) {
+    if ((step.serves & user) != 0 && (step.serves & kRefused) != 0)
+      take_from(step.source, refill, true);
+    if (refill.got() != 0) return;
+  }
+}
+
+void SmallHeap::take_from(BlockSource source, Refill& refill, bool refused) {
+  switch (source) {
+    case BlockSource::kStash:
+    case BlockSource::kBin:
+      return;
+    case BlockSource::kShortRuns:
+      if (may_be_partial() && (refused || pages().short_runs_wait()))
+        take_from_bin(refill, Bin::From::kShortRuns);
+      return;
+    case BlockSource::kMixedSpans:
+      return take_mixed(refill, pure_ ? MixedHeap::From::kSpans : MixedHeap::From::kBacked);
+    case BlockSource::kDonor:
+      return take_donated(refill, refused);
+    case BlockSource::kOtherShards:
+      if (const unsigned got = mixed_.take_from_others(refill))
+        ask_for_lines(refill.size_class, refill.next, got);
+      return;
+    case BlockSource::kEmptySpans:
+      if (LOAM_LIKELY(!has_more_bins_.load(std::memory_order_relaxed))) return;
+      while (release_some_empty_spans(refill)) {
+        if (take_from_bin(refill, Bin::From::kBacked) != 0) return;
+      }
+      return;
+    case BlockSource::kOtherBins:
+      if (LOAM_UNLIKELY(has_more_bins_.load(std::memory_order_relaxed)))
+        take_from_other_bins(refill);
+      return;
+    case BlockSource::kLender:
+      return take_lent(refill, refused);
+    case BlockSource::kFreshPages:
+      take_from_bin(refill, Bin::From::kAnywhere);
+      return;
+  }
+}
+
+LOAM_NOINLINE unsigned SmallHeap::take_from_bin(Refill& refill, Bin::From from) {
+  Bin& bin = bin_of(refill.size_class, refill.home);
+  unsigned got;
+  bool is_crowded;
+  in_drained(bin, refill.size_class, [&] {
+    got = bin.take_locked(pages(), owner(), refill, from);
+    is_crowded = bin.is_crowded_locked();
+  });
+  if (LOAM_UNLIKELY(is_crowded)) use_more_bins(refill.size_class);
+  return got;
+}
+
+// The only source that fills a refill from its beginning, and alone. Returns how many came.
+unsigned SmallHeap::take_stashed(const Refill& refill) {
+  const unsigned size_class = refill.size_class, wanted = refill.wanted;
+  const unsigned room = refill.room < wanted ? wanted : refill.room;
+  Bin& bin = bins_[size_class];
+  unsigned got = 0;
+  // Batches may be small ones: a refill is worth a second look, not a third for the last few.
+  while (got < (wanted + 1) / 2) {
+    const unsigned more = bin.stash().take(refill.out + got, wanted - got, room - got);
+    if (more == 0) break;
+    got += more;
+  }
+  if (got != 0) {
+    ask_for_lines(size_class, refill.out, got);  // from the cache of who freed them
+    bin.remote().discount_others(got);
+    stash_room_.give(got * size_t{class_info(size_class).bytes});
+  }
+  return got;
+}
+
+void SmallHeap::take_mixed(Refill& refill, MixedHeap::From from) {
+  if (const unsigned got = mixed_.take(refill, from))
+    ask_for_lines(refill.size_class, refill.next, got);
+}
+
+// From one other bin of the class, whose free slots are enough to be worth its lock.
+void SmallHeap::take_from_other_bins(Refill& refill) {
+  const unsigned count = bins_in_use(refill.size_class);
+  const unsigned missing = refill.missing();
+  for (unsigned i = 1; i < count; ++i) {
+    Bin& bin = bin_of(refill.size_class, refill.home + i);
+    if (bin.free_slots_hint() < missing) continue;
+    unsigned got = 0;
+    in_drained(bin, refill.size_class, [&] {
+      const size_t free = bin.free_slots_locked();
+      const unsigned here = free < missing ? static_cast<unsigned>(free) : missing;
+      if (here == 0) return;
+      // No more than there is: so no page is asked for.
+      Refill part = refill.part(here);
+      got = bin.take_locked(pages(), owner(), part, Bin::From::kBacked);
+      refill.next = part.next;
+    });
+    if (got != 0) return ask_for_lines(refill.size_class, refill.next, got);
+  }
+}
+
+// Gives the page heap as many of the empty spans that one bin keeps as the refill is missing: a bin
+// of its class first. True if there were some.
+bool SmallHeap::release_some_empty_spans(const Refill& refill) {
+  const unsigned size_class = refill.size_class, wanted = refill.missing();
+  const SizeClassInfo& info = class_info(size_class);
+  const size_t pages_wanted = size_t{(wanted + info.slots - 1) / info.slots} * info.pages;
+  const unsigned classes = split_classes.end();
+  for (unsigned i = 0; i < classes; ++i) {
+    const unsigned c = (size_class + i) % classes;
+    const unsigned count = bins_in_use(c);
+    if (count == 1) continue;
+    const unsigned length = class_info(c).pages;
+    for (unsigned s = 1; s <= count; ++s) {
+      Bin& bin = bin_of(c, refill.home + s);
+      if (!bin.has_empty_hint()) continue;
+      unsigned released;
+      {
+        Lock lock(bin.mutex());
+        released = bin.release_empty_locked(
+            pages(), c, static_cast<unsigned>((pages_wanted + length - 1) / length));
+      }
+      if (released != 0) return true;
+    }
+  }
+  return false;
+}
+
+// The bin of which hint(bin, size_class) is the largest; none where it is 0 for all.
+template <class Hint>
+SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
+  Candidate best{};
+  for_each_class([&](unsigned c) {
+    for_each_bin(c, [&](Bin& bin) {
+      const size_t bytes = hint(bin, c);
+      if (bytes > best.bytes) best = {&bin, c, bytes};
+    });
+  });
+  return best;
+}
+
+// Has sparse spans of another class become mixed, unless a search a few growths ago found none.
+// False if none did.
+bool SmallHeap::donate(unsigned size_class, unsigned home) {
+  if (pure_) return false;
+  // Smaller blocks may fit where larger ones did not.
+  const bool fits_more = size_class < refused_class_.load(std::memory_order_relaxed);
+  if (!fits_more && !is_time(growths_skipped_, kGrowthsBetweenDonations)) return false;
+  const Candidate donor = bin_with_most([&](const Bin& bin, unsigned c) {
+    return c == size_class ? 0 : bin.donatable_bytes_hint(c);
+  });
+  unsigned converted = 0;
+  if (donor.bin != nullptr) {
+    Lock lock(donor.bin->mutex());
+    converted = donor.bin->donate_locked(mixed_, donor.size_class, class_info(size_class).bytes,
+                                         kDonationBytes, home);
+  }
+  if (converted != 0) return true;
+  growths_skipped_.store(0, std::memory_order_relaxed);
+  refused_class_.store(static_cast<uint8_t>(size_class), std::memory_order_relaxed);
+  return false;
+}
+
+void SmallHeap::take_donated(Refill& refill, bool refused) {
+  if (refused) growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
+  if (!donate(refill.size_class, refill.home)) return;
+  // What the donor's spans gave the page heap, then what became ranges of mixed spans. Neither, if
+  // other threads of the home were faster.
+  if (take_from_bin(refill, Bin::From::kBacked) != 0) return;
+  // A short span of large slots serves them faster than a mixed one, and loses no more at its end.
+  if (class_info(refill.size_class).bytes > kFineLimit && may_be_partial() &&
+      take_from_bin(refill, Bin::From::kShortRuns) != 0)
+    return;
+  take_mixed(refill, MixedHeap::From::kLent);
+}
+
+// Has the bin that can lend the most, or the mixed spans, give the page heap whole free pages,
+// unless a search a few growths ago found none. `of_all`: of every class; else only of classes that
+// mixed spans do not serve, since what the others have free is donate()'s. False if none were
+// given.
+bool SmallHeap::lend_pages(bool of_all, unsigned home) {
+  if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
+  if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
+  const Candidate lender = bin_with_most([&](const Bin& bin, unsigned c) {
+    const bool may = Bin::may_lend(c) && (of_all || !MixedHeap::serves(c));
+    return may ? bin.lendable_bytes_hint(c) : 0;
+  });
+  Pages lent;
+  if (of_all) lent = mixed_.lend(kLentPages, lender.bytes);
+  if (lent == Pages(0) && lender.bin != nullptr) {
+    Lock lock(lender.bin->mutex());
+    lent = lender.bin->lend_locked(pages(), mixed_, lender.size_class, kLentPages, home);
+  }
+  if (lent == Pages(0)) lends_skipped_.store(0, std::memory_order_relaxed);
+  return lent != Pages(0);
+}
+
+void SmallHeap::take_lent(Refill& refill, bool refused) {
+  if (refused) lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
+  const bool is_large = !MixedHeap::serves(refill.size_class);
+  if (!lend_pages(is_large, refill.home)) return;
+  // Where mixed spans do not serve the class, pages that are fewer than a span become a short one.
+  take_from_bin(refill, is_large ? Bin::From::kShortRuns : Bin::From::kBacked);
+}
+
+}  // namespace loam

@@ -1,0 +1,16 @@
+// Up to `wanted` slots of a bin that is nobody's, for tests; they stand in `out`.
+#pragma once
+
+#include "small/bin.h"
+
+namespace loam::test {
+
+/// pre: the bin's lock is held
+inline unsigned take_slots(Bin& bin, PageHeap& pages, unsigned size_class, void** out,
+                           unsigned wanted) {
+  Refill refill{size_class, out, wanted};
+  bin.take_locked(pages, {0, true}, refill);
+  return refill.finish();
+}
+
+}  // namespace loam::test
