@@ -234,14 +234,16 @@ struct CounterFields {
   static constexpr CounterField* write_pages(CounterField* next) {
     next = Writer{next, kPageHeap}
                .lock(__builtin_offsetof(PageHeap, mutex_))
-                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_) LOAM_FIELD(
-                       "committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD("used_pages",
-                                                                                   PageHeap, used_)
-                       LOAM_FIELD("parked_pages", PageHeap, parked_pages_) LOAM_FIELD(
-                           "dirty_pages", PageHeap, dirty_pages_) LOAM_FIELD("peak_used_pages",
-                                                                             PageHeap, peak_used_)
-                           LOAM_FIELD("fresh_pages", PageHeap, fresh_pages_) LOAM_FIELD(
-                               "purge_calls", PageHeap, purge_calls_)
+                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_)
+                       LOAM_FIELD("committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD(
+                           "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
+                                                                     parked_pages_)
+                           LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_) LOAM_FIELD(
+                               "peak_used_pages", PageHeap, peak_used_)(
+                               "fresh_pages",
+                               __builtin_offsetof(PageHeap, fresh_) +
+                                   __builtin_offsetof(FreshLedger, runs_),
+                               8) LOAM_FIELD("purge_calls", PageHeap, purge_calls_)
                                LOAM_FIELD("purged_pages", PageHeap, purged_pages_) LOAM_FIELD(
                                    "purge_ns", PageHeap, purge_ns_)
                                    LOAM_FIELD("refused_calls", PageHeap, refused_calls_) LOAM_FIELD(

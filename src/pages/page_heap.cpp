@@ -1,6 +1,5 @@
 #include "pages/page_heap.h"
 
-#include "base/owned_counter.h"
 #include "os/os.h"
 
 namespace loam {
@@ -122,7 +121,7 @@ Block* PageHeap::take_whole(Taker taker) {
 
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
   const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
-  const uint64_t fresh_before = fresh_pages_;
+  const uint64_t fresh_before = fresh_.of_runs();
   const auto find = [&] {
     return LOAM_LIKELY(!is_long)
                ? take_in_block(static_cast<unsigned>(pages.count),
@@ -133,7 +132,7 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   // Refused, perhaps, since mappings that were kept hold what there may be.
   if (place.region == nullptr && source == Source::kAny && shed_all_mappings()) place = find();
   if (place.region == nullptr) return place;
-  place.fresh = static_cast<uint32_t>(fresh_pages_ - fresh_before);
+  place.fresh = static_cast<uint32_t>(fresh_.of_runs() - fresh_before);
   used_ += pages;
   note_peak();
   if (LOAM_UNLIKELY(is_long)) {
@@ -160,7 +159,7 @@ bool PageHeap::back_whole(Block* block) {
   block->backed.set_range(0, kPagesPerBlock);
   block->dirty_pages = kPagesPerBlock;
   dirty_pages_ += Pages(kPagesPerBlock);
-  count_up(fresh_pages_, kPagesPerBlock);
+  fresh_.take(kPagesPerBlock);
   now_ms_ = os::now_coarse_ms();
   note_dirty();
   note_age(block, now_ms_);
@@ -176,7 +175,7 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
   block->free_pages = static_cast<uint16_t>(block->free_pages - count);
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages - held);
   dirty_pages_ -= Pages(held);
-  count_up(fresh_pages_, count - held);
+  fresh_.take(count - held);
   if (block->dirty_pages == 0) {
     dirty_index(block).place(block, 0);
     if (block->aged) {
@@ -497,7 +496,7 @@ PageStats PageHeap::stats() {
   s.purged_pages = purged_pages_;
   s.purge_ns = purge_ns_;
   s.refused_calls = refused_calls_;
-  s.fresh_pages = fresh_pages_;
+  s.fresh_pages = fresh_.of_runs();
   s.lock_acquisitions = mutex_.acquisitions();
   s.lock_contentions = mutex_.contentions();
   for (const PageShard& shard : shards_) {

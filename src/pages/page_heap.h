@@ -33,7 +33,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
-#include "pages/growth_debt.h"
+#include "pages/fresh_ledger.h"
 #include "pages/idle_mappings.h"
 #include "pages/page_shard.h"
 #include "pages/parked_runs.h"
@@ -506,21 +506,14 @@ class PageHeap {
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;
   uint64_t refused_calls_ = 0;
-  uint64_t fresh_pages_ = 0;  ///< owned_counter.h: the lock's holder writes
+  FreshLedger fresh_;
   size_t large_blocks_ = 0;
   Pages large_pages_{};
   size_t large_requested_ = 0;
   uint64_t large_allocations_ = 0;
   PurgePolicy policy_;
   GrowthDebt growth_;
-  Pages huge_pages_{};       // of mappings of their own, those that are kept too
-  uint64_t fresh_huge_ = 0;  // pages that those took
-  struct {
-    GrowthDebt::Debtor block;
-    Pages fresh;
-  } grown_{};  // the last of them that took any, until it is freed
-  uint64_t seen_fresh_ =
-      0;  // of fresh_pages_ and fresh_huge_: as many mappings went for them as were kept
+  Pages huge_pages_{};  // of mappings of their own, those that are kept too
   IdleMappings idle_;
   List<Block, AgeList> age_;
 };

@@ -47,8 +47,7 @@ void PageHeap::note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now) {
   huge_pages_ = huge_pages_ - before.pages + now.pages;
   if (now.pages <= before.pages) return growth_.note_free(before.address);
   const Pages fresh = now.pages - before.pages;
-  fresh_huge_ += fresh.count;
-  grown_ = {now, fresh};
+  fresh_.take_mapping(now, fresh);
   note_growth(fresh, now);
 }
 
@@ -56,16 +55,15 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   Lock lock(mutex_);
   growth_.note_free(address);
   now_ms_ = os::now_coarse_ms();
-  if (idle_.empty()) seen_fresh_ = fresh_pages_ + fresh_huge_;
+  if (idle_.empty()) fresh_.forgive();
   const bool kept = idle_.keep(address, pages, now_ms_);
   if (!kept) huge_pages_ -= pages;
-  if (grown_.block.address == address) grown_ = {};
+  fresh_.forget(address);
   // What the last one took fresh and has not written to yet will be written to: as a vector's that
   // doubles, whose old array this is.
-  if (kept && grown_.fresh != Pages(0)) {
-    const Pages untouched = untouched_pages(grown_.block);
-    if (grown_.fresh > untouched) grown_.fresh = untouched;
-    shed_mappings(grown_.fresh);  // at once, as what is not kept
+  if (kept && fresh_.newest_fresh() != Pages(0)) {
+    fresh_.limit_newest(untouched_pages(fresh_.newest()));
+    shed_mappings(fresh_.newest_fresh());  // at once, as what is not kept
   }
   if (!idle_.empty()) {
     pages_wait_.store(true, std::memory_order_relaxed);
@@ -88,12 +86,12 @@ void PageHeap::shed_mappings(Pages pages) {
 
 // What is owed for fresh memory, and what waited too long.
 void PageHeap::shed_due_mappings() {
-  const Pages for_fresh(fresh_pages_ + fresh_huge_ - seen_fresh_);
+  const Pages for_fresh = fresh_.owed();
   const Pages due = idle_.due(used_ + huge_pages_ - idle_.pages(), now_ms_);
   Pages owed = for_fresh > due ? for_fresh : due;
   if (owed > kShedPerTick) owed = kShedPerTick;
   shed_mappings(owed);
-  seen_fresh_ += (for_fresh < owed ? for_fresh : owed).count;  // the rest is remembered
+  fresh_.pay(owed);  // the rest is remembered
 }
 
 bool PageHeap::shed_all_mappings() {

@@ -80,7 +80,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
 bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   Lock lock(mutex_);
   const Pages old(span->large.pages);
-  const uint64_t fresh_before = fresh_pages_;
+  const uint64_t fresh_before = fresh_.of_runs();
   if (pages < old) {
     now_ms_ = os::now_coarse_ms();
     growth_.note_free(span_base(span));  // whoever shrinks has written what he wanted to
@@ -95,7 +95,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   span->large.pages = pages.count;
   span->large.requested = requested;
   if (pages > old && pages.count > kPagesPerBlock) {
-    note_growth(Pages(fresh_pages_ - fresh_before), {span_base(span), pages});
+    note_growth(Pages(fresh_.of_runs() - fresh_before), {span_base(span), pages});
   }
   count_operation();
   return true;

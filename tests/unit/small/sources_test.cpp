@@ -24,9 +24,9 @@ std::string table() {
   for (const BlockSourceRow& row : kBlockSourceRows) {
     const auto mark = [&](unsigned user) { return (row.serves & user) != 0 ? 'x' : '.'; };
     char line[160];
-    snprintf(line, sizeof line, "%-14s  %c      %c      %c         %c         %c      %s\n", row.name,
-             mark(kUpTo1KiB), mark(kUpTo8KiB), mark(kAbove8KiB), mark(kOwnSlots), mark(kRefused),
-             row.what);
+    snprintf(line, sizeof line, "%-14s  %c      %c      %c         %c         %c      %s\n",
+             row.name, mark(kUpTo1KiB), mark(kUpTo8KiB), mark(kAbove8KiB), mark(kOwnSlots),
+             mark(kRefused), row.what);
     text += line;
   }
   return text;
