@@ -74,6 +74,14 @@ int choice(const char* name, const char* first, const char* second,
   return protects == nullptr ? -1 : text::same(protects, second) ? 1 : 0;
 }
 
+void apply_huge_pages(const char* value) {
+  if (value == nullptr) return;
+  const Word word(value);
+  if (word.is("on")) return page_heap.use_huge_pages(PageHeap::HugePages::kAlways);
+  if (word.is("off")) return page_heap.use_huge_pages(PageHeap::HugePages::kNever);
+  if (!word.is("auto")) complain("LOAM_HUGE_PAGES");
+}
+
 // The text as a whole number from 1 to `most`; 0 for any other text.
 uint64_t number(const char* text, uint64_t most) {
   uint64_t value = 0;
@@ -189,7 +197,7 @@ void apply_options(PlainHeap (*plain)()) {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and this runs at the start of each
   if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1)
     set_corruption_policy(CorruptionPolicy::kReport);
-  if (choice("LOAM_HUGE_PAGES", "off", "on") == 1) page_heap.want_huge_pages();
+  apply_huge_pages(os::option("LOAM_HUGE_PAGES"));
   if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
   loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
   apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1,

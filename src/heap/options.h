@@ -18,7 +18,7 @@ struct Option {
 inline constexpr Option kOptions[] = {
     {"LOAM_BACKGROUND_PURGE", "off|on", "off",
      "on: a thread gives memory back in a process that has gone quiet as well"},
-    {"LOAM_HUGE_PAGES", "off|on", "off",
+    {"LOAM_HUGE_PAGES", "auto|on|off", "auto",
      "on: beyond the first 16 MiB the system may back memory by huge pages: faster, and more of it "
      "stays resident"},
     {"LOAM_ON_CORRUPTION", "abort|report", "abort",

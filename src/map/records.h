@@ -214,9 +214,8 @@ struct Block : ListLink<Block, FreeList>, ListLink<Block, DirtyList>, ListLink<B
   RunKind kind;
   uint8_t shard;  ///< its lock guards the large runs that are parked in the block; set while all of
                   ///< its pages are free
-  bool aged : 1;  ///< in the age list
-  bool may_be_huge : 1;  ///< the block is advised to use huge pages whenever it is taken free and
-                         ///< unbacked
+  bool huge;  ///< a huge page was asked for: its pages that are not `backed` may hold memory too.
+              ///< keep_small_pages() reads it without the lock
 };
 
 }  // namespace loam

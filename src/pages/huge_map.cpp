@@ -20,7 +20,7 @@ void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t 
 // Those of a mapping's pages that make up 2 MiB, where the user asked for them
 // (LOAM_HUGE_PAGES=on). A refusal is as good.
 void ask_for_huge_pages(void* block, size_t mapped) {
-  if (LOAM_LIKELY(!page_heap.wants_huge_pages()) || mapped < kBlockBytes) return;
+  if (LOAM_LIKELY(!page_heap.always_uses_huge_pages()) || mapped < kBlockBytes) return;
   static_cast<void>(os::advise_huge(block, mapped, true));
 }
 

@@ -16,6 +16,12 @@ constexpr unsigned kOperationsPerTick = 32;
 // programs, far shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
 constexpr uint64_t kParkedMs = 100;
 
+// The part of what the heap holds that may be surplus. Derived: huge pages may cost 2 % of a heap's
+// memory at most, so a heap of less than 128 MiB gets none. A larger part makes smaller heaps faster.
+constexpr size_t kSurplusShare = 32;
+// The same where the user asked for huge pages: from 16 MiB on. Chosen.
+constexpr size_t kSurplusShareAlways = 8;
+
 }  // namespace
 
 // ---- taking -----------------------------------------------------------------------------------
@@ -99,11 +105,11 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   Place place;
   place.region = region_of(block);
   place.page = first_page_of(block) + Pages(fit.first);
-  if (count <= kMaxSpanPages && LOAM_LIKELY(!block->may_be_huge)) {
-    place.unbacked =
-        ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
-  }
+  const uint32_t unbacked = ~block->backed.bits_at(fit.first, count < 32 ? count : 32);
   place.zero = mark_used(block, fit.first, count) == 0;
+  // The first touch of a huge page backs all of it.
+  if (count <= kMaxSpanPages && LOAM_LIKELY(!block->huge))
+    place.unbacked = unbacked & static_cast<uint32_t>(bit_range(0, count));
   return place;
 }
 
@@ -150,26 +156,69 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for huge pages in a block of which all pages are free, and none is backed: the first that is
-// touched may back all of them then, so all of them count as backed, and go back as what is free
-// and backed does. False for other blocks, and where the system refuses.
-bool PageHeap::back_whole(Block* block) {
-  if (block->free_pages != kPagesPerBlock || block->dirty_pages != 0) return false;
-  if (!os::advise_huge(block_base(block), kBlockBytes, true)) return false;
-  block->backed.set_range(0, kPagesPerBlock);
-  block->dirty_pages = kPagesPerBlock;
-  dirty_pages_ += Pages(kPagesPerBlock);
-  fresh_.take(kPagesPerBlock);
-  now_ms_ = os::now_coarse_ms();
-  note_dirty();
-  note_age(block, now_ms_);
-  dirty_index(block).place(block, kPagesPerBlock);
-  return true;
+// Asks for a huge page in a block of which all pages are free, and none is backed. Then the first
+// touch backs all of them: those that no run took are surplus. They stay unbacked in the bitmaps, so
+// a request takes them last, as if they held nothing. A small heap is not worth a block's surplus.
+void PageHeap::ask_for_huge(Block* block, bool is_long) {
+  const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
+  if (when == HugePages::kNever || (is_long && when != HugePages::kAlways)) return;
+  if (surplus_pages_.count + kPagesPerBlock > surplus_limit()) return;
+  if (os::granularity() != kPageBytes || !os::is_reserving()) return;
+  if (!os::advise_huge(block_base(block), kBlockBytes, true)) return;
+  __atomic_store_n(&block->huge, true, __ATOMIC_RELAXED);
+  surplus_pages_ += Pages(kPagesPerBlock);
 }
 
-unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
-  const unsigned backed = block->backed.count_range(first, count);
-  const unsigned held = LOAM_UNLIKELY(block->may_be_huge) && back_whole(block) ? count : backed;
+// In pages: how much of what the heap holds may be surplus.
+size_t PageHeap::surplus_limit() const {
+  const bool always = huge_pages_when_.load(std::memory_order_relaxed) == HugePages::kAlways;
+  return backed().count / (always ? kSurplusShareAlways : kSurplusShare);
+}
+
+// What is surplus goes back. Before other pages of the block go, too: the system would fill the gaps
+// (khugepaged), or back all of it at the next touch.
+void PageHeap::end_huge(Block* block) {
+  char* const base = block_base(block);
+  static_cast<void>(os::advise_huge(base, kBlockBytes, false));
+  __atomic_store_n(&block->huge, false, __ATOMIC_RELAXED);
+  const bool is_listed = block->dirty_pages != 0;
+  unsigned refused = 0;
+  for (unsigned first = block->backed.find_clear(0); first < kPagesPerBlock;) {
+    const unsigned end = block->backed.find_set(first);
+    const unsigned count = (end < kPagesPerBlock ? end : kPagesPerBlock) - first;
+    surplus_pages_ -= Pages(count);
+    if (os::purge(base + Pages(first).bytes(), Pages(count).bytes())) {
+      purged_pages_ += count;
+    } else {
+      block->backed.set_range(first, count);
+      refused += count;
+    }
+    first = block->backed.find_clear(first + count);
+  }
+  if (refused == 0) return;
+  ++refused_calls_;
+  block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + refused);
+  dirty_pages_ += Pages(refused);
+  if (!is_listed) note_age(block, false, now_ms_);
+  refresh_dirty(block);
+}
+
+// Until no more than that is surplus.
+void PageHeap::end_huge_pages(Pages surplus) {
+  for (Region* region = regions_; region != nullptr; region = region->next) {
+    for (unsigned b = 0; b < kBlocksPerRegion; ++b) {
+      if (surplus_pages_ <= surplus) return;
+      Block* const block = &region->blocks[b];
+      if (block->huge && block->backed.find_clear(0) < kPagesPerBlock) end_huge(block);
+    }
+  }
+}
+
+unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count, bool is_long) {
+  const unsigned held = block->backed.count_range(first, count);
+  if (block->free_pages == kPagesPerBlock && block->dirty_pages == 0 && !block->huge)
+    ask_for_huge(block, is_long);
+  if (LOAM_UNLIKELY(block->huge)) surplus_pages_ -= Pages(count - held);
   block->free.clear_range(first, count);
   if (held != count) block->backed.set_range(first, count);
   block->free_pages = static_cast<uint16_t>(block->free_pages - count);
@@ -178,13 +227,10 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
   fresh_.take(count - held);
   if (block->dirty_pages == 0) {
     dirty_index(block).place(block, 0);
-    if (block->aged) {
-      age_.remove(block);
-      block->aged = false;
-    }
+    if (held != 0) age_.remove(block);
   }
   if (block->free_pages == 0) free_index(unsigned(block->kind)).place(block, 0);
-  return backed;
+  return held;
 }
 
 // ---- giving back ------------------------------------------------------------------------------
@@ -193,10 +239,10 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
                          uint64_t since_ms) {
   LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
   block->free.set_range(first, count);
+  const bool is_listed = block->dirty_pages != 0;
   unsigned dirty = count;
   if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
-    if (LOAM_UNLIKELY(block->may_be_huge) && count != kPagesPerBlock)
-      keep_small_pages(block_base(block));
+    if (LOAM_UNLIKELY(block->huge)) end_huge(block);
     block->backed.clear_range(first, count);
     dirty = 0;
   } else {
@@ -209,7 +255,7 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   block->dirty_pages = static_cast<uint16_t>(block->dirty_pages + dirty);
   dirty_pages_ += Pages(dirty);
   note_dirty();
-  if (block->dirty_pages != 0) note_age(block, since_ms);
+  if (block->dirty_pages != 0) note_age(block, is_listed, since_ms);
 
   if (block->free_pages == kPagesPerBlock) {
     Region* region = region_of(block);
@@ -234,9 +280,9 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
 
 // The block's place in the list of ages, as one that was freed into at `since_ms`. What was parked
 // joins it late.
-void PageHeap::note_age(Block* block, uint64_t since_ms) {
+void PageHeap::note_age(Block* block, bool is_listed, uint64_t since_ms) {
   const uint32_t since = static_cast<uint32_t>(since_ms);
-  if (block->aged) {
+  if (is_listed) {
     // The latest free counts.
     if (static_cast<int32_t>(since - block->last_free_ms) <= 0) return;
     block->last_free_ms = since;
@@ -244,7 +290,6 @@ void PageHeap::note_age(Block* block, uint64_t since_ms) {
     age_.remove(block);
   }
   block->last_free_ms = since;
-  block->aged = true;
   // Bounded: the order is for the purge, which does as well with a list that is nearly right.
   Block* after = age_.back();
   for (int steps = 0; steps < 16 && after != nullptr; ++steps) {
@@ -490,7 +535,7 @@ PageStats PageHeap::stats() {
   s.used = note_peak();
   const Pages in_shards = used_ - s.used;
   s.parked = parked_pages_ + in_shards;
-  s.dirty = dirty_pages_ + s.parked + idle;
+  s.dirty = dirty_pages_ + surplus_pages_ + s.parked + idle;
   s.peak_used = peak_used_;
   s.purge_calls = purge_calls_;
   s.purged_pages = purged_pages_;
@@ -552,14 +597,12 @@ bool PageHeap::block_is_valid(const Block* block) const {
   if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
   if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
   if (longest_run(dirty) > block->dirty_bin) return false;
-  if (block->state == BlockState::kActive && longest_run(block->free) > block->free_bin)
-    return false;
-  return block->aged == (block->dirty_pages != 0);
+  return block->state != BlockState::kActive || longest_run(block->free) <= block->free_bin;
 }
 
 bool PageHeap::is_valid() {
   Lock lock(mutex_);
-  size_t free_pages = 0, dirty = 0, whole = 0;
+  size_t free_pages = 0, dirty = 0, whole = 0, surplus = 0;
   for (const Region* region = regions_; region != nullptr; region = region->next) {
     if (!region->free_records.is_valid(region->free_record_bits) ||
         !purged_records_are_valid(region))
@@ -571,6 +614,7 @@ bool PageHeap::is_valid() {
       if (!block_is_valid(block)) return false;
       free_pages += block->free_pages;
       dirty += block->dirty_pages;
+      if (block->huge) surplus += kPagesPerBlock - block->backed.count();
       const bool is_whole = block->state == BlockState::kWhole;
       if (is_whole != region->whole.test(i)) return false;
       if ((is_whole && block->dirty_pages != 0) != region->whole_backed.test(i)) return false;
@@ -623,7 +667,7 @@ bool PageHeap::is_valid() {
       if (spares != region->spares[i].count) return false;
     }
   }
-  return age_.is_valid() && dirty == dirty_pages_.count && whole == whole_blocks_ &&
+  return age_.is_valid() && dirty == dirty_pages_.count && surplus == surplus_pages_.count && whole == whole_blocks_ &&
          free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
 }
 

@@ -3,6 +3,7 @@
 //
 //   used + parked + free pages         = pages of all committed blocks
 //   dirty_pages                        = sum of |free & backed| over blocks   <= free_pages
+//   surplus_pages                      = sum of |free & ~backed| over blocks that asked for a huge page
 //   a block is in the age list         <=> it has dirty pages
 //   a block is in region->whole        <=> all of its pages are free
 //
@@ -109,22 +110,26 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  /// Asks the system for huge pages in what is committed and mapped from here on, once the heap has
-  /// 16 MiB (decision 63). Where its pages are larger than ours it has none of 2 MiB, and is not
-  /// asked.
-  void want_huge_pages(bool wanted = true) {
-    wants_huge_pages_.store(wanted && os::granularity() == kPageBytes, std::memory_order_relaxed);
+  /// For what the heap asks the system to use huge pages (decision 97).
+  enum class HugePages : uint8_t {
+    kLargeHeaps,  ///< blocks for runs of less than a block, while what is surplus stays below the
+                  ///< 64th part of the heap
+    kAlways,      ///< the same with the 8th part, longer runs, and mappings of their own
+    kNever,
+  };
+  void use_huge_pages(HugePages when) { huge_pages_when_.store(when, std::memory_order_relaxed); }
+  /// Whether a mapping of its own asks for them. Where the system's pages are larger than ours it
+  /// has none of 2 MiB, and is not asked.
+  [[nodiscard]] bool always_uses_huge_pages() const {
+    return huge_pages_when_.load(std::memory_order_relaxed) == HugePages::kAlways &&
+           os::granularity() == kPageBytes;
   }
-  [[nodiscard]] bool wants_huge_pages() const {
-    return wants_huge_pages_.load(std::memory_order_relaxed);
-  }
-  /// Before pages go back that lie in that block of 2 MiB, while others of it stay: the system
-  /// would fill the gaps (khugepaged), or back all of it at the next touch. Takes no lock. A
-  /// refusal is as good. pre: not all of its pages are free, or the lock is held
-  void keep_small_pages(const void* address) const {
-    if (LOAM_LIKELY(!wants_huge_pages())) return;
-    const uintptr_t block = reinterpret_cast<uintptr_t>(address) / kBlockBytes * kBlockBytes;
-    static_cast<void>(os::advise_huge(reinterpret_cast<void*>(block), kBlockBytes, false));
+  /// Before pages inside of a used span go back: the system would fill the gaps (khugepaged). Takes
+  /// no lock. A refusal is as good. pre: the span stays used meanwhile
+  static void keep_small_pages(const Span* span) {
+    Block* const block = &region_of(span)->blocks[span->first_page / kPagesPerBlock];
+    if (LOAM_UNLIKELY(__atomic_load_n(&block->huge, __ATOMIC_RELAXED)))
+      static_cast<void>(os::advise_huge(block_base(block), kBlockBytes, false));
   }
 
   enum class Source : uint8_t {
@@ -356,11 +361,14 @@ class PageHeap {
   /// As a mask of unbacked pages: all of however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
   /// Marks pages of one block used; returns how many of them were backed before.
-  unsigned mark_used(Block* block, unsigned first, unsigned count);
-  LOAM_COLD bool back_whole(Block* block);
+  unsigned mark_used(Block* block, unsigned first, unsigned count, bool is_long = false);
+  LOAM_NOINLINE void ask_for_huge(Block* block, bool is_long);
+  LOAM_COLD void end_huge(Block* block);
+  LOAM_COLD void end_huge_pages(Pages surplus);
+  [[nodiscard]] size_t surplus_limit() const;
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
                  uint64_t since_ms);
-  void note_age(Block* block, uint64_t since_ms);
+  void note_age(Block* block, bool is_listed, uint64_t since_ms);
   void release_pages(Region* region, PageId first, Pages pages, uint32_t unbacked_mask,
                      uint64_t since_ms);
   void refresh_dirty(Block* block);
@@ -440,7 +448,9 @@ class PageHeap {
   void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
   Pages purge_block(Block* block, Pages limit);
   /// What the heap holds, blocks in mappings of their own too.
-  [[nodiscard]] Pages backed() const { return used_ + parked_pages_ + dirty_pages_ + huge_pages_; }
+  [[nodiscard]] Pages backed() const {
+    return used_ + parked_pages_ + dirty_pages_ + surplus_pages_ + huge_pages_;
+  }
   /// Of what a long run took so many pages hold nothing yet: memory goes for them, if some is free.
   void note_growth(Pages fresh, GrowthDebt::Debtor taker);
   /// A long run that was freed is free now: it goes for what another has not written to yet.
@@ -478,7 +488,7 @@ class PageHeap {
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
   std::atomic<bool> spans_wait_{false};
-  std::atomic<bool> wants_huge_pages_{false};
+  std::atomic<HugePages> huge_pages_when_{HugePages::kLargeHeaps};
   std::atomic<size_t> waiting_hint_{
       0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
   std::atomic<unsigned> shards_in_use_{
@@ -494,6 +504,7 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
+  Pages surplus_pages_{};      // of blocks that asked for a huge page: those that no run took
   Pages parked_pages_{};       // of spans, those that wait whole too
   List<Span> whole_spans_;     // kEmpty, all of one length, the last freed first
   Pages span_length_{};        // that was asked for last

@@ -12,11 +12,6 @@ namespace {
 // means commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitBlocks = 32;
 
-// Blocks that keep small pages where huge ones are asked for. Chosen: 16 MiB; a program that needs
-// no more would pay for pages that it does not touch, and has few of which the processor's cache of
-// addresses does not know.
-constexpr size_t kSmallPageBlocks = 8;
-
 // Where memory is locked, free blocks at an extent's end stay mapped up to this part of the heap.
 // Chosen: less would map and fill them again for each long block, more is locked for nothing.
 constexpr size_t kIdleEndShare = 8;
@@ -169,7 +164,8 @@ bool PageHeap::release_idle_extents() {
 
 void PageHeap::forget_block(Block* block) {
   dirty_index(block).place(block, 0);
-  if (block->aged) age_.remove(block);
+  if (block->dirty_pages != 0) age_.remove(block);
+  if (LOAM_UNLIKELY(block->huge)) end_huge(block);
   dirty_pages_ -= Pages(block->dirty_pages);
   forget_whole(block);
   *block = Block{};
@@ -217,11 +213,8 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks
   // would cost 2 MiB a block. A refusal (no such pages on this system) is as good.
   static_cast<void>(os::advise_huge(address, step << kBlockShift, false));
-  const bool may_be_huge = wants_huge_pages() && committed_blocks_ >= kSmallPageBlocks;
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];
-    if (LOAM_UNLIKELY(may_be_huge))
-      block.may_be_huge = true;  // a bit is read before it is written: that would be another fault
     block.free.set_range(0, kPagesPerBlock);
     block.free_pages = kPagesPerBlock;
     block.state = BlockState::kWhole;

@@ -25,15 +25,25 @@ constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 // the longest run. Bounds the pause, to some 6 ms.
 constexpr Pages kMostPaid{2 * kMaxRun.count};
 
+// A huge page is split for so many pages of it, and for no fewer. Chosen: a sixteenth of it; fewer
+// pages are not worth the faults and the slower addresses that follow, more may stay in each block.
+constexpr unsigned kWorthSplitting = kPagesPerBlock / 16;
+
+// Blocks that a tick passes by for that reason, at most.
+constexpr unsigned kHugeBlocksPerTick = 16;
+
+bool is_worth_splitting(const Block* block) {
+  return block->dirty_pages >= kWorthSplitting || block->free_pages == kPagesPerBlock;
+}
+
 }  // namespace
 
 Pages PageHeap::purge_block(Block* block, Pages limit) {
   const unsigned grain = static_cast<unsigned>(os::granularity() >> kPageShift);
+  if (LOAM_UNLIKELY(block->huge)) end_huge(block);
   const PageBits dirty = dirty_bits(block).copy();
   Region* const region = region_of(block);
   char* const base = block_base(block);
-  const bool goes_whole = block->free_pages == kPagesPerBlock && limit.count >= block->dirty_pages;
-  if (LOAM_UNLIKELY(block->may_be_huge) && !goes_whole) keep_small_pages(base);
   size_t done = 0;
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
@@ -56,7 +66,6 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     purge_ns_ += os::now_ns() - began;
     if (!purged) {
       ++refused_calls_;
-      if (LOAM_UNLIKELY(block->may_be_huge)) keep_small_pages(base);
       return;
     }
     done += dirty.count_range(begin, end - begin);
@@ -69,7 +78,6 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   refresh_dirty(block);
   if (block->dirty_pages == 0) {
     age_.remove(block);
-    block->aged = false;
     region->whole_backed.clear(region->number_of(block));
   } else if (done < limit.count) {
     // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the
@@ -132,14 +140,21 @@ void PageHeap::tick_locked() {
         metadata.idle_bytes() >= kFewPieces && metadata.purge(kMost) >= kMost;
     if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
   }
+  if (LOAM_UNLIKELY(surplus_pages_.count > surplus_limit())) end_huge_pages(Pages(surplus_limit()));
   size_t idle = decision.idle.count;
-  // Of a huge page only what is idle goes: the rest would be split, and what a block has not used
-  // yet is young.
-  size_t young = wants_huge_pages() ? 0 : decision.young.count;
+  size_t young = decision.young.count;
   size_t bound = kPagesPerTick + idle / 64;
+  unsigned looks = kHugeBlocksPerTick;
   while (bound != 0) {
     Block* block = age_.front();
     if (block == nullptr) break;
+    if (LOAM_UNLIKELY(block->huge) && !is_worth_splitting(block)) {
+      if (--looks == 0) break;
+      age_.remove(block);
+      block->last_free_ms = static_cast<uint32_t>(now_ms_);
+      age_.push_back(block);
+      continue;
+    }
     const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
     size_t& allowed = old && idle != 0 ? idle : young;
     const size_t limit = allowed < bound ? allowed : bound;
@@ -189,8 +204,9 @@ void PageHeap::tick_unless_busy() {
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
-  size_t total = idle_.pages().count;
+  size_t total = idle_.pages().count + surplus_pages_.count;
   shed_mappings(idle_.pages());
+  end_huge_pages(Pages(0));
   // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
   Block* last = age_.back();
   for (bool more = last != nullptr; more;) {

@@ -51,7 +51,7 @@ Pages purge_idle_pages(Span* span, uint32_t idle) {
     const uintptr_t end = (page + length) / grain * grain;
     if (begin >= end) return;
     void* const pages = reinterpret_cast<void*>(begin << kPageShift);
-    page_heap.keep_small_pages(pages);
+    PageHeap::keep_small_pages(span);
     if (!os::purge(pages, (end - begin) << kPageShift)) return;
     const unsigned count = static_cast<unsigned>(end - begin);
     span->unbacked_pages |= static_cast<uint32_t>(bit_range(first + unsigned(begin - page), count));

@@ -1,5 +1,5 @@
-// LOAM_HUGE_PAGES=on: where huge pages are asked for, what a touch backs beyond what was taken is
-// counted and goes back, and a block that gives pages back while others stay keeps small ones.
+// Huge pages: where the heap asks for them, what a touch backs beyond what was taken is counted,
+// bounded and goes back, and a block that gives pages back while others stay keeps small ones.
 #include <gtest/gtest.h>
 
 #include "fake_system/fake.h"
@@ -20,7 +20,7 @@ class HugePagesTest : public testing::Test {
  protected:
   void SetUp() override {
     fake::reset();
-    model_.heap().want_huge_pages();
+    model_.heap().use_huge_pages(PageHeap::HugePages::kAlways);
   }
 
   PageHeapModel& model() { return model_; }
@@ -34,6 +34,11 @@ class HugePagesTest : public testing::Test {
   }
   [[nodiscard]] static size_t resident() { return fake::resident_bytes() / kPageBytes; }
   [[nodiscard]] size_t dirty() { return model_.heap().stats().dirty.count; }
+  /// What may be surplus.
+  [[nodiscard]] size_t limit() {
+    const PageStats stats = model_.heap().stats();
+    return (stats.used + stats.dirty).count / 8;
+  }
 
  private:
   PageHeapModel model_;
@@ -48,24 +53,48 @@ TEST_F(HugePagesTest, WhatATouchBacksIsCountedAndGoesBack) {
   EXPECT_EQ(resident() - before, kPagesPerBlock);
   EXPECT_EQ(dirty(), kPagesPerBlock - 10);
   model().check();
-  // The next run is cut out of what is backed, and may hold anything.
+  // The next run is cut out of what is surplus.
   EXPECT_EQ(model().large(20, 1, 1, &zero), run + 10 * kPageBytes);
-  EXPECT_FALSE(zero);
+  EXPECT_TRUE(zero);
+  EXPECT_EQ(dirty(), kPagesPerBlock - 30);
   model().heap().purge_all();
   EXPECT_EQ(resident() - before, 30u);
   EXPECT_EQ(dirty(), 0u);
   model().check();
 }
 
-TEST_F(HugePagesTest, WhatNobodyTakesGoesBackByAndBy) {
+TEST_F(HugePagesTest, WhatIsFreeAndBackedServesBeforeWhatIsSurplus) {
   fill_small_pages();
-  for (int i = 0; i < 8; ++i) model().large(kPagesPerBlock / 2 + 1, 1, 1);
-  EXPECT_GE(dirty(), 8 * (kPagesPerBlock / 2 - 1)) << "no two of them lie in one block";
+  model().large(100, 1, 1);
+  const uintptr_t second = model().large(50, 1, 1);
+  model().large(20, 1, 1);
+  model().free(second);
+  const size_t before = dirty();
+  EXPECT_EQ(model().large(50, 1, 1), second);
+  EXPECT_EQ(dirty(), before - 50);
+  model().check();
+}
+
+TEST_F(HugePagesTest, ABoundedPartOfTheHeapIsSurplus) {
+  fill_small_pages();
+  for (int i = 0; i < 64; ++i) {
+    model().large(kPagesPerBlock / 2 + 1, 1, 1);  // no two of them lie in one block
+    EXPECT_LE(dirty(), limit());
+  }
+  EXPECT_GT(dirty(), kPagesPerBlock / 2) << "more than one block has some";
+  model().check();
+}
+
+TEST_F(HugePagesTest, WhatIsSurplusGoesWhenTheHeapShrinks) {
+  fill_small_pages();
+  for (int i = 0; i < 64; ++i) model().large(kPagesPerBlock / 2 + 1, 1, 1);
+  Random random = test::seeded(1);
+  while (model().runs().size() > 12) model().free(model().random_run(random));
   for (int i = 0; i < 2000 && dirty() > PurgePolicy::kFloor.count; ++i) {
     fake::advance_ms(10);
     model().heap().tick();
   }
-  EXPECT_LE(dirty(), PurgePolicy::kFloor.count);
+  EXPECT_LE(dirty(), limit() + PurgePolicy::kFloor.count);
   model().check();
 }
 
@@ -98,16 +127,29 @@ TEST_F(HugePagesTest, ABlockOfWhichAPartWasHandedOverKeepsSmallPages) {
   model().check();
 }
 
-TEST_F(HugePagesTest, WhatIsYoungIsLeftToTheBlock) {
-  fill_small_pages();
-  for (int i = 0; i < 100; ++i) {
-    for (int k = 0; k < 6; ++k)
-      model().large(kPagesPerBlock / 3, 1, 1);  // three to a block, and two pages of it are left
-    fake::advance_ms(PurgePolicy::kIdleMs / 200);
-    model().heap().tick();
+TEST_F(HugePagesTest, AHugePageIsSplitForASixteenthOfItAndForNoLess) {
+  // Which of a block's pages, all of them in runs of one page, are free.
+  for (const unsigned free : {kPagesPerBlock / 16 - 1, kPagesPerBlock / 16}) {
+    fake::reset();
+    PageHeapModel model;
+    model.heap().use_huge_pages(PageHeap::HugePages::kAlways);
+    for (size_t pages = 0; pages != kSmallPages; pages += kPagesPerBlock)
+      model.large(kPagesPerBlock, 1, 1);
+    std::vector<uintptr_t> runs;
+    for (unsigned i = 0; i < kPagesPerBlock; ++i) runs.push_back(model.large(1, 1, 1));
+    // Elsewhere lies what is kept always, and younger.
+    const uintptr_t floor = model.large(kPagesPerBlock, 1, 1);
+    for (unsigned i = 0; i < free; ++i) model.free(runs[2 * i]);
+    model.free(floor);
+    for (int i = 0; i < 1000; ++i) {
+      fake::advance_ms(10);
+      model.heap().tick();
+    }
+    EXPECT_EQ(model.heap().stats().purged_pages >= kPagesPerBlock + free,
+              free == kPagesPerBlock / 16)
+        << free;
+    model.check();
   }
-  EXPECT_EQ(fake::calls(Call::kPurge), 0u) << "it would split what was just given";
-  model().check();
 }
 
 TEST_F(HugePagesTest, ASpanIsBackedAllOver) {
@@ -139,7 +181,7 @@ TEST_F(HugePagesTest, MemoryThatIsTouchedLateIsCountedInTime) {
     LOAM_TRACE_SEED(random);
     fake::reset();
     PageHeapModel model;
-    model.heap().want_huge_pages();
+    model.heap().use_huge_pages(PageHeap::HugePages::kAlways);
     for (int i = 0; i < 1500; ++i) {
       const unsigned what = random.between(0, 99);
       if (what < 35) {
@@ -167,22 +209,43 @@ TEST_F(HugePagesTest, MemoryThatIsTouchedLateIsCountedInTime) {
   }
 }
 
-TEST(HugePages, NobodyAsksForThemUnasked) {
+TEST(HugePages, AHeapOf64MiBAsksForThem) {
   fake::reset();
   PageHeapModel model;
-  for (int i = 0; i < 40; ++i) model.large(kPagesPerBlock / 2 + 1, 1, 1);
+  for (int i = 0; i < 32; ++i) model.large(kPagesPerBlock, 1, 1);
+  EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
+      << "against them, of each piece";
+  const size_t before = fake::resident_bytes();
+  model.large(10, 1, 1);
+  EXPECT_EQ(fake::resident_bytes() - before, kBlockBytes);
+  model.check();
+}
+
+TEST(HugePages, ARunOfMoreThanABlockDoesNotAskForThem) {
+  fake::reset();
+  PageHeapModel model;
+  for (int i = 0; i < 40; ++i) model.large(2 * kPagesPerBlock, 1, 1);
+  EXPECT_EQ(fake::resident_bytes(), 40 * kPageBytes) << "little of a long run may ever be written";
+  model.check();
+}
+
+TEST(HugePages, AProgramMayForbidThem) {
+  fake::reset();
+  PageHeapModel model;
+  model.heap().use_huge_pages(PageHeap::HugePages::kNever);
+  for (int i = 0; i < 80; ++i) model.large(kPagesPerBlock / 2 + 1, 1, 1);
   model.heap().purge_all();
   EXPECT_EQ(fake::calls(Call::kAdviseHuge), fake::calls(Call::kCommit))
       << "against them, of each piece";
-  EXPECT_EQ(fake::resident_bytes(), 40 * kPageBytes);
+  EXPECT_EQ(fake::resident_bytes(), 80 * kPageBytes);
 }
 
 TEST(HugePages, LargerPagesHaveNoneOf2MiB) {
   fake::reset();
   fake::set_granularity(65536);
   PageHeap heap;
-  heap.want_huge_pages();
-  EXPECT_FALSE(heap.wants_huge_pages());
+  heap.use_huge_pages(PageHeap::HugePages::kAlways);
+  EXPECT_FALSE(heap.always_uses_huge_pages());
   fake::reset();
 }
 
