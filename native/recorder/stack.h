@@ -1,10 +1,10 @@
-// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), m
-// being the session's stack_bytes: the distance from one chosen block to the next is exponential in
-// requested bytes, and each thread draws its own. So a chosen block stands for 1/p blocks and s/p
-// bytes, whatever its size, and sums of those are free of bias.
+// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), where
+// m is the session's stack_bytes. The distance from one chosen block to the next is exponential in
+// requested bytes, and each thread draws its own. So a chosen block represents 1/p blocks and s/p
+// bytes, whatever its size, and sums of these are free of bias.
 //
-// The stack itself is copied, and unwound outside the process: programs are built without frame
-// pointers, and unwinding by tables in here would need locks and memory.
+// The stack itself is copied, and unwound outside the process. Programs are built without frame
+// pointers, and to unwind by tables inside the process would need locks and memory.
 #pragma once
 
 #include <stdbool.h>
