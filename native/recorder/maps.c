@@ -22,7 +22,7 @@
 
 #undef mmap64  // musl's header has it as another word for mmap
 
-// Whether the function that called a hook here is the program's; no, as long as nobody can tell.
+// Whether the function that called a hook here is the program's; false while that is unknown.
 static inline __attribute__((always_inline)) bool is_programs(void) {
   return real.malloc != NULL && self.inside <= (uintptr_t)__builtin_frame_address(0) &&
          !real_contains((uintptr_t)__builtin_return_address(0));

@@ -16,7 +16,7 @@
 
 // Writes the event of a block that may be chosen.
 LOAM_COLD void stack_write(uint64_t word0, uint64_t size);
-// At the end of the process: what it has mapped, for stacks that nobody has unwound yet.
+// At the end of the process: its mappings, for stacks that are not yet unwound.
 void stack_end(void);
 
 // The event of a block that has been handed out. Where no stacks are sampled the distance is so
