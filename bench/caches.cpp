@@ -1,17 +1,16 @@
-// caches: what loam::buffer_cache costs and wastes, policy by policy, beside malloc itself.
+// caches: the cost and the waste of loam::buffer_cache, policy by policy, beside malloc itself.
 //
 // The walk of the article on caches ("A cache with a bad policy is another name for a memory leak",
-// 2006): a step allocates or returns with equal chance; a request is 100 bytes and doubles with
-// chance 1/2 up to `largest`; a return picks a random victim. One thread; with --threads several,
+// 2006): a step allocates or returns with equal chance. A request is 100 bytes and doubles with
+// chance 1/2 up to `largest`. A return picks a random victim. One thread; with --threads several,
 // each with its own cache. Policies: malloc (no cache at all), none, largest, cut-off (200 bytes),
-// bucketed; the middle two
-//   with --depth buffers. Only the first word of a buffer is written.
+// bucketed; the middle two with --depth buffers. Only the first word of a buffer is written.
+//
 // Parameters: --policy, --depth, --largest, --operations, --live (buffers in hand at most),
-// --threads,
-//   --repetitions.
+// --threads, --repetitions.
 //
 // A checkpoint each repetition: variant = policy, an operation is a step; hits in per cent of
-// requests, per cent of allocated bytes that were needed, averaged over all steps, bytes kept.
+// requests, per cent of allocated bytes that were needed (the mean over all steps), and kept bytes.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -34,7 +33,7 @@ struct Plan {
   unsigned threads;
 };
 
-// malloc behind the cache's interface, with the same count of what is out.
+// malloc behind the cache's interface, with the same count of buffers in hand.
 class Malloc {
  public:
   loam::buffer get(size_t bytes) {

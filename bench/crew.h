@@ -1,6 +1,6 @@
-// A crew of threads that works in phases: every thread runs the same body once a phase, and the
-// main thread measures between phases while they all wait. With one thread there is none to start:
-// the body runs on the main thread, as it does in a single-threaded program.
+// A crew of threads that works in phases. Every thread runs the same body once a phase, and the
+// main thread measures between phases while all threads wait. With one thread no thread is started:
+// the body runs on the main thread, as in a single-threaded program.
 #pragma once
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ class Crew {
     barrier_.wait();
   }
 
-  // Threads end and are joined; what they left behind is the heap's to deal with.
+  // Threads end and are joined; their caches are the heap's to empty.
   void end() {
     if (ended_ || threads_ == 1) return;
     ended_ = true;

@@ -1,11 +1,11 @@
-// golden_probe: what `bench/golden` counts under callgrind, one case a process.
+// golden_probe: the program that `bench/golden` counts under callgrind, one case a process.
 //
-// `golden_probe CASE` runs `warm_CASE`, then `measure_CASE` once: a function of its own, never
-// inlined, so that callgrind's record of the calls made from it gives the cost of the heap's entry
-// points for that case, and of nothing else. Warming binds symbols, fills the thread's caches and
-// leaves the path in question as the only path. A process a case: what a case costs must not hang
-// on the cases before it. `golden_probe` alone lists the cases, one a line, "exact" or "bound"
-// first.
+// `golden_probe CASE` runs `warm_CASE`, and then `measure_CASE` once. The latter is a function of
+// its own, never inlined. So callgrind's record of the calls made from it gives the cost of the
+// heap's entry points for this case, and of nothing else. Warming binds symbols, fills the thread's
+// caches, and leaves the measured path as the only path. Each case has a process, so that its cost
+// does not depend on earlier cases. `golden_probe` alone lists the cases, one a line, with "exact"
+// or "bound" first.
 //
 //   pair_SIZE, new_64      malloc and free at once: the fast paths, in which every instruction counts
 //   batch_SIZE             512 blocks, then 512 frees: refill and flush, shared out over pointers
@@ -21,7 +21,7 @@
 #include <cstring>
 #include <new>
 
-// Loam's, found when the program starts.
+// Loam's functions, found when the program starts.
 struct loam_heap;
 extern "C" {
 [[gnu::weak]] loam_heap* loam_heap_create(const void* options);
@@ -31,14 +31,13 @@ extern "C" {
 
 namespace {
 
-// Few enough that no case meets the slow call that a thread makes after some hundred hits.
+// Too few for the slow call that a thread makes after some hundred hits.
 constexpr unsigned kWarm = 100, kPairs = 100;
-// A batch is larger than any magazine, and small enough that giving pages back does not come into
-// it.
+// A batch is larger than any magazine, and too small for a purge.
 constexpr unsigned kBatch = 512, kBatches = 32;
 void* blocks[kBatch];
 
-// Keeps the block's address alive without touching the block.
+// Keeps the block's address alive without a read or write of the block.
 inline void keep(void* block) { asm volatile("" : : "r"(block) : "memory"); }
 
 inline void pairs(unsigned count, size_t bytes) {

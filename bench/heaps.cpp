@@ -1,18 +1,25 @@
-// heaps: what private heaps cost, beside malloc and std::pmr's pools, case by case in one process.
+// heaps: the cost of private heaps, beside malloc and std::pmr's pools, case by case in one
+// process.
 //
 // Kinds (series begin with them): "malloc"; "heap", a private heap of the allocator in this process
-//   (harness/private_heap.h; none with some); "pool" and "locked-pool", unsynchronized_ and
-//   synchronized_pool_resource over malloc.
-// Cases: pair (allocate, free at once; x = size); batch (1,000 blocks of 16 to 512 B, freed in
-//   allocation order); fill and destroy (a million blocks of 64 B, then all at once: destroy of a
-//   heap, release of a pool, a million frees of malloc); many (10,000 heaps, each with about 4 KiB in 32
-//   blocks: creating and filling, with the memory that is then resident; destroying). Each locked pool takes a key of
-//   the C library's (pthread_key_create), which has 1,024: of them as many hundreds as there can be, x says how many,
-//   and the start line too ("most_locked_pools").
+// (harness/private_heap.h; some allocators have none); "pool" and "locked-pool", unsynchronized_
+// and synchronized_pool_resource over malloc. These are the cases:
+//
+//   pair      allocate, free at once; x = size
+//   batch     1,000 blocks of 16 to 512 B, freed in allocation order
+//   fill      a million blocks of 64 B
+//   destroy   then all at once: a heap's destroy, a pool's release, a million frees of malloc
+//   many      10,000 heaps, each with about 4 KiB in 32 blocks: created and filled, with the memory
+//             that is then resident; destroyed
+//
+// Each locked pool takes a key of the C library's (pthread_key_create), which has 1,024. So there
+// are as many hundreds of these pools as possible: x says how many, and so does the start line
+// ("most_locked_pools").
+//
 // Parameters: --kind (one, or all), --operations (pairs a repetition), --repetitions, --heaps.
 //
-// One thread. Only the first word of a block is written. A case meets the heap that the cases
-// before it left, the same under every allocator.
+// One thread. Only the first word of a block is written. A case finds the heap that the earlier
+// cases left, the same under every allocator.
 #include <limits.h>
 #include <pthread.h>
 
@@ -38,10 +45,10 @@ constexpr size_t kBlocksAHeap = 32;
 
 void write_word(void* block) { *static_cast<volatile uint64_t*>(block) = 1; }
 
-// Heaps of a kind that can be alive at a time, where nothing but memory limits them.
+// Heaps of a kind that can be alive at a time, where only memory limits them.
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
-// Rounded down: how many keys the allocator itself has taken should not change what is measured.
+// Rounded down, because the number of keys that the allocator took must not change the measurement.
 uint64_t thread_keys_in_hundreds() {
   static const uint64_t most = [] {
     pthread_key_t keys[PTHREAD_KEYS_MAX] = {};
@@ -53,15 +60,15 @@ uint64_t thread_keys_in_hundreds() {
   return most;
 }
 
-// Each kind has create, allocate, free (with the size, which pools want), destroy, and how many
-// there can be.
+// Each kind has create, allocate, free (with the size, which pools need), destroy, and the number
+// of heaps that can exist.
 struct Malloc {
   static constexpr const char* kName = "malloc";
   static uint64_t most() { return kNoLimit; }
   void create() {}
   void* allocate(size_t bytes) { return must(std::malloc(bytes), bytes); }
   void free(void* block, size_t) { std::free(block); }
-  // What a program does that has no heap to destroy.
+  // The way of a program that has no heap to destroy.
   void destroy(void* const* blocks, size_t count) {
     for (size_t i = 0; i < count; ++i) std::free(blocks[i]);
   }
@@ -198,7 +205,7 @@ struct Cases {
   }
 
   void all() {
-    // Memory first: later cases would leave theirs behind.
+    // Memory first, because later cases leave memory behind.
     many();
     million();
     pair();

@@ -2,9 +2,8 @@
 //
 //   hold BYTES SECONDS      prints "holding" once the heap is there, then "PAIRS_PER_SECOND" at the end
 //
-// Blocks of 48 B to 4 KiB, every third freed again, so that spans and runs are in all states. They
-// are not touched: it is the heap's records that a reader reads, and 8 GiB must fit on a small
-// machine.
+// Blocks of 48 B to 4 KiB, every third freed again, so that spans and runs are in all states. The
+// blocks are not touched: a reader reads the heap's records, and 8 GiB must fit on a small machine.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

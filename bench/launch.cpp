@@ -3,19 +3,20 @@
 // `launch --report FILE [--preload OBJECT] [--set NAME=VALUE]... [--timeout SECONDS] [--repeat N]
 //         [--interval-ms N] -- COMMAND ARGS...`
 //
-// Why a program of its own: maxrss survives exec, so a large parent would show in every child's
-// peak; and sampling from Python would take the second core away from a two-threaded case. While
-// the child runs, its smaps_rollup is read every 50 ms. A reading walks the child's page tables
-// under its mmap lock, so the pause after it is at least kRestPerWork times as long as it took.
+// It is a program of its own for two reasons. maxrss survives exec, so a large parent would show in
+// every child's peak. Sampling from Python would take the second core away from a two-threaded
+// case. While the child runs, its smaps_rollup is read every 50 ms. A reading walks the child's
+// page tables under its mmap lock, so the pause after it is at least kRestPerWork times as long as
+// the reading.
 //
 // FILE gets one JSON object: wall, user and system seconds, faults, peak (of maxrss and samples),
-// average (over time), last sample, LazyFree and huge pages at their highest, sampling figures,
-// and how the child ended. With --repeat N the child runs N times without sampling and FILE gets
-// every run's seconds; one more run is then stopped at its exit to read what it has resident, for
+// average (over time), last sample, LazyFree and huge pages at their highest, sampling figures, and
+// the child's end. With --repeat N the child runs N times without sampling and FILE gets every
+// run's seconds. One more run is then stopped at its exit to read its resident memory, because
 // maxrss is batched per CPU and hundreds of kB off.
 //
 // Exit status: the child's, 128 + signal if it was killed, 124 if it ran past the timeout, 125 for
-// a fault of the launcher's own, 127 if the command cannot be started.
+// a fault of the launcher itself, 127 if the command cannot be started.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -93,7 +94,7 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-// The child's environment: ours without any preload, plus what was asked for.
+// The child's environment: the launcher's without a preload, and the variables of --set.
 std::vector<char*> environment(Options& o) {
   if (!o.preload.empty()) o.set.push_back("LD_PRELOAD=" + o.preload);
   std::vector<char*> result;
@@ -113,7 +114,7 @@ std::vector<char*> environment(Options& o) {
   return result;
 }
 
-// vfork semantics, so that starting costs the same whatever the launcher holds.
+// vfork semantics, so that a start costs the same whatever the launcher holds.
 pid_t start(const Options& o, char* const* env) {
   static volatile int exec_error;
   exec_error = 0;
@@ -237,7 +238,7 @@ struct AtExit {
   uint64_t rss = 0, anonymous = 0;  // zero where tracing is not allowed
 };
 
-// Runs the command once more, traced, and reads its memory in the instant before it is torn down.
+// Runs the command once more, traced, and reads its memory just before it is torn down.
 AtExit memory_at_exit(const Options& o, char* const* env) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,15 +1,16 @@
-// micro: what single operations cost, one short case after another in one process.
+// micro: the cost of single operations, one short case after the other in one process.
 //
 // Groups: pair (malloc, free at once), new (operator new, sized delete), calloc, aligned, realloc
-//   (64 buffers growing by half in turn), batch (allocate a working set, free it in LIFO, FIFO or
-//   random order), churn (replace random blocks of random size), parallel (batches on every core),
-//   pingpong (two threads free each other's blocks).
+// (64 buffers growing by half in turn), batch (allocate a working set, free it in LIFO, FIFO or
+// random order), churn (replace random blocks of random size), parallel (batches on every core),
+// pingpong (two threads free each other's blocks).
+//
 // Parameters: --group (one, or all), --operations (pairs a repetition), --repetitions.
 //
 // Each case runs `repetitions` times; a checkpoint each, series = case, x = its size or working
 // set, index = repetition. An operation is one allocation with its free. Only the first word of a
-// block is written: the allocator is measured, not memory. A trial is a process, so a case meets
-// the heap that the cases before it left, the same under every allocator.
+// block is written, because the allocator is measured and not memory. A trial is a process, so a
+// case finds the heap that the earlier cases left, the same under every allocator.
 #include <sched.h>
 
 #include <algorithm>
@@ -106,7 +107,7 @@ void aligned(Context& c) {
   }
 }
 
-// Buffers that grow in turn, as a program's vectors and strings do: none can simply run on.
+// Buffers that grow in turn, as a program's vectors and strings do: none can simply grow in place.
 void growing(Context& c) {
   constexpr size_t kBuffers = 64;
   for (const size_t last : {1 << 10, 1 << 16, 1 << 20}) {
@@ -175,7 +176,8 @@ void batch(Context& c) {
   }
 }
 
-// Sizes from 16 B to 4 KiB, as many in every doubling: small ones prevail, as in programs.
+// Sizes from 16 B to 4 KiB, equally many in every doubling: small sizes are frequent, as in
+// programs.
 size_t churn_size(Random& random) {
   const uint32_t doubling = random.below(8);
   return (16u << doubling) + random.below(16u << doubling);
@@ -215,7 +217,7 @@ void parallel(Context& c) {
   measure(c, "parallel", kCount * kSize, rounds * kCount * threads, [&] { crew.phase(); });
 }
 
-// Two threads and one mailbox each way. A burst goes over, is freed there, and one comes back.
+// Two threads and one mailbox each way. A burst goes over and is freed there, and one comes back.
 void pingpong(Context& c) {
   constexpr size_t kMostBurst = 64;
   struct alignas(64) Mailbox {

@@ -1,17 +1,18 @@
-// queues: what queues of functors cost, Loam's beside those that hold std::function.
+// queues: the cost of queues of functors, Loam's beside queues that hold std::function.
 //
 // Queues: functor (loam::functor_queue), concurrent (loam::concurrent_functor_queue), deque and
-// list
-//   (std::queue over them), tbb and tbb-bounded (oneTBB's concurrent_queue and
-//   concurrent_bounded_queue), moodycamel; the last three where they were there to build with.
-// Tests: batch (one thread pushes `batch` functors, then runs all), turns (one thread pushes one
-// and
-//   runs one), threads (every thread pushes its share, then every thread runs), at-once (half of
-//   the threads push while the others run). Functors capture 8 or 64 bytes, or two strings of 60.
-// Parameters: --queue, --test, --functor (one, or all), --operations, --batch, --threads,
-//   --repetitions.
+// list (std::queue over them), tbb and tbb-bounded (oneTBB's concurrent_queue and
+// concurrent_bounded_queue), moodycamel; the last three only if they were there at the build.
 //
-// A checkpoint each repetition: variant = queue, series = test and functor, x = repetition; an
+// Tests: batch (one thread pushes `batch` functors, then runs all), turns (one thread pushes one
+// and runs one), threads (every thread pushes its share, then every thread runs), at-once (half of
+// the threads push while the other half runs). Functors capture 8 or 64 bytes, or two strings of
+// 60.
+//
+// Parameters: --queue, --test, --functor (one, or all), --operations, --batch, --threads,
+// --repetitions.
+//
+// A checkpoint each repetition: variant = queue, series = test and functor, x = repetition. An
 // operation is a push with its run. Queues are made and destroyed within a repetition.
 #include <sched.h>
 

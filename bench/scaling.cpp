@@ -1,16 +1,18 @@
-// scaling: what more threads bring, and how often they wait for each other's locks in the heap.
+// scaling: the gain of more threads, and how often they wait for each other's locks in the heap.
 //
 // Patterns, each with 1, 2, 4, ... --threads threads and the same work a thread:
+//
 //   own       batches of blocks of a size, allocated and freed by the thread itself
 //   mixed     random blocks of 16 B to 2 KiB in 1,000 slots of the thread's own
 //   large     pairs of runs of 16 to 256 KiB: page heap work
-//   written   the same, fewer of them, with all bytes written: what a program does with such blocks
-//   ring      every thread frees what its neighbour allocated, in bursts of 64
-// A checkpoint a pattern and count of threads (x), the best of --repetitions by time. Beside the
-// common figures: `waits`, how often a thread had to wait for a lock of the heap, and `collisions`,
-// those that found a lock taken and went another way, both from the heap's own counters where it
-// has them
-// (`lock_source` in the start line says which), else the threads' voluntary context switches.
+//   written   the same, fewer of them, with all bytes written, as a program does with such blocks
+//   ring      every thread frees the blocks of its neighbour, in bursts of 64
+//
+// A checkpoint a pattern and count of threads (x), the best of --repetitions by time. It has two
+// more figures from the heap's own counters where it has them (`lock_source` in the start line says
+// which): `waits` counts the waits of a thread for a lock of the heap, and `collisions` the tries
+// that found a lock taken and did not wait. Otherwise they are the threads' voluntary context
+// switches.
 #include <dlfcn.h>
 #include <sched.h>
 

@@ -1,16 +1,16 @@
-// sweep: what blocks of every size cost, size after size in one process.
+// sweep: the cost of blocks of every size, size after size in one process.
 //
-// Of each size as many blocks as make up --total (but at least --blocks) are allocated, the first
-// word of each is written, and all are freed in the order of allocation, --rounds times; the first
-// round finds an empty heap, for memory was asked back before. Then once more with every page
-// written to. A line a size:
+// For each size, the blocks that make up --total (but at least --blocks) are allocated, the first
+// word of each is written, and all are freed in the order of allocation, --rounds times. The first
+// round finds an empty heap, because the heap was trimmed before. One more round writes to every
+// page. A line a size:
 //
 //   size, alignment   as requested (alignment 0: malloc)
 //   blocks, pages     allocated; pages that their first words lie on
-//   usable            malloc_usable_size of the last block: what rounding left
+//   usable            malloc_usable_size of the last block, which includes the rounding
 //   faults, resident  page faults of the first round, and bytes that it made resident
 //   full_resident     bytes resident with every page of every block written to
-//   after             bytes resident, beyond the start, once all is freed and asked back
+//   after             bytes resident, beyond the start, once all is freed and the heap is trimmed
 //   cold_ns, warm_ns  a block allocated and freed: in the first round and two more that found an
 //                     empty heap, and in the later rounds; the best of each
 //   later_faults      page faults of the later rounds, a round
@@ -19,9 +19,9 @@
 // and 64, 128 and 512 KiB, each also 32 and 80 bytes more and less. Then --most's powers of two as
 // alignments, of blocks of that size and of half as much again.
 //
-// --count 1, under callgrind: instead of measuring, batches of --blocks blocks of each size are
-// allocated and freed between two requests to callgrind to write down what was executed; the dump
-// is named after size and alignment.
+// With --count 1, under callgrind, nothing is measured. Instead batches of --blocks blocks of each
+// size are allocated and freed between two requests to callgrind to write down the executed
+// instructions. The dump is named after size and alignment.
 #include <malloc.h>
 
 #include <algorithm>
@@ -73,8 +73,8 @@ struct Sweep {
                               std::max(least_blocks, total / std::max<uint64_t>(size, 16)));
   }
 
-  // Blocks keep the order of allocation, which need not be that of addresses; a page that two
-  // neighbours share is shared by blocks that were allocated one after another, nearly always.
+  // Blocks keep the order of allocation, which need not be that of addresses. If two neighbours
+  // share a page, they were nearly always allocated one after the other.
   uint64_t pages_of(uint64_t n) {
     std::sort(blocks.data(), blocks.data() + n);
     uint64_t pages = 0, last = 0;
@@ -118,7 +118,7 @@ struct Sweep {
       }
     }
     const uint64_t later = process_usage().minor_faults - faults;
-    // Cold is measured thrice: what disturbs a round only makes it slower.
+    // Cold is measured three times, because a disturbance only makes a round slower.
     for (int again = 0; again < 2; ++again) {
       trim();
       const uint64_t began = now_ns();
@@ -129,7 +129,8 @@ struct Sweep {
       for (uint64_t i = 0; i < n; ++i) std::free(blocks[i]);
       cold = std::min(cold, static_cast<double>(now_ns() - began) / static_cast<double>(n));
     }
-    // Pages and full residency are read from a round of their own: sorting would change the order.
+    // Pages and full residency come from a round of their own, because sorting would change the
+    // order.
     trim();
     const uint64_t empty = memory_figures().resident;
     for (uint64_t i = 0; i < n; ++i) {

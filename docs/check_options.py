@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "src/heap/options.h"
-MOST_OPTIONS = 12  # more choices than this help nobody
+MOST_OPTIONS = 12  # more choices do not help
 
 CONSTANT = re.compile(r"^\s*(?:(?:static|inline)\s+)*constexpr\s+[\w:<>\s*]*?\b(k[A-Z]\w*)\s*[={[]"
                       r"|^\s*(k[A-Z]\w*)\s*=[^=]")

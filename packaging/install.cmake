@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS loam loam_static loam_headers EXPORT loamTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-# What `loam record` preloads; nobody links it.
+# The library that `loam record` preloads; no program links it.
 install(TARGETS loam_record LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # The folder itself first: the targets name it, so it must be there whatever it holds.
 install(DIRECTORY DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")

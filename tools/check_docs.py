@@ -34,7 +34,7 @@ REGISTRY_HOSTS = re.compile(r"\b(?:" + "|".join(name.replace("DOT", r"\.") for n
     "cratesDOTio", "pypiDOTorg", "pythonhostedDOTorg", "npmjsDOTorg", "npmjsDOTcom",
     "debDOTdebianDOTorg", "securityDOTdebianDOTorg", "snapshotDOTdebianDOTorg",
     "archiveDOTubuntuDOTcom", "proxyDOTgolangDOTorg", "mavenDOTorg"]) + r")\b")
-# Cargo writes the name of its default index into every lock file; nobody chose it.
+# Cargo writes the name of its default index into every lock file; it is not a choice of this project.
 CARGO_INDEX = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
 
 LINK = re.compile(r"(?<!\\)!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")

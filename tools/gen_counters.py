@@ -123,7 +123,7 @@ inline constexpr CounterInfo kCounters[kCounterCount] = {{
 
 
 def cxx(formula):
-    """A formula of counters alone in C++; None if it needs a table, a quantity, or a counter that only others know."""
+    """A formula of counters alone in C++; None if it needs a table, a quantity, or a counter that only other processes know."""
     if isinstance(formula, int):
         return str(formula)
     kind, *parts = formula

@@ -3,8 +3,8 @@
 //   bool push(F&& functor)             a functor of any type, callable with Sum&
 //   bool run_one(Sum&)                 pops one and runs it; false if there was none
 //
-// Loam's take the functor itself; the others hold std::function, as such queues do. A queue that is
-// not made for several threads gets a mutex for the shared tests, and none for one thread.
+// Loam's queues take the functor itself; the other queues hold std::function. A queue that is not
+// made for several threads gets a mutex for the shared tests, and none for one thread.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class LoamQueue {
     const std::lock_guard lock(mutex_);
     queue_.push(std::forward<F>(f));
   }
-  // Under the mutex it would run its functor there: what a lock around this queue costs.
+  // It would run its functor under the mutex, which is the cost of a lock around this queue.
   bool run_one(Sum& sum) {
     const std::lock_guard lock(mutex_);
     return queue_.run_one(sum);

@@ -92,7 +92,7 @@ class Catalogue:
         return Allocator(text, "as built", "file", path)
 
     def peers(self, subject):
-        """Everyone who can be compared with the subject, and who is absent with the reason."""
+        """The peers of the subject, and the absent ones with the reason."""
         found, absent = [], {}
         for name, entry in self.entries.items():
             if name in (subject.name, "loam"):

@@ -58,8 +58,8 @@ class Versus:
         verdict = Verdict(self)
         rounds = final or screening
         verdict.own = ratios.median_of(rounds, subject, self.figure)
-        # Contenders are judged by their own A B B A rounds; everyone else, and in a suite or an
-        # interrupted run all, by the rounds with everyone.
+        # Contenders are judged by their own A B B A rounds. All other peers, and in a suite or an
+        # interrupted run all of them, are judged by the rounds with all allocators.
         estimates = {}
         for peer in [self.only] if self.only else peers:
             found = self.ratio(final, subject, peer) or self.ratio(screening, subject, peer)

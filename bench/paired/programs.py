@@ -1,8 +1,8 @@
-"""Real programs that nobody here wrote: what each is given, and how its answer is checked.
+"""Real programs of other projects: the input of each, and the check of its answer.
 
-A program is asked for an answer that is the same every time. The first trial of a gate runs under
-the system's malloc and is not counted: its answer is what every other has to give. Inputs that are
-large are made by seeded code; the small ones lie in bench/programs.
+A program's answer is the same every time. The first trial of a gate runs under the system's malloc
+and is not counted: every other trial must give its answer. Seeded code makes the large inputs; the
+small ones lie in bench/programs.
 """
 
 import hashlib

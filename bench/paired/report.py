@@ -155,7 +155,7 @@ def _quiet(run):
 
 
 def everyone(run, peers):
-    """All allocators' medians of a gate's figures at screening: who stands where."""
+    """All allocators' medians of a gate's figures at screening."""
     screening = run.kept("screening")
     shown = [check for check in run.gate.checks if "*" not in check.figure]
     lines = [f"{run.gate.name}, everyone (medians of all peers' rounds)"]

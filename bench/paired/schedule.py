@@ -1,12 +1,12 @@
-"""Runs the rounds of one gate: screening with everyone, then A B B A with the contenders.
+"""Runs the rounds of one gate: screening with all allocators, then A B B A with the contenders.
 
 A round over allocators X Y Z runs X Y Z Z Y X, so that each has the same mean position and a
 steady drift of the machine cancels; with two that is A B B A. Rounds in which the hypervisor took
 more than STEAL_LIMIT of the machine are kept aside and run again.
 
-Within a time budget everyone runs once (twice if that is cheap), then the contenders run together
-in as many mirrored rounds as the rest of the gate's share of the budget has room for; of a suite,
-everyone runs in those.
+Within a time budget all allocators run once (twice if that is cheap). Then the contenders run
+together, in as many mirrored rounds as the rest of the gate's share of the budget allows. In a
+suite all allocators run in those rounds.
 """
 
 import math
@@ -143,7 +143,7 @@ class Scheduler:
             deciding = self._decided_by_screening(gate, run)
             if not deciding:
                 return
-            self.progress.plan(gate, LEAST_ROUNDS * 2 * (1 + len(deciding)), "A B B A with who decides")
+            self.progress.plan(gate, LEAST_ROUNDS * 2 * (1 + len(deciding)), "A B B A with the deciding peers")
             self._rounds(gate, run, "final", [self.subject, *deciding], LEAST_ROUNDS, fresh=True)
 
     def _meet(self, seconds, gate, run, contenders, began, once, took):
@@ -155,8 +155,8 @@ class Scheduler:
         self._rounds(gate, run, "final", [self.subject, *contenders], rounds)
 
     def _decided_by_screening(self, gate, run):
-        """Peers by whom a demand is not met, and whom the subject has met in screening alone: of a
-        dozen peers' one or two rounds the worst is most likely the unluckiest."""
+        """Peers because of which a check fails, and that ran in screening alone: the worst of a
+        dozen peers' one or two rounds is most likely the unluckiest."""
         screening, final = run.kept("screening"), run.kept("final")
         names = [p.name for p in self.peers if p.name not in run.failed]
         met = {name for samples in final for name in samples}
@@ -168,7 +168,7 @@ class Scheduler:
         return [peer for peer in self.peers if peer.name in deciding - met]
 
     def _count(self, gate, run, everyone):
-        """Counts are the same every time: one round, and nobody else disturbs it."""
+        """Counts are the same every time, and no other program disturbs them: one round."""
         samples = {}
         self.progress.plan(gate, len(everyone), "counted once")
         for allocator in everyone:

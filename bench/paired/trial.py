@@ -32,7 +32,7 @@ class Case:
     repeat: int = 0
     timeout: int = 600
     environment: dict = field(default_factory=dict)
-    foreign: bool = False  # nobody here wrote it: its output is an answer, not our JSON lines
+    foreign: bool = False  # another project's: its output is an answer, not the lab's JSON lines
     # A server's client, not under the allocator: its output is the answer, and it ends the server.
     client: list = field(default_factory=list)
 

@@ -2,10 +2,10 @@
 //
 // After the two false-sharing tests of Berger et al., "Hoard: A Scalable Memory Allocator for
 // Multithreaded Applications" (ASPLOS 2000), written from the description. Active: each thread
-// allocates a small block, writes it many times, frees it, again and again; a heap that serves
-// neighbouring threads from one line makes the line travel. Passive: the main thread allocates
-// the first blocks side by side and gives one to each thread, which frees it; a heap that then
-// hands the piece back to that thread has spread the sharing.
+// allocates a small block, writes it many times, and frees it, again and again. If the heap serves
+// neighbouring threads from one line, the line travels. Passive: the main thread allocates the
+// first blocks side by side and gives one to each thread, which frees it. If the heap then hands
+// the piece back to that thread, it has spread the sharing.
 //
 // Parameters: --mode, --threads, --size, --blocks (a thread and round), --writes (a block),
 //   --rounds. An operation is one block with all its writes.

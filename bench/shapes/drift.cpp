@@ -1,27 +1,26 @@
-// drift: programs that run long and change what they ask for. Peak memory is the point.
+// drift: programs that run long and change their requests. Peak memory is the point.
 //
-// Four programs that fragmented heaps in practice, one thread each:
-//   cache     keeps --live bytes; a new block evicts the oldest ones, one time in ten a block at random and the oldest
-//             takes its place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in others.
+// These are programs that fragmented heaps in practice, with one thread each:
+//
+//   cache     keeps --live bytes. A new block evicts the oldest ones; one time in ten it evicts a block at random, and the
+//             oldest takes that place. Sizes drift: 32 B to 2 KiB in the first round, up to 32 KiB in later ones.
 //   vectors   2,000 buffers grow side by side by half, to some 15 KiB each, and are freed; then one array of 32-byte
 //             records doubles to 8 MiB while each record gets a small block of its own; all is freed.
-//   phases    --live bytes of blocks of one size, up to an eighth less; in the next round all blocks but one in --kept, five,
-//             are freed at random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are written.
-//             With --sizes 16-1000,3000 or the like, of those ranges and sizes in turn.
-//   buffers   20 buffers of 5 to 25 MiB, of which one at random is replaced, all bytes written.
-//   aged      before the first round --live bytes of blocks of 16 to 416 bytes, nine in ten freed at random; the others
-//             stay. Then a table of blocks of 16 to 1,000 bytes, of which one at random is replaced. Here time is the point:
-//             a heap that uses what was freed should not be slower for it.
-//
-//   texts     20,000 buffers, of which one at random gets 1 to 40 bytes more by realloc(), until it has --longest and starts anew:
-//             programs that keep no room of their own and trust that the heap does.
-//
-//   growth    an array that doubles from 1 MiB to --live: the new one is allocated, gets what the old one had, the old one is
-//             freed, the rest is written.
-//   appends   a buffer that grows by realloc() to --live / 4 in each round, half of the rounds by doubling, half by an eighth, as one that
-//             reads a file of unknown length; what is new is written.
-//   arrays    two arrays of --live bytes each stay; temporaries as long are computed from them, one in four of them half or one and a
-//             half times as long, two at a time, and freed.
+//   phases    --live bytes of blocks of one size, up to an eighth less. In the next round all blocks but one in --kept (five)
+//             are freed at random, and blocks of another size, 1,000 to 50,000 bytes, take their place. All bytes are
+//             written. With --sizes 16-1000,3000 or the like, the ranges and sizes come in turn.
+//   buffers   20 buffers of 5 to 25 MiB. A random one is replaced; all bytes are written.
+//   aged      before the first round --live bytes of blocks of 16 to 416 bytes, of which nine in ten are freed at random.
+//             Then random blocks in a table of blocks of 16 to 1,000 bytes are replaced. Here time is the point: a heap that
+//             uses freed memory should not be slower for it.
+//   texts     20,000 buffers. A random one gets 1 to 40 bytes more by realloc(), until it has --longest bytes and starts
+//             anew: a program that keeps no room of its own and trusts the heap to do so.
+//   growth    an array that doubles from 1 MiB to --live: the new one is allocated and gets the content of the old one, the
+//             old one is freed, the rest is written.
+//   appends   a buffer that grows by realloc() to --live / 4 in each round, by doubling in half of the rounds and by an
+//             eighth in the other half, as a program does that reads a file of unknown length; new bytes are written.
+//   arrays    two arrays of --live bytes each stay. Temporaries of this length are computed from them, two at a time, and
+//             freed; one in four is half or one and a half times as long.
 //
 // Parameters: --mode, --live (cache, phases, aged, growth, appends, arrays), --sizes and --kept
 // (phases), --longest (texts), --count (blocks allocated in a round; appends for vectors and
@@ -44,7 +43,7 @@ struct Held {
   uint64_t bytes;
 };
 
-// What all three keep: one thread's tally, and blocks under it.
+// The common part of the modes: one thread's tally, and blocks under it.
 class Program {
  public:
   explicit Program(uint64_t seed) : random(stream(seed, 0)) {}
@@ -69,7 +68,7 @@ class Program {
     count(bytes - held.bytes);
     held.bytes = bytes;
   }
-  // The same of a block that becomes longer: what is new is written to.
+  // The same for a block that becomes longer: the new bytes are written.
   void append(Held& held, uint64_t bytes) {
     held.memory = must(std::realloc(held.memory, bytes), bytes);
     touch(static_cast<char*>(held.memory) + held.bytes, bytes - held.bytes);
@@ -77,7 +76,7 @@ class Program {
     count(bytes - held.bytes);
     held.bytes = bytes;
   }
-  // Of which nothing is written to.
+  // No byte of these is written.
   Held reserve(uint64_t bytes) {
     void* block = must(std::malloc(bytes), bytes);
     count(bytes);
@@ -87,7 +86,7 @@ class Program {
     touch(static_cast<char*>(held.memory) + from, to - from);
     tally.checksum.add(to);
   }
-  // As likely in one doubling as in another: 2^low to 2^high.
+  // Equally likely in each doubling: 2^low to 2^high.
   uint64_t size(uint32_t low, uint32_t high) {
     const uint64_t least = uint64_t{1} << random.between(low, high - 1);
     return least + random.below(static_cast<uint32_t>(least));
@@ -175,15 +174,15 @@ class Vectors {
   Table<Held> blocks_;
 };
 
-// What blocks of a phase are asked for: of --sizes, one or a range.
+// The requested sizes of a phase's blocks: one of --sizes, or a range.
 struct Sizes {
   uint32_t least, most;
 };
 constexpr std::string_view kUsualSizes =
     "16384,20000,4000,8000,1000,12000,6000,32000,50000,3000,2000,24000";
 
-// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. No memory, which would
-// be the measured heap's.
+// Texts as 16-1000,3000: each a range, or a size and up to an eighth less. It uses no memory, which
+// would be the measured heap's.
 class SizesInTurn {
  public:
   explicit SizesInTurn(std::string_view list) {
@@ -196,7 +195,7 @@ class SizesInTurn {
     }
   }
   [[nodiscard]] Sizes operator[](uint64_t index) const { return sizes_[index % count_]; }
-  // The least that a block of any of them has, on average.
+  // The least average size of a block over all ranges.
   [[nodiscard]] uint64_t least_mean() const {
     uint64_t least = UINT32_MAX;
     for (size_t i = 0; i < count_; ++i)
@@ -292,7 +291,7 @@ class Buffers {
 
 class Aged {
  public:
-  /// `live`: 0 for none at all.
+  /// `live`: 0 for no such blocks.
   Aged(Program& program, uint64_t live)
       : program_(program), old_(live / 100), blocks_(live == 0 ? 0 : 100'000) {}
 
@@ -394,7 +393,7 @@ class Appends {
 
 class Arrays {
  public:
-  /// `bytes`: of each that stays; 0 for none at all.
+  /// `bytes`: of each array that stays; 0 for no arrays.
   Arrays(Program& program, uint64_t bytes) : program_(program) {
     if (bytes == 0) return;
     for (Held& held : operands_) held = program_.allocate(bytes);

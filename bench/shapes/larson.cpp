@@ -1,14 +1,15 @@
-// larson: a server whose threads hand their objects on.
+// larson: a server whose threads pass their objects on.
 //
 // After Larson and Krishnan, "Memory Allocation for Long-Running Server Applications" (ISMM 1998),
-// written from the description: each thread owns an array of blocks and replaces random ones by
-// blocks of random size; after a while it ends, and a new thread inherits the array, so blocks are
-// freed by threads that did not allocate them, whose allocators are long gone ("bleeding").
+// written from the description. Each thread owns an array of blocks and replaces random ones by
+// blocks of random size. After a while it ends, and a new thread inherits the array. So threads
+// free blocks that they did not allocate, and whose threads ended long ago ("bleeding").
 //
 // Parameters: --threads at once, --slots a thread, --least and --most bytes, --operations
-//   (replacements a thread and generation), --generations a round, --rounds.
-// Unlike the original it runs a fixed number of replacements, not a fixed time. Generation g's
-// thread t inherits from thread t + 1 of the generation before.
+// (replacements a thread and generation), --generations a round, --rounds.
+//
+// Unlike the original it runs a fixed number of replacements, not a fixed time. Thread t of
+// generation g inherits from thread t + 1 of the generation before.
 #include "shapes/shape.h"
 
 namespace {

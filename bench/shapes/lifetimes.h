@@ -1,9 +1,9 @@
 // The blocks of sh6 and sh8: passes over rising sizes, each block with one of three fates.
 //
 // One pass allocates `count` blocks of every size step. A third of them are freed at the end of
-// their step, last first; a third at the end of the pass, in the order they came; a third
-// outlives the pass and goes at the end of a later one, in reverse. So at any time young blocks
-// sit among old ones, and frees come in both orders.
+// their step, last first. A third are freed at the end of the pass, in the order of allocation. A
+// third outlive the pass and are freed at the end of a later one, in reverse. So at any time young
+// blocks lie among old ones, and frees come in both orders.
 #pragma once
 
 #include "shapes/shape.h"
@@ -50,7 +50,7 @@ class Lifetimes {
     return n;
   }
 
-  // `release(stack)` frees the pass's middle third, or hands it to who will; it empties the stack.
+  // `release(stack)` frees the pass's middle third, or passes it on; it empties the stack.
   template <typename Release>
   void pass(Release release) {
     for (uint32_t size = least_; size <= most_; size = next(size)) {

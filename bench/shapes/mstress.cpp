@@ -1,14 +1,16 @@
 // mstress: threads build random graphs of blocks and pass them to each other.
 //
 // After the published description of mimalloc's stress test (Leijen, Zorn and de Moura, "Mimalloc:
-// Free List Sharding in Action", MSR-TR-2019-18), own code: each thread builds small trees of
-// blocks of skewed sizes, keeps some, frees some, and swaps others with a table that all threads
-// share; a tree is freed whole by whoever holds it. Sizes are mostly small, one in a hundred is
-// some KiB, one in 20,000 up to 1 MiB.
+// Free List Sharding in Action", MSR-TR-2019-18), own code. Each thread builds small trees of
+// blocks of skewed sizes. It keeps some, frees some, and swaps others with a table that all threads
+// share. The thread that holds a tree frees it whole. Sizes are mostly small; one in a hundred is
+// some KiB, and one in 20,000 is up to 1 MiB.
 //
 // Parameters: --threads, --kept (trees a thread), --shared (trees in the common table), --steps a
-//   thread and round, --rounds. At the end of a round each thread frees half of what it keeps.
-// What a thread builds depends on the seed alone; what it gets by a swap depends on timing.
+// thread and round, --rounds. At the end of a round each thread frees half of its kept trees.
+//
+// The trees that a thread builds depend only on the seed; the trees that it gets by a swap depend
+// on timing.
 #include <atomic>
 
 #include "shapes/shape.h"
@@ -31,7 +33,7 @@ uint32_t skewed_size(Random& random) {
   return random.between(16, 16 + (16u << random.below(5)));
 }
 
-// A tree of at most `budget` nodes; takes what it uses off the budget.
+// A tree of at most `budget` nodes; subtracts its nodes from the budget.
 Node* build(Random& random, uint32_t& budget, Tally& tally) {
   --budget;
   const uint32_t wanted = budget == 0 ? 0 : random.below(5);

@@ -1,16 +1,15 @@
 // rptest: scattered frees of a wide range of sizes, with lists handed to the next thread.
 //
-// After the published description of rpmalloc's benchmark (Jansson), own code: each thread holds a
-// table of blocks of random size; a loop frees and replaces a scattered share of the table, and
-// every few loops it also allocates a list of blocks for the next thread, which frees it.
+// After the published description of rpmalloc's benchmark (Jansson), own code. Each thread holds a
+// table of blocks of random size. A loop frees and replaces a scattered share of the table. Every
+// few loops it also allocates a list of blocks for the next thread, which frees it.
 //
-// A sender waits while its neighbour has kMostLists unread, so that what is in flight is bounded
-// and live memory does not depend on who is scheduled.
+// A sender waits while its neighbour has kMostLists unread lists. So the blocks on their way are
+// bounded, and live memory does not depend on the scheduler.
 //
-// Parameters: --threads, --table (blocks a thread holds), --scattered (replaced in a loop),
-//   --cross (a list goes over every so many loops; 0: never), --least and --most bytes, --shape of
-//   the sizes (linear: small more likely, in proportion; even: all alike), --loops a round,
-//   --rounds.
+// Parameters: --threads, --table (blocks a thread holds), --scattered (replaced in a loop), --cross
+// (loops from one list to the next; 0: no lists), --least and --most bytes, --shape of the sizes
+// (linear: small more likely, in proportion; even: all equally likely), --loops a round, --rounds.
 #include <sched.h>
 
 #include <atomic>
@@ -32,7 +31,7 @@ struct Held {
   uint32_t bytes;
 };
 
-// Where lists for one thread arrive.
+// The place where lists for one thread arrive.
 struct alignas(128) Inbox {
   std::atomic<Link*> blocks;
   std::atomic<uint32_t> lists;

@@ -1,11 +1,11 @@
 // sh6: mixed sizes, mixed lifetimes, frees in both orders.
 //
-// After what is published about MicroQuill's sh6bench (SmartHeap): blocks of many sizes of which
-// some are freed last first, as usual, and others in the order that they came, while some stay.
-// lifetimes.h has the exact pattern. Threads share nothing; sh8 is the variant that does.
+// After the published facts about MicroQuill's sh6bench (SmartHeap). Of blocks of many sizes some
+// are freed last first, as usual, some in the order of allocation, and some stay. lifetimes.h has
+// the exact pattern. Threads share nothing; sh8 is the variant in which they do.
 //
 // Parameters: --threads, --least, --most (bytes), --count (blocks of a size step), --passes a
-//   round, --rounds.
+// round, --rounds.
 #include "shapes/lifetimes.h"
 
 int main(int argc, char** argv) {

@@ -1,12 +1,12 @@
 // sh8: sh6 between threads: a third of the blocks is freed by another thread.
 //
-// After what is published about MicroQuill's sh8bench: as sh6, and as in larson some blocks die on
-// a thread that did not allocate them. lifetimes.h has the pattern; the middle third of a pass
-// goes to the next thread, which frees it at the end of its own pass.
+// After the published facts about MicroQuill's sh8bench: as sh6, and as in larson some blocks are
+// freed by a thread that did not allocate them. lifetimes.h has the pattern. The middle third of a
+// pass goes to the next thread, which frees it at the end of its own pass.
 //
-// Parameters: as sh6. Blocks move through one stack a thread, under a lock, a pass at a time, so
-// that the hand-over itself costs little. What a thread finds on its stack depends on timing; what
-// it allocates does not.
+// Parameters: as sh6. Blocks pass through one stack a thread, under a lock, a pass at a time, so
+// that the hand-over itself costs little. The blocks that a thread finds on its stack depend on
+// timing; its own allocations do not.
 #include "shapes/lifetimes.h"
 
 namespace {
@@ -25,7 +25,7 @@ class Inbox {
     pthread_mutex_unlock(&mutex_);
   }
 
-  // Moves everything into `out`; returns how many.
+  // Moves all blocks into `out`; returns their number.
   size_t drain(Table<Block>& out) {
     pthread_mutex_lock(&mutex_);
     const size_t count = used_;
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     for (uint64_t p = 0; p < passes; ++p) {
       mine.pass([&](Stack& blocks) {
         next.accept(blocks);
-        // A neighbour that lags two passes behind: keep memory bounded, free the rest here.
+        // A neighbour is two passes behind: keep memory bounded, and free the rest here.
         while (blocks.size()) mine.free(blocks.pop());
       });
       empty_inbox(me);

@@ -1,9 +1,9 @@
-// What the classic shapes share: how a shape reports its rounds and what it leaves behind.
+// The common part of the classic shapes: the report of rounds, and the end.
 //
-// Every shape runs `rounds` equal rounds (so that ageing shows), a checkpoint each in the series
-// "rounds", then frees everything and asks for a trim (series "after", index 0 and 1). Counts of
-// operations follow from the parameters alone: a faster allocator does no more work, so its
-// memory can be compared as well.
+// Every shape runs `rounds` equal rounds (so that ageing shows), with a checkpoint each in the
+// series "rounds". Then it frees everything and trims the heap (series "after", index 0 and 1).
+// Counts of operations follow only from the parameters. So a faster allocator does no more work,
+// and its memory can be compared too.
 #pragma once
 
 #include "crew.h"
@@ -24,7 +24,7 @@ class Report {
   // Call once threads and tables exist.
   void start() { recorder_.start().add("trim", trim_.name()); }
 
-  // Before a round, or before freeing what is left.
+  // Before a round, or before the remaining blocks are freed.
   void begin() { recorder_.resume(); }
 
   void round(uint64_t index, uint64_t operations, uint64_t live_bytes) {
@@ -75,8 +75,8 @@ inline uint64_t take_operations(Table<Tally>& tallies) {
   }
   return sum;
 }
-// Bytes are added by who allocates and taken off by who frees: one thread's figure may run below
-// zero, the sum (modulo 2^64) is right.
+// The thread that allocates adds bytes, and the thread that frees subtracts them. One thread's
+// figure may fall below zero; the sum (modulo 2^64) is right.
 inline uint64_t live_bytes(const Table<Tally>& tallies) {
   uint64_t sum = 0;
   for (size_t i = 0; i < tallies.size(); ++i) sum += tallies[i].live_bytes;

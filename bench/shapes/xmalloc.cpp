@@ -1,12 +1,13 @@
 // xmalloc: one group of threads only allocates, another only frees.
 //
 // After Lever and Boreham, "malloc() Performance in a Multithreaded Linux Environment" (USENIX
-// 2000), written from the description: producers fill batches of blocks and queue them, consumers
-// take batches and free the blocks and the batch. Every block dies on another thread than its
-// own, the worst case for a heap that keeps freed memory with who freed it.
+// 2000), written from the description. Producers fill batches of blocks and queue them. Consumers
+// take batches, and free the blocks and the batch. Every block is freed on another thread than its
+// own, which is the worst case for a heap that keeps freed memory with the freeing thread.
 //
-// Parameters: --pairs (producers, and as many consumers), --batches a producer and round,
-//   --batch (blocks), --depth (batches queued at most, which bounds what is live), --rounds.
+// Parameters: --pairs (producers, and as many consumers), --batches a producer and round, --batch
+// (blocks), --depth (batches queued at most, which bounds live memory), --rounds.
+//
 // The original runs a fixed time; here the number of blocks is fixed.
 #include "shapes/shape.h"
 

@@ -28,7 +28,7 @@ struct loam_stats {
   /* generated: heap and process */
   /** bytes: in blocks that the program holds; what rounding adds is included */
   uint64_t live_bytes;
-  /** blocks: that the program holds: allocations less frees */
+  /** blocks: that the program holds: allocations minus frees */
   uint64_t live_blocks;
   /** bytes: in live blocks of size classes */
   uint64_t live_small_bytes;
@@ -42,11 +42,11 @@ struct loam_stats {
   uint64_t live_huge_bytes;
   /** blocks: live blocks with a mapping of their own */
   uint64_t live_huge_blocks;
-  /** bytes: of live_large_bytes and live_huge_bytes, not asked for; exact */
+  /** bytes: of live_large_bytes and live_huge_bytes, not requested; exact */
   uint64_t large_rounding_bytes;
-  /** bytes: of live_small_bytes, not asked for; an unbiased estimate from blocks allocated since sampling began [sampling] */
+  /** bytes: of live_small_bytes, not requested; an unbiased estimate from blocks allocated since sampling began [sampling] */
   uint64_t small_rounding_bytes;
-  /** bytes: in freed blocks that threads keep, or that are on their way home */
+  /** bytes: in freed blocks that threads keep, or that are on their way to their bins */
   uint64_t cached_bytes;
   /** blocks: of these, blocks of size classes */
   uint64_t cached_blocks;
@@ -58,7 +58,7 @@ struct loam_stats {
   uint64_t span_free_bytes;
   /** blocks: free slots of spans */
   uint64_t span_free_blocks;
-  /** bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span lent */
+  /** bytes: in pages of spans and in no slot: behind the last slot, and beside the pages that a partial span lent */
   uint64_t span_tail_bytes;
   /** bytes: free pages inside spans that were given back to the system, or not used yet */
   uint64_t unbacked_bytes;
@@ -70,17 +70,17 @@ struct loam_stats {
   uint64_t private_records_bytes;
   /** bytes: in free runs of pages, backed or not, and in mappings that are kept for the next large block */
   uint64_t free_run_bytes;
-  /** bytes: in free runs that are backed, and in mappings that are kept: retained, and cost memory */
+  /** bytes: in free runs that are backed, and in mappings that are kept: free, but it costs memory */
   uint64_t dirty_bytes;
   /** bytes: of dirty_bytes: freed runs that wait for the next request of their kind */
   uint64_t parked_bytes;
   /** bytes: committed, and given back to the system or never used: free runs that are not backed, and unbacked_bytes */
   uint64_t purged_bytes;
-  /** bytes: in the heap's own records, those that wait to be used again too */
+  /** bytes: in the heap's own records, and in free records that wait to be used again */
   uint64_t metadata_bytes;
-  /** bytes: may be used without asking the system: used, free runs, metadata */
+  /** bytes: usable without a call of the system: used, free runs, metadata */
   uint64_t committed_bytes;
-  /** bytes: committed less purged: the most that can be resident; what the program never touched is not resident */
+  /** bytes: committed minus purged: the most that can be resident; untouched memory is not resident */
   uint64_t backed_bytes;
   /** bytes: address space: extents of regions, mappings of huge blocks, metadata */
   uint64_t reserved_bytes;
@@ -92,13 +92,13 @@ struct loam_stats {
   double virtual_ratio;
   /** blocks: free pieces above 1 KiB: slots of classes above it, and free runs that are backed */
   uint64_t free_list_length;
-  /** ranges: stretches of reserved space that are not backed: purged runs, and what of extents was never committed */
+  /** ranges: stretches of reserved space that are not backed: purged runs, and uncommitted parts of extents */
   uint64_t uncommitted_ranges;
   /** bytes: the longest free and backed run inside a block of pages */
   uint64_t largest_free_run_bytes;
-  /** bytes: the highest that spans and runs have been */
+  /** bytes: the highest total of spans and runs */
   uint64_t peak_used_bytes;
-  /** bytes: the highest that mappings of huge blocks have been */
+  /** bytes: the highest total of mappings of huge blocks */
   uint64_t peak_huge_bytes;
   /** threads: with a cache */
   uint64_t threads;
@@ -108,11 +108,11 @@ struct loam_stats {
   uint64_t cache_flushes;
   /** operations: frees that their thread's magazine took; counted without sampling too */
   uint64_t cache_frees;
-  /** blocks: that went from spans to caches, or whose span became mixed; cache hits are not seen here */
+  /** blocks: that went from spans to caches, or whose span became mixed; cache hits are not counted */
   uint64_t refilled_blocks;
   /** blocks: that came back from caches to spans, or whose span became mixed */
   uint64_t returned_blocks;
-  /** batches: handed over through a queue, because the class was locked */
+  /** batches: passed through a queue, because the class was locked */
   uint64_t remote_batches;
   /** blocks: remote frees: blocks in those batches */
   uint64_t remote_blocks;
@@ -124,9 +124,9 @@ struct loam_stats {
   uint64_t large_frees;
   /** operations: of all locks that the heap uses; a private heap's own ones only */
   uint64_t lock_acquisitions;
-  /** operations: of those, the ones that had to wait */
+  /** operations: of these, the ones that waited */
   uint64_t lock_contentions;
-  /** operations: tries that found a lock taken and went another way */
+  /** operations: tries that found a lock taken and did not wait for it */
   uint64_t lock_refusals;
   /** calls: that gave pages back to the system */
   uint64_t purge_calls;
@@ -213,7 +213,7 @@ struct loam_class_stats {
   uint64_t full_spans;
   /** operations: of the class's lock */
   uint64_t lock_acquisitions;
-  /** operations: of those, the ones that had to wait */
+  /** operations: of these, the ones that waited */
   uint64_t lock_contentions;
   /** operations: frees that used the queue instead of waiting */
   uint64_t lock_refusals;
@@ -233,7 +233,7 @@ struct loam_lock_stats {
   size_t size;
   char name[32];    /**< "class-64", "page_heap", ...; a private heap's is its name, or "heap-" and its generation */
   uint64_t taken;   /**< acquisitions */
-  uint64_t waited;  /**< of those, the ones that had to wait */
+  uint64_t waited;  /**< of these, the ones that waited */
   uint64_t refused; /**< tries that found it taken and did something else */
 };
 

@@ -130,7 +130,8 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
   publish(ring);
 }
 
-// `need`: bytes of a stack, which is left out where only the event has room and nobody may wait.
+// `need`: bytes of a stack. The stack is left out if there is room only for the event and no thread
+// may wait.
 static bool find_room(Thread* thread, Ring* ring, bool is_own, uint64_t need) {
   if (need == 0 && ring->position < ring->limit) return true;
   if (is_over()) return false;

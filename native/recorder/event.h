@@ -1,4 +1,4 @@
-// Writing an event: stores into the thread's own ring, then one release store that publishes it.
+// Writes an event: stores into the thread's own ring, and then one release store that publishes it.
 #pragma once
 
 #include <stdatomic.h>

@@ -1,10 +1,9 @@
-// The C family: each hook calls the real function and writes the event, a free's before and an
-// allocation's after.
+// The C family: each hook calls the real function and writes the event. A free's event is written
+// before the call, an allocation's after it.
 //
-//   the program's call -> hook -> real function -> (hooks that it calls itself: parts of the outer
-//   one, unless the
-//                                                  outer one is an operator new, which leaves its
-//                                                  event to them)
+//   the program's call -> hook -> real function -> hooks that it calls itself
+//                                                  (parts of the outer one; an outer operator new
+//                                                  leaves its event to them)
 #define _GNU_SOURCE
 #include "hooks.h"
 

@@ -1,4 +1,4 @@
-// What all hooks share: which call is the outermost one, and its event.
+// What all hooks share: the check whether a call is the outermost one, and its event.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// What the recorder asks of the system. By system call, because the C library's functions are
-// points of cancellation: a thread that is being cancelled would end inside malloc.
+// The recorder's calls of the system. They are system calls, because the C library's functions are
+// points of cancellation: a thread that is cancelled would end inside malloc.
 #pragma once
 
 #include <stdbool.h>

@@ -1,12 +1,12 @@
 // Memory that the program maps itself: a garbage collector's, an interpreter's pools. The kernel
-// merges neighbouring mappings, so from outside such memory can not be told from the heap's; here
-// the caller tells it. A mapping is the heap's if the allocator's own file asks for it, or any call
-// below one of its functions does. glibc's malloc calls none of these functions: it has others
-// inside.
+// merges neighbouring mappings, so from outside such memory looks like the heap's. Here the caller
+// shows the difference. A mapping is the heap's if the allocator's own file requests it, or any
+// call below one of its functions does. glibc's malloc calls none of these functions: it has
+// internal ones.
 //
-// Only private anonymous memory counts as the heap's anywhere, so no other mapping is an event. An
-// unmapping is: the address may become the heap's next. It is written before it takes effect and a
-// mapping after it, as with blocks.
+// Only private anonymous memory counts as the heap's anywhere, so no other mapping is an event.
+// Every unmapping is an event, because the heap may get the address next. The event of an unmapping
+// is written before it takes effect, and that of a mapping after it, as for blocks.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 #undef mmap64  // musl's header has it as another word for mmap
 
-// Whether the function that called a hook here is the program's; no, as long as nobody can tell.
+// Whether the function that called a hook here is the program's; false while that is unknown.
 static inline __attribute__((always_inline)) bool is_programs(void) {
   return real.malloc != NULL && self.inside <= (uintptr_t)__builtin_frame_address(0) &&
          !real_contains((uintptr_t)__builtin_return_address(0));

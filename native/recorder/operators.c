@@ -1,10 +1,10 @@
-// An operator new may throw through its hook, so the hook leaves no mark behind: it says which
-// family the next allocation belongs to. If the real operator calls malloc (libstdc++), malloc's
-// hook writes the event with that family; if it allocates by itself (Loam, tcmalloc), the family is
-// still there afterwards, and the operator's hook writes it.
+// An operator new may throw through its hook, so the hook leaves no mark behind. It records the
+// family of the next allocation. If the real operator calls malloc (libstdc++), malloc's hook
+// writes the event with that family. If it allocates by itself (Loam, tcmalloc), the family is
+// still recorded afterwards, and the operator's hook writes the event.
 //
-// A C program may load a C++ library where RTLD_NEXT does not find it. The operators are looked up
-// in that library then; if there is none, the hooks serve themselves with malloc and free.
+// A C program may load a C++ library where RTLD_NEXT does not find it. Then the operators are
+// looked up in that library. If there is none, the hooks use malloc and free.
 #define _GNU_SOURCE
 #include "operators.h"
 

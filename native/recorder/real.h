@@ -1,4 +1,5 @@
-// The functions that the program would call without the recorder: the next definitions behind it.
+// The functions that the program would call without the recorder: the next definitions after its
+// own.
 #pragma once
 
 #include <stdbool.h>

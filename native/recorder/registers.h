@@ -1,4 +1,4 @@
-// The registers that unwinding a stack begins with.
+// The registers with which the unwinding of a stack begins.
 #pragma once
 
 #include <stdint.h>

@@ -1,27 +1,29 @@
-// The rings between a recorded process and the drainer: a private interface between one version of
-// the recorder and the same version of `loam record` (tool/loam-process/src/rings). Both compare
-// kRingVersion.
+// The rings between a recorded process and the drainer. They are a private interface between one
+// version of the recorder and the same version of `loam record` (tool/loam-process/src/rings). Both
+// compare kRingVersion.
 //
-//   DIR/session    the drainer's page: its process, its heartbeat, how a full ring is treated
+//   DIR/session    the drainer's page: its process, its heartbeat, what happens when a ring is full
 //   DIR/PID.N      one process image: after its start, its exec or its fork
-//   DIR/PID.N.maps where stacks are sampled: what the image has mapped, as the system says it, when
+//   DIR/PID.N.maps where stacks are sampled: the mappings of the image as the system shows them, when
 //                  its first stack is copied and again at its end
 //
 //   PID.N:  | control, 4 KiB | slots, 128 bytes each, kSlots of them | ring | ring | ...
 //
 // Pages are allocated (fallocate) before they are touched, so a full file system is an error and
-// never SIGBUS. Little-endian, like both processors that are supported.
+// never SIGBUS. All numbers are little-endian, as both supported processors are.
 //
-// Order. A free is stamped and published before it takes effect; an allocation is stamped and
+// Order. A free is stamped and published before it takes effect. An allocation is stamped and
 // published after it took effect and before its caller has the block. The drainer reads all heads
-// (S1), then all heads again (S2), takes T = the largest stamp within S1, and emits what S2 holds
-// with stamps up to T. Proof that nothing emitted lacks a predecessor: let y be an event that x
-// depends on (the allocation of the block that x frees, or the free of the address that x
-// allocates), with stamp(x) <= T. y was published before x could begin, so before stamp(x) was
-// read, so before the event that gave T was stamped, so before its head was published, so before S1
-// read that head. S2 reads every head after that, so S2 sees y. What may still come later with a
-// stamp below T is independent of all that was emitted. The processor may read the stamp some tens
-// of nanoseconds early; the reader of the trace repairs that.
+// (S1), and then all heads again (S2). It takes T = the largest stamp within S1, and emits the
+// events of S2 with stamps up to T.
+//
+// Proof that no emitted event lacks a predecessor. Let x be an event with stamp(x) <= T, and y an
+// event on which x depends (the allocation of the block that x frees, or the free of the address
+// that x allocates). y was published before x could begin, so before stamp(x) was read, so before
+// the event that gave T was stamped, so before its head was published, so before S1 read that head.
+// S2 reads every head after that, so S2 sees y. An event that comes later with a stamp below T is
+// independent of all emitted events. The processor may read the stamp some tens of nanoseconds
+// early; the reader of the trace repairs that.
 #pragma once
 
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
-// One process's part in a recording: whether it records, its file, and why it stopped.
+// One process's part in a recording: whether it records, its file, and the reason if it stopped.
 //
-// `recording` points to a word that is zero unless this process records, and that the kernel zeroes
-// in every child that gets memory of its own, however it was forked. Every event reads it: a child
-// must not write into its parent's rings.
+// `recording` points to a word that is zero unless this process records. The kernel zeroes the word
+// in every child that gets memory of its own, however it was forked. Every event reads it, because
+// a child must not write into its parent's rings.
 #pragma once
 
 #include <stdatomic.h>

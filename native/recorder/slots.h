@@ -1,6 +1,6 @@
-// Rings of this process and which of them are in use. A thread that ends releases its ring, and the
-// next thread goes on behind its last event: ten thousand threads one after the other need one
-// ring.
+// The rings of this process, and which of them are in use. A thread that ends releases its ring,
+// and the next thread goes on behind its last event. So ten thousand threads one after the other
+// need one ring.
 //
 // Lock-free, so that a signal handler may claim a ring while its thread claims one.
 #pragma once

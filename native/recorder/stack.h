@@ -1,10 +1,10 @@
-// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), m
-// being the session's stack_bytes: the distance from one chosen block to the next is exponential in
-// requested bytes, and each thread draws its own. So a chosen block stands for 1/p blocks and s/p
-// bytes, whatever its size, and sums of those are free of bias.
+// Stacks of a sample of blocks. A block of s bytes is chosen with probability 1 - exp(-s/m), where
+// m is the session's stack_bytes. The distance from one chosen block to the next is exponential in
+// requested bytes, and each thread draws its own. So a chosen block represents 1/p blocks and s/p
+// bytes, whatever its size, and sums of these are free of bias.
 //
-// The stack itself is copied, and unwound outside the process: programs are built without frame
-// pointers, and unwinding by tables in here would need locks and memory.
+// The stack itself is copied, and unwound outside the process. Programs are built without frame
+// pointers, and to unwind by tables inside the process would need locks and memory.
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 
 // Writes the event of a block that may be chosen.
 LOAM_COLD void stack_write(uint64_t word0, uint64_t size);
-// At the end of the process: what it has mapped, for stacks that nobody has unwound yet.
+// At the end of the process: its mappings, for stacks that are not yet unwound.
 void stack_end(void);
 
 // The event of a block that has been handed out. Where no stacks are sampled the distance is so

@@ -1,4 +1,4 @@
-// What happens once in a process: the handlers of fork, the key of threads, the word at the end.
+// The work that is done once in a process: the handlers of fork, the key of threads, the end.
 #pragma once
 
 // The first process of a recording; children inherit it.

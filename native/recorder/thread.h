@@ -1,9 +1,9 @@
-// A thread's part: its ring, and what it is doing.
+// A thread's part: its ring, and its present activity.
 //
-// `writing` is the frame of the function that writes an event. A signal handler that interrupts it
-// finds it set, and writes through a ring that it claims for the one event. `inside` is the frame
-// of the outermost hook while the real function runs: hooks that this one calls (realloc -> malloc)
-// are parts of it and are not logged.
+// `writing` is the frame of the function that writes an event. A signal handler that interrupts
+// this function finds it set, and writes through a ring that it claims for its one event. `inside`
+// is the frame of the outermost hook while the real function runs. Hooks that the real function
+// calls (realloc -> malloc) are parts of it and are not logged.
 #pragma once
 
 #include <stdbool.h>

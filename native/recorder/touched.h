@@ -1,7 +1,7 @@
-// How many pages of a block are resident, asked of the system just before it is freed.
+// The number of resident pages of a block, read from the system just before the block is freed.
 //
-// Always from 64 KiB on, for one in eight between two pages and that, and never for more than about
-// 3 % of the time since the process began.
+// The system is always asked for blocks from 64 KiB on, and for one in eight between two pages and
+// 64 KiB. It is never asked for more than about 3 % of the time since the process began.
 #pragma once
 
 #include <stddef.h>

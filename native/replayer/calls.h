@@ -1,5 +1,5 @@
-// The calls of a trace, as the program made them: by the same function, with the same bytes and
-// alignment. The numbers are those of formats/trace.toml.
+// The calls of a trace, as the program made them: the same function, bytes and alignment. The
+// numbers are those of formats/trace.toml.
 #pragma once
 
 #include <malloc.h>
@@ -53,8 +53,8 @@ inline void release(const Operation& op, void* block) {
   }
 }
 
-// Writes to the pages that the program wrote to: of a block under two pages to each that it lies
-// on, of a larger one to as many as were resident, from its start.
+// Writes to the pages that the program wrote to: all pages of a block under two pages, and the
+// recorded number of pages, from the start, of a larger one.
 inline void touch(const Operation& op, void* block) {
   const uint64_t bytes = op.bytes();
   if (bytes == 0) return;

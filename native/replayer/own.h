@@ -1,5 +1,6 @@
-// Memory of the replayer itself: mapped apart from the heap, named so that others can tell, without
-// huge pages and, where the limit allows, locked. All of it is there before the baseline is taken.
+// Memory of the replayer itself. It is mapped apart from the heap, has a name that distinguishes
+// it, has no huge pages and, where the limit allows, is locked. All of it is there before the
+// baseline is taken.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +15,7 @@
 
 namespace replay {
 
-// `backed`: every page is written to at once. Pages that are not are counted when they are used.
+// `backed`: every page is written to at once. Other pages count when they are used.
 inline void* own_memory(uint64_t bytes, bool backed) {
   bytes = (bytes + 2 * lab::kPageBytes) & ~uint64_t{lab::kPageBytes - 1};
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

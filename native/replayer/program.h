@@ -1,6 +1,6 @@
-// The prepared replay: what `loam replay` makes of a trace, and what this program runs. A private
+// The prepared replay, which `loam replay` makes of a trace and this program runs. It is a private
 // interface between one version of the tool and this program (tool/loam-cli/src/replay/program.rs
-// is the other side); the version is checked.
+// is the other side). Both check the version.
 //
 //   0       head (128 bytes)
 //   128     segments, in the order in which the tool filled them:
@@ -17,11 +17,11 @@
 //                        | touched pages |  bytes                               |
 //                        +---------------+--------------------------------------+
 //
-// alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all
-// of them. Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread,
-// of a `sample` the sample, of a `trim` word 1 is the bytes to keep. A `touch` has two numbers of
-// pages in word 1: from the low half, up to the high half. A thread's stream is read with pread
-// into a buffer of its own: a mapping would fault and count as memory.
+// alignment: its logarithm, 0: none. touched pages: for blocks of two pages and more; all ones: all
+// pages. Word 1 of a `time` is nanoseconds of the recording, and of a `trim` the bytes to keep. The
+// slot of a `start` is the thread, and of a `sample` the sample. A `touch` has two numbers of pages
+// in word 1: from the low half, up to the high half. A thread's stream is read with pread into a
+// buffer of its own: a mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>
@@ -46,7 +46,7 @@ struct Head {
   uint64_t threads_at;
   uint64_t operations;
   uint64_t allocations;  // blocks handed out, and resizes
-  uint64_t page_bytes;   // of the machine that was recorded
+  uint64_t page_bytes;   // of the recorded machine
   uint64_t has_times;
   uint64_t reserved[4];
 };
@@ -55,11 +55,11 @@ static_assert(sizeof(Head) == 128, "the tool writes this many bytes");
 struct SamplePoint {
   uint64_t time_ns;     // of the recording
   uint64_t events;      // of the trace before it
-  uint64_t live_bytes;  // what the threads' sums must be
+  uint64_t live_bytes;  // the expected sum over the threads
   uint64_t live_blocks;
-  uint64_t recorded_heap;  // kUnknown: nobody looked
+  uint64_t recorded_heap;  // kUnknown: no look of the recorder
   uint64_t participants;   // threads that meet here
-  uint64_t classify;       // whether the heap's mappings are told from others
+  uint64_t classify;       // whether the heap's mappings are told from other mappings
   uint64_t ended;          // threads that ended before it
 };
 static_assert(sizeof(SamplePoint) == 64, "the tool writes this many bytes");

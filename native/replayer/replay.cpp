@@ -1,15 +1,15 @@
-// replay: runs what `loam replay` prepared from a trace, on whatever malloc this process has.
+// replay: runs a trace that `loam replay` prepared, on the malloc of this process.
 //
-// Threads start and end where the program's did. Each makes its own calls in its own order; a free
-// waits for its block, an allocation into a used slot for that slot. At the sample points every
-// live thread comes to a barrier, and the last one measures, with raw system calls and the clock
-// stopped.
+// Threads start and end where the program's did. Each makes its own calls in its own order. A free
+// waits for its block; an allocation into a used slot waits for that slot. At the sample points
+// every live thread comes to a barrier, and the last one measures, with raw system calls and the
+// clock stopped.
 //
 // Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no
-// pauses). Measured: the lab's lines (native/workloads/README.md). Of a checkpoint besides:
-// anonymous_bytes (RssAnon less the
-//   baseline), heap_bytes (mappings that hold blocks; null where nobody compares), recorded_heap_bytes, live_blocks,
-//   threads. The end has heap_peak_bytes (the peak less the baseline), allocations and frees.
+// pauses). Measured: the lab's lines (native/workloads/README.md). A checkpoint also has:
+//   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null without
+//   a comparison), recorded_heap_bytes, live_blocks, threads.
+// The end line has heap_peak_bytes (the peak less the baseline), allocations and frees.
 //
 // The replayer's tables, stacks and buffers are mapped and touched before the baseline is taken.
 #include <linux/futex.h>
@@ -31,10 +31,10 @@ using namespace lab;
 using namespace replay;
 
 constexpr uint64_t kStackBytes = 256 * 1024;  // allocators' slow paths included
-constexpr uint64_t kStackBacked = 64 * 1024;  // what is touched before the baseline
+constexpr uint64_t kStackBacked = 64 * 1024;  // touched before the baseline
 constexpr uint64_t kWorthAPause = 50'000;     // ns; shorter ones are the program's own work
 
-// What a thread that runs needs: used again by a later thread once this one was joined.
+// The state of a running thread. A later thread uses it again once this one was joined.
 struct alignas(64) Seat {
   pthread_t thread;
   Seat* next = nullptr;  // in the list of free seats, or of ended ones
@@ -77,7 +77,7 @@ class Replayer {
     Seat& main = seats_[0];
     open(main, 0);
     follow(main);
-    // The others may still run; they end by themselves.
+    // The other threads may still run; they end by themselves.
     for (Patience p; ended_threads_.load(std::memory_order_acquire) + 1 < head_.threads;) p.wait();
     while (Seat* seat = pop(ended_)) pthread_join(seat->thread, nullptr);
   }
@@ -131,8 +131,8 @@ class Replayer {
     seat.stream.open(file_, first);
   }
 
-  // A seat whose thread has ended, or one that was never used. The tool counted how many are needed
-  // at once; one that is about to end may still hold its seat.
+  // The seat of a thread that ended, or a new one. The tool counted how many are needed at once; a
+  // thread that is about to end may still hold its seat.
   Seat& take_seat() {
     for (Patience p;;) {
       if (Seat* seat = pop(free_)) return *seat;
@@ -211,7 +211,7 @@ class Replayer {
     fail(kExitFailed, "replay: the prepared replay is damaged; run `loam replay` again");
   }
 
-  // Stands for a block that this allocator did not have memory for.
+  // Stands for a block for which this allocator had no memory.
   void* nowhere() { return &nowhere_; }
 
   void allocate(Seat& seat, const Operation& op) {
@@ -243,7 +243,7 @@ class Replayer {
     seat.sampler.run([&] { replay::release(op, block); });
   }
 
-  // What the program touched since the block was handed out.
+  // The pages that the program touched since the block was allocated.
   void touch(const Operation& op) {
     if (!slots_.has(op.slot())) damaged();
     void* block = slots_.wait_block(op.slot(), op.generation());
@@ -268,7 +268,7 @@ class Replayer {
       if (op.bytes() == 0 || from == nullptr) {
         block = nowhere();
       } else if (op.bytes() > old_bytes) {
-        // A `touch` that follows would write behind the block that is too small.
+        // A `touch` that follows would write behind the block, which is too small.
         std::free(from);
         block = nowhere();
       } else {
@@ -284,7 +284,7 @@ class Replayer {
 
   void pause_until(uint64_t recorded_ns) {
     if (speed_ == 0) return;
-    // Relaxed: a sample that begins meanwhile moves the goal a little later than it should be.
+    // Relaxed: a sample that begins meanwhile moves the goal a little too late.
     const uint64_t measuring = measuring_ns_.load(std::memory_order_relaxed);
     const auto wanted = static_cast<uint64_t>(static_cast<double>(recorded_ns) * 100.0 /
                                               static_cast<double>(speed_));
@@ -301,11 +301,11 @@ class Replayer {
   void meet(uint32_t index) {
     if (index >= head_.samples) damaged();
     const SamplePoint& point = samples_[index];
-    // Acquire and release: the last one sees what the others counted.
+    // Acquire and release: the last one sees the counts of the other threads.
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == point.participants) {
       measure(index, point);
       arrived_.store(0, std::memory_order_relaxed);
-      // Pairs with the acquire below: the next sample begins with nobody there.
+      // Pairs with the acquire below: the next sample begins without a thread at the barrier.
       done_.store(index + 1, std::memory_order_release);
       syscall(SYS_futex, &done_, FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr, nullptr, 0);
       return;
@@ -330,8 +330,8 @@ class Replayer {
   }
 
   void measure(uint32_t index, const SamplePoint& point) {
-    // Threads that ended before this point do not come here, and may still have something to do.
-    // Pairs with the release in thread().
+    // Threads that ended before this point do not come here, and may still have work. Pairs with
+    // the release in thread().
     for (Patience p; ended_threads_.load(std::memory_order_acquire) < point.ended;) p.wait();
     recorder_.pause();
     const uint64_t begin = now_ns();

@@ -1,4 +1,4 @@
-// Which anonymous memory of this process is the heap's: mappings in which a block was ever seen.
+// The anonymous memory of this process that is the heap's: mappings in which a block was ever seen.
 //
 // A map of granules of 64 KiB, one bit each over 2^47 bytes, has a bit for each in which a block
 // began. It is sparse: a page of it stands for 2 GiB of addresses.
@@ -22,7 +22,7 @@ class Residence {
     if (granule >= kGranules) return;
     auto& word = words_[granule / 64];
     const uint64_t bit = uint64_t{1} << (granule % 64);
-    // Relaxed: read at samples alone, where every thread has come to the barrier.
+    // Relaxed: read only at samples, where every thread has come to the barrier.
     if ((word.load(std::memory_order_relaxed) & bit) == 0) {
       word.fetch_or(bit, std::memory_order_relaxed);
     }
@@ -46,7 +46,7 @@ class Residence {
         line({buffer_ + begin, at - begin}, is_heap, sum);
         begin = at + 1;
       }
-      // A longer line than the buffer is a name that nobody needs.
+      // A line that is longer than the buffer has a long name, which is not needed.
       if (begin == 0 && used == kBuffer) begin = used;
       std::memmove(buffer_, buffer_ + begin, used - begin);
       used -= begin;

@@ -1,15 +1,15 @@
-// The table of blocks: a slot holds the address of a live block and the generation of its use, so
-// that a thread can wait for exactly the block that it is to free.
+// The table of blocks. A slot holds the address of a live block and the generation of its use, so
+// that a thread can wait for exactly the block that it frees.
 //
 //   slot  63        48 47                          0
 //        +------------+-----------------------------+
 //        | generation |  address; 0: no block yet   |
 //        +------------+-----------------------------+
 //
-// An allocation waits until the slot is empty and has its generation, a free until the slot has its
-// generation and an address; then it makes the slot empty, with the next generation. A resize waits
-// as a free does and leaves its block under the next generation. Each wait is for an operation that
-// comes earlier in the trace's one order, so no two threads wait for each other.
+// An allocation waits until the slot is empty and has its generation. A free waits until the slot
+// has its generation and an address, and then makes the slot empty, with the next generation. A
+// resize waits as a free does, and leaves its block under the next generation. Each wait is for an
+// operation that comes earlier in the trace's one order, so no two threads wait for each other.
 #pragma once
 
 #include <linux/futex.h>
@@ -23,7 +23,7 @@
 
 namespace replay {
 
-// Waits for what no slot stands for: spins, then yields, then sleeps.
+// Waits for a change that no slot shows: spins, then yields, then sleeps.
 class Patience {
  public:
   void wait() {
@@ -51,7 +51,7 @@ class Slots {
   bool has(uint64_t slot) const { return slot < count_; }
 
   void wait_empty(uint32_t slot, uint64_t generation) {
-    // Pairs with the release in `clear`: what was freed is freed.
+    // Pairs with the release in `clear`: the free is done.
     wait(slot, [=](uint64_t word) { return word == generation << kShift; });
   }
 
@@ -103,8 +103,8 @@ class Slots {
         bell.waiters.fetch_sub(1, std::memory_order_relaxed);
         return word;
       }
-      // `ring` looks for waiters without a fence, which every operation would pay for: it may miss
-      // one that comes at this moment. That one looks again after a millisecond.
+      // `ring` looks for waiters without a fence, which every operation would pay for. It may miss
+      // a waiter that comes at this moment; that waiter looks again after a millisecond.
       const timespec limit{0, 1'000'000};
       syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, rings, &limit, nullptr, 0);
     }

@@ -1,21 +1,23 @@
 // buffer-cache: a cache with a bad policy is another name for a memory leak (article 003).
 //
 // Article: "A cache with a bad policy is another name for a memory leak" (2006). A step allocates
-// or frees with equal chance; a request is 100 bytes and doubles with chance 1/2 while under 1 MiB;
-// a free picks a random victim. A cache that keeps the largest buffer hands big ones out for small
-// requests: after 37,900 steps less than 2 % of what is allocated is needed. The article's second
-// listing says chance 1/4, but its figures are those of 1/2: with the C library's rand of its time
-// (the default here, seed 1) `largest depth 1` and `cure depth 1` give them to the last digit.
+// or frees with equal chance. A request is 100 bytes, and doubles with chance 1/2 while it is under
+// 1 MiB. A free picks a random victim. A cache that keeps the largest buffer hands large buffers
+// out for small requests: after 37,900 steps less than 2 % of the allocated bytes are needed. The
+// article's second listing says chance 1/4, but its figures are those of 1/2. With the C library's
+// rand of its time (the default here, seed 1), `largest depth 1` and `cure depth 1` give them to
+// the last digit.
 //
 // Findings to test: the flawed policy falls below 10 % within a few hundred steps and below 2 % by
 // step 37,900; the cure stays above 90 %; a deeper flawed cache is worse.
 //
 // Parameters: --steps, --every (steps between checkpoints; 0: 100, or more so that there are at
-//   most 400), --chance, --policy, --depth (0: 1, 4 and 10), --cutoff, --generator.
-// Measured: every 100 steps the buffers live, bytes needed, bytes allocated (in callers' hands, not
-//   in the cache), per cent used; an operation is a step. The end line has the histogram of
-//   requests and the cut-off that covers three in four, as the article chose it. Every policy and
-//   depth (a series each) sees the same steps.
+// most 400), --chance, --policy, --depth (0: 1, 4 and 10), --cutoff, --generator.
+//
+// Measured: every 100 steps the live buffers, the needed bytes, the allocated bytes (in callers'
+// hands, not in the cache), and per cent used. An operation is a step. The end line has the
+// histogram of requests, and the cut-off that covers three in four, as the article chose it. Every
+// policy and depth (a series each) sees the same steps.
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -38,8 +40,8 @@ struct Plan {
   bool article;  // the generator of the article's time and place
 };
 
-// What `rand` was to the article's compiler: 15 bits of a 32-bit linear congruential generator.
-// Otherwise the harness's generator, cut to 31 bits.
+// The article's compiler had a `rand` of 15 bits, from a 32-bit linear congruential generator. The
+// alternative is the harness's generator, cut to 31 bits.
 class Rand {
  public:
   Rand(const Plan& plan)
@@ -78,7 +80,7 @@ struct Histogram {
   }
 };
 
-// The state of the random walk is the same for all policies: its own generator, its own sums.
+// The random walk is the same for all policies: it has its own generator and its own sums.
 template <typename Policy>
 Checksum run(std::string_view policy, uint32_t depth, uint32_t odds, const Plan& plan,
              Table<Held>& held, Histogram& histogram, Recorder& recorder, uint64_t& index) {
@@ -187,7 +189,7 @@ int main(int argc, char** argv) {
   if (plan.every == 0) plan.every = std::max<uint64_t>(100, (plan.steps + 399) / 400);
 
   Recorder recorder(args);
-  // The number of live buffers is a random walk; ten million steps stay below this by far.
+  // The number of live buffers is a random walk; ten million steps stay far below this.
   Table<Held> held(std::min<uint64_t>(plan.steps + 1, 1'000'000));
   Histogram histogram;
   Checksum checksum;

@@ -1,20 +1,22 @@
-// contention: how often threads collide on the heap's lock (article 002).
+// contention: counts how often threads collide on the heap's lock (article 002).
 //
-// Article: "Heap Performance Counters" (2011). The low-fragmentation-heap analysis (`lfh`) with two
-// threads at once, reading the heap-lock-contention counter: 15 collisions a second on the default
-// heap, half of that with the low-fragmentation heap. "Windows via C/C++" advises a heap of its own
-// for a class that allocates much, behind the class's operator new and delete.
+// Article: "Heap Performance Counters" (2011). It ran the low-fragmentation-heap analysis (`lfh`)
+// with two threads at once, and read the heap-lock-contention counter: 15 collisions a second on
+// the default heap, and half of that with the low-fragmentation heap. "Windows via C/C++" advises a
+// heap of its own for a class that allocates much, behind the class's operator new and delete.
 //
-// Here with 1, 2, all cores' and twice as many threads, every thread with its share of the slots,
-// in three arrangements (series): "shared" heap; "per-thread", a private heap for each;
-// "per-class", a private heap for each of the nine sizes, used by all threads through a class's
-// operator new and delete. The latter two only where the allocator has private heaps
+// Here 1, 2, all cores' and twice as many threads run, each with its share of the slots, in three
+// arrangements (series). "shared" is one heap. "per-thread" is a private heap for each thread.
+// "per-class" is a private heap for each of the nine sizes, which all threads use through a class's
+// operator new and delete. The latter two run only where the allocator has private heaps
 // (harness/private_heap.h).
 //
 // Parameters: --iterations (in all, of each series and thread count; a quarter as many come before,
-//   unmeasured, to fill the slots), --threads (one count only; 0: the series above), --arrangement.
-// Measured: operations per second; collisions per second from the allocator's counters, else from
-//   voluntary context switches of the threads (harness/lock_counter.h; "collisions_source" says).
+// unmeasured, to fill the slots), --threads (one count only; 0: the counts above), --arrangement.
+//
+// Measured: operations per second; collisions per second from the allocator's counters, or
+// otherwise from voluntary context switches of the threads (harness/lock_counter.h;
+// "collisions_source" says which).
 #include <algorithm>
 #include <utility>
 
@@ -74,7 +76,7 @@ template <typename Heap>
 struct Worker {
   Slots<Heap>* slots;
   Barrier* barrier;
-  PrivateHeap* own;  // of this thread, made and destroyed by it; null if there is none
+  PrivateHeap* own;  // of this thread, which makes and destroys it; null if there is none
   uint64_t warm_up, steps;
   uint64_t switches;
 };
@@ -84,7 +86,7 @@ void work(Worker<Heap>& w) {
   if (w.own) w.own->create();
   w.slots->run(w.warm_up);
   w.slots->sampler().histogram().clear();
-  w.barrier->wait();  // main takes its figures
+  w.barrier->wait();  // main reads its figures
   w.barrier->wait();
   const uint64_t switches = thread_switches();
   w.slots->run(w.steps);
@@ -92,7 +94,7 @@ void work(Worker<Heap>& w) {
   w.barrier->wait();
   w.barrier->wait();
   if (w.own) {
-    w.own->destroy();  // what it still holds goes with it
+    w.own->destroy();  // its remaining blocks go with it
   } else {
     w.slots->free_all();
   }
@@ -167,7 +169,8 @@ class Contention {
     barrier.wait();
     for (unsigned t = 0; t < threads; ++t) join_thread(handles[t]);
     if constexpr (std::is_same_v<Heap, PerClassHeap>) PerClassHeap::destroy(PerClassHeap::All());
-    // Every arrangement asks for the same; which of them there are depends on the allocator.
+    // Every arrangement makes the same requests; the allocator decides which arrangements there
+    // are.
     if (threads == last_threads_ && requests.value() != last_requests_) {
       fail(kExitFailed, "contention: two arrangements saw different requests");
     }

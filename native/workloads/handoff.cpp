@@ -1,15 +1,16 @@
 // handoff: producer and consumer.
 //
-// Lab experiment 9. One thread allocates blocks and passes them through a ring of pointers, another
-// frees them; then N to N, every producer handing its blocks to all consumers in turn. Blocks are
-// always freed by another thread than the one that allocated them: a heap that lets each thread
-// keep what it frees grows without bound or pays for the way back.
+// Lab experiment 9. One thread allocates blocks and passes them through a ring of pointers, and
+// another frees them. Then N producers pass their blocks to N consumers in turn. The thread that
+// frees a block is never the one that allocated it. A heap in which each thread keeps its freed
+// blocks grows without bound, or pays for the way back.
 //
 // Parameters: --blocks (in all, per series), --bytes and --bytes-most (sizes are uniform between
-//   them), --ring (pointers), --threads (N), --rounds (a checkpoint after each).
-// Measured: blocks per second, peak memory (what can be live at once is in the start line), sampled
-//   latency of allocations and of frees. An operation is one allocation or one free. Every block
-//   carries its number in its first word, which the consumer checks.
+// them), --ring (pointers), --threads (N), --rounds (a checkpoint after each).
+//
+// Measured: blocks per second, peak memory (the start line has the most that can be live at once),
+// and sampled latency of allocations and of frees. An operation is one allocation or one free.
+// Every block carries its number in its first word, which the consumer checks.
 #include <sched.h>
 
 #include <algorithm>
@@ -26,9 +27,9 @@ namespace {
 
 using namespace lab;
 
-// Single producer, single consumer. Each side keeps its own copy of the other's index and looks
-// again only when the ring seems full or empty, so that the cache line of an index travels once
-// in many operations.
+// Single producer, single consumer. Each side keeps its own copy of the other's index, and reads
+// the index again only when the ring seems full or empty. So the cache line of an index travels
+// once in many operations.
 class Ring {
  public:
   Ring(Scratch& scratch, size_t capacity)

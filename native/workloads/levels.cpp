@@ -1,22 +1,27 @@
-// levels: allocate-only heaps (article 000).
+// levels: heaps that only allocate (article 000).
 //
-// Article: "CRT Heap Fragmentation in Windows" (2005) tells how console games did it: early ones
-// with heaps that only allocate and are reset at the end of a level; later ones with a heap each
-// for the enemies' virtual-machine stacks, for particles, for dynamic models.
+// Article: "CRT Heap Fragmentation in Windows" (2005) describes console games. Early games had
+// heaps that only allocate and are reset at the end of a level. Later ones had a heap each for the
+// enemies' virtual-machine stacks, for particles, and for dynamic models.
 //
 // A level loads objects of mixed types (models and their buffers, stacks, actors, names), plays a
-// number of frames (particles are born and die, stacks are replaced, objects are looked at), then
-// drops everything at once. Variants: "free" frees one by one; "private-heap" has one private heap
-// a level and destroys it; "arena" bumps a pointer, ignores frees and is reset; "loam-arena" is the
-// library's own, whose blocks double in size up to 1 MiB; "separate-heaps"
-// has private heaps for particles, stacks and models beside malloc. Private heaps are there only
-// with some allocators (harness/private_heap.h); the start line says.
+// number of frames (particles are born and die, stacks are replaced, objects are read), and then
+// drops everything at once. These are the variants:
+//
+//   free            frees the objects one by one
+//   private-heap    has one private heap a level and destroys it
+//   arena           bumps a pointer, ignores frees and is reset
+//   loam-arena      is the library's own, whose blocks double in size up to 1 MiB
+//   separate-heaps  has private heaps for particles, stacks and models beside malloc
+//
+// Only some allocators have private heaps (harness/private_heap.h); the start line says so.
 //
 // Parameters: --live (bytes that a level loads), --frames, --levels, --variant.
-// Measured: per level the seconds of loading, playing and dropping, resident memory when loaded, at
-//   the end of play, and after dropping; "slowdown" is a level's time over the first's. An
-//   operation is an allocation or a free; dropping a heap at once is none. Between variants the
-//   heap is asked to give memory back. The checkpoint is taken when the level is dropped.
+//
+// Measured: per level the seconds of loading, playing and dropping, and resident memory when
+// loaded, at the end of play, and after dropping; "slowdown" is a level's time over the first's. An
+// operation is an allocation or a free; dropping a heap at once is none. Between variants the heap
+// gives memory back. The checkpoint is taken when the level is dropped.
 #include <algorithm>
 
 #include "harness/allocator.h"
@@ -92,7 +97,7 @@ class Arena {
   size_t used_ = kHeader;
 };
 
-// How a level gets its memory and gives it up. begin() and drop() bracket a level.
+// How a level gets and returns its memory. begin() and drop() bracket a level.
 struct FreeEach {
   static constexpr bool kDropsAtOnce = false;
   void begin() {}
@@ -153,7 +158,7 @@ struct Plan {
   uint64_t seed, live, frames, levels;
 };
 
-// The tables of a level: what was loaded, and the particles by the frame in which they die.
+// The tables of a level: the loaded objects, and the particles by the frame in which they die.
 struct Tables {
   Table<Object> objects;
   Table<uint32_t> stacks;  // indices into objects
@@ -225,7 +230,7 @@ class Play {
 
   Object make(Type type) {
     const Kind& kind = kKinds[type];
-    // Skewed to the small end, as objects of one type are: the product of two uniform numbers.
+    // Small sizes are more likely, as with objects of one type: the product of two uniform numbers.
     const uint32_t spread = kind.most - kind.least;
     const uint32_t bytes = kind.least + static_cast<uint32_t>(uint64_t{random_.below(spread + 1)} *
                                                               random_.below(1024) / 1024);
@@ -245,7 +250,7 @@ class Play {
     live_ -= o.bytes;
   }
 
-  // Types come mixed, each until it has its share.
+  // Types are mixed; each comes until it has its share.
   void load() {
     uint64_t left[kTypes];
     for (int t = 0; t < kTypes; ++t) left[t] = plan_.live * kKinds[t].share / 100;
@@ -283,7 +288,7 @@ class Play {
       unmake(stack);
       stack = make(kStack);
     }
-    for (int i = 0; i < 200; ++i) {  // something is drawn
+    for (int i = 0; i < 200; ++i) {  // objects are drawn
       const Object& o = tables_.objects[random_.below(object_count_)];
       seen_ += *static_cast<volatile unsigned char*>(o.address);
     }

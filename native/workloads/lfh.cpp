@@ -4,16 +4,16 @@
 // number of each; every iteration picks one at random and allocates it if empty, else frees it.
 // Checkpoints grow by factors of four up to 25,600,000 iterations.
 //
-// Parameters: --iterations (in all, divided among the threads), --threads (each with its own
-//   share of the slots, as in the article's second part), --scale (per cent of the slots).
-// Measured: operations per second, sampled latency (an allocation's includes the touching of its
-//   block), overhead = (resident - baseline) / live - 1, page faults; then, as steps of their own
-//   (series "after"), the state once everything is freed, and once the heap has been asked to
-//   give memory back.
+// Parameters: --iterations (in all, divided among the threads), --threads (each with its own share
+// of the slots, as in the article's second part), --scale (per cent of the slots).
 //
-// A block is touched at its first and last byte and every 4 KiB. Both forms run the same
-// iterations: whole, it takes seconds. The findings to test: more memory at first, less after;
-// fewer faults; faster, and the default slows as iterations grow.
+// Measured: operations per second, sampled latency (an allocation's includes the first writes to
+// its block), overhead = (resident - baseline) / live - 1, and page faults. Two steps follow
+// (series "after"): the state once everything is freed, and once the heap gave memory back.
+//
+// A block is touched at its first and last byte and every 4 KiB. Both forms run all iterations,
+// which takes seconds. The findings to test: more memory at first, less after; fewer faults;
+// faster, and the default slows as iterations grow.
 #include <algorithm>
 
 #include "harness/allocator.h"
@@ -25,7 +25,7 @@ namespace {
 
 using namespace lab;
 
-// Everything a worker needs; the main thread moves `steps` between the two waits of a round.
+// The state of a worker; the main thread moves `steps` between the two waits of a round.
 struct Worker {
   Slots<>* slots;
   Barrier* barrier;
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
   uint64_t freed = 0;
   if (threads == 1) {
     freed = slots[0].free_all();
-  } else {  // every thread frees its own and ends, so that no heap is left waiting for a thread
+  } else {  // every thread frees its own and ends, so no heap waits for a thread
     for (auto& s : steps) s = kStop;
     barrier.wait();
     for (unsigned t = 0; t < threads; ++t) {

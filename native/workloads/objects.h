@@ -1,5 +1,5 @@
-// A population of small objects that is filled to a size and thinned out at random; shared by
-// `phase` and `sparse`.
+// A population of small objects that is filled to a size and thinned out at random, for `phase` and
+// `sparse`.
 //
 // The table of live objects is mmap's. An entry is one word, so that the table of millions of
 // objects stays small beside them:   | size : 16 | address : 48 |
@@ -47,7 +47,7 @@ class Objects {
     return count_ - before;
   }
 
-  // Frees objects in random order until `keep` are left. Returns how many went.
+  // Frees objects in random order until `keep` are left. Returns the number of freed objects.
   uint64_t thin_to(uint64_t keep) {
     const uint64_t before = count_;
     while (count_ > keep) {

@@ -1,15 +1,16 @@
-// phase: what long-running programs do, one phase of their work after another.
+// phase: a long-running program, one phase of its work after another.
 //
-// Lab experiment 8. Fill with small objects to --live bytes; free nine in ten, at random and in
-// random order; fill up again with objects of another size; again and again. What is left of every
-// phase keeps memory from serving the next. Then idle (one small block every 10 ms), compact (the
-// allocator's own call for giving memory back, named in the start line), fill up once more (what
-// faulting back costs), free everything, idle, compact.
+// Lab experiment 8. The program fills with small objects to --live bytes, frees nine in ten at
+// random and in random order, fills up again with objects of another size, again and again. The
+// survivors of every phase keep memory from serving the next phase. Then it idles (one small block
+// every 10 ms), compacts (the allocator's own call to give memory back, named in the start line),
+// fills up once more (the cost of faulting back), frees everything, idles, and compacts.
 //
-// Parameters: --live, --rounds, --idle-ms. Sizes go through five ranges in turn, 24 to 488 bytes,
-//   chosen so that no two ranges share a size class of 16-byte steps or sixteen a doubling.
+// Parameters: --live, --rounds, --idle-ms. Sizes go through five ranges in turn, 24 to 488 bytes.
+// No two ranges share a size class of 16-byte steps or of sixteen a doubling.
+//
 // Measured: resident memory after each step, its time, peak resident / peak live. An operation is
-//   an allocation (first and last byte written) or a free.
+// an allocation (first and last byte written) or a free.
 #include "harness/allocator.h"
 #include "harness/recorder.h"
 #include "objects.h"
@@ -57,7 +58,7 @@ int main(int argc, char** argv) {
 
   const Trim trim;
   Recorder recorder(args);
-  // Room for the smallest objects only, and what earlier phases left.
+  // Room for the smallest objects only, and for the survivors of earlier phases.
   Objects objects(live / kLeastMean * 5 / 4 + 1'000, args.seed(), recorder.sampler());
   Phase phase{recorder, objects};
 

@@ -1,24 +1,24 @@
 // queue: containers of functors (article 004).
 //
 // Article: "Are small memory allocations in C++ STL containers still a concern?" (2020). Lambdas
-// that capture two large strings (then three) are pushed into containers and popped; repeated 16
-// times in one process, everything that allocated much slowed down, but only where operator new
-// went through aligned allocation (by the system's or by hand), i.e. where blocks were a little
-// larger.
+// that capture two large strings (then three) are pushed into containers and popped, 16 times in
+// one process. Everything that allocated much slowed down, but only where operator new used aligned
+// allocation (by the system's call or by hand), which makes blocks a little larger.
 //
 // Containers: std::queue over std::deque and over std::list, std::list, std::map keyed by sequence,
-// a concurrent queue (where its header was there to build with), and the library's own functor and
+// a concurrent queue (if its header was there at the build), and the library's own functor and
 // functor-concurrent, which write functors one after another into blocks of 64 KiB. Tests:
-// "sequential" pushes all, then pops all; "threads" the same from several threads; "at-once" pushes
-// from some while others pop. Variant: how operator new allocates (queue/operator_new.h).
+// "sequential" pushes all, then pops all; "threads" does the same from several threads; "at-once"
+// pushes from some while others pop. Variant: how operator new allocates (queue/operator_new.h).
 //
 // Parameters: --entries (lowered until they take a quarter of memory at most), --rounds, --threads,
-//   --container, --test, --strings, --allocation, --alignment. "all" runs: every container and test
-//   with two strings through malloc; aligned, padded and three strings only in the sequential test
-//   of std::list (in the full form of all node containers). A round runs every case once, as the
-//   article did.
-// Measured: per case and round seconds of pushing and popping, resident memory when full; an
-//   operation is a push (which makes the functor) or a pop (which calls and destroys it).
+// --container, --test, --strings, --allocation, --alignment. "all" runs every container and test
+// with two strings through malloc. It runs aligned, padded and three strings only in the sequential
+// test of std::list (in the full form of all node containers). A round runs every case once, as the
+// article did.
+//
+// Measured: per case and round the seconds of pushing and popping, and resident memory when full.
+// An operation is a push (which makes the functor) or a pop (which calls and destroys it).
 #include <sched.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ using namespace lab;
 using namespace functors;
 
 constexpr uint32_t kLeastString = 40, kMostString = 100;  // none fits into std::string itself
-constexpr uint64_t kEntryBytes = 512;  // an upper estimate, by which entries are scaled to memory
+constexpr uint64_t kEntryBytes = 512;  // an upper estimate, which scales entries to memory
 
 struct Worker {
   Random random;
@@ -96,8 +96,8 @@ void pop_all(void* p, Worker& w) {
   }
 }
 
-// A container as a row of functions over raw storage, so that itself it takes nothing from the
-// heap.
+// A container as a row of functions over raw storage, so that the table itself takes nothing from
+// the heap.
 struct ContainerType {
   std::string_view name;
   bool node_based;
@@ -133,7 +133,7 @@ constexpr ContainerType kContainers[] = {
     type<ConcurrentFunctors>("functor-concurrent", false),
 };
 
-// Threads that live as long as the program: what is measured is the container, not their start.
+// Threads that live as long as the program, because the container is measured and not their start.
 class Crew {
  public:
   Crew(unsigned count, uint64_t seed, const Recorder& recorder)
@@ -150,7 +150,7 @@ class Crew {
     members_[i].container = container;
     members_[i].worker.entries = entries;
   }
-  // Everyone does what was assigned; returns when all have.
+  // Every thread runs its assigned job; returns when all are done.
   void run() {
     start_.wait();
     end_.wait();
@@ -360,7 +360,7 @@ int main(int argc, char** argv) {
         if (allocation != "all" && allocation != way) continue;
         for (const unsigned n : {2u, 3u}) {
           if (strings != 0 && strings != n) continue;
-          // "all" leaves out what teaches nothing new; what is asked for by name is run.
+          // "all" leaves out cases that show nothing new; a case that is given by name runs.
           const bool usual = (allocation != "all" || way == "malloc") && (strings != 0 || n == 2);
           const bool telling = args.full() ? type.node_based : type.name == "list";
           if (!usual && !(telling && t == "sequential")) continue;

@@ -1,21 +1,23 @@
-// sizes: which sizes decay (article 004).
+// sizes: finds the sizes that get slower (article 004).
 //
 // Article: "Are small memory allocations in C++ STL containers still a concern?" (2020). On the
-// Windows heap some sizes (64 KiB above all, 128 and 512 KiB, everything to 16 KiB) got slower
-// with every round once a total of 4 GiB was passed, others did not.
+// Windows heap some sizes (64 KiB above all, 128 and 512 KiB, everything to 16 KiB) got slower with
+// every round once a total of 4 GiB was passed. Other sizes did not.
 //
 // A round allocates a total in blocks of one size, writes only the first word of each, and frees
-// them in the order of allocation. Sizes: every power of two from 16 B to 1 MiB, each minus 32,
-// each minus 80. Then 64 KiB and 64 KiB - 32 in alternate rounds (variant "alternating"), the same
-// with the heap asked for memory back between rounds ("alternating-compact"), the same through
-// aligned allocation ("alternating-aligned"). At last idle, then compact.
+// them in the order of allocation. Sizes are every power of two from 16 B to 1 MiB, each minus 32,
+// and each minus 80. Then come 64 KiB and 64 KiB - 32 in alternate rounds (variant "alternating"),
+// the same with memory given back between rounds ("alternating-compact"), and the same through
+// aligned allocation ("alternating-aligned"). Last come idle and compact.
 //
-// Parameters: --size (one size; 0: the sweep), --total, --touched (most memory that a round
-//   really writes to; keeps the quick form quick), --rounds, --variant, --alignment, --idle-ms. The
-//   total is lowered until blocks, 16 bytes a block on top, and the table of pointers fit into half
-//   of memory; what was used is in every checkpoint. The full form goes through 1, 2, 4 and 8 GiB.
+// Parameters: --size (one size; 0: the sweep), --total, --touched (the most memory that a round
+// really writes to; keeps the quick form quick), --rounds, --variant, --alignment, --idle-ms. The
+// total is lowered until blocks, 16 bytes more for each block, and the table of pointers fit into
+// half of memory; every checkpoint has the used total. The full form goes through 1, 2, 4 and 8
+// GiB.
+//
 // Measured: per size and round ns per block (allocated and freed), seconds of each half, resident
-//   memory with all allocated and after; "slowdown" is a round's time over the first's.
+// memory with all allocated and after; "slowdown" is a round's time over the first's.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -67,7 +69,7 @@ class Sizes {
     for (uint64_t i = 0; i < n; ++i) {
       sampler_.run([&] {
         void* p = allocate(bytes, plan.alignment);
-        *static_cast<uint64_t*>(p) = i;  // the first word only: that is the point
+        *static_cast<uint64_t*>(p) = i;  // only the first word, as in the article
         blocks_[i] = p;
       });
     }
@@ -121,7 +123,7 @@ class Sizes {
     }
   }
 
-  // The state once all is freed: at once, after idling, after compacting.
+  // The state once all is freed: at once, after idling, and after compacting.
   void after(uint64_t idle_ms) {
     const auto step = [&](std::string_view name, uint64_t x) {
       recorder_.checkpoint({.series = "after", .index = index_++, .x = x, .x_unit = "step"})
@@ -209,7 +211,7 @@ int main(int argc, char** argv) {
     if (size != 0) {
       sizes.sweep(name, Name(size), size, p);
     } else {
-      // The full form: do small, middling and the article's worst size decay at lower totals?
+      // The full form: do small, medium and the article's worst size get slower at lower totals?
       for (uint64_t total = kGiB; args.full() && total < plan.total; total *= 2) {
         Plan less = p;
         less.total = total;
@@ -219,7 +221,7 @@ int main(int argc, char** argv) {
       }
       for (uint64_t power = kLeast; power <= kMost; power *= 2) {
         for (const uint64_t less : {uint64_t{80}, uint64_t{32}, uint64_t{0}}) {
-          if (less == 80 && !args.full()) continue;  // a debug build's padding; same lesson
+          if (less == 80 && !args.full()) continue;  // a debug build's padding: the same
           if (power < less + kLeast) continue;
           if (less != 0 && std::has_single_bit(power - less)) continue;  // 64 - 32 comes as 32
           sizes.sweep(name, Name(power - less), power - less, p);

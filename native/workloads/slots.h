@@ -1,12 +1,11 @@
-// The request pattern of the low-fragmentation-heap analysis (article 001), shared by `lfh` and
-// `contention`: slots of nine prime sizes, a fixed number of each; a step picks one slot at random
-// and allocates it if it is empty, else frees it.
+// The request pattern of the low-fragmentation-heap analysis (article 001), for `lfh` and
+// `contention`: slots of nine prime sizes, a fixed number of each. A step picks one slot at random,
+// and allocates it if it is empty, or frees it otherwise.
 //
-// Counts fall with size so that small blocks dominate the number and no size dominates the bytes.
-// At rest half of the slots are full. Where the numbers lead is stated in the
-// static_asserts below: with these, 228 k slots hold 446 MB when all are full and about
-// 223 MB at rest, and a step touches 0.7 pages on average, so that the allocator and not the
-// touching is what takes the time.
+// Counts fall with size, so that small blocks dominate the number and no size dominates the bytes.
+// Half of the slots are full on average. The static_asserts below state the results: 228 k slots
+// hold 446 MB when all are full and about 223 MB on average. A step touches 0.7 pages on average,
+// so that the allocator takes the time and not the touching.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,7 @@ static_assert(slot_count_at_scale(100) == 227'840, "the header states it");
 static_assert(full_bytes() / 2 > 200'000'000 && full_bytes() / 2 < 300'000'000,
               "live bytes at rest: large beside any cache, small beside any machine's memory");
 
-// malloc as the allocator of slots; others are given where a private heap is compared.
+// malloc as the allocator of slots; a private heap has its own.
 struct SharedHeap {
   void* allocate(uint32_t bytes) { return std::malloc(bytes); }
   void free(void* block, uint32_t) { std::free(block); }
@@ -53,7 +52,7 @@ struct SharedHeap {
 template <typename Heap = SharedHeap>
 class Slots {
  public:
-  // Share `part` of `parts`: every size is divided as evenly as it goes, each part at least one.
+  // Share `part` of `parts`: every size is divided as evenly as possible, each part at least one.
   Slots(Scratch& scratch, uint64_t seed, uint64_t percent, unsigned part, unsigned parts,
         LatencySampler sampler, Heap heap = {})
       : random_(stream(seed, part)), sampler_(sampler), heap_(heap) {
@@ -79,7 +78,7 @@ class Slots {
     }
   }
 
-  // Returns how many blocks there were.
+  // Returns the number of blocks.
   uint64_t free_all() {
     uint64_t freed = 0;
     for (Slot* slot = slots_; slot != slots_ + count_; ++slot) {

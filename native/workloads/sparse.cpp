@@ -1,14 +1,15 @@
-// sparse: a heap that holds little but is spread wide.
+// sparse: a heap that holds little and is spread wide.
 //
-// Lab experiment 8, second part. Fill with small objects of mixed sizes to --live bytes; thin them
-// out at random to a tenth, a hundredth, a thousandth, and after each idle and compact: how much
-// of the memory comes back? Then fill up again: what does it cost to fault it back? A heap whose
-// blocks carry headers can return a page only once the page is empty; out-of-line metadata allows
-// more.
+// Lab experiment 8, second part. The program fills with small objects of mixed sizes to --live
+// bytes. It thins them out at random to a tenth, a hundredth, a thousandth, and after each idles
+// and compacts: how much memory goes back? Then it fills up again: what does faulting back cost? A
+// heap whose blocks carry headers can return a page only once the page is empty. Out-of-line
+// metadata allows more.
 //
 // Parameters: --live, --idle-ms. Sizes are uniform from 16 to 512 bytes.
-// Measured: after each step resident memory, resident / live (overhead + 1), and time. An
-//   operation is an allocation (first and last byte written) or a free.
+//
+// Measured: after each step resident memory, resident / live (overhead + 1), and time. An operation
+// is an allocation (first and last byte written) or a free.
 #include "harness/allocator.h"
 #include "harness/recorder.h"
 #include "objects.h"

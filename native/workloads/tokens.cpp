@@ -1,22 +1,23 @@
-// tokens: the preprocessor that got slower every run (article 000).
+// tokens: the preprocessor that got slower with every run (article 000).
 //
-// Article: "CRT Heap Fragmentation in Windows" (2005). A C/C++ preprocessor run again and again in
-// one process slowed by up to 40 % a run although it freed everything; a null allocator doubled
-// its speed and took the slowdown away; so did the low-fragmentation heap.
+// Article: "CRT Heap Fragmentation in Windows" (2005). A C/C++ preprocessor that ran again and
+// again in one process slowed by up to 40 % a run, although it freed everything. A null allocator
+// doubled its speed and removed the slowdown; so did the low-fragmentation heap.
 //
 // Here a real tokenizer and preprocessor (tokens/) works on the system's own headers: all of the
-// C++ library, the C library's and the kernel's, windows.h where mingw-w64 is installed. A run
+// C++ library, the C library's and the kernel's, and windows.h where mingw-w64 is installed. A run
 // reads the files, tokenises, follows includes, expands macros, fills maps and token lists, and
 // frees everything.
 //
-// Parameters: --runs, --units (system: c++ and c; all: windows too), --files (headers a unit
-//   names; 0: all), --repeat (times a run processes the units, all kept until its end), --variant
-//   malloc|null|pool|arena|loam-lfh.
-// Measured: seconds of every run (build and free apart), resident memory with everything loaded
-//   and after freeing, requests per run, latency of requests; "slowdown" is a run's time over the
-//   first's. An operation is one allocation or one free. Then (series "after") the state once the
-//   heap has been asked to give memory back. The token count and the fingerprint of all tokens
-//   must be the same in every run, or the program ends with status 1.
+// Parameters: --runs, --units (system: c++ and c; all: windows too), --files (headers a unit names;
+// 0: all), --repeat (times a run processes the units, all kept until its end), --variant
+// malloc|null|pool|arena|loam-lfh.
+//
+// Measured: seconds of every run (build and free apart), resident memory with everything loaded and
+// after freeing, requests per run, latency of requests; "slowdown" is a run's time over the
+// first's. An operation is one allocation or one free. Then (series "after") the state once the
+// heap gave memory back. The token count and the fingerprint of all tokens must be the same in
+// every run, or the program ends with status 1.
 #include <new>
 
 #include "harness/allocator.h"

@@ -1,4 +1,5 @@
-// One line to standard error without allocation, then the end (or not, for report_misuse).
+// One line to standard error without an allocation, and then the end of the process (or not, for
+// report_misuse).
 #include "os/fatal.h"
 
 #include <atomic>
@@ -11,7 +12,7 @@ namespace loam {
 
 namespace {
 
-// relaxed throughout: nothing else depends on when a thread sees it
+// relaxed throughout: no other data depends on the moment at which a thread sees it
 constinit std::atomic<CorruptionPolicy> policy{CorruptionPolicy::kAbort};
 constinit std::atomic<void (*)(ReportLine&, const void*)> report_details{nullptr};
 
@@ -37,7 +38,7 @@ ReportLine& ReportLine::add(const char* text) {
 }
 
 ReportLine& ReportLine::add(const char* text, size_t length) {
-  // The last two places are kept: a line that was cut still ends as one.
+  // The last two places are kept, so that a line that was cut still ends as a line.
   const bool ends = length == 1 && (text[0] == '\n' || text[0] == ')');
   const size_t limit = ends ? kCapacity : kCapacity - 2;
   for (size_t i = 0; i < length && length_ < limit; ++i) text_[length_++] = text[i];

@@ -1,5 +1,5 @@
-// What happens after a caller's mistake was found (see base/check.h for the calls), and the line
-// that says so.
+// What happens after a mistake of the caller was found (base/check.h has the calls), and the line
+// that reports it.
 #pragma once
 
 #include "base/config.h"
@@ -9,15 +9,15 @@ namespace loam {
 enum class CorruptionPolicy {
   kAbort,      ///< one line, then abort(): the default
   kReport,     ///< one line, the operation is dropped, the program goes on
-  kTerminate,  ///< as kAbort; and calls that could answer with a status abort too
+  kTerminate,  ///< as kAbort; calls that could answer with a status abort too
 };
 
 /// Thread-safe.
 void set_corruption_policy(CorruptionPolicy to);
 [[nodiscard]] CorruptionPolicy corruption_policy();
 
-/// A line of text on the stack: what does not fit is cut off, nothing is allocated. For signal
-/// handlers too.
+/// A line of text on the stack. Text that does not fit is cut off, and nothing is allocated. Signal
+/// handlers may use it.
 class ReportLine {
  public:
   ReportLine& add(const char* text);
@@ -35,12 +35,12 @@ class ReportLine {
   size_t length_ = 0;
 };
 
-/// The line of report_misuse() alone: the process ends by what is reported, or is about to.
+/// Only the line of report_misuse(): the reported fault ends the process, or is about to end it.
 void write_report(const char* what, const void* address);
 
-/// Has `describe` add what is known of an address to every report: ", class 48, ...". It must
-/// answer any value and take no lock that the heap may hold while it reports. One function; null
-/// for none.
+/// `describe` adds what is known of an address to every report: ", class 48, ...". It must answer
+/// any value, and take no lock that the heap may hold while it reports. There is one such function;
+/// null for none.
 void set_report_details(void (*describe)(ReportLine& line, const void* address));
 
 }  // namespace loam

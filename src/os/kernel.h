@@ -1,10 +1,10 @@
 // Calls of Linux without the C library between. A program, or a tool that is loaded before the
-// heap, may bring an mmap(), a syscall() or a clock of its own which allocates; the heap calls with
-// its locks held (decision 64).
+// heap, may have its own mmap(), syscall() or clock, which may allocate. The heap calls the kernel
+// while it holds locks (decision 64).
 //
-// A result from -4095 to -1 is the negated errno; errno itself stays as it is. Where the processor
-// is none of ours, or the heap itself is compiled for a sanitizer, the calls go through the C
-// library: the sanitizer listens there.
+// A result from -4095 to -1 is the negated errno; errno itself stays as it is. On processors
+// without code below, and where the heap itself is compiled for a sanitizer, the calls go through
+// the C library, where the sanitizer listens.
 #pragma once
 
 #include <sys/mman.h>
@@ -114,8 +114,8 @@ inline void* map(void* hint, size_t bytes, int protection, int flags) {
 
 inline void unmap(void* address, size_t bytes) { call(SYS_munmap, address, bytes); }
 
-/// Finds the clock that needs no system call; until then the clocks are system calls. The C library
-/// must be ready.
+/// Finds the clock that needs no system call. Before this call the clocks are system calls. The C
+/// library must be ready.
 void find_clock();
 
 /// Sixteen random bytes that the kernel gives a process; null before start().

@@ -1,6 +1,6 @@
-// Linux. The kernel is called directly (os/kernel.h): that keeps errno, and nothing of a program's
-// or a tool's is called with the heap's locks held. What the C library has to do itself is done
-// without a lock: threads, their ends, fork.
+// Linux. The heap calls the kernel directly (os/kernel.h): this keeps errno, and calls no code of a
+// program or a tool while the heap holds locks. Some work must be done by the C library: threads,
+// their ends, fork. It is done without a lock.
 #if defined(__linux__)
 
 #include <linux/futex.h>
@@ -39,7 +39,7 @@
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE \
-  23  // Linux 5.14; older kernels answer EINVAL and we fall back to faults
+  23  // Linux 5.14; older kernels answer EINVAL, and each page takes a fault
 #endif
 
 extern "C" __attribute__((weak)) char __libc_single_threaded;  // glibc 2.32
@@ -60,17 +60,18 @@ bool advise(void* address, size_t bytes, int advice) {
   return kernel::call(SYS_madvise, address, bytes, advice) == 0;
 }
 
-// Names a range for people who read /proc/PID/maps, and for tools that sum up what is Loam's. A
-// kernel that knows no names (before 5.17, or without CONFIG_ANON_VMA_NAME) refuses, and is not
-// asked again.
+// Names a range for people who read /proc/PID/maps, and for tools that sum up Loam's memory. A
+// kernel without names (before 5.17, or without CONFIG_ANON_VMA_NAME) refuses, and is not asked
+// again.
 //
-// A start maps two ranges, and takes no call more for names (decision 18): those stay without.
+// A start maps two ranges. They stay without a name, so that a start makes no further call
+// (decision 18).
 constexpr unsigned kRangesOfStart = 2;
 constinit std::atomic<bool> refuses_names{false};
 constinit std::atomic<unsigned> ranges{0};
 
 LOAM_INLINE void name(void* address, size_t bytes) {
-  // relaxed, all: a thread that misses what another stored asks once more, or names one range less
+  // relaxed, all: a thread that misses a store asks once more, or names one range less
   if (refuses_names.load(std::memory_order_relaxed)) return;
   if (ranges.load(std::memory_order_relaxed) < kRangesOfStart &&
       ranges.fetch_add(1, std::memory_order_relaxed) < kRangesOfStart)
@@ -83,10 +84,10 @@ void* remap(void* from, size_t from_bytes, size_t to_bytes, int flags, void* to 
   return kernel::as_pointer(kernel::call(SYS_mremap, from, from_bytes, to_bytes, flags, to));
 }
 
-// A large aligned mapping may well fit below this library's own data, then below the last one. A
-// guess only, which saves the four calls of the search in map_aligned(); as random as the place of
-// the library. Where address space is scarce (RLIMIT_AS) guesses would spread what little there is
-// over many GiB, each of which needs its records.
+// A large aligned mapping may fit below this library's own data, and later below the last one. This
+// is only a guess: it saves the four calls of the search in map_aligned(), and is as random as the
+// address of the library. Where address space is scarce (RLIMIT_AS), guesses would spread the
+// little there is over many GiB, each of which needs its records.
 constinit uintptr_t last_place = 0;
 constexpr uintptr_t kNoGuess = 1;
 
@@ -110,7 +111,7 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
     return p;
   }
   kernel::unmap(p, bytes);
-  // Over-reserve and trim: the kernel places mappings at page granularity only.
+  // Reserve more and trim: the kernel aligns mappings to pages only.
   const size_t padded = bytes + alignment;
   p = map(nullptr, padded, protection);
   if (p == nullptr) return nullptr;
@@ -122,10 +123,10 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
   return reinterpret_cast<void*>(aligned);
 }
 
-constinit std::atomic<bool> stopped_reserving{false};  // of zeros: the file's writable part is full
+constinit std::atomic<bool> stopped_reserving{false};  // zeros: the file's writable part is full
 
-// A new mapping is locked as the program wants new memory to be; addresses that hold nothing shall
-// not count.
+// The program may want new memory to be locked, and a new mapping is then locked too. Addresses
+// that hold nothing must not count.
 void unlock_held(void* address, size_t bytes) {
   if (!is_reserving()) kernel::call(SYS_munlock, address, bytes);
 }
@@ -141,15 +142,15 @@ Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   return Committed::kTaken;
 }
 
-// Places below the last one whose first page is looked at. Chosen: as many as libraries and large
-// blocks may lie in the way.
+// Places below the last one whose first page is looked at. Chosen: more libraries and large blocks
+// are rarely in the way.
 constexpr unsigned kPlacesTried = 64;
 
-// Below the last place, where at least the first page is free: others may come in later, which
-// commit_more() then says.
+// A place below the last one where at least the first page is free. Other mappings may come to lie
+// there later; commit_more() then answers kTaken.
 void* find_place(size_t bytes, size_t alignment) {
   if (guess_place(bytes, alignment) ==
-      0) {  // as in a program at a low fixed address: below where the kernel maps now
+      0) {  // a program at a low fixed address: below where the kernel maps now
     void* const page = map(nullptr, granularity(), PROT_NONE);
     if (page == nullptr) return nullptr;
     __atomic_store_n(&last_place, reinterpret_cast<uintptr_t>(page), __ATOMIC_RELAXED);
@@ -184,8 +185,8 @@ size_t granularity() {
   const size_t known =
       __atomic_load_n(&cached, __ATOMIC_RELAXED);  // idempotent: any thread may store it
   if (known != 0) return known;
-  // Advice about no byte at all is refused unless the address begins a page. Linux has none above
-  // 64 KiB.
+  // Advice about zero bytes is refused unless the address is at the beginning of a page. Linux has
+  // no page size above 64 KiB.
   size_t bytes = 4096;
   while (bytes < 65536 && kernel::call(SYS_madvise, bytes, 0, MADV_NORMAL) == -EINVAL) bytes *= 2;
   __atomic_store_n(&cached, bytes, __ATOMIC_RELAXED);
@@ -207,7 +208,7 @@ void* reserve_held(size_t bytes, size_t alignment) {
 }
 
 // A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new
-// memory to be. mprotect() would leave it as it was when it was reserved.
+// memory to be. mprotect() would keep the state of the reservation.
 bool commit(void* address, size_t bytes) {
   if (map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == nullptr) return false;
   name(address, bytes);
@@ -227,12 +228,12 @@ void give_up(void* address, size_t bytes) {
   if (is_reserving()) release(address, bytes);
 }
 
-// relaxed, both: who reserves and commits holds the lock under which the caller returned what was
-// reserved
+// relaxed, both: a thread that reserves and commits holds the lock under which the caller returned
+// the reserved memory
 void stop_reserving() { stopped_reserving.store(true, std::memory_order_relaxed); }
 bool is_reserving() { return !stopped_reserving.load(std::memory_order_relaxed); }
 
-// Of locked memory the kernel refuses this advice, which does nothing else that shows.
+// The kernel refuses this advice for locked memory. The advice has no other visible effect.
 bool is_locked(const void* address) {
   const uintptr_t page = reinterpret_cast<uintptr_t>(address) & ~(granularity() - 1);
   return kernel::call(SYS_madvise, page, granularity(), MADV_COLD) == -EINVAL;
@@ -242,7 +243,7 @@ bool locks_new_memory() {
   const long got = kernel::call(SYS_mmap, 0, granularity(), PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   void* const page = kernel::as_pointer(got);
-  if (page == nullptr) return got == -EAGAIN;  // not a page more may be locked
+  if (page == nullptr) return got == -EAGAIN;  // no further page may be locked
   const bool locked = is_locked(page);
   kernel::unmap(page, granularity());
   return locked;
@@ -253,8 +254,8 @@ void unlock_zeros(void* address, size_t bytes) {
     static_cast<void>(advise(address, bytes, MADV_DONTNEED));
 }
 
-// Unlocked first: what becomes writable and is locked is backed at once. Asked before, since a
-// filter of system calls may know madvise() only.
+// Unlocked first: locked memory that becomes writable is backed at once. The state is read before,
+// because a filter of system calls may allow only madvise().
 bool commit_sparse(void* address, size_t bytes) {
   if (is_locked(address)) kernel::call(SYS_munlock, address, bytes);
   return protect(address, bytes, PROT_READ | PROT_WRITE);
@@ -274,8 +275,8 @@ bool lock_all_memory(int flags, Locked which) {
   return refusal == 0;
 }
 
-// One call for what madvise() and mprotect() would take two; and a system that counts what it
-// promised (overcommit) counts less.
+// One call instead of madvise() and mprotect(). A system that counts promised memory (overcommit)
+// also counts less.
 bool decommit(void* address, size_t bytes) {
   if (map(address, bytes, PROT_NONE, MAP_FIXED) == nullptr) return false;
   unlock_held(address, bytes);
@@ -284,7 +285,7 @@ bool decommit(void* address, size_t bytes) {
 
 bool purge(void* address, size_t bytes) {
   const long refusal = kernel::call(SYS_madvise, address, bytes, MADV_DONTNEED);
-  // What the program locked stays locked: the next touch brings a page that is.
+  // Memory that the program locked stays locked: the next touch brings a locked page.
   return refusal == 0 || (refusal == -EINVAL && advise(address, bytes, MADV_DONTNEED_LOCKED));
 }
 
@@ -322,8 +323,8 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
     return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
   void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
   if (moved == nullptr) return nullptr;
-  // Nothing to the kernel. An emulator that knows no such flag passed it on, and takes the memory
-  // for unmapped.
+  // The kernel does not need this. An emulator that does not know the flag passed it on, and takes
+  // the memory for unmapped.
   if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
     map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED);
   }
@@ -353,7 +354,8 @@ void wake_one(const uint32_t* word) {
 
 bool barrier_all_threads() {
   if (kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
-  // Not registered yet (Linux 4.14 wants that once a process), or unknown here.
+  // The process is not registered yet (Linux 4.14 requires that once), or the kernel lacks the
+  // call.
   return kernel::call(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
          kernel::call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
@@ -362,8 +364,8 @@ void yield() { kernel::call(SYS_sched_yield); }
 
 namespace {
 
-// Enough for a tick and for a debugger's or profiler's hook; the C library adds what static TLS
-// needs.
+// Enough for a tick, and for the hook of a debugger or profiler. The C library adds the room for
+// static TLS.
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 void* call_body(void* body) {
@@ -382,8 +384,9 @@ bool start_thread(void (*body)()) {
   pthread_attr_setstacksize(&attributes,
                             kStackBytes + (least > 0 ? static_cast<size_t>(least) : 0));
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  // A new thread inherits the mask: the program's signals stay with the program's threads. But not
-  // what the C library sends itself from 32 on, to cancel threads and to change their user.
+  // A new thread inherits the mask, so the program's signals stay with the program's threads. The
+  // mask leaves out the signals from 32 on, which the C library sends itself to cancel threads and
+  // to change their user.
   const uint64_t all = ~(uint64_t{7} << (32 - 1));
   uint64_t before = 0;
   kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
@@ -397,7 +400,7 @@ bool start_thread(void (*body)()) {
 void sleep_ms(unsigned ms) {
   const timespec span{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1'000'000};
   kernel::call(SYS_nanosleep, &span,
-               nullptr);  // woken early by nobody: the thread has its signals blocked
+               nullptr);  // never woken early: the thread has its signals blocked
 }
 
 void start() {
@@ -423,7 +426,7 @@ const char* option(const char* name) {
 
 namespace {
 
-// Not among the other texts: src/api/layout.ld puts it beside what else a start reads.
+// Apart from the other texts: src/api/layout.ld puts it beside the other data of a start.
 constexpr char kOptionPrefix[] = "LOAM_";
 
 }  // namespace
@@ -445,14 +448,14 @@ void write_error(const char* text, size_t length) {
   }
 }
 
-// As abort() does it; that one may be the program's, and a broken heap is found with locks held.
+// As abort() does. The program may replace abort(), and the heap finds its faults with locks held.
 void abort_process() {
   const uint64_t only = uint64_t{1} << (SIGABRT - 1);
   const long process = kernel::call(SYS_getpid), thread = kernel::call(SYS_gettid);
   kernel::call(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, nullptr, sizeof only);
   kernel::call(SYS_tgkill, process, thread, SIGABRT);
-  // It is ignored, or a handler came back. The kernel's struct sigaction: all zero is the default
-  // action.
+  // The signal is ignored, or a handler returned. In the kernel's struct sigaction, all zero is the
+  // default action.
   const uint64_t none[8] = {};
   kernel::call(SYS_rt_sigaction, SIGABRT, none, nullptr, sizeof only);
   kernel::call(SYS_tgkill, process, thread, SIGABRT);

@@ -1,6 +1,6 @@
-// Linux: the clocks. The kernel maps code into every process that reads them without a system call,
-// and the heap finds that code itself: the C library's clock_gettime() may be a program's or a
-// tool's, and the clock is read with locks held.
+// Linux: the clocks. The kernel maps code into every process that reads them without a system call.
+// The heap finds that code itself: a program or a tool may replace the C library's clock_gettime(),
+// and the heap reads the clock while it holds locks.
 #if defined(__linux__)
 
 #include <elf.h>
@@ -28,19 +28,19 @@ int ask_kernel(clockid_t clock, timespec* out) {
 #endif
 }
 
-// Null: the kernel is asked. relaxed throughout: what it points to never changes
+// Null: the kernel is asked. relaxed throughout: the code that it points to never changes
 constinit std::atomic<ReadClock> mapped_clock{nullptr};
 
 #if LOAM_OS_DIRECT
 
-// Not among the other texts: src/api/layout.ld puts it beside what else a start reads.
+// Apart from the other texts: src/api/layout.ld puts it beside the other data of a start.
 #if defined(__x86_64__)
 constexpr char kClockName[] = "__vdso_clock_gettime";
 #else
 constexpr char kClockName[] = "__kernel_clock_gettime";
 #endif
 
-// How many symbols a table has, by either of the two indices that stand beside it.
+// The number of symbols of a table, by whichever of the two indices is there.
 size_t count_symbols(const uint32_t* hash, const uint32_t* gnu_hash) {
   if (hash != nullptr) return hash[1];
   if (gnu_hash == nullptr) return 0;
@@ -54,7 +54,7 @@ size_t count_symbols(const uint32_t* hash, const uint32_t* gnu_hash) {
   return last + 1;
 }
 
-// Null where the kernel has none: an emulator, or an old processor.
+// Null where the kernel has no such code: an emulator, or an old processor.
 ReadClock find_in(uintptr_t image) {
   const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(image);
   if (header == nullptr) return nullptr;

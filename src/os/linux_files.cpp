@@ -1,14 +1,14 @@
 // Linux: the folder and the files in which a program publishes (counters/publisher.h).
 //
-// A folder is opened one component after the other, none through a link, and each must be one that
-// no other user may put something else in the place of. What is done in it is done by its
-// descriptor, so nobody can change what the path means in between. No descriptor stays open:
-// programs close those that they do not know, or count them.
+// A folder is opened one component after the other, and none through a link. No other user may be
+// able to replace a component. All work in the folder uses its descriptor, so that the meaning of
+// the path cannot change in between. No descriptor stays open, because programs close descriptors
+// that they do not know, or count them.
 //
-// Whose file it is says a lock that a living process holds on it, and no number: that of a process
-// in another namespace of numbers means nothing here. A lock (flock) lasts as long as what was
-// opened does; a mapping keeps that open, costs no descriptor, and goes with the process however it
-// ends, with exec(), and not along with fork().
+// The owner of a file is the living process that holds a lock on it. A process number would not do:
+// it means nothing in another namespace of numbers. A lock (flock) lasts as long as the open file.
+// A mapping keeps the file open and costs no descriptor. It ends with the process, however that
+// ends, and with exec(); a child of fork() does not have it.
 #if defined(__linux__)
 
 #include <fcntl.h>
@@ -69,8 +69,8 @@ void remove_in(const File& folder, const char* name) {
   kernel::call(SYS_unlinkat, folder.number(), name, 0);
 }
 
-// Nobody but root and the user may put another thing in the place of what is in that folder. In a
-// sticky one (/tmp) that is so of what belongs to one of them, which is what the next look asks.
+// Only root and the user may replace an entry of that folder. In a sticky folder (/tmp) this holds
+// for entries that belong to one of them, which the next check requires.
 const char* why_unsafe(const struct stat& folder) {
   if (folder.st_uid != 0 && folder.st_uid != own_user())
     return "a folder on the path belongs to another user";
@@ -79,7 +79,7 @@ const char* why_unsafe(const struct stat& folder) {
   return nullptr;
 }
 
-// The folder, for work in it; its last component is made if it is not there. Null, or why not.
+// The folder, for work in it; its last component is made if it is missing. Null: `why` says why.
 const char* open_folder(const char* path, File* out) {
   out->become(kernel::call(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0));
   struct stat found {};
@@ -103,7 +103,7 @@ const char* open_folder(const char* path, File* out) {
   return (found.st_mode & 077) != 0 ? "the folder is not closed to others" : nullptr;
 }
 
-// Two texts and, unless it is kNoNumber, a number behind each other; false when they do not fit.
+// Writes two texts and, unless it is kNoNumber, a number; false when they do not fit.
 constexpr uint64_t kNoNumber = UINT64_MAX;
 bool print_path(char* out, size_t size, const char* first, const char* more,
                 uint64_t number = kNoNumber) {
@@ -121,7 +121,7 @@ bool print_path(char* out, size_t size, const char* first, const char* more,
 
 constexpr char kNewSuffix[] = ".new";
 
-// "4711.image", or with ".new" behind: what publish_file() makes.
+// "4711.image", or "4711.image.new": the names of publish_file().
 bool is_image(const char* name) {
   const char* at = name;
   while (*at >= '0' && *at <= '9') ++at;
@@ -131,11 +131,11 @@ bool is_image(const char* name) {
   return *at == '\0' || text::same(at, kNewSuffix);
 }
 
-// The lock on what was published last. Of this process: fork() leaves it behind.
+// The lock on the file that was published last. It is this process's: a child of fork() drops it.
 constinit void* held_lock = nullptr;
-// One more than the descriptor of the file that is being written, else 0, for the child of a fork()
-// that happens meanwhile: it would hold the lock. (Whatever is not 0 at the start would be in the
-// library's file, and copied by each process.)
+// One more than the descriptor of the file that is being written, and otherwise 0. A child of a
+// fork() at that moment would hold the lock, and closes the descriptor. (A variable that is not 0
+// at the start would be in the library's file, and each process would copy it.)
 constinit std::atomic<long> open_file{0};
 constinit ino_t open_inode = 0;
 
@@ -154,8 +154,8 @@ bool write_all(const File& file, const char* from, size_t bytes) {
   return true;
 }
 
-// A new file with all of the data, under its lock, and what keeps the lock. False when the system
-// refuses.
+// A new file with all of the data, under its lock, and the mapping that keeps the lock. False when
+// the system refuses.
 bool write_locked(const File& folder, const char* name, const void* data, size_t bytes,
                   void** lock) {
   File file(open_in(folder, name, O_RDWR | O_CREAT | O_EXCL, 0600));
@@ -163,8 +163,9 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
   if (!file.good() || !examine(file, &found)) return false;
   open_inode = found.st_ino;
   open_file.store(file.number() + 1, std::memory_order_relaxed);
-  // Refused where the file system has no such locks: then others take the file for a dead one's,
-  // and the next follows soon. A sweep that has just met it has the lock, and removes it.
+  // Refused where the file system has no such locks. Other processes then take the file for a dead
+  // process's, and the next file follows soon. A sweep at this moment has the lock, and removes the
+  // file.
   bool good = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB) != -EWOULDBLOCK;
   good = good && write_all(file, static_cast<const char*>(data), bytes);
   if (good) {
@@ -177,16 +178,16 @@ bool write_locked(const File& folder, const char* name, const void* data, size_t
   return good;
 }
 
-// Whether a living process holds it; else it goes.
+// Whether a living process holds its lock; otherwise the file is removed.
 bool is_held(const File& folder, const char* name) {
-  // Not to wait for a pipe.
+  // O_NONBLOCK, so that a pipe does not make the call wait.
   const File file(open_in(folder, name, O_RDONLY | O_NONBLOCK));
   if (!file.good()) return false;
   const long locked = kernel::call(SYS_flock, file.number(), LOCK_EX | LOCK_NB);
   if (locked != 0) return locked == -EWOULDBLOCK;
   struct stat found {
   }, named{};
-  // It may have been replaced since it was opened: then what has the name is somebody's.
+  // The file may have been replaced since it was opened. Then the name belongs to a living process.
   const bool is_named =
       examine(file, &found) && S_ISREG(found.st_mode) &&
       kernel::call(SYS_newfstatat, folder.number(), name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -218,9 +219,9 @@ bool publish_file(const char* path, const char* name, const void* data, size_t b
   char beside[64];
   if (!print_path(beside, sizeof beside, name, kNewSuffix) || open_folder(path, &folder) != nullptr)
     return false;
-  remove_in(folder, beside);  // what an earlier process of this number left
+  remove_in(folder, beside);  // left by an earlier process of this number
   void* lock = nullptr;
-  // The new one takes the name at once: who has the old one open goes on reading that.
+  // The new file gets the name at once; a reader that has the old one open goes on reading it.
   if (write_locked(folder, beside, data, bytes, &lock) &&
       kernel::call(SYS_renameat2, folder.number(), beside, folder.number(), name, 0) == 0) {
     release_lock(held_lock);
@@ -265,8 +266,8 @@ void forget_files_after_fork() {
   held_lock = nullptr;
   File left(open_file.exchange(0, std::memory_order_relaxed) - 1);
   struct stat found {};
-  // Where the parent opened it between the copies of its descriptors and of its memory, the number
-  // is another file's.
+  // If the parent opened it between the copies of its descriptors and of its memory, the number is
+  // another file's.
   if (left.good() && (!examine(left, &found) || found.st_ino != open_inode)) left.release();
 }
 

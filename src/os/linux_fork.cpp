@@ -1,8 +1,8 @@
-// Linux: what the heap asks of the C library's threads: their end, and fork().
+// Linux: the C library's threads: their end, and fork().
 //
-// The C library calls what was registered before a fork in reverse order, and after it in order.
-// Everything else that is registered may allocate, or wait for threads that do; so the heap comes
-// first, whoever is started before it (decision 64).
+// The C library calls handlers in reverse order of registration before a fork, and in order after
+// it. All other handlers may allocate, or wait for threads that allocate. So the heap's handlers
+// are registered first, whichever library is started before it (decision 64).
 #if defined(__linux__)
 
 #include <dlfcn.h>
@@ -11,11 +11,11 @@
 
 #include "os/os.h"
 
-// glibc's fork() takes the list of open streams after it ran the prepare handlers. A thread that
-// holds a stream and waits for the heap, while the forking thread holds the heap and waits for the
-// streams, would be a deadlock; so the streams come first here too. The lock is recursive. The
-// symbols are glibc's, exported for its own libraries; other C libraries lack them, and the
-// problem.
+// glibc's fork() takes the list of open streams after it ran the prepare handlers. A deadlock would
+// need two threads: one holds a stream and waits for the heap, while the forking thread holds the
+// heap and waits for the streams. So the heap takes the streams first too. The lock is recursive.
+// The symbols are glibc's, exported for its own libraries; other C libraries have neither the
+// symbols nor the problem.
 extern "C" __attribute__((weak)) void _IO_list_lock();
 extern "C" __attribute__((weak)) void _IO_list_unlock();
 extern "C" __attribute__((weak)) void _IO_list_resetlock();
@@ -28,7 +28,7 @@ namespace {
 constinit std::atomic<uint64_t> thread_exit_key{0};
 
 bool find_thread_exit_key(void (*callback)(void*), pthread_key_t* out) {
-  // acquire: pairs with the exchange of who made the key
+  // acquire: pairs with the exchange of the thread that made the key
   uint64_t known = thread_exit_key.load(std::memory_order_acquire);
   if (known == 0) {
     pthread_key_t made;
@@ -49,13 +49,13 @@ constinit Handler heap_prepare = nullptr;
 constinit Handler heap_parent = nullptr;
 constinit Handler heap_child = nullptr;
 
-// A process with one thread needs no locks to fork; taking none lets a signal handler that
-// interrupted the heap fork, as with glibc's own malloc: both sides go on with what they held.
+// A process with one thread needs no locks to fork. Because it takes none, a signal handler that
+// interrupted the heap may fork, as with glibc's own malloc: both sides go on with what they held.
 constinit std::atomic<bool> forking_alone{false};
 
 void prepare_fork() {
   const bool alone = is_single_threaded();
-  forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false whoever writes it
+  forking_alone.store(alone, std::memory_order_relaxed);  // one thread, or false from any thread
   if (alone) return;
   if (_IO_list_lock != nullptr) _IO_list_lock();
   heap_prepare();
@@ -84,7 +84,7 @@ bool arm_thread_exit(void (*callback)(void*), void* argument) {
 }
 
 void register_fork(void (*prepare)(), void (*parent)(), void (*child)()) {
-  // acq_rel: one thread registers them, and they stand for every other
+  // acq_rel: one thread registers the handlers, for all threads
   if (fork_registered.exchange(true, std::memory_order_acq_rel)) return;
   ErrnoGuard guard;
   heap_prepare = prepare;

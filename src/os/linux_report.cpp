@@ -1,4 +1,5 @@
-// Linux: what reports and hardening ask of the system: randomness, and names for threads and code.
+// Linux: what reports and hardening need of the system: random bytes, and names for threads and
+// code.
 #if defined(__linux__)
 
 #include <sys/random.h>
@@ -19,8 +20,8 @@ void random_bytes(void* out, size_t bytes) {
     got += static_cast<size_t>(some);
   }
   if (got == bytes) return;
-  // Forbidden by a sandbox, or too early in the system's life. The kernel gave every process
-  // sixteen random bytes; the clock makes two calls differ.
+  // A sandbox may forbid the call, or it may be too early in the system's life. The kernel gave
+  // every process sixteen random bytes; the clock makes two calls differ.
   const unsigned char* const seed = kernel::boot_random;
   uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out);
   for (; got < bytes; ++got) {
@@ -36,9 +37,9 @@ namespace {
 using FaultReport = bool (*)(const void* address);
 constinit FaultReport fault_report = nullptr;
 
-// The system has put the default action back already (SA_RESETHAND): the same access faults again
-// when this returns, and ends the process as it would have. What another process sent does not come
-// again by itself.
+// The system already restored the default action (SA_RESETHAND). When this returns, the same access
+// faults again, and ends the process as it would have without this handler. A signal that another
+// process sent does not come again by itself.
 void handle_fault(int signal, siginfo_t* info, void*) {
   ErrnoGuard guard;
   if (info->si_code > 0) {
@@ -65,7 +66,7 @@ void report_faults(bool (*report)(const void* address)) {
 
 namespace {
 
-// Null where there is none.
+// Null where there is no slash.
 const char* after_last_slash(const char* text) {
   const char* found = nullptr;
   for (; *text != '\0'; ++text) {
@@ -76,8 +77,8 @@ const char* after_last_slash(const char* text) {
 
 }  // namespace
 
-// "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6": a module's mappings follow each other,
-// and the one of its file's beginning comes first.
+// "7f00-7f10 r-xp 00001000 08:01 123   /usr/lib/libc.so.6". The mappings of a module follow each
+// other, and the one of the file's beginning comes first.
 bool describe_code(const void* code, char* out, size_t size) {
   const uint64_t wanted = reinterpret_cast<uintptr_t>(code);
   MapsReader maps;
@@ -97,7 +98,7 @@ bool describe_code(const void* code, char* out, size_t size) {
     if (name == nullptr) return false;
     size_t length = 0;
     for (; name[length] != '\0' && length + 24 < size; ++length) {
-      // What a file is called must not break the line or drive a terminal.
+      // A file's name must not break the line or control a terminal.
       const unsigned char c = static_cast<unsigned char>(name[length]);
       out[length] = c < 0x20 || c == 0x7f ? '?' : name[length];
     }

@@ -1,8 +1,8 @@
 // Linux: the GNU C library's own allocator beside this heap (os/system_heap.h).
 //
-// A pointer is one of its live blocks if it lies where that allocator has its memory and what
-// stands before it is what that allocator writes there (glibc's malloc/malloc.c, unchanged
-// since 2.3):
+// A pointer is a live block of that allocator if two things hold. It lies where that allocator has
+// its memory, and the words around it are those that the allocator writes (glibc's malloc/malloc.c,
+// unchanged since 2.3):
 //
 //   chunk:  | size of the chunk before, if free | size, flags | block ... | next chunk: | ... | size, kBeforeInUse |
 //
@@ -60,8 +60,8 @@ bool parse(const char* line, Area* out) {
   return *at == '\0' || out->is_program_heap || text::begins_with(at, "[anon", 5);
 }
 
-// Where the program's [heap] begins, once it was seen; its end is asked of the system, since it
-// grows.
+// The beginning of the program's [heap], once it was seen. The end is asked of the system, because
+// it grows.
 constinit std::atomic<uintptr_t> program_heap{0};
 
 bool find_area(uintptr_t address, Area* out) {
@@ -103,7 +103,7 @@ bool fills_pages(uintptr_t chunk, size_t bytes, const Area& area) {
   return (chunk - before) % page == 0 && (before + bytes) % page == 0;
 }
 
-// Whether the chunk lies in a heap of an arena that threads use; *end is that heap's end then.
+// Whether the chunk lies in a heap of an arena of threads; *end is then the end of that heap.
 bool lies_in_other_heap(uintptr_t chunk, const Area& area, uintptr_t* end) {
   const uintptr_t heap = chunk & ~(kOtherHeapBytes - 1);
   if (heap < area.begin) return false;
@@ -128,8 +128,8 @@ bool is_in_use(uintptr_t chunk, size_t bytes, uintptr_t end) {
 using Free = void (*)(void*);
 constinit std::atomic<Free> system_free{nullptr};
 
-// By the C library's own name for it, in the C library: not ours, and not that of another allocator
-// behind us.
+// By the C library's own name for it, in the C library: not this heap's free(), and not that of
+// another allocator behind this library.
 Free find_system_free() {
   // relaxed: any thread finds the same
   Free found = system_free.load(std::memory_order_relaxed);
@@ -165,7 +165,7 @@ void free_system_block(void* block) { find_system_free()(block); }
 
 extern "C" void loam_find_system_free() { loam::os::find_system_free(); }
 
-#else  // another C library: nothing is known of its blocks
+#else  // another C library: its blocks are unknown here
 
 size_t loam::os::system_block_bytes(const void*) { return 0; }
 void loam::os::free_system_block(void*) { abort(); }

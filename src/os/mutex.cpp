@@ -7,9 +7,9 @@ namespace loam {
 constinit const char* os::single_thread_flag = nullptr;
 
 namespace {
-// How often a waiter looks before it sleeps. Chosen: critical sections are 50 to 300 ns, a pause is
-// 10 to 40 ns, a futex round trip 2 to 5 us. More burns a core when the holder is preempted
-// (two-core machines); fewer pays the round trip for locks that are about to be free.
+// Looks of a waiter before it sleeps. Chosen: critical sections are 50 to 300 ns, a pause is 10 to
+// 40 ns, a futex round trip 2 to 5 us. More looks burn a core when the holder is preempted
+// (two-core machines). Fewer pay the round trip for locks that are about to be free.
 constexpr unsigned kSpins = 64;
 }  // namespace
 
@@ -22,8 +22,8 @@ void Mutex::lock_contended() {
             state_.compare_exchange_weak(expected, 1, std::memory_order_acquire,
                                          std::memory_order_relaxed);
   }
-  // State 2 makes unlock() wake somebody; taking the lock as 2 may cost one needless wake, never a
-  // lost one.
+  // With state 2, unlock() wakes a waiter. To take the lock as 2 may cost one needless wake, and
+  // never loses one.
   while (!taken) {
     taken = state_.exchange(2, std::memory_order_acquire) == 0;
     if (!taken) os::wait_while_equal(reinterpret_cast<const uint32_t*>(&state_), 2);

@@ -1,15 +1,15 @@
-// A lock of 4 bytes and the counts that a profiler wants: how often taken, how often somebody had
-// to wait.
+// A lock of 4 bytes, and the two counts that a profiler needs: acquisitions, and acquisitions that
+// waited.
 //
-//   state_: 0 free, 1 held, 2 held and somebody may sleep
+//   state_: 0 free, 1 held, 2 held and a thread may sleep
 //
-// While the process has one thread, it is taken and left by plain loads and stores: an atomic
-// instruction waits until every store before it has reached the cache, and where a program writes
-// to blocks that are in no cache, that is most of what a refill costs (decision 37).
+// While the process has one thread, the lock is taken and released by plain loads and stores. An
+// atomic instruction waits until every store before it has reached the cache. Where a program
+// writes to blocks that are in no cache, that wait is most of the cost of a refill (decision 37).
 //
-// The counts are written only by the holder, so plain relaxed stores suffice; readers may see a
-// count that is one operation old. Not recursive. Usable as static storage before any constructor
-// ran.
+// Only the holder writes the counts, so plain relaxed stores suffice. Readers may see a count that
+// is one operation old. The lock is not recursive. It is usable as static storage before any
+// constructor ran.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class LOAM_CAPABILITY("mutex") Mutex {
     if (LOAM_UNLIKELY(state_.exchange(0, std::memory_order_release) == 2)) wake();
   }
 
-  /// In the child of a fork: nobody else is left, whatever the state says.
+  /// In the child of a fork: no other thread exists, whatever the state says.
   void reset_after_fork() { state_.store(0, std::memory_order_relaxed); }
 
   [[nodiscard]] bool is_locked() const { return state_.load(std::memory_order_relaxed) != 0; }
@@ -60,8 +60,8 @@ class LOAM_CAPABILITY("mutex") Mutex {
  private:
   friend struct CounterFields;
 
-  // False where somebody holds it. The state is the same whichever way it was taken, so a second
-  // thread may start while the first is inside.
+  // False where a thread holds the lock. The state does not depend on the way in which the lock was
+  // taken, so a second thread may start while the first is inside.
   LOAM_INLINE bool take() {
     if (os::is_single_threaded()) {
       if (LOAM_UNLIKELY(state_.load(std::memory_order_relaxed) != 0)) return false;

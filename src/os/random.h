@@ -1,18 +1,18 @@
-// Random numbers that an attacker cannot foretell from those he has seen: the ChaCha stream cipher
-// with 8 rounds (Bernstein 2008), keyed by the system. For choices of the hardened heap; the
-// default heap makes none.
+// Random numbers that an attacker cannot predict from the numbers already seen: the ChaCha stream
+// cipher with 8 rounds (Bernstein 2008), keyed by the system. The hardened heap uses them for its
+// choices; the default heap makes none.
 //
-// Thread-safe by a lock of its own, the last in the order. A fork()ed child must call
-// reset_after_fork(), or parent and child would make the same choices.
+// Thread-safe by a lock of its own, the last in the order. The child of a fork() must call
+// reset_after_fork(). Otherwise parent and child would make the same choices.
 #pragma once
 
 #include "os/mutex.h"
 
 namespace loam {
 
-/// A number in [0, limit) of `bits` random ones, uniform: by multiplication instead of a remainder;
-/// what would make some results likelier is to be drawn again, and then this is false (Lemire
-/// 2019). The remainder, a division, decides only where the low half is this small: rarely.
+/// A number in [0, limit) from `bits` random ones, uniform, by multiplication instead of a
+/// remainder. False: some results would be likelier, so draw again (Lemire 2019). The remainder, a
+/// division, is computed only where the low half is this small, which is rare.
 template <unsigned bits>
 [[nodiscard]] LOAM_INLINE bool draws_below(uint64_t drawn, uint32_t limit, uint32_t* result) {
   const uint64_t product = drawn * limit, low = product & ((uint64_t{1} << bits) - 1);
@@ -28,7 +28,7 @@ class RandomSource {
   void start();
   /// Uniform in [0, limit). pre: start() was called, limit >= 1
   [[nodiscard]] uint32_t below(uint32_t limit);
-  /// Halves of words, for who draws often and wants the lock rarely.
+  /// Halves of words, for threads that draw often and want to take the lock rarely.
   void take(uint16_t* out, unsigned count);
   void reset_after_fork();
 
@@ -40,7 +40,7 @@ class RandomSource {
   Mutex mutex_;
   uint32_t key_[12] = {};  // 8 of key, 2 of counter, 2 of nonce
   uint32_t output_[kWords] = {};
-  unsigned halves_left_ = 0;  // of words of output_, that are not yet used: its last ones
+  unsigned halves_left_ = 0;  // halves of output_ that are not yet used: its last ones
 };
 
 extern RandomSource random_source;

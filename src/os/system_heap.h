@@ -1,6 +1,6 @@
-// Blocks of the C library's own allocator that reach this heap: from before this library was
-// loaded, from libraries that were bound past it (RTLD_DEEPBIND), or from the C library itself.
-// They go back to where they belong.
+// Blocks of the C library's own allocator that reach this heap. They were allocated before this
+// library was loaded, by libraries that were bound past it (RTLD_DEEPBIND), or by the C library
+// itself. They go back to that allocator.
 //
 // Thread-safe. No lock of Loam's may be held.
 #pragma once
@@ -10,7 +10,7 @@
 namespace loam::os {
 
 /// Usable bytes of a live block of that allocator; 0 for everything else, wild pointers included. A
-/// look costs a system call, or, for blocks that lie in no [heap], a read of /proc/self/maps.
+/// look costs a system call, or, for blocks outside [heap], a read of /proc/self/maps.
 [[nodiscard]] size_t system_block_bytes(const void* block);
 
 /// pre: system_block_bytes(block) != 0
@@ -18,6 +18,6 @@ void free_system_block(void* block);
 
 }  // namespace loam::os
 
-/// Finds the other allocator's free() ahead: later, a thread could wait in dlsym() for a dlopen()
+/// Finds the other allocator's free() early. Later, a thread could wait in dlsym() for a dlopen()
 /// that waits for the thread. For src/api/dlopen.c.
 extern "C" __attribute__((visibility("hidden"))) void loam_find_system_free();

@@ -1,14 +1,15 @@
-// A pointer of each thread that the fast paths read: a thread-local variable where the compiler has
-// native ones.
+// A pointer for each thread, which the fast paths read: a thread-local variable where the compiler
+// has native ones.
 //
 // gcc has none for Windows before version 16: its emulation allocates from the heap that would read
-// it. There the pointer lies in a slot of the system's (TlsAlloc), which is read from the thread's
-// own block: slots 0 to 63 in it, the others behind a pointer (winternl.h; Wine lays it out alike).
+// it. There the pointer lies in a slot of the system (TlsAlloc), which is read from the thread's
+// own block. Slots 0 to 63 are in the block, the other slots behind a pointer (winternl.h; Wine has
+// the same layout).
 //
 //   declared once      LOAM_DECLARE_THREAD_POINTER(Type, name, none, refused, slot);
 //   defined once       LOAM_DEFINE_THREAD_POINTER(Type, name, none);
 //
-// A thread that stored nothing reads `none`. Where the system has no slot left, each thread always
+// A thread that stored nothing reads `none`. If the system has no slot left, each thread always
 // reads `refused`.
 #pragma once
 
@@ -39,12 +40,13 @@ template <class Pointer>
 
 namespace loam::os {
 
-/// The heap's slots among the system's. Not yet asked for, or refused: a number that is none.
+/// The heap's slots among the system's. Before the slot is requested, or after a refusal, no valid
+/// number.
 inline constexpr unsigned kThreadSlots = 3;
 inline constexpr uint32_t kSlotUnknown = 0xffff'ffff, kSlotRefused = 0xffff'fffe;
 extern uint32_t thread_slots[kThreadSlots];
 
-/// Asks for the slot if that is not done. Keeps the last error.
+/// Requests the slot unless that is done. Keeps the last error.
 uint32_t find_thread_slot(unsigned slot);
 /// Null: nothing was stored.
 [[nodiscard]] void* load_far_thread_slot(unsigned slot, bool* refused);

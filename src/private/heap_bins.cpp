@@ -1,4 +1,5 @@
-// A private heap's spans: slots out, slots in, empty spans back. All under the heap's lock.
+// The spans of a private heap: slots are taken and given, empty spans go back. All under the heap's
+// lock.
 #include <cstring>
 
 #include "map/metadata.h"
@@ -16,14 +17,15 @@ uint8_t heap_list_of(const HeapRun* run) {
   return static_cast<uint8_t>((run->slots - run->free_slots) * HeapBin::kLists / run->slots);
 }
 
-// The pages of the span that the slots or pieces [first, end) lie in. pre: first < end
+// The pages of the span on which the slots or pieces [first, end) lie. pre: first < end
 uint32_t pages_of(const HeapRun* run, size_t first, size_t end) {
   const auto from = static_cast<unsigned>(run->offset_of(first) >> kPageShift);
   const auto last = static_cast<unsigned>((run->offset_of(end) - 1) >> kPageShift);
   return static_cast<uint32_t>(bit_range(from, last - from + 1));
 }
 
-// Writes `count` neighbouring slots below `end`, the last one lowest. Returns where that stands.
+// Writes `count` neighbouring slots below `end`, the last one lowest. Returns the place of the last
+// one.
 LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, size_t step,
                                             uint8_t* state, unsigned state_step, unsigned count) {
   for (; count >= 4; count -= 4, first += 4 * step, state += 4 * state_step) {
@@ -39,16 +41,16 @@ LOAM_INLINE CacheSlot* fill_slots_downwards(CacheSlot* end, uintptr_t first, siz
   return end;
 }
 
-// From one block of the batch to the next; 0 at its end.
+// The distance from one block of the batch to the next; 0 at its end.
 LOAM_INLINE ptrdiff_t step_from(const CacheSlot* slots, const CacheSlot* end) {
   if (LOAM_UNLIKELY(slots + 1 == end)) return 0;
   return reinterpret_cast<intptr_t>(slots[1].block) - reinterpret_cast<intptr_t>(slots[0].block);
 }
 
-// Gives the slots that follow each other in the batch by `step` as they do in the span, blocks and
-// states, as far as one word of free bits goes. `slot` is the first one's number. Returns how many
-// that were; 0 where something is wrong with them, which giving them one by one will tell. Apart:
-// few need its registers.
+// Gives blocks and states of slots that follow each other in the batch by `step`, as they do in the
+// span, up to the end of one word of free bits. `slot` is the first one's number. Returns their
+// count; 0 where something is wrong with them, which the path for single slots then reports. In a
+// function of its own, because few callers need its registers.
 LOAM_NOINLINE unsigned give_neighbours(HeapRun* run, const CacheSlot* slots, const CacheSlot* end,
                                        ptrdiff_t step, unsigned slot) {
   const bool exact = run->exact;
@@ -144,15 +146,15 @@ HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* w
   return run;
 }
 
-// Pages that compact gave back and that these slots lie in will be touched.
+// The pages that compact purged, and on which these slots lie, will be touched.
 void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
   const uint32_t back = run->span->unbacked_pages & pages_of(run, slot, slot + count);
   unbacked_pages_ -= count_bits(back);
   run->span->unbacked_pages &= ~back;
 }
 
-// Slots stand in `out` last first, so that a stack hands out ascending addresses. They are cached
-// afterwards.
+// Slots are in `out` last first, so that a stack hands out ascending addresses. They count as
+// cached afterwards.
 unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why) {
   HeapBin* bin = make_bin(size_class);
   if (bin == nullptr) {
@@ -166,8 +168,7 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     HeapRun* run = nullptr;
     for (unsigned list = HeapBin::kLists; list-- > 0 && run == nullptr;) run = bin->lists[list];
     if (run == nullptr) {
-      // What is asked for beyond the first slot is a convenience, and no reason to come closer to a
-      // maximum.
+      // Only the first slot is needed. More slots are no reason to come closer to a maximum.
       if ((got != 0 && maximum_ != 0) || (run = add_span(bin, size_class, why)) == nullptr) break;
     }
     if (run == bin->kept_empty) bin->kept_empty = nullptr;
@@ -181,7 +182,7 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
     for (unsigned word = 0; some != 0; ++word) {
       uint64_t bits = free_bits[word];
       while (bits != 0 && some != 0) {
-        // Neighbours at once: mostly all of a span that is new, or that a flush came home to.
+        // Neighbours at once: usually all slots of a new span, or of one to which a flush returned.
         const unsigned shift = lowest_bit(bits);
         const uint64_t gaps = ~(bits >> shift);
         const unsigned stretch = gaps == 0 ? 64 : lowest_bit(gaps);
@@ -204,8 +205,8 @@ unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted,
   return got;
 }
 
-// Neighbours in `slots` that are of one span are counted, and the span moved, once; of those that
-// are neighbours in the span too, a word's bits are set at once.
+// Consecutive slots of one span in `slots` are counted together, and move the span once. Where they
+// are also neighbours in the span, their bits in a word are set at once.
 void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
   for (const CacheSlot* const end = slots + count; slots != end;) {
     HeapRun* run = private_run_at(slots->block);
@@ -214,7 +215,7 @@ void PrivateHeap::give(const CacheSlot* slots, unsigned count) {
       ++slots;
       continue;
     }
-    // In variables: to the compiler a state that is stored may be any of the record's bytes.
+    // In variables, because for the compiler a stored state may be any byte of the record.
     const uintptr_t base = run->base;
     const size_t bytes = run->bytes, reciprocal = run->reciprocal;
     const bool exact = run->exact;

@@ -20,7 +20,7 @@ bool HeapRegistry::is_heap(const void* handle) const {
     if (known == 0) return false;
     if (known == slab) break;
   }
-  // What no heap ever used reads as zero.
+  // Memory that no heap ever used reads as zero.
   return static_cast<const PrivateHeap*>(handle)->generation() != 0;
 }
 
@@ -89,7 +89,7 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
     const loam_status status = heap->stop_for_ever();
     if (status != LOAM_OK) return status;
     if (heap->own_cache_ != nullptr) {
-      // Many doors lead to an unsynchronised heap's one cache.
+      // Many doors lead to the one cache of an unsynchronised heap.
       for (ThreadHeaps* thread = threads_.front(); thread != nullptr;
            thread = List<ThreadHeaps>::next(thread)) {
         const ThreadHeaps::Place& place = thread->places[ThreadHeaps::index_of(heap)];
@@ -108,7 +108,7 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
 
 ThreadHeaps* HeapRegistry::thread() {
   if (ThreadHeaps* thread = thread_heaps()) return thread;
-  // The thread's end is noticed by way of malloc()'s cache.
+  // The end of the thread is noticed through malloc()'s cache.
   if (current_cache->state() == ThreadCache::State::kUnused &&
       cache_registry.start_thread() == nullptr) {
     return nullptr;
@@ -130,8 +130,8 @@ ThreadHeaps* HeapRegistry::thread() {
 void HeapRegistry::vacate(ThreadHeaps* thread, size_t index) {
   ThreadHeaps::Place& place = thread->places[index];
   if (place.heap == nullptr) return;
-  // Records of heaps are never anything else, so a heap that is gone can be asked too. One that is
-  // not cannot go while the registry is locked.
+  // Records of heaps are never used for anything else, so a destroyed heap can be asked too. A
+  // living heap cannot be destroyed while the registry is locked.
   PrivateHeap* heap = const_cast<PrivateHeap*>(place.heap);
   const bool alive = heap->generation() == place.generation;
   HeapCache* cache = thread->doors[index].cache;

@@ -1,7 +1,7 @@
 // The private heaps that exist, and the threads that have caches of them.
 //
 //   records: 512 bytes each in slabs of 256 KiB that are never given back; a free record waits in a queue, so that a
-//   handle is given out again as late as possible
+//   handle is used again as late as possible
 //
 // Lock: mutex_, above every heap's lock. Public functions take it themselves.
 #pragma once
@@ -43,7 +43,7 @@ class HeapRegistry {
 
   /// The calling thread's table of caches; null when it can have none.
   [[nodiscard]] ThreadHeaps* thread();
-  /// Makes a cache of the heap for the calling thread, in place of the cache that the thread had
+  /// Makes a cache of the heap for the calling thread, in the place of the thread's earlier cache
   /// there; null when the system refuses memory.
   [[nodiscard]] HeapCache* settle(ThreadHeaps* thread, PrivateHeap* heap);
 
@@ -51,7 +51,7 @@ class HeapRegistry {
   void lock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void unlock_all() LOAM_NO_THREAD_SAFETY_ANALYSIS;
   void reset_locks_after_fork();
-  /// For the child, after every lock is reset: slots that dead threads cached return to their
+  /// For the child, after every lock is reset: the slots in caches of dead threads return to their
   /// spans.
   void adopt_after_fork();
 
@@ -84,7 +84,7 @@ class HeapRegistry {
   // refused. More finds more of such mistakes and costs half a KiB each.
   static constexpr size_t kResting = 64;
   size_t free_count_ = 0;
-  char* slab_ = nullptr;  // the newest
+  char* slab_ = nullptr;  // the newest slab
   size_t slab_used_ = 0;
   unsigned slab_count_ = 0;
   std::atomic<uintptr_t> slabs_[kSlabPlaces] = {};  // open addressing

@@ -1,12 +1,12 @@
-// Runs whose pieces serve blocks of all small classes: what a heap makes of its memory when it may
-// take no more. All under the heap's lock. See heap_run.h for the record; the first pages of a heap
-// (starter_pages.cpp) are such runs as well.
+// Runs whose pieces serve blocks of all small classes. A heap makes them of its memory when it may
+// take no more. All under the heap's lock. heap_run.h describes the record. The first pages of a
+// heap (starter_pages.cpp) are such runs too.
 //
 // A heap is full when a class has no free slot and the maximum has no room for a span of it. Then,
 // in this order (decision 68):
 //
-//   1. a stretch of free pieces of a mixed run that there is
-//   2. what threads cache and hold back comes home, empty runs go, and the class tries once more
+//   1. a stretch of free pieces of an existing mixed run
+//   2. cached and held back blocks return, empty runs go, and the class tries once more
 //   3. a mixed run of as many pages as there is room for
 //   4. the span with the most free memory is cut anew: its live blocks stay, the rest becomes pieces
 //   5. a whole slot of a larger class
@@ -25,11 +25,12 @@ namespace {
 
 // In a heap with a maximum, the bytes of its spans and mixed runs divided by this are kept for the
 // records of spans that are cut anew. Chosen: a record takes 256 bytes to 1 KiB, and most spans
-// have 32 KiB. More (a smaller number) wastes memory until the heap is full, less makes a full heap
-// serve small blocks from whole slots of larger ones sooner.
+// have 32 KiB. More memory for records (a smaller number) is wasted until the heap is full. Less
+// makes a full heap serve small blocks from whole slots of larger ones sooner.
 constexpr size_t kShareForRecords = 64;
-// Pieces that a slot becomes at least, and a span about at most, when a full heap cuts it anew.
-// Chosen: more pieces waste less of a slot on a block, and cost 2 or 3 bytes of records each.
+// When a full heap cuts a span anew, the least pieces of a slot, and about the most pieces of a
+// span. Chosen: more pieces waste less of a slot on a block, and each costs 2 or 3 bytes of
+// records.
 constexpr size_t kPiecesOfSlot = 8;
 constexpr size_t kPiecesOfSpan = 128;
 constexpr size_t kMostPiecesOfSpan = 256;
@@ -39,7 +40,7 @@ uint8_t list_for(size_t longest) {
   return longest < 256 ? 0 : longest < 2048 ? 1 : 2;
 }
 
-// The first slot or piece at or behind `from` whose bit is as wanted; run->slots when there is
+// The first slot or piece at `from` or behind it with the wanted bit; run->slots when there is
 // none.
 size_t next_with(HeapRun* run, size_t from, bool is_free) {
   const uint64_t* words = run->free_bits();
@@ -81,7 +82,7 @@ struct PrivateHeap::Stretch {
   size_t first, end;
 };
 
-// The class that a block of so many bytes of pieces is counted in, and whose bytes it has: the
+// The class in which a block of this many bytes of pieces is counted, and whose bytes it has: the
 // largest that fits.
 unsigned PrivateHeap::class_within(size_t bytes) {
   if (bytes >= kLargestSmall) return kSizeClassCount - 1;
@@ -89,9 +90,9 @@ unsigned PrivateHeap::class_within(size_t bytes) {
   return size_class - (kSizeClasses[size_class].bytes > bytes);
 }
 
-// Whether a heap with a maximum has room for so many pages more, of spans or of a large block, and
-// their record, beside what is kept for the records of spans that are cut anew. What was set aside
-// makes room.
+// Whether a heap with a maximum has room for this many more pages, of spans or of a large block,
+// and for their record. The room for the records of spans that are cut anew does not count; memory
+// that was set aside does.
 bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) const {
   if (maximum_ == 0) return true;
   const size_t used = charged_ - set_aside_;
@@ -99,7 +100,7 @@ bool PrivateHeap::has_room(size_t pages, size_t record_bytes, bool of_span) cons
   return used + pages + charged_for_record(record_bytes) + of_spans / kShareForRecords <= maximum_;
 }
 
-// How often something came home so far.
+// The number of returns so far.
 uint64_t PrivateHeap::returns() const {
   uint64_t sum = large_given_;
   for (unsigned c = 1; c < kSizeClassCount; ++c) {
@@ -178,8 +179,8 @@ size_t PrivateHeap::longest_stretch(HeapRun* run) {
   return longest;
 }
 
-// The first stretch that a block fits in, and of it what the block needs. Of a span cut into slots
-// as well.
+// The first stretch that can hold the block, cut to the block's need. Also for a span cut into
+// slots.
 bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* out) {
   return any_stretch(run, [&](size_t first, size_t end) {
     for (; first < end; ++first) {
@@ -195,7 +196,7 @@ bool PrivateHeap::find_stretch(HeapRun* run, const Request& request, Stretch* ou
   });
 }
 
-// False without a record for the class that the block is counted in.
+// False without a record for the class in which the block is counted.
 bool PrivateHeap::take_pieces(HeapRun* run, const Stretch& stretch, Request* request) {
   const size_t count = stretch.end - stretch.first;
   const unsigned size_class =
@@ -245,10 +246,10 @@ void PrivateHeap::give_to_mixed(HeapRun* run, void* block) {
   run->free_slots = static_cast<uint16_t>(run->free_slots + (end - first));
   --bin->in_mixed;
   ++bin->given;
-  // The newest starter page is kept while the heap is small: a heap at its edge would churn the
-  // page heap.
+  // The newest starter page is kept while the heap is small. Otherwise a heap that goes back and
+  // forth over its edge would churn the page heap.
   if (run->free_slots != run->slots || (run == starter_ && mode() == LOAM_MODE_STANDARD)) {
-    place_mixed(run, run->bytes);  // what is free beside it was not looked for
+    place_mixed(run, run->bytes);  // free pieces beside it were not looked for
   } else {
     release_mixed(run);
   }
@@ -272,8 +273,8 @@ bool PrivateHeap::take_from_new_mixed(Request* request) {
   return false;
 }
 
-// The span that is cut anew for the request: of a larger class, where every slot is long enough,
-// the one with the most free memory; else one whose free slots are neighbours.
+// The span that is cut anew for the request. Preferred is a larger class, where every slot is long
+// enough: the span with the most free memory. Otherwise a span whose free slots are neighbours.
 HeapRun* PrivateHeap::find_to_recut(const Request& request) {
   HeapRun* best = nullptr;
   const auto consider = [&](HeapRun* run) {
@@ -310,7 +311,7 @@ HeapRun* PrivateHeap::find_to_recut(const Request& request) {
 bool PrivateHeap::take_from_recut(Request* request) {
   HeapRun* const run = recuts() ? find_to_recut(*request) : nullptr;
   if (run == nullptr) return false;
-  // As small as the request, within what records may cost; else as small as any.
+  // As small as the request, within the allowed cost of records; otherwise as small as possible.
   const size_t coarse = std::max(run->slot_bytes / kPiecesOfSlot, run->bytes / kPiecesOfSpan);
   const size_t fine = std::max(request->bytes_of_class(), run->bytes / kMostPiecesOfSpan);
   for (const size_t piece : {std::min(fine, coarse), coarse}) {
@@ -322,8 +323,8 @@ bool PrivateHeap::take_from_recut(Request* request) {
 }
 
 // Makes a span a mixed run whose live blocks stay where they are; null without room for the
-// records. Threads that read the old record at this moment find the same live blocks in it; it is
-// the heap's until the span goes.
+// records. Threads that read the old record at this moment find the same live blocks in it. The
+// heap keeps the old record until the span goes.
 HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& request) {
   Span* const span = old->span;
   HeapRun cut = *old;
@@ -335,7 +336,7 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
   if (!find_stretch(old, request, &stretch)) return nullptr;
   const size_t offset = old->offset_of(stretch.first);
   const size_t usable = cut.offset_of(cut.slot_from(offset + request.bytes_of_class())) - offset;
-  // Both records first: a span that is cut and serves nothing would be lost to larger blocks.
+  // Both records first: a span that is cut and serves nothing would be lost for larger blocks.
   if (make_bin(0) == nullptr || make_bin(class_within(usable)) == nullptr) return nullptr;
   HeapRun* const run = static_cast<HeapRun*>(allocate_record(cut.record_bytes()));
   if (run == nullptr) return nullptr;
@@ -364,8 +365,8 @@ HeapRun* PrivateHeap::recut(HeapRun* old, size_t piece_bytes, const Request& req
     store_state(run->state_of(first), run->exact, load_state(old->state_of(slot), old->exact));
     run->more_pieces(first) = static_cast<uint8_t>(each - 1);
   }
-  // A thread that has seen whose the span is, and comes to its door later, finds a magazine without
-  // room.
+  // A thread that has read the owner of the span, and comes to its door later, finds a magazine
+  // without room.
   span->owned.magazine = HeapCache::offset_of(0);
   span->own(nullptr);
   set_run(span, run);
@@ -407,7 +408,7 @@ bool PrivateHeap::squeeze(Request* request) {
   return false;
 }
 
-// Counts what lives in the run, and the slots that a fork()ed child lost.
+// Counts the live blocks of the run, and the slots that a fork()ed child lost.
 bool PrivateHeap::mixed_is_valid(HeapRun* run, size_t* blocks, size_t* lost) {
   unsigned free_pieces = 0;
   for (size_t i = 0; i < run->slots;) {

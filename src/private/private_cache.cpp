@@ -1,5 +1,4 @@
-// Threads' caches of private heaps: made, filled, emptied, stopped. See private_cache.h for the
-// rules.
+// Threads' caches of private heaps: made, filled, emptied, stopped. private_cache.h has the rules.
 #include <cstring>
 #include <new>
 
@@ -13,19 +12,18 @@ namespace loam {
 
 namespace {
 
-// Calls that a thread makes on one heap, none on heaps that share its place in between, before it
-// gets a cache. Chosen: a cache costs some 3 KiB and 1 us; a heap of a few dozen blocks, of which
+// Calls of a thread on one heap, without a call on heaps that share its place in between, before it
+// gets a cache. Chosen: a cache costs some 3 KiB and 1 us. A heap of a few dozen blocks, of which
 // there may be thousands, should cost neither. More makes busy heaps slow for longer.
 constexpr uint32_t kCacheAfter = 64;
-// What a cache may grow by beyond its first slots, in bytes of blocks: whatever others hold, and in
-// all.
+// The growth of a cache beyond its first slots, in bytes of blocks: its own due, and its limit.
 constexpr size_t kCacheDue = size_t{512} << 10;
 constexpr size_t kCacheBytes = size_t{2} << 20;
 size_t beyond_cache_due(size_t granted) { return granted > kCacheDue ? granted - kCacheDue : 0; }
-// Of a heap with a maximum a cache holds no more than this share: many threads would starve each
-// other.
+// In a heap with a maximum a cache holds no more than this share. Otherwise many threads would
+// starve each other.
 constexpr size_t kShareOfMaximum = 64;
-// How often who stops a heap looks before it lets others run.
+// Looks of a thread that stops a heap before it yields to other threads.
 constexpr unsigned kLooks = 64;
 
 }  // namespace
@@ -57,7 +55,7 @@ HeapCache* PrivateHeap::cache_for_thread() {
   return heap_registry.settle(thread, this);
 }
 
-// With the door to it, which opens unless the heap is stopped.
+// Together with the door to it, which opens unless the heap is stopped.
 HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
   Lock lock(mutex_);
   HeapCache* cache = own_cache_;
@@ -79,12 +77,12 @@ HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
 void PrivateHeap::close_doors() {
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
     if (cache->owner != nullptr)
-      cache->owner->close(this);  // else the heap's own, or nobody's: no door leads there
+      cache->owner->close(this);  // else the heap's own, or without an owner: no door leads there
   }
 }
 
-// What a magazine of so many slots counts. The first are free of charge, unless the heap has a
-// maximum.
+// The counted bytes of a magazine of this many slots. The first slots are free of charge, unless
+// the heap has a maximum.
 size_t PrivateHeap::granted_for(unsigned size_class, unsigned capacity) const {
   const size_t slot_bytes = kSizeClasses[size_class].bytes;
   const unsigned first = maximum_ != 0 ? 0 : magazine_policy::initial_capacity(slot_bytes);
@@ -123,7 +121,7 @@ bool PrivateHeap::grow(HeapCache* cache, unsigned size_class, Way way) {
   return true;
 }
 
-// Brings a magazine's slots home, gives its array and its share back.
+// Returns a magazine's slots, its array and its share.
 void PrivateHeap::retire_magazine(HeapCache* cache, unsigned size_class) {
   HeapMagazine& m = cache->magazines[size_class];
   if (m.base == nullptr) return;
@@ -148,7 +146,7 @@ bool PrivateHeap::refill(HeapCache* cache, unsigned size_class, loam_status* why
   return m.head != m.base;
 }
 
-// The coldest slots go home: those at the bottom.
+// The coldest slots return to their spans: those at the bottom.
 void PrivateHeap::flush(HeapMagazine& m, unsigned count) {
   give(m.base, count);
   const unsigned left = m.held() - count;
@@ -181,8 +179,9 @@ void PrivateHeap::end_cache(HeapCache* cache) {
 void PrivateHeap::retire_cache(HeapCache* cache) {
   Lock lock(mutex_);
   cache->owner->close(this);
-  // Who locked the heap may stand in the middle of a walk, in a span that would go home with these
-  // slots. Not waited for: the caller has the registry's lock, which he may want.
+  // The thread that locked the heap may be in the middle of a walk, in a span that these slots
+  // could empty. This thread does not wait: its caller has the registry's lock, which that thread
+  // may need.
   if (LOAM_UNLIKELY(lock_owner_ != 0)) {
     cache->owner = nullptr;
     return;
@@ -195,7 +194,7 @@ void PrivateHeap::stop_caches() {
   stopped_ = true;
   if (caches_.empty()) return;
   close_doors();
-  // Never refused: without it there are no caches.
+  // Never refused: without the barrier there are no caches.
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
   for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {

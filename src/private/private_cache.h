@@ -1,29 +1,29 @@
-// What a thread keeps for the private heaps that it uses often: per heap a cache, per class a
-// magazine of slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
+// A thread's caches of the private heaps that it uses often: per heap a cache, per class a magazine
+// of slots. loam_alloc() pops, loam_free() pushes; neither takes a lock.
 //
 //   current_cache->heaps --> ThreadHeaps: 64 doors --> HeapCache of one heap --> magazine of one class: slots
 //
-// A door and its place are chosen by the heap's address; the place names the heap and its
-// generation. Places are contended by heaps; a heap that comes kCacheAfter times in a row takes the
-// place. An open door names its heap, and is all that the fast paths look at: what they are called
-// with is not followed before it equals what the door says. A closed one names what nobody who
-// comes to it can ask for.
+// The heap's address chooses a door and its place; the place names the heap and its generation.
+// Heaps compete for a place: a heap that comes kCacheAfter times in a row takes it. An open door
+// names its heap, and the fast paths look only at the door: they do not follow the heap's pointer
+// before it equals the pointer in the door. A closed door names a pointer that no caller at this
+// door can have.
 //
-// Stopping everybody (loam_lock, compact, a fixed heap at its limit) costs the fast path two plain
-// stores: a thread says `busy` while it is inside, and looks at the door after that. Who wants the
-// heap for himself takes its lock, closes the doors to all of its caches, makes all threads pass a
-// barrier (os::barrier_all_threads), and waits until no owner of one of the caches is busy. Where
-// the system has no such barrier there are no caches. Busy threads never wait, so the wait is
-// short. Destroying closes the doors for ever; places stay, and are known for stale by their
-// generation, which no other heap ever has.
+// loam_lock(), compact and a fixed heap at its limit stop all caches of the heap. This costs the
+// fast path two plain stores: a thread sets `busy` while it is inside, and looks at the door after
+// that. The stopping thread takes the heap's lock, closes the doors to all caches of the heap,
+// makes all threads pass a barrier (os::barrier_all_threads), and waits until no owner of one of
+// the caches is busy. Where the system has no such barrier there are no caches. Busy threads never
+// wait, so the wait is short. Destroying a heap closes the doors for ever. Places stay, and their
+// generation shows that they are stale, because no other heap ever has it.
 //
-// Order of stores: a slot is stored before the head that covers it, and leaves the magazine before
-// its state changes, so that a fork()ed child finds every magazine whole; it may lose the one slot
-// that a thread was moving.
+// Order of stores: a slot is stored before the head that covers it, and it leaves the magazine
+// before its state changes. So a fork()ed child finds every magazine whole. It may lose the one
+// slot that a thread was moving.
 //
-// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by whoever
-// stopped it. A door opens and closes under the lock of the heap whose cache is behind it; what a
-// place names changes by its thread alone, under the registry's lock.
+// Lock: a cache's lists and arrays change under its heap's lock, by its own thread or by the thread
+// that stopped it. A door opens and closes under the lock of the heap whose cache is behind it.
+// Only its thread changes what a place names, under the registry's lock.
 #pragma once
 
 #include "base/cpu.h"
@@ -51,8 +51,8 @@ struct HeapMagazine {
 struct ThreadHeaps;
 
 struct HeapCache : ListLink<HeapCache> {
-  /// null: the heap's own, of an unsynchronised heap; of another, nobody's: its thread gave it up
-  /// while the heap was locked, and it goes home with the unlock
+  /// Null: the heap's own cache, of an unsynchronised heap. In another heap, a cache without an
+  /// owner: its thread ended while the heap was locked, and the cache is emptied with the unlock.
   ThreadHeaps* owner = nullptr;
   size_t granted_bytes =
       0;  ///< of blocks, beyond the first slots; in a heap with a maximum those too
@@ -63,13 +63,13 @@ struct HeapCache : ListLink<HeapCache> {
   HeapMagazine magazines[kSizeClassCount];
   magazine_policy::Way last_ways[kSizeClassCount] = {};
 
-  /// What all caches of private heaps hold beyond their dues. Not malloc()'s room, and less: a
-  /// cache of a heap that nobody uses for a while keeps what it has, and must not keep malloc()'s
-  /// caches from growing.
+  /// What all caches of private heaps hold beyond their dues. This room is separate from
+  /// malloc()'s, and smaller: the cache of an idle heap keeps its blocks, and must not keep
+  /// malloc()'s caches from growing.
   static constexpr size_t kProcessBytes = size_t{4} << 20;
   static SharedRoom<kProcessBytes, ThreadCache::kProcessShare> process_room;
 
-  /// Of a class's magazine in a cache, in bytes. A span of the class has it at hand.
+  /// The place of a class's magazine in a cache, in bytes. A span of the class stores it.
   [[nodiscard]] static LOAM_INLINE size_t offset_of(size_t size_class);
   [[nodiscard]] LOAM_INLINE HeapMagazine* magazine_at(size_t offset) {
     return reinterpret_cast<HeapMagazine*>(reinterpret_cast<char*>(this) + offset);
@@ -86,16 +86,16 @@ size_t HeapCache::offset_of(size_t size_class) {
 
 struct ThreadHeaps : ListLink<ThreadHeaps> {
   static constexpr unsigned kHeapShift = 9;  // records of heaps are 512 bytes apart
-  /// What stands for a heap of exact sizes, or one that clears what is freed, at its open door:
-  /// such heaps pass the first fast paths by and have their own. It leads to the door beside, so
-  /// nobody comes here with it.
+  /// Stands for a heap of exact sizes, or one that clears freed blocks, at its open door. Such
+  /// heaps skip the first fast paths and have their own. The value belongs to the neighbouring
+  /// door, so no caller comes to this door with it.
   [[nodiscard]] static LOAM_INLINE const PrivateHeap* special(const PrivateHeap* heap) {
     return reinterpret_cast<const PrivateHeap*>(reinterpret_cast<uintptr_t>(heap) ^
                                                 uintptr_t{1} << kHeapShift);
   }
-  /// What a closed door names: null, or record 2 at those that null and special(null) lead to. It
-  /// leads neither here nor to the door beside: whatever pointer somebody comes with, it is not
-  /// this, nor is its special().
+  /// The value of a closed door: null, or record 2 at the doors of null and of special(null).
+  /// Record 2 belongs neither to this door nor to its neighbour, so no caller's pointer equals it,
+  /// nor does its special().
   [[nodiscard]] static const PrivateHeap* nobody(size_t index) {
     return reinterpret_cast<const PrivateHeap*>(uintptr_t{index < 2 ? 2u : 0u} << kHeapShift);
   }
@@ -133,36 +133,36 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
     return *reinterpret_cast<Door*>(reinterpret_cast<char*>(doors) +
                                     (offset & (kPlaces - 1) << kDoorShift));
   }
-  /// pre: the heap's cache stands behind its door, or its thread is about to take it away
+  /// pre: the heap's cache is behind its door, or its thread is about to remove it
   void open(const PrivateHeap* heap, const HeapCache* cache) {
     const bool plain = !cache->exact && !cache->zero_on_free;
-    // release: what was done to the cache comes first; pairs with the acquire in Door::leads_to()
+    // release: the changes of the cache come first; pairs with the acquire in Door::leads_to()
     door_of(heap).heap.store(plain ? heap : special(heap), std::memory_order_release);
   }
   void close(const PrivateHeap* heap) {
-    // relaxed: who needs to know that nobody is behind it makes all threads pass a barrier
+    // relaxed: a thread that must know that no thread is inside makes all threads pass a barrier
     door_of(heap).heap.store(nobody(index_of(heap)), std::memory_order_relaxed);
   }
 
-  /// Before enter(). Debug builds tell a thread that is busy with a heap from one that is with
-  /// another.
+  /// Before enter(). In debug builds it distinguishes a thread that is busy with this heap from one
+  /// that is busy with another.
   LOAM_INLINE void note_inside([[maybe_unused]] const PrivateHeap* heap) {
 #if defined(LOAM_DEBUG)
     inside.store(heap, std::memory_order_relaxed);
 #endif
   }
-  /// Between these two, nobody who stops a heap goes on. The owner calls them.
+  /// Between these two, a thread that stops the heap waits. The owner calls them.
   LOAM_INLINE void enter() {
-    // relaxed, and no fence but the compiler's: who stops heaps makes us pass a barrier
+    // relaxed, and only a compiler fence: a thread that stops heaps makes this one pass a barrier
     busy.store(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
   LOAM_INLINE void leave() {
-    // release: pairs with the acquire of who waits for us
+    // release: pairs with the acquire of the thread that waits for this one
     busy.store(0, std::memory_order_release);
   }
-  /// Until the owner is inside no more, `pause(looks)` each time that it is. pre: closed, and all
-  /// threads passed a barrier since
+  /// Waits until the owner is outside, and calls `pause(looks)` each time that it is not.
+  /// pre: closed, and all threads passed a barrier since
   template <class Pause>
   void wait_until_left(Pause pause) const {
     // acquire: pairs with the release in leave()
@@ -170,7 +170,7 @@ struct ThreadHeaps : ListLink<ThreadHeaps> {
   }
 };
 
-/// The calling thread's, or null while it has none.
+/// The calling thread's caches, or null while it has none.
 [[nodiscard]] LOAM_INLINE ThreadHeaps* thread_heaps() {
   return static_cast<ThreadHeaps*>(current_cache->heaps);
 }

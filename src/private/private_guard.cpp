@@ -1,10 +1,10 @@
-// What guards the blocks of a private heap that asked for it: canaries behind live blocks
-// (LOAM_HEAP_CANARY), and freed blocks held back full of poison (LOAM_HEAP_POISON). As in the
-// hardened default heap (hardening.h), per heap.
+// The guards of a private heap's blocks, where the heap asked for them: canaries behind live blocks
+// (LOAM_HEAP_CANARY), and freed blocks that are held back full of poison (LOAM_HEAP_POISON). As in
+// the hardened default heap (hardening.h), for each heap.
 //
 //   a held back slot is in the state kSlotCached;   bytes <= kMostBytes;   the newest `count` of a ring
 //
-// Under the heap's lock, but for first_overrun(): a block is guarded by who has it.
+// Under the heap's lock, except first_overrun(): the thread that has a block guards it.
 #include <cstring>
 
 #include "base/check.h"
@@ -76,7 +76,7 @@ size_t PrivateHeap::held_back_bytes() const {
   return held_back_ == nullptr ? 0 : held_back_->bytes;
 }
 
-// The bins count them as taken, the program has freed them: to readers they are cached.
+// The bins count them as taken, and the program has freed them, so readers see them as cached.
 void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {
   for (unsigned i = 0; i < held_back(); ++i) {
     const CacheSlot& slot = held_back_->ring[(held_back_->first + i) % HeldBack::kPlaces];
@@ -86,7 +86,7 @@ void PrivateHeap::count_held_back(uint32_t cached[kSizeClassCount]) const {
 
 void PrivateHeap::hold_back(const CacheSlot& slot, size_t bytes) {
   if (held_back_ == nullptr) held_back_ = static_cast<HeldBack*>(allocate_record(sizeof(HeldBack)));
-  // No memory for the list, or one block that would drive out too many: it goes home as it is.
+  // No memory for the list, or a block that would push out too many others: it returns at once.
   if (held_back_ == nullptr || bytes > HeldBack::kMostBytes / 4) {
     if (zero_on_free()) memset(slot.block, 0, bytes);
     return give(&slot, 1);

@@ -46,7 +46,7 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
     if (options.maximum > kLargestRequest) return LOAM_INVALID_ARGUMENT;
     maximum_ = Pages::covering(options.maximum).bytes();
   }
-  // What no address space holds is not tried for, piece by piece. (Beyond the maximum the first
+  // A size beyond every address space is not tried piece by piece. (Beyond the maximum the first
   // piece is refused.)
   const bool has_addresses = options.initial >> kAddressBits == 0;
   if (options.initial > kLargestRequest || (maximum_ == 0 && !has_addresses))
@@ -58,14 +58,15 @@ loam_status PrivateHeap::start(const loam_heap_options& options, uint64_t genera
   records_ = sizeof(PrivateHeap);
   Pages left = Pages::covering(options.initial);
   if (maximum_ != 0 && left.bytes() <= maximum_) {
-    // The heap's records are a part of what was asked for, or no heap could begin at its maximum.
+    // The heap's records are a part of the requested memory. Otherwise no heap could begin at its
+    // maximum.
     const size_t records =
         charged_ + (left.count / kMaxRun.count + 1) * charged_for_record(sizeof(HeapRun));
     const Pages room(records < maximum_ ? (maximum_ - records) >> kPageShift : 0);
     if (left > room) left = room;
   }
   while (left.count != 0) {
-    // In pieces that a run can be; each gives way from its end.
+    // In pieces that a run can hold; each gives way from its end.
     const Pages pages = left > kMaxRun ? kMaxRun : left;
     HeapRun* run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
     const bool fits = run != nullptr && charge(pages.bytes());
@@ -102,8 +103,8 @@ loam_status PrivateHeap::stop_for_ever() {
     for (HeapCache* cache = caches_.front(); cache != nullptr;
          cache = List<HeapCache>::next(cache)) {
       if (cache->owner == nullptr) continue;
-      // Many looks, for a word that is on its way: who is busy with another heap may stand there
-      // for as long as the system likes.
+      // Many looks, because the store is on its way. A thread that is busy with another heap may
+      // stay there for as long as the system likes.
       const auto is_inside = [&] {
         return cache->owner->inside.load(std::memory_order_relaxed) == this;
       };
@@ -152,7 +153,7 @@ size_t PrivateHeap::room() {
   return maximum_ == 0 ? SIZE_MAX : maximum_ - charged_;
 }
 
-// What a record takes in the metadata's pieces.
+// The bytes of a record in pieces of the metadata.
 size_t PrivateHeap::charged_for_record(size_t bytes) {
   size_t piece = MetadataArena::kSmallestPiece;
   while (piece < bytes) piece *= 2;
@@ -180,8 +181,8 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
   uncharge(piece);
 }
 
-// What was set aside gives way from its end, so the page heap finds the pages that the caller asks
-// it for next.
+// Memory that was set aside gives way from its end, so the page heap finds there the pages that the
+// caller requests next.
 void PrivateHeap::use_set_aside(Pages pages) {
   if (LOAM_LIKELY(set_aside_ == 0)) return;
   HeapRun* next = nullptr;
@@ -226,7 +227,8 @@ void PrivateHeap::release_run(HeapRun* run) {
     set_run(run->span, nullptr);
     page_heap.free(run->span);
   } else {
-    // What waits for the next block keeps its content, and answers who still reads or writes it.
+    // Memory that waits for the next block keeps its content, and a late read or write of the old
+    // block does not fault there.
     const bool may_wait = !hardening.on() && !zero_on_free() && !poisons();
     static_cast<void>(huge_map.free(run->base, may_wait));
   }
@@ -264,7 +266,7 @@ bool PrivateHeap::take_slot(HeapCache* cache, Request* request, loam_status* why
   }
   request->block = slot.block;
   request->usable = kSizeClasses[size_class].bytes;
-  // Under the lock, for who validates the heap meanwhile.
+  // Under the lock, for a thread that validates the heap meanwhile.
   if (canary()) guard(slot.block, request->bytes, request->usable);
   store_state(slot.state, exact(), live_state(exact(), request->bytes));
   note_busy(bin_of(size_class));
@@ -282,7 +284,7 @@ bool PrivateHeap::allocate_small(Request* request, loam_status* why) {
   if (!served && take_slot(cache, request, why)) return true;
   if (!served) served = take_from_mixed(request);
   if (!served) {
-    // What other threads cache, and empty spans, may make room.
+    // Blocks that other threads cache, and empty spans, may make room.
     stop_caches();
     bring_home();
     const bool took = take_slot(cache, request, why);
@@ -319,7 +321,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
     if (run == nullptr) return nullptr;
     coming_bytes_ += pages;
   }
-  // Not under the heap's lock: the system may take its time.
+  // Not under the heap's lock: the system call may take long.
   bool is_zero = zero;
   const auto owner = reinterpret_cast<uintptr_t>(run);
   void* block = grows ? huge_map.allocate(bytes, alignment, owner, &is_zero, canary_bytes(), true)
@@ -418,7 +420,7 @@ loam_status PrivateHeap::free(void* block) {
   if (load_state(found.state, found.run->exact) < kSlotLive)
     return LOAM_INVALID_BLOCK;  // another thread was first
   if (found.run->use == RunUse::kMixed) {
-    // Not held back: memory of a full heap is wanted at once.
+    // Not held back: a full heap needs the memory at once.
     if (zero_on_free() && poisons()) memset(block, 0, end_of(found));
     give_to_mixed(found.run, block);
     return LOAM_OK;
@@ -512,7 +514,7 @@ loam_status PrivateHeap::set_mode(int mode) {
 void PrivateHeap::set_small_threshold(size_t bytes) {
   unsigned classes = 0;
   while (classes + 1 < kSizeClassCount && kSizeClasses[classes + 1].bytes <= bytes) ++classes;
-  // What is looked at with every call goes through no cache.
+  // Blocks that every call checks go through no cache.
   if (canary() || poisons()) classes = 0;
   Use use(*this);
   stop_caches();
@@ -529,7 +531,8 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
 void PrivateHeap::reset_after_fork(uintptr_t survivor) {
   mutex_.reset_after_fork();
   inside_.store(0, std::memory_order_relaxed);
-  // Who was on a fast path may have had a slot in its hands: cached by its state, in no magazine.
+  // A thread on a fast path may have had a slot in its hands: its state says cached, and it is in
+  // no magazine.
   for (const HeapCache* cache = caches_.front(); cache != nullptr;
        cache = List<HeapCache>::next(cache)) {
     if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;

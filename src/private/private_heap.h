@@ -1,5 +1,4 @@
-// A heap of its own beside malloc()'s: own spans, own large blocks, own caches, on the page heap
-// that all share.
+// A private heap: its own spans, large blocks and caches, on the page heap that all heaps share.
 //
 //   charged_ = records + pages of all runs (set aside ones included, and those on their way)
 //           <= maximum_ unless that is 0
@@ -7,8 +6,8 @@
 //   taken - given = cached + live, those in mixed runs included
 //
 // Identity: the record's address. Generation: a number that no other heap ever had; 0 when the heap
-// is destroyed. Records are used again for other heaps (oldest first) and for nothing else, so an
-// old handle is answered.
+// is destroyed. Records are used again for other heaps (oldest first) and for nothing else, so the
+// library can answer an old handle.
 //
 // Lock: mutex_, above the page heap's, the huge map's and the metadata's, below the registry's
 // (heap_registry.h). Public functions take it themselves. An unsynchronised heap does not take it.
@@ -22,8 +21,8 @@
 
 namespace loam {
 
-/// One size class of one private heap. Class 0 has the mixed runs, in lists by what their longest
-/// free stretch may be.
+/// One size class of one private heap. Class 0 has the mixed runs, in lists by an upper bound of
+/// their longest free stretch.
 struct HeapBin {
   static constexpr unsigned kLists = 3;  // by share of used slots; fullest first, as in Bin
   HeapRun* lists[kLists];
@@ -53,7 +52,7 @@ struct HeapFigures {
   size_t caches;
 };
 
-/// What counters say of a heap (stats.h).
+/// The counters of a heap (stats.h).
 struct HeapReading {
   struct Class {
     size_t spans, free_slots, cached, in_mixed;
@@ -70,14 +69,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
  public:
   static constexpr unsigned kNameBytes = 32;
 
-  /// Makes the record a heap. LOAM_OK, or why not; then nothing is held.
+  /// Makes the record a heap. LOAM_OK, or the reason of the refusal; then nothing is held.
   [[nodiscard]] loam_status start(const loam_heap_options& options, uint64_t generation);
 
-  /// Gives back all that the heap has. The caller has taken it out of the registry, stop_for_ever()
-  /// was called.
+  /// Gives back all memory of the heap. The caller has removed it from the registry and called
+  /// stop_for_ever().
   void finish();
 
-  /// The canary of every live block is whole; `report`: each that is not is reported. pre: no other
+  /// Checks the canary of every live block; `report`: each damaged one is reported. pre: no other
   /// call is in progress
   [[nodiscard]] bool blocks_are_intact(bool report);
 
@@ -86,11 +85,11 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
 
   /// A block from the calling thread's cache, or null: then allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise free(). Any heap is
+  /// True when the block went to the calling thread's cache; otherwise call free(). Any heap is
   /// answered. pre: span == span_named_at(block), not null
   [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span,
                                              void* block);
-  /// The same for heaps of exact sizes and heaps that clear what is freed.
+  /// The same for heaps of exact sizes and heaps that clear freed blocks.
   [[nodiscard]] LOAM_NOINLINE static void* pop_special(const PrivateHeap* heap, size_t bytes);
   [[nodiscard]] LOAM_NOINLINE static bool push_special(const PrivateHeap* heap, const Span* span,
                                                        void* block);
@@ -105,7 +104,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
                                  loam_status* why);
   [[nodiscard]] loam_status try_resize(void* block, size_t bytes);
 
-  /// What a pointer is to this heap.
+  /// What this heap knows of a pointer.
   struct Found {
     loam_status status;  ///< LOAM_OK, LOAM_INVALID_BLOCK, LOAM_WRONG_HEAP
     HeapRun* run = nullptr;
@@ -125,16 +124,16 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] loam_status unlock();
   [[nodiscard]] loam_status walk_next(loam_walk_entry* entry);
   void summary(loam_heap_summary* out);
-  /// Without the page heap's part: returns pages purged inside spans. *largest: bytes of the
+  /// Without the page heap's part: returns the pages purged inside spans. *largest: bytes of the
   /// largest free slot.
   Pages compact(size_t* largest);
   [[nodiscard]] bool is_valid();
   [[nodiscard]] HeapFigures figures();
-  /// Does not wait for who holds loam_lock(). A heap without locks is read as it stands.
+  /// Does not wait for a thread that holds loam_lock(). A heap without locks is read as it is.
   using VisitClass = void (*)(void* context, unsigned size_class,
                               const HeapReading::Class& figures);
   void read(HeapReading* out, VisitClass visit, void* context) LOAM_NO_THREAD_SAFETY_ANALYSIS;
-  /// `visit` gets one class after the other, under the heap's lock: it asks no heap for anything.
+  /// `visit` gets one class after the other, under the heap's lock, and must not call any heap.
   template <class Visit>
   void read(HeapReading* out, Visit visit) {
     read(
@@ -149,29 +148,29 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t small_threshold() const { return threshold_; }
 
   [[nodiscard]] const char* name() const { return name_; }
-  /// As they were given; what LOAM_HARDEN adds does not show.
+  /// As given at the heap's creation, without the additions of LOAM_HARDEN.
   [[nodiscard]] unsigned flags() const { return asked_flags_; }
   [[nodiscard]] bool exact() const { return (flags_ & LOAM_HEAP_EXACT_SIZES) != 0; }
   [[nodiscard]] bool canary() const { return (flags_ & LOAM_HEAP_CANARY) != 0; }
-  /// Says which byte behind the live block was overwritten, as report_misuse() does. pre:
-  /// LOAM_CORRUPT was answered
+  /// Reports which byte behind the live block was overwritten, as report_misuse() does.
+  /// pre: LOAM_CORRUPT was answered
   static void report_overflow(const void* block);
   [[nodiscard]] size_t maximum() const { return maximum_; }
   [[nodiscard]] loam_failure_callback on_failure() const { return on_failure_; }
   [[nodiscard]] void* failure_context() const { return failure_context_; }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
-  /// Bytes that the maximum leaves.
+  /// Bytes below the maximum.
   [[nodiscard]] size_t room();
 
   // ---- for the registry
   // ---------------------------------------------------------------------------------
 
-  /// 0 when this is no heap (any more).
+  /// 0 when this is no heap, or no longer one.
   [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   /// Ends the heap's identity; LOAM_BUSY while another thread holds its lock.
   [[nodiscard]] loam_status stop_for_ever();
-  /// Brings a cache's slots home and forgets it, at once or, as long as a thread holds the heap's
-  /// lock, with the unlock: nothing in a locked heap changes but by its owner's calls. pre: its
+  /// Returns a cache's slots and forgets the cache: at once or, while a thread holds the heap's
+  /// lock, with the unlock. Nothing in a locked heap changes except by its owner's calls. pre: its
   /// thread is the caller, or gone
   void retire_cache(HeapCache* cache);
   /// pre: the other threads' caches are not adopted yet
@@ -197,14 +196,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
   void use_set_aside(Pages pages);
-  /// A request for a small block, and what served it.
+  /// A request for a small block, and the class that served it.
   struct Request {
     unsigned size_class;
-    size_t bytes;      ///< as asked for
+    size_t bytes;      ///< the requested bytes
     size_t alignment;  ///< LOAM_ALIGNMENT at least
     void* block = nullptr;
-    size_t usable = 0;  ///< what the block has: its class's bytes, or a larger one's where a full
-                        ///< heap had nothing closer
+    size_t usable = 0;  ///< the bytes of the block: its class's, or a larger class's where a
+                        ///< full heap had nothing closer
     [[nodiscard]] size_t bytes_of_class() const { return kSizeClasses[size_class].bytes; }
   };
   [[nodiscard]] bool allocate_small(Request* request, loam_status* why);
@@ -214,7 +213,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
                                      bool grows = false);
   [[nodiscard]] loam_status free_large(const Found& found, void* block);
   /// The block's address afterwards; null when refused, with *why set. `zero`: a mapping must have
-  /// nothing but zero behind its old end.
+  /// only zero bytes behind its old end.
   [[nodiscard]] void* resize_large(const Found& found, void* block, size_t bytes, bool in_place,
                                    bool zero, loam_status* why);
   void note_resized(HeapRun* run, void* block, size_t bytes, size_t pages);
@@ -243,7 +242,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static unsigned class_within(size_t bytes);
   [[nodiscard]] bool has_room(size_t pages, size_t record_bytes, bool of_span) const;
   [[nodiscard]] uint64_t returns() const;
-  /// Whether spans are cut anew. Then a live block's state moves to another record, under the lock.
+  /// Whether spans are cut anew. A live block's state then moves to another record, under the lock.
   [[nodiscard]] bool recuts() const { return maximum_ != 0; }
   [[nodiscard]] HeapRun* add_mixed(Pages pages, size_t piece_bytes);
   void count_mixed(HeapRun* run);
@@ -266,7 +265,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   // private_guard.cpp
   [[nodiscard]] bool poisons() const { return (flags_ & LOAM_HEAP_POISON) != 0; }
   [[nodiscard]] size_t canary_bytes() const;
-  /// Where a block ends that is cleared: its canary stays, for who validates the heap meanwhile.
+  /// The end of the part of a block that is cleared: its canary stays, for a thread that validates
+  /// the heap meanwhile.
   [[nodiscard]] size_t end_of(const Found& found) const {
     return canary() ? found.bytes : found.usable;
   }
@@ -308,18 +308,18 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   unsigned flags_ = 0;
   unsigned asked_flags_ = 0;
   std::atomic<int> mode_{0};
-  // Classes 1 .. this one go through caches. Changes under the lock; relaxed: who reads it without
-  // asks again inside.
+  // Classes from 1 to this one use caches. Changes under the lock; relaxed: a thread that reads it
+  // without the lock checks again inside.
   std::atomic<unsigned> cached_classes_{0};
   [[nodiscard]] bool is_cached(unsigned size_class) const {
     return size_class <= cached_classes_.load(std::memory_order_relaxed);
   }
-  uint32_t stopped_word_ = 0;  // 1 while locked by a thread: others sleep on it
+  uint32_t stopped_word_ = 0;  // 1 while a thread holds loam_lock(): other threads sleep on it
   uintptr_t lock_owner_ = 0;
   Mutex mutex_;
   unsigned lock_depth_ = 0;
-  bool stopped_ = false;             // the doors to all caches are closed, and nobody is behind one
-  std::atomic<uint32_t> inside_{0};  // debug builds: somebody is in an unsynchronised heap
+  bool stopped_ = false;             // the doors to all caches are closed, no thread is inside
+  std::atomic<uint32_t> inside_{0};  // debug builds: a thread is in an unsynchronised heap
 
   size_t maximum_ = 0;
   size_t charged_ = 0;
@@ -338,14 +338,14 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   List<HeapRun> runs_;
   List<HeapCache> caches_;
   HeapRun* starter_ =
-      nullptr;  // the newest starter page; null once it is full, or the heap has had enough of them
-  uint32_t mixed_runs_ = 0;  // starter pages are some
+      nullptr;  // the newest starter page; null once it is full, or the heap has enough of them
+  uint32_t mixed_runs_ = 0;  // starter pages count
   uint32_t mixed_pages_ = 0;
-  uint32_t lost_slots_ = 0;  // at most so many were in no place when the process was forked
+  uint32_t lost_slots_ = 0;  // at most so many slots were in no place at the fork
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
-  // A request of so many bytes found no place when so much had come home (returns()): none will
-  // before more does.
+  // A request of this many bytes found no place at this count of returns(). No such request will
+  // before the count rises.
   size_t refused_bytes_ = 0;
   uint64_t refused_at_ = 0;
   loam_failure_callback on_failure_ = nullptr;
@@ -372,7 +372,7 @@ class LOAM_CAPABILITY("scoped heap") PrivateHeap::Use {
     while (LOAM_UNLIKELY(heap.lock_owner_ != 0 && heap.lock_owner_ != this_thread())) {
       heap.mutex_.unlock();
       os::wait_while_equal(&heap.stopped_word_, 1);
-      os::wake_one(&heap.stopped_word_);  // who wakes wakes the next
+      os::wake_one(&heap.stopped_word_);  // each woken thread wakes the next
       heap.mutex_.lock();
     }
   }
@@ -437,16 +437,16 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   ThreadHeaps* thread = thread_heaps();
   if (LOAM_UNLIKELY(thread == nullptr)) return false;
   if (LOAM_UNLIKELY(!span->is_owned_by(heap))) return false;
-  // Offset / bytes of a slot as a number of 32 + 32 bits. It has no fraction, up to the
-  // reciprocal's error, where a slot begins; a unit test tries every offset of every class.
+  // Offset / bytes of a slot as a number of 32 + 32 bits. Up to the reciprocal's error it has no
+  // fraction where a slot begins; a unit test tries every offset of every class.
   const uint32_t reciprocal = span->owned.reciprocal;
   const uint64_t quotient = (reinterpret_cast<uintptr_t>(block) - span->owned.base) * reciprocal;
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   ThreadHeaps::Door& door = thread->door_of(heap);
   thread->note_inside(heap);
   thread->enter();
-  // From here on the span is known to be a private heap's: no null, and no span, stands behind a
-  // door.
+  // From here on the span is known to be a private heap's: neither null nor record 0 is ever behind
+  // a door.
   if (LOAM_UNLIKELY(!door.leads_to(kSpecial ? ThreadHeaps::special(heap) : heap))) {
     thread->leave();
     return false;
@@ -455,7 +455,7 @@ LOAM_INLINE bool PrivateHeap::push_as(const PrivateHeap* heap, const Span* span,
   HeapMagazine* const m = one_address(cache->magazine_at(span->owned.magazine));
   CacheSlot* head = m->head;
   constexpr bool exact =
-      kSpecial;  // or it clears, which is the slow path's: a call here would cost registers
+      kSpecial;  // or it clears, which the slow path does: a call here would cost registers
   uint8_t* state =
       static_cast<HeapRun*>(span->owned.run)->states() + ((quotient >> 32) << unsigned(exact));
   if (LOAM_UNLIKELY(head == m->end || (kSpecial && cache->zero_on_free)) ||

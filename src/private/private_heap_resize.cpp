@@ -1,4 +1,4 @@
-// A private heap's blocks change their size: where they stand if that is possible, else by a move.
+// A private heap's blocks change their size: in place if that is possible, otherwise by a move.
 #include <cstring>
 
 #include "cache/large_blocks.h"
@@ -18,7 +18,8 @@ void clear(void* block, size_t from, size_t to) {
 
 }  // namespace
 
-// A large block is at this address now, of so many bytes, and takes `pages` bytes in all.
+// Records that a large block is at this address now, with its bytes, and takes `pages` bytes in
+// all.
 void PrivateHeap::note_resized(HeapRun* run, void* block, size_t bytes, size_t pages) {
   large_bytes_ = large_bytes_ - run->bytes + pages;
   run->base = reinterpret_cast<uintptr_t>(block);
@@ -31,12 +32,12 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
                                 bool zero, loam_status* why) {
   HeapRun* run = found.run;
   const size_t old_pages = run->bytes;
-  // What lies below takes 0 for a run that is nobody's block, and no mapping has 0 bytes.
+  // Lower layers take 0 for a run without a block, and no mapping has 0 bytes.
   const size_t asked = bytes == 0 ? 1 : bytes;
   const size_t pages = Pages::covering(asked + canary_bytes()).bytes();
   const bool clears = zero_on_free() && bytes < found.bytes;
-  // Before others get the pages. A run never refuses to shrink; a mapping may, and must have its
-  // content then.
+  // Before other threads get the pages. A run never refuses to shrink. A mapping may, and must then
+  // have its content.
   if (clears && run->use == RunUse::kLarge) clear(block, bytes, end_of(found));
   Use use(*this);
   if (pages > old_pages && !charge(pages - old_pages)) {
@@ -67,14 +68,14 @@ void* PrivateHeap::resize_large(const Found& found, void* block, size_t bytes, b
   return resized;
 }
 
-// A run that grows goes to a mapping of its own without a copy. Null, and nothing happened, where
-// that is not to be had. pre: bytes > found.usable
+// A run that grows moves to a mapping of its own without a copy. Null where that is not possible,
+// and then nothing has changed. pre: bytes > found.usable
 void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
   HeapRun* const run = found.run;
   const size_t pages = Pages::covering(bytes + canary_bytes()).bytes(), old_pages = run->bytes;
   Use use(*this);
   if (!charge(pages - old_pages)) return nullptr;
-  // Before the record is another's, as where a run is released.
+  // Before the record belongs to another run, as where a run is released.
   set_run(run->span, nullptr);
   void* const moved =
       huge_map.take_over(run->span, bytes, reinterpret_cast<uintptr_t>(run), canary_bytes());
@@ -85,19 +86,19 @@ void* PrivateHeap::move_run(const Found& found, size_t bytes, bool zero) {
   }
   run->span = nullptr;
   run->use = RunUse::kHuge;
-  if (zero) clear(moved, found.bytes, old_pages);  // what is behind reads as zero
+  if (zero) clear(moved, found.bytes, old_pages);  // the bytes behind read as zero
   note_resized(run, moved, bytes, pages);
   return moved;
 }
 
-// pre: the block is aligned so
+// pre: the block has this alignment
 void* PrivateHeap::resize_and_clear(const Found& found, void* block, size_t bytes, size_t alignment,
                                     bool zero, loam_status* why) {
   const bool was_huge = found.run->use == RunUse::kHuge;
   const bool must_stay = alignment > kPageBytes;  // a mapping that moves is aligned to pages
   void* const resized = resize_large(found, block, bytes, must_stay, zero, why);
   if (resized == nullptr || !zero) return resized;
-  // A mapping grows by zero pages; other pages may have been somebody's.
+  // A mapping grows by zero pages; other pages may hold old data.
   const size_t end = canary() ? bytes : found.run->bytes;
   const size_t old_end = round_up(found.usable, os::granularity());
   const size_t kept = bytes < found.bytes ? bytes : found.bytes;
@@ -147,8 +148,8 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
       return block;
     }
   } else if (bytes > kLargestSmall) {
-    // As the default heap does: what is long and grows has a mapping of its own, and what becomes
-    // short has none; unless the maximum has no room for both places.
+    // As the default heap does: a long block that grows has a mapping of its own, and one that
+    // becomes short has none, unless the maximum has no room for both places.
     const bool grows =
         found.run->use == RunUse::kLarge && bytes > found.usable && bytes > kMovesToMapping;
     if (grows && aligned && alignment <= kPageBytes) {
@@ -165,7 +166,7 @@ void* PrivateHeap::reallocate(void* block, size_t bytes, size_t alignment, bool 
   }
   if (moved == nullptr) moved = allocate(bytes, alignment, zero, why);
   if (moved == nullptr) {
-    // A block that shrinks in a full heap keeps its place, whatever that wastes.
+    // A block that shrinks in a full heap keeps its place, whatever the waste.
     if (!aligned || bytes + canary_bytes() > found.usable) return nullptr;
     if (!small) return resize_and_clear(found, block, bytes, alignment, zero, why);
     *why = try_resize(block, bytes);

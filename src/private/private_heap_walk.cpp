@@ -1,4 +1,4 @@
-// Looking at a private heap: walk, summary, figures, validation; and compact, which looks first.
+// Reads of a private heap: walk, summary, figures, validation; and compact, which reads first.
 //
 // A walk's cursor: { generation, base of the run, serial of the run, step in the run }. A step of a
 // span: 0 the region itself, 1 .. kMaxSpanPages its pages that were given back, then its slots.
@@ -31,18 +31,18 @@ void describe_region(const HeapRun* run, loam_walk_entry* entry) {
   entry->overhead = run->bytes - run->offset_of(run->slots);
 }
 
-// Where the slot ends, or, in a mixed run, the block or the free stretch that begins there.
+// The end of the slot or, in a mixed run, of the block or the free stretch that begins there.
 size_t end_of_slot(HeapRun* run, size_t slot) {
   if (run->use != RunUse::kMixed) return slot + 1;
   if (load_state(run->state_of(slot), run->exact) != kSlotFree) return run->end_of(slot);
   size_t end = slot;
   while (end < run->slots && run->is_free(end)) ++end;
-  // Never nothing, so that a walk always moves on.
+  // Never zero, so that a walk always moves on.
   return end == slot ? end + 1 : end;
 }
 
-// The cursor of an entry that came without one, from what else it says: the run that its address
-// lies in, and the step that led there. Null when no such entry can be.
+// The cursor of an entry that came without one, from its other fields: the run in which its address
+// lies, and the step that led there. Null when no such entry can exist.
 HeapRun* restore_cursor(const loam_walk_entry& entry, size_t* cursor) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(entry.address);
   HeapRun* run = private_run_at(entry.address);
@@ -93,7 +93,7 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
   if (run->slots != 0) {
     const uint32_t given_back = run->span->unbacked_pages;
     if (step > 0 && step < kFirstSlotStep) {
-      // The next stretch of pages that were given back, from page step - 1 on.
+      // The next stretch of purged pages, from page step - 1 on.
       const uint64_t from = (uint64_t{given_back} >> (step - 1)) << (step - 1);
       if (from == 0) {
         step = kFirstSlotStep;
@@ -206,7 +206,7 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
   const bool locked = !unsynchronized();
   if (locked) mutex_.lock();
   const bool running =
-      locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches rest already
+      locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches are stopped already
   if (running) stop_caches();
   for (const HeapCache* cache = caches_.front(); cache != nullptr;
        cache = List<HeapCache>::next(cache)) {

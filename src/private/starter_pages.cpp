@@ -1,21 +1,20 @@
-// The first pages of a heap: blocks of all classes side by side, so that a heap of a few KiB takes
-// a page or two and not one a class: mixed runs (mixed_runs.cpp) of a page in pieces of 16 bytes. A
-// heap that gets busy, or has its share of them, goes on with spans of one class; blocks stay where
-// they are.
+// The first pages of a heap hold blocks of all classes side by side, so that a heap of a few KiB
+// takes a page or two, and not one page a class. They are mixed runs (mixed_runs.cpp) of a page in
+// pieces of 16 bytes. A heap that becomes busy, or has its share of them, goes on with spans of one
+// class; existing blocks stay.
 #include "private/private_heap.h"
 
 namespace loam {
 
 namespace {
 
-// Larger blocks would leave holes that nothing fits; a span of theirs is not much larger than they
-// are.
+// Larger blocks would leave holes too short for any block; a span of them is not much longer than
+// the block.
 constexpr size_t kLargestStarterBlock = 512;
-// Mixed runs that a heap has when it makes no more of these pages. Chosen: with more classes in use
-// than this spans of their own cost no more than the first-fit search here, which looks at four
-// words.
+// A heap with this many mixed runs makes no more of these pages. Chosen: with more classes in use
+// than this, spans cost no more than the first-fit search here, which looks at four words.
 constexpr uint32_t kMostStarters = 4;
-// Blocks of one class that a heap allocates before its front end comes on, as Windows counts them.
+// Blocks of one class before the heap's front end begins, as Windows counts them.
 constexpr uint64_t kBusyAfter = 18;
 
 }  // namespace

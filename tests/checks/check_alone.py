@@ -21,7 +21,7 @@ MEASURES = re.compile(r"\b(resident_kib|resident_bytes|minor_faults)\(|VmHWM|sma
 # They measure in scripts.
 LABELS = {"gates", "startup"}
 CASE = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),\s*(\w+)\)", re.MULTILINE)
-# On the pretended system, which nobody shares.
+# On the pretended system, which no other test shares.
 PRETENDED = '#include "fake_system/'
 
 

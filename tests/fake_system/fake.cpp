@@ -1,4 +1,4 @@
-// The calls of os.h on the pretend system.
+// The calls of os.h on the pretended system.
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,17 +1,17 @@
-// The pretend system behind os/os.h for tests, and the handles by which a test steers it.
+// The pretended system behind os/os.h for tests, and the handles by which a test controls it.
 //
 //   data       addresses only: never mapped, never to be touched, so terabytes cost a few map nodes
 //   metadata   real memory (Loam writes its records there)
 //   clock      stands still until a test moves it
 //
-// Every call is checked: ranges not empty, multiples of the granularity, inside what was reserved
-// (and committed, where os.h says so). A breach is the caller's mistake and ends the process with
-// one line.
+// Every call is checked: ranges are not empty, are multiples of the granularity, and lie inside
+// reserved memory (and committed memory, where os.h says so). A breach is the caller's mistake and
+// ends the process with one line.
 //
-// The model of backing: a test says which bytes a program would have written (touch), purge() takes
-// the backing and the content away. So resident_bytes() is what the system would count, and
-// written_bytes() tells whether memory that the heap calls zero is, and whether live memory was
-// lost.
+// The model of backing: a test says which bytes a program would have written (touch), and purge()
+// removes the backing and the content. So resident_bytes() is the count that a system would have.
+// written_bytes() shows whether memory that the heap calls zero is zero, and whether live memory
+// was lost.
 //
 // Thread-safe. The state is the process's; reset() starts afresh but hands out new addresses only.
 #pragma once

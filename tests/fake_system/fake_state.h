@@ -1,4 +1,4 @@
-// What the pretend system remembers. Only fake.cpp (the calls of os.h) and fake_control.cpp (the
+// The state of the pretended system. Only fake.cpp (the calls of os.h) and fake_control.cpp (the
 // handles of fake.h) include this.
 //
 // Lock: state.mutex, for every member.
@@ -135,7 +135,7 @@ struct Settings {
 
 struct State : Settings {
   std::mutex mutex;
-  std::atomic<uint64_t> waits{0};  // counted without the lock: whoever waits may be anywhere
+  std::atomic<uint64_t> waits{0};  // counted without the lock: a waiting thread may be anywhere
   uintptr_t next = kFirstAddress;
   Ranges metadata;  // survives reset(): the map's tables lie in it
 };

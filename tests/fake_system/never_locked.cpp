@@ -1,5 +1,5 @@
-// Of a system where no program locks its memory: the calls of os.h that differ only where one does.
-// The pretend system has them, and the fuzzer's.
+// The calls of os.h that differ only where a program locks its memory, for a system where none
+// does: the pretended system and the fuzzer's.
 #include "os/os.h"
 
 namespace loam::os {

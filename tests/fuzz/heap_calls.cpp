@@ -1,5 +1,5 @@
-// Compiled into the library that is fuzzed, where the linker keeps the names to itself
-// (heap_calls.map), and once more for a replay on the shipped library, where they are everybody's.
+// Compiled into the fuzzed library, where the linker keeps the names inside (heap_calls.map), and
+// once more for a replay on the shipped library, where the names are the whole process's.
 #include "heap_calls.h"
 
 #include <stdlib.h>

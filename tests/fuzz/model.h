@@ -1,8 +1,8 @@
-// What must be true of the heap: which blocks live, where, for how many bytes, of which heap, with
-// which content.
+// What must be true of the heap: the live blocks, and each block's address, length, heap and
+// content.
 //
-// A block's bytes follow from its number (tests/stress/block.h), and no number is used twice:
-// whatever is overwritten, lost or mixed shows, and all usable bytes of live blocks are disjoint.
+// A block's bytes follow from its number (tests/stress/block.h), and no number is used twice. So
+// every overwritten, lost or mixed block shows, and all usable bytes of live blocks are disjoint.
 #ifndef LOAM_TESTS_FUZZ_MODEL_H
 #define LOAM_TESTS_FUZZ_MODEL_H
 

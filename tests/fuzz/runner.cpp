@@ -176,7 +176,7 @@ void Runner::on_thread(unsigned thread, Body body, const Operation& operation) {
   }
 }
 
-// The locks of an ended thread would be nobody's.
+// The locks of an ended thread would have no owner.
 void Runner::give_up_locks() {
   for (ModelHeap& heap : model_.heaps) {
     if (heap.handle == nullptr || heap.locked_by != static_cast<int>(current_)) continue;

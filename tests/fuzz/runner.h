@@ -1,9 +1,9 @@
 // Runs a program against the heap and the model, and checks after each operation. Ends the process
 // with a line when something is wrong.
 //
-// One thread runs at a time: an operation is handed to its thread and waited for, so that a program
-// always does the same. What threads do to each other within a call is for tests/interleaving and
-// tests/stress.
+// One thread runs at a time: an operation is passed to its thread, and the runner waits for it. So
+// a program always does the same. tests/interleaving and tests/stress test threads that meet within
+// a call.
 #ifndef LOAM_TESTS_FUZZ_RUNNER_H
 #define LOAM_TESTS_FUZZ_RUNNER_H
 

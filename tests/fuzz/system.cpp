@@ -224,7 +224,7 @@ void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool in_pla
   return p;
 }
 
-// With a copy, which nobody can tell from a move.
+// With a copy, which the heap cannot distinguish from a move.
 void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
   ErrnoGuard guard;
   check_range(address, bytes);

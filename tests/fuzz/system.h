@@ -1,6 +1,6 @@
-// The system under the heap that is fuzzed: real memory, but a clock that stands still until it is
-// told, page sizes and refusals as the program says, and nothing of one run left for the next. So
-// an input always does the same.
+// The system under the fuzzed heap. Its memory is real, but its clock stands still until the
+// program moves it, its page sizes and refusals are those of the program, and nothing of one run
+// remains for the next. So an input always does the same.
 //
 // Everything lies in one library (fuzz_heap) together with the heap's layers, whose malloc
 // overrides nothing: the fuzzer's own memory is the system's. reset() puts the library's variables

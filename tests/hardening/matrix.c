@@ -1,10 +1,10 @@
-// One mistake each, by name and size, for the table in docs/hardening.md: table.py reads there what
-// is promised and runs this.
+// One mistake each, by name and size, for the table in docs/hardening.md. table.py reads the
+// promises there and runs this.
 //
 //   matrix list               every mistake: its name, S (blocks of spans), L (larger ones) or - (no block), a tab between
 //   matrix NAME SIZE [TIMES]  makes it, so often (once)
 //
-// Exit status 0: nobody noticed.
+// Exit status 0: the mistake was not found.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
-// Every mistake that hardening promises to catch, each in a process of its own: the process ends by
-// SIGABRT (SIGSEGV at a guard page) and says one line with the text, the address, the class, the
-// heap and the thread. The same mistake without the option goes unseen, so it is the option that
-// this test tests. With LOAM_ON_CORRUPTION=report the line is said and the program goes on.
+// Every mistake that hardening promises to find, each in a process of its own. The process ends by
+// SIGABRT (SIGSEGV at a guard page) and prints one line with the text, the address, the class, the
+// heap and the thread. Without the option the same mistake is not found, so this tests the option.
+// With LOAM_ON_CORRUPTION=report the line is printed and the program goes on.
 //
 // `mistakes` runs all; `mistakes commit NUMBER` is the child.
 #include <dlfcn.h>
@@ -216,7 +216,7 @@ static void twice_where_its_span_waits(void) {
   void* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) blocks[i] = opaque(malloc(16384));
   announce(blocks[0]);
-  // The thread keeps the last few; the spans of the others are empty, and wait for who wants blocks
+  // The thread keeps the last few. The spans of the other blocks are empty, and wait for a request
   // of that size.
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
   free(opaque(blocks[0]));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that nobody here wrote must do under every option of LOAM_HARDEN what they do without.
+"""Programs of other projects must do the same under every option of LOAM_HARDEN as without.
 
     tests/hardening/programs.py --library build/libloam.so
 

@@ -15,7 +15,7 @@
 
 enum { kNobody = 65534 };
 
-static char base[64];  // closed to nobody; all else lies in it
+static char base[64];  // every user may use it; all other folders lie in it
 
 static const char* in_base(const char* name) {
   static char paths[32][256];
@@ -49,8 +49,8 @@ static void wait_for_image(void) {
   while (access(path, F_OK) != 0) usleep(1000);
 }
 
-// "quick": ends at once. "stay": says when its image is there, and ends when nobody listens any
-// more.
+// "quick": ends at once. "stay": prints a line when its image is there, and ends when its reader is
+// gone.
 static int act(const char* how) {
   alarm(120);
   free(opaque(malloc(100)));

@@ -89,9 +89,9 @@ INSTANTIATE_TEST_SUITE_P(Flags, Found,
                                                                          : "Poison";
                          });
 
-// Sparse spans become mixed when another size is asked for. Where a span's free bits were stands
-// something else then, which who asks for a live block in it meanwhile, without a lock, must not
-// take for them. Likely to fail where he does, not sure to.
+// Sparse spans become mixed for a request of another size. Other data then replaces a span's free
+// bits. A thread that looks up a live block of the span at this moment, without a lock, must not
+// take that data for free bits. If one does, this test fails with high probability.
 TEST(FoundDefault, ALiveBlockIsOneWhileItsSpanBecomesMixed) {
   constexpr size_t kBlocks = 8192, kKept = kBlocks / 128;
   loam_heap* const heap = loam_default();

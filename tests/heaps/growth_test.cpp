@@ -187,7 +187,7 @@ TEST(FreedMappings, OfHeapsThatClearAreNotKept) {
     options.flags = flags;
     loam_heap* const heap = loam_heap_create(&options);
     ASSERT_NE(heap, nullptr);
-    for (int round = 0; round < 4; ++round) {  // who repeats is one for whom mappings are kept
+    for (int round = 0; round < 4; ++round) {  // mappings are kept for a program that repeats
       void* const secret = loam_alloc(heap, kLong);
       ASSERT_NE(secret, nullptr);
       std::memset(secret, 0x5e, kLong);

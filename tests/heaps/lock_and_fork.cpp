@@ -1,6 +1,6 @@
-// loam_lock() stops every other thread, those that only use their caches too; and a child of fork()
-// has every heap as it was, whatever other threads were doing to it, with locks that others held
-// free.
+// loam_lock() stops every other thread, also threads that use only their caches. A child of fork()
+// has every heap as it was, whatever other threads did to it at that moment, and the locks of other
+// threads are free there.
 #include <loam/loam.h>
 
 #include <sys/wait.h>
@@ -44,7 +44,7 @@ void lock_excludes() {
       for (int i = 0; i < 3; ++i) before[i] = done[i];
       CHECK(loam_validate(heap, nullptr) == LOAM_OK);
       pause_ms(3);
-      // A pair takes 20 ns; who had finished one may still count it.
+      // A pair takes 20 ns; a thread that finished one may still count it.
       for (int i = 0; i < 3; ++i) CHECK(done[i] - before[i] <= 1);
       if (round == 0) {
         std::thread([&] {
@@ -54,7 +54,7 @@ void lock_excludes() {
         }).join();
       }
       CHECK(loam_unlock(heap) == LOAM_OK);
-      // All of them go on, nobody is left asleep.
+      // All threads go on; none stays asleep.
       for (int i = 0; i < 3; ++i) {
         for (int waits = 0; done[i] <= before[i] + 1; ++waits) {
           CHECK(waits < 60'000);
@@ -81,7 +81,7 @@ void lock_excludes() {
   }
   trimmer.join();
   CHECK(loam_unlock(held) == LOAM_OK && loam_heap_destroy(held) == LOAM_OK);
-  // An unsynchronised heap's lock stops nobody.
+  // An unsynchronised heap's lock stops no thread.
   loam_heap_options options = LOAM_HEAP_OPTIONS_INIT;
   options.flags = LOAM_HEAP_UNSYNCHRONIZED;
   loam_heap* heap = loam_heap_create(&options);

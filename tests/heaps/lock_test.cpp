@@ -122,7 +122,7 @@ TYPED_TEST(Lock, Idea20HoldsUpNoOtherHeap) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
-// The lock of a heap without locks excludes nobody, and so two threads never wait for each other.
+// The lock of a heap without locks excludes no thread, so two threads never wait for each other.
 TYPED_TEST(Lock, Idea21AnUnserializedHeapNeverWaits) {
   const Scoped<TypeParam> heap({.unsynchronized = true});
   ASSERT_TRUE(TypeParam::lock(heap));
@@ -133,8 +133,8 @@ TYPED_TEST(Lock, Idea21AnUnserializedHeapNeverWaits) {
   EXPECT_TRUE(TypeParam::unlock(heap));
 }
 
-// What a thread cached goes home when it ends, and empty spans with it: not below who walks the
-// heap.
+// The cache of a thread goes back when the thread ends, and empty spans go with it, but not while
+// another thread walks the heap.
 TYPED_TEST(Lock, AThreadThatEndsLeavesALockedHeapAsItIs) {
   const Scoped<TypeParam> heap;
   ASSERT_TRUE(TypeParam::set_mode(heap, 2));

@@ -4,11 +4,11 @@
 //   Mutex                    os/mutex: the lock itself, its sleepers
 //   RemoteQueue              small/remote_queue.h: blocks on their way home
 //   ThreadHeaps, its doors   private/private_cache.h: stopping every thread's cache of a private heap
-//   DirectoryEntry           map/directory_entry.h: a new region, seen by who gets a pointer into it
+//   DirectoryEntry           map/directory_entry.h: a new region, seen by a thread that gets a pointer into it
 //
-// Mutex, RemoteQueue, ThreadHeaps and DirectoryEntry are the heap's own source, compiled with
-// std::atomic replaced. Of what is bound to the rest (PrivateHeap::stop_caches(), add_region()) the
-// steps between their calls are repeated here.
+// Mutex, RemoteQueue, ThreadHeaps and DirectoryEntry are the heap's own source, compiled with a
+// replaced std::atomic. PrivateHeap::stop_caches() and add_region() depend on the rest of the heap,
+// so the steps between their calls are repeated here.
 //
 // Every test is also run with an ordering taken away, and must then fail: release, acquire, the
 // barrier.
@@ -184,7 +184,7 @@ TEST(Interleaving, RemoteQueueLosesAndDoublesNoBatchAndShowsItWhole) {
 
 // PrivateHeap::pop() and push() use the magazine between enter() and leave() while the door to it
 // is open; PrivateHeap::stop_caches() closes it, makes all threads pass a barrier, and waits until
-// nobody is busy.
+// no thread is busy.
 TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
   const auto make = [](std::function<void()>*) {
     struct Shared {
@@ -195,7 +195,7 @@ TEST(Interleaving, WhoStopsAHeapIsAloneWithItsCaches) {
     auto shared = std::make_shared<Shared>();
     const auto heap =
         reinterpret_cast<const PrivateHeap*>(uintptr_t{512});  // its address is all that is used
-    // Open before anybody comes: made so, since a store would be a step.
+    // Open from the beginning, because a store would be a step.
     std::construct_at(&shared->thread.door_of(heap).heap, heap);
     const auto use = [=] {
       ThreadHeaps& mine = shared->thread;

@@ -1,6 +1,6 @@
-// A library loaded with RTLD_DEEPBIND shares the process's heap: blocks go both ways. What it loads
-// itself is looked for where its own RUNPATH says, as if nobody stood before the system's dlopen().
-// With "keep" it has a heap of its own.
+// A library that is loaded with RTLD_DEEPBIND shares the process's heap: blocks go both ways. Its
+// own loads are searched for along its own RUNPATH, as if no library were before the system's
+// dlopen(). With "keep" it has a heap of its own.
 #include <dlfcn.h>
 
 #include "check.h"

@@ -8,8 +8,8 @@ char* deep_copy(const char* text) { return strdup(text); }
 void* deep_make(size_t bytes) { return malloc(bytes); }
 void deep_take(void* block) { free(block); }
 void* deep_malloc(void) { return (void*)(size_t)&malloc; }
-// By a name that this library's RUNPATH alone leads to. No jump, or the caller is whoever called
-// this.
+// By a name that only this library's RUNPATH finds. Not a jump, because the caller would then be
+// this function's caller.
 void* deep_open(void) {
   void* volatile opened = dlopen("libdeep_leaf.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   return opened;

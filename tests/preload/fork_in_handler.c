@@ -71,7 +71,7 @@ static void fast(void) {
   first = malloc(100);
   free(first);
 }
-// Sizes that nobody asked for yet, so that magazines are filled, spans are taken and pages
+// Sizes without an earlier request, so that magazines are filled, spans are taken and pages are
 // committed.
 static void slow(void) {
   first = malloc(1717);

@@ -1,6 +1,6 @@
-// A buffer that grows by doubling, as a vector does, leaves no memory behind: at its peak the
-// process is hardly larger than the buffer, for its older copies are free before the rest of it is
-// written to.
+// A buffer that grows by doubling, as a vector does, leaves no memory behind. At its peak the
+// process is hardly larger than the buffer, because its older copies are free before the rest of it
+// is written to.
 #include "check.h"
 
 #define FIRST ((size_t)1 << 20)

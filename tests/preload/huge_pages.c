@@ -1,7 +1,7 @@
-// With LOAM_HUGE_PAGES=on huge pages are asked for in all of a heap of 200 MiB but its first 16,
-// and in a block with a mapping of its own; what is freed beside live blocks goes back all the
-// same, and so does everything in the end. Without the option nobody asks. Argument: on or off, as
-// the option is.
+// With LOAM_HUGE_PAGES=on the heap asks for huge pages in all of a heap of 200 MiB but its first
+// 16, and in a block with a mapping of its own. Freed memory beside live blocks still goes back,
+// and so does everything in the end. Without the option the heap does not ask. Argument: on or off,
+// as the option is.
 #include <sys/mman.h>
 
 #include "check.h"

@@ -94,7 +94,7 @@ static void up_and_down(size_t size) {
   }
   while (live != 0) free(blocks[--live]);
 }
-// Below others that come and go in the cache: nobody is handed it.
+// Below other blocks that come and go in the cache: it is never handed out.
 static void at_rest(size_t size) {
   static void* blocks[3];
   for (int i = 0; i < 3; ++i) blocks[i] = opaque(malloc(size));

@@ -1,5 +1,6 @@
-// A program that makes and frees blocks of many MiB in turn, as numeric ones do with their
-// temporaries, does not fault each of them in anew; who does so once, or stops, keeps nothing.
+// A program that makes and frees blocks of many MiB in turn, as numeric programs do with their
+// temporaries, does not fault in each of them anew. A program that does so once, or stops, keeps no
+// memory.
 #include "check.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
-// libloam loaded late and locally into a C++ program with operators of its own: who asks for the
-// heap's forms by their address gets forms that belong together, and the program's stay the
-// program's.
+// libloam is loaded late and locally into a C++ program with operators of its own. A caller that
+// looks up the heap's forms by address gets forms that belong together, and the program's operators
+// stay the program's.
 #include <dlfcn.h>
 
 #include <new>

@@ -1,7 +1,7 @@
-// In a memory cgroup of 64 MiB a program allocates, phase by phase, several times what it may have
-// at once, and lives: what it freed is used again for other sizes, and malloc_trim(0) gives it
-// back, for blocks of many pages in a row and for others who share the limit (here: the program's
-// own mmap). Only the kernel's killer of processes would tell that memory was kept.
+// In a memory cgroup of 64 MiB a program allocates, phase by phase, several times its limit, and
+// survives. Freed memory is used again for other sizes. malloc_trim(0) gives it back, for blocks of
+// many pages in a row and for other users of the limit (here: the program's own mmap). Only the
+// kernel's killer of processes would show that memory was kept.
 //
 // Needs a folder of cgroups that may be written to; version 1 and 2.
 #include <signal.h>

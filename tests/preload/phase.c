@@ -1,6 +1,6 @@
-// What one phase of a program freed serves the next, although it wants other sizes: nine blocks in
+// Memory that one phase of a program freed serves the next, which uses another size: nine blocks in
 // ten go, at random, and blocks of another size move into the holes. Resident memory stays near
-// what is live; a heap whose free slots serve their own size only would end at more than twice as
+// live memory. A heap in which free slots serve their own size only would end at more than twice as
 // much.
 #include "check.h"
 

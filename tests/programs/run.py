@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that nobody here wrote, run on Loam: each must do what it does on the system's malloc.
+"""Programs of other projects, run on Loam: each must do what it does on the system's malloc.
 
     tests/programs/run.py CASE [--library build/libloam.so] [--tool build/loam]
     tests/programs/run.py --list

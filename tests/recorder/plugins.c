@@ -1,5 +1,5 @@
-// A C program that loads a C++ plugin again and again, where the dynamic linker shows its library
-// to nobody else.
+// A C program that loads a C++ plugin again and again, where the dynamic linker shows the plugin's
+// library to no other object.
 #include <dlfcn.h>
 
 #include "program.h"

@@ -1,8 +1,8 @@
-// What the threads of the heaps' stress share: places for heaps, and in each places for its blocks.
+// What the threads of the heaps' stress share: places for heaps, and in each place for its blocks.
 //
-// It lies in memory of its own, from mmap, as the model of stress.cpp. A place is used by many
-// threads at once, or by one that makes or ends its heap, or whose heap is unsynchronised; nobody
-// waits for a place. So a fork finds each place and each slot either whole or left alone.
+// It lies in memory of its own, from mmap, as the model of stress.cpp. Many threads use a place at
+// once, or one thread that makes or ends its heap, or whose heap is unsynchronised. No thread waits
+// for a place. So a fork finds each place and each slot either whole or left alone.
 #ifndef LOAM_TESTS_STRESS_PLACES_H
 #define LOAM_TESTS_STRESS_PLACES_H
 
@@ -94,7 +94,7 @@ struct HeapsShared {
   uint64_t live_limit = 0;
   bool forks = true;
   bool glances = true;
-  bool in_child = false;  // of a fork: nobody else is there
+  bool in_child = false;  // of a fork: no other thread is there
   Phase phase{};
   Place places[kPlaces];
   std::atomic<uint64_t> live_bytes{0};

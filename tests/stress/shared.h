@@ -15,8 +15,8 @@
 
 namespace stress {
 
-// A place for one block. Whoever sets `busy` may use the rest; nobody waits for it, so a fork finds
-// each slot either idle and whole or busy and left alone.
+// A place for one block. The thread that sets `busy` may use the rest; no thread waits for it, so a
+// fork finds each slot either idle and whole, or busy and left alone.
 struct Slot {
   std::atomic<bool> busy;
   Block block;  // none if block.start is null

@@ -1,17 +1,17 @@
 // Caches of variable-sized buffers in front of the heap, by the policies of article 003. Each keeps
-// up to `depth` buffers (a bucketed one that many in each bucket). One thread uses a cache.
+// up to `depth` buffers (a bucketed one this many in each bucket). One thread uses a cache.
 //
 //   none      every buffer comes from the heap and goes back to it
-//   heap      the same, but what is handed out counts as malloc_usable_size() says: the allocator's
-//             own thread cache as a policy, with the rounding that it costs
-//   largest   flawed: what is returned is kept, and when the cache is full the smallest goes. Big
-//             buffers are handed out for small requests and hardly ever leave
-//   cure      nothing above the cut-off is cached, and what is returned to a full cache is freed
+//   heap      the same, but a buffer counts as malloc_usable_size() says: the allocator's own thread
+//             cache as a policy, with the rounding that it costs
+//   largest   flawed: a returned buffer is kept, and when the cache is full the smallest one goes.
+//             Large buffers serve small requests and rarely leave
+//   cure      no buffer above the cut-off is cached, and a buffer that is returned to a full cache is
+//             freed
 //   buckets   a cached buffer serves only requests of its own 100 bytes: at most 99 are wasted
-//   loam      loam::buffer_cache as a program would use it, with that depth: eight classes a
-//   doubling
+//   loam      loam::buffer_cache as a program would use it, with this depth: eight classes a doubling
 //
-// A cached buffer serves a request if it is large enough; the first such one is taken, as the
+// A cached buffer serves a request if it is large enough. The first such buffer is taken, as the
 // article's single entry was. A new policy is a class here and a line in buffer-cache.cpp.
 #pragma once
 
@@ -54,11 +54,11 @@ class Heap {
     return b;
   }
   void give_back(Buffer b) { to_heap(b); }
-  uint64_t cached_bytes() const { return 0; }  // the allocator knows, the program does not
+  uint64_t cached_bytes() const { return 0; }  // only the allocator knows it
   void clear() {}
 };
 
-// The entries that several policies keep; in no order.
+// The entries that several policies keep, in no order.
 class Entries {
  public:
   bool take(uint32_t bytes, Buffer& out) {
@@ -171,7 +171,7 @@ class Loam {
     const loam::buffer b = cache_.try_get(bytes);
     return {lab::must(b.data, bytes), static_cast<uint32_t>(b.capacity)};
   }
-  // Its own sums would need the size that was asked for; the workload keeps them here.
+  // The cache's own sums would need the requested size; the workload keeps the sums here.
   void give_back(Buffer b) { cache_.give_back({b.address, b.bytes, b.bytes}); }
   uint64_t cached_bytes() const { return cache_.statistics().cached_bytes; }
   void clear() { cache_.clear(); }

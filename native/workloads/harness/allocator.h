@@ -1,8 +1,8 @@
-// What the heap under test offers beyond malloc and free, found at run time by name: the
+// Functions of the heap under test beyond malloc and free, found at run time by name. The
 // experiments link against no allocator, and one binary serves them all.
 //
-// "Give memory back" is asked for in each allocator's own words. The C library's malloc_trim says
-// nothing to a heap that replaced malloc but not malloc_trim, so it is the last resort.
+// Each allocator has its own call to give memory back. The C library's malloc_trim does nothing for
+// a heap that replaced malloc but not malloc_trim, so it is the last choice.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 // The command line of an experiment: `NAME [--quick|--full] [--seed N] [--PARAMETER VALUE]...`.
 //
-// Every parameter is asked for once, by name, with its default in either form, its limits and its
-// help; the answer is also what the start line prints under "parameters". `done()` comes after the
-// last one: it prints --help, or refuses what nobody asked for. Errors say what is wrong and what
+// Every parameter is declared once, by name, with its default in either form, its limits and its
+// help. Its value is also what the start line prints under "parameters". `done()` comes after the
+// last one: it prints --help, or refuses undeclared parameters. Errors say what is wrong and what
 // is allowed, on standard error, and end the process with status 2.
 #pragma once
 
@@ -84,7 +84,7 @@ class Arguments {
     return value;
   }
 
-  // A text as it was given; who asks checks it.
+  // A text as given; the caller checks it.
   std::string_view text(std::string_view name, std::string_view usual, std::string_view help) {
     const char* given = take(name);
     const Parameter p{.name = name,
@@ -97,7 +97,7 @@ class Arguments {
     return p.text;
   }
 
-  // Call after the last parameter was asked for.
+  // Call after the last parameter was declared.
   void done() {
     if (help_) print_help();
     for (int i = 1; i < argc_; ++i) {

@@ -1,4 +1,5 @@
-// What experiments do with blocks: check them, write to them, and rest with one now and then.
+// What experiments do with blocks: check them, write to them, and allocate one now and then while
+// idle.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +10,15 @@
 
 namespace lab {
 
-// The first byte, the last byte, and one byte each 4 KiB between: every page the block lies on.
-// (A block may straddle one page more than its size suggests; the last byte sees to that.)
+// The first byte, the last byte, and one byte in each 4 KiB between them: every page of the block.
+// (A block may lie on one page more than its size suggests; the last byte covers that page.)
 inline void touch(void* block, size_t bytes) {
   auto* p = static_cast<volatile char*>(block);
   for (size_t i = 0; i < bytes; i += kPageBytes) p[i] = 1;
   p[bytes - 1] = 1;
 }
 
-// A null answer ends the experiment: its figures would describe another one.
+// A null answer ends the experiment, because its figures would describe another one.
 inline void* must(void* block, size_t bytes) {
   if (block != nullptr || bytes == 0) return block;
   fail(kExitFailed,
@@ -25,8 +26,8 @@ inline void* must(void* block, size_t bytes) {
        "counts (--help lists them)");
 }
 
-// A program at rest still does a little now and then, and heaps without a thread of their own
-// notice that time passes only when they are called: one small block every 10 ms.
+// An idle program still does a little now and then. A heap without a thread of its own notices only
+// in calls that time passes. So this allocates one small block every 10 ms.
 inline void idle(uint64_t ms) {
   for (uint64_t slept = 0; slept < ms; slept += 10) {
     sleep_ms(10);

@@ -1,6 +1,6 @@
-// Writes one JSON object a line to standard output, from a buffer that mmap gave: no iostream, no
-// printf, no heap. A line leaves in one write(2) as soon as it is complete, so that a reader
-// follows along and a crash loses no finished checkpoint.
+// Writes one JSON object a line to standard output, from a buffer that mmap gave, without iostream,
+// printf or the heap. A line is written by one write(2) as soon as it is complete. So a reader can
+// follow, and a crash loses no finished checkpoint.
 #pragma once
 
 #include <charconv>
@@ -56,7 +56,7 @@ class JsonLine {
     number(value);
     return *this;
   }
-  // Not a number and infinity do not exist in JSON; both mean "no such figure" here.
+  // JSON has neither "not a number" nor infinity; both mean "no such figure" here.
   JsonLine& add(std::string_view key, double value) {
     if (!std::isfinite(value)) return null(key);
     name(key);
@@ -68,7 +68,7 @@ class JsonLine {
     raw("null");
     return *this;
   }
-  // A fingerprint does not fit a double, hence is text.
+  // A fingerprint does not fit a double, so it is text.
   JsonLine& hex(std::string_view key, uint64_t value) {
     char digits[16];
     for (int i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[(value >> (60 - 4 * i)) & 15];

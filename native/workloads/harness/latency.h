@@ -1,8 +1,8 @@
 // A histogram of sampled latencies: log-linear buckets, 16 to a doubling (6 % wide), in
 // nanoseconds up to 18 minutes. Fixed size, so that adding is an index and an increment.
 //
-// Timing every operation would cost more than the operation: one in kLatencySampling is timed,
-// and the reports say so. The clock's own cost is measured at start and taken off.
+// To time every operation would cost more than the operation. One in kLatencySampling is timed, and
+// the reports say so. The clock's own cost is measured at start and subtracted.
 #pragma once
 
 #include <bit>
@@ -36,7 +36,7 @@ class LatencyHistogram {
   uint64_t samples() const { return samples_; }
   uint64_t max() const { return max_; }
 
-  // The upper edge of the bucket that holds the quantile, so never an understatement.
+  // The upper edge of the bucket that holds the quantile, so never too low.
   uint64_t quantile(double q) const {
     const auto rank = static_cast<uint64_t>(q * static_cast<double>(samples_));
     uint64_t seen = 0;
@@ -70,7 +70,7 @@ class LatencyHistogram {
   uint64_t counts_[kBuckets] = {};
 };
 
-// The cheapest of many back-to-back readings: what a timed operation pays for being timed.
+// The cheapest of many back-to-back readings: the cost that timing adds to a timed operation.
 inline uint64_t clock_cost_ns() {
   uint64_t best = ~uint64_t{0};
   for (int i = 0; i < 2000; ++i) {

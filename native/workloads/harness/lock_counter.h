@@ -1,10 +1,10 @@
-// How often threads collided on the heap's locks.
+// Counts how often threads collided on the heap's locks.
 //
-// From the allocator's own counters where it has them: Loam counts the waits on each of its locks,
-// and jemalloc on each of its mutexes. Otherwise from the kernel: a thread that has to wait for a
-// lock sleeps in a futex, which is a voluntary context switch; experiments subtract none of their
-// own, since their threads do nothing but allocate between two barriers. Locks that only spin are
-// not seen that way.
+// The allocator's own counters are used where it has them: Loam counts the waits on each of its
+// locks, and jemalloc on each of its mutexes. Otherwise the kernel's are used: a thread that waits
+// for a lock sleeps in a futex, which is a voluntary context switch. Experiments subtract none of
+// their own, because their threads only allocate between two barriers. Locks that only spin are not
+// seen that way.
 #pragma once
 
 #include <charconv>
@@ -32,10 +32,10 @@ class LockCounter {
            : mallctl_ ? "jemalloc mutex waits"
                       : "voluntary context switches";
   }
-  // Does the allocator count? If not, the threads' own context switches are to be used.
+  // Does the allocator count? Otherwise use the threads' own context switches.
   bool counts() const { return loam_ != nullptr || mallctl_ != nullptr; }
 
-  // Collisions since the process began. Only if counts().
+  // Collisions since the process began. pre: counts()
   uint64_t collisions() const {
     if (loam_) {
       struct loam_stats stats = {};

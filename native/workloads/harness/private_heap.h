@@ -1,10 +1,10 @@
-// A heap of its own beside malloc's, from whichever allocator is in the process - for experiments
-// that ask what private heaps are worth. Functions are found by name at run time.
+// A private heap beside malloc's, from the allocator in the process, for experiments on private
+// heaps. Functions are found by name at run time.
 //
-//   Loam       a heap of its own; any thread may allocate (the C interface, loam/loam.h)
-//   jemalloc   an arena of its own, no thread cache (a cache would be shared with other heaps)
+//   Loam       a private heap; any thread may allocate (the C interface, loam/loam.h)
+//   jemalloc   an arena, no thread cache (a cache would be shared with other heaps)
 //   mimalloc   a heap of the thread that made it; no other thread may allocate from it
-//   others     have none: PrivateHeap::provider() is empty, and experiments say so
+//   none       for other allocators PrivateHeap::provider() is empty, and experiments say so
 //
 // Any thread may free. destroy() drops all blocks at once.
 #pragma once
@@ -22,8 +22,8 @@ namespace lab {
 
 class PrivateHeap {
  public:
-  // The allocator that serves private heaps here; empty if none does. Call it once before others:
-  // looking up names may allocate.
+  // The allocator that serves private heaps here; empty if none does. Call it once before the other
+  // functions, because looking up names may allocate.
   static std::string_view provider() {
     Api& a = api();
     if (!a.looked_up) {
@@ -46,7 +46,7 @@ class PrivateHeap {
     return a.loam ? "loam heap" : a.jemalloc ? "jemalloc arena" : a.mimalloc ? "mi_heap" : "";
   }
 
-  // May threads other than the maker allocate?
+  // May other threads than the maker allocate?
   static bool any_thread() { return api().loam || api().jemalloc; }
 
   void create() {

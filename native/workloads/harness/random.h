@@ -1,7 +1,7 @@
 // Seeded randomness: the same seed gives the same requests under every allocator and machine.
 //
-// SplitMix64 (Steele, Lea and Flood, 2014): one add, two multiplies. It passes BigCrush, and a
-// state of one word keeps the generator out of the way of what is measured.
+// SplitMix64 (Steele, Lea and Flood, 2014): one add, two multiplies. It passes BigCrush. Its state
+// is one word, so the generator hardly disturbs the measurement.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ inline Random stream(uint64_t seed, uint64_t number) {
   return Random(mixer.next());
 }
 
-// A running fingerprint of the sequence of requests: two allocators that print the same one have
-// been asked for the same things in the same order.
+// A running fingerprint of the sequence of requests. Two allocators that print the same one got the
+// same requests in the same order.
 class Checksum {
  public:
   void add(uint64_t word) { value_ = (value_ ^ word) * 0x100000001B3u + (value_ >> 47); }

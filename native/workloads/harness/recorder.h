@@ -9,9 +9,9 @@
 //   recorder.resume();                  // sends the line; clock runs again
 //   recorder.finish().add(...);         // opens the end line; the destructor sends it
 //
-// seconds, processor_seconds, operations and latency are those since the last resume() that
-// followed a checkpoint; faults and times are cumulative since start(); the peak is since start()
-// or restart_peak(). Measuring happens with the clock stopped. One thread at a time may use a
+// seconds, processor_seconds, operations and latency count from the last resume() that followed a
+// checkpoint. Faults and times are cumulative since start(). The peak counts from start() or
+// restart_peak(). Measuring happens with the clock stopped. One thread at a time may use a
 // Recorder.
 #pragma once
 
@@ -46,7 +46,7 @@ class Recorder {
         histogram_(static_cast<LatencyHistogram*>(map_memory(sizeof(LatencyHistogram)))),
         clock_cost_(clock_cost_ns()) {
     histogram_->clear();
-    memory_figures();  // touches the static buffers, which baseline must already include
+    memory_figures();  // touches the static buffers, which the baseline must include
     resident_high_water();
     mapping_count();
   }
@@ -95,13 +95,13 @@ class Recorder {
     running_ = false;
   }
 
-  // Hands a sampler's histogram over to the next checkpoint and empties it.
+  // Moves a sampler's histogram to the next checkpoint and empties it.
   void take(LatencySampler& sampler) {
     histogram_->merge(sampler.histogram());
     sampler.histogram().clear();
   }
 
-  // From here on the peak is a new one: for experiments that run several series in a process.
+  // A new peak begins here: for experiments that run several series in a process.
   void restart_peak() {
     const uint64_t resident = memory_figures().resident;
     earlier_peak_ = std::max(earlier_peak_, peak(resident));
@@ -162,8 +162,8 @@ class Recorder {
   }
   uint64_t baseline() const { return baseline_; }
 
-  // The highest resident size since start() or restart_peak(). The kernel's mark is batched per
-  // CPU, so it may lag behind what was seen exactly.
+  // The highest resident size since start() or restart_peak(). The kernel batches its mark per CPU,
+  // so it may be later than the exact readings.
   uint64_t peak(uint64_t resident_now) {
     if (resident_now > observed_peak_) observed_peak_ = resident_now;
     if (peak_exact_) {

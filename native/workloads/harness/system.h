@@ -1,10 +1,10 @@
-// What the harness asks of the operating system: memory for its own tables, clocks, and figures
-// about this process.
+// The harness's calls of the operating system: memory for its own tables, clocks, and figures about
+// this process.
 //
-// The heap under test is whatever `malloc` the process has, so nothing here may allocate from it:
-// files are read with raw read(2) into static buffers, tables come from mmap. This is the only
-// file of the harness that names the system (besides allocator.h); a port replaces it.
-// Everything but now_ns() and map_memory() is for one thread at a time.
+// The heap under test is the `malloc` of the process, so nothing here may allocate from it: files
+// are read with raw read(2) into static buffers, and tables come from mmap. This is the only file
+// of the harness that names the system (besides allocator.h); a port replaces it. Everything but
+// now_ns() and map_memory() is for one thread at a time.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace lab {
 
 inline constexpr size_t kPageBytes = 4096;  // the step at which blocks are touched
 
-// Exit statuses: 0 good, 2 bad usage (arguments.h), 1 anything that went wrong while running.
+// Exit statuses: 0 success, 2 wrong usage (arguments.h), 1 any failure while running.
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
@@ -36,7 +36,7 @@ inline void write_error(std::string_view text) {
   }
 }
 
-// One line on standard error, in pieces so that nothing has to be formatted into heap memory.
+// One line on standard error, in pieces, so that no text is formatted in heap memory.
 template <typename... Pieces>
 [[noreturn]] void fail(int status, Pieces... pieces) {
   (write_error(std::string_view(pieces)), ...);
@@ -50,7 +50,7 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
-// Processor time of all threads of this process: less of it is the machine's mood.
+// Processor time of all threads of this process: it depends less on the machine's other work.
 inline uint64_t processor_ns() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -63,8 +63,8 @@ inline void sleep_ms(uint64_t ms) {
   }
 }
 
-// Memory for the harness itself, already backed: a table that faulted in while the experiment
-// runs would be counted as the allocator's memory and as its page faults.
+// Memory for the harness itself, already backed. A table that faulted in during the experiment
+// would count as the allocator's memory and as its page faults.
 inline void* map_memory(size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) fail(kExitFailed, "workload: no memory for the harness's tables (mmap)");
@@ -90,8 +90,8 @@ class Table {
   size_t size_ = 0;
 };
 
-// Memory for what a part of an experiment needs for itself, mapped and touched once and used again
-// by the next part: tables mapped between checkpoints would be counted as the allocator's.
+// Memory for one part of an experiment, mapped and touched once, and used again by the next part.
+// Tables that are mapped between checkpoints would count as the allocator's.
 class Scratch {
  public:
   explicit Scratch(size_t bytes) : data_(static_cast<char*>(map_memory(bytes))), capacity_(bytes) {}
@@ -125,7 +125,8 @@ inline uint64_t machine_memory_bytes() {
   return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
 }
 
-// Reads a file of /proc whole into `buffer`; returns what fitted, empty if it cannot be read.
+// Reads a file of /proc whole into `buffer`; returns the part that fits, empty if it cannot be
+// read.
 inline std::string_view read_proc(const char* path, char* buffer, size_t capacity) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
@@ -156,7 +157,7 @@ inline uint64_t proc_field_bytes(std::string_view text, std::string_view name) {
 }
 
 struct MemoryFigures {
-  uint64_t resident = 0;  // smaps_rollup Rss: exact, unlike statm, which is batched per CPU
+  uint64_t resident = 0;  // smaps_rollup Rss: exact; statm is batched per CPU
   uint64_t lazyfree = 0;  // part of `resident` that the kernel may take (MADV_FREE)
   uint64_t huge = 0;      // part of `resident` in transparent huge pages
 };
@@ -178,7 +179,7 @@ inline uint64_t resident_high_water() {
   return proc_field_bytes(read_proc("/proc/self/status", buffer, sizeof buffer), "VmHWM:");
 }
 
-// Sets the kernel's high-water mark to the present; without it a peak would include start-up.
+// Sets the kernel's high-water mark to the present. Otherwise a peak would include start-up.
 inline bool reset_resident_high_water() {
   const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return false;

@@ -1,6 +1,6 @@
-// Threads that take nothing from the heap by themselves: POSIX threads and a POSIX barrier.
-// (std::thread keeps its state on the heap under test, std::barrier does too.)
-// The C library may still allocate a thread's TLS tables; threads start before the baseline.
+// Threads that take no memory from the heap by themselves: POSIX threads and a POSIX barrier.
+// (std::thread and std::barrier keep their state on the heap under test.) The C library may still
+// allocate a thread's TLS tables; threads start before the baseline.
 #pragma once
 
 #include <pthread.h>
@@ -13,8 +13,8 @@ namespace lab {
 
 inline constexpr unsigned kMostThreads = 256;
 
-// All threads wait until `count` have arrived. Waiting blocks in the kernel: experiments run with
-// more threads than cores.
+// All threads wait until `count` have arrived. They wait in the kernel, because experiments run
+// with more threads than cores.
 class Barrier {
  public:
   explicit Barrier(unsigned count) {

@@ -1,13 +1,14 @@
-// The program's operator new and delete, in the three ways that article 004 compared: straight
-// through malloc; through the system's aligned allocation; through an aligned wrapper made by hand,
-// which asks malloc for more and hides the block's address in front of the aligned one:
+// The program's operator new and delete, in the three ways that article 004 compared: directly
+// through malloc, through the system's aligned allocation, and through an aligned wrapper made by
+// hand. The wrapper requests more from malloc, and hides the block's address in front of the
+// aligned one:
 //
 //   malloc's block:  | slack | address of this block : 8 | object ... |
 //                                                          ^ aligned
 //
-// Included by one source file. The way may change only while no block of the old way is live,
-// other than those from before main(), which are malloc's and are never freed by another way:
-// set_way(kMalloc) before leaving main().
+// One source file includes this. The way may change only while no block of the old way is live.
+// Excepted are blocks from before main(), which are malloc's and are never freed in another way:
+// call set_way(kMalloc) before leaving main().
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The expressions of #if and #elif: integer arithmetic as C has it, over tokens whose macros are
-// expanded already. What is left of identifiers is 0 (in C++ also true and false). All arithmetic
-// is done in 64 bits; a 'u' suffix makes a comparison unsigned, which is all that headers rely on.
+// already expanded. Remaining identifiers are 0 (in C++ also true and false). All arithmetic is in
+// 64 bits. A 'u' suffix makes a comparison unsigned, which is all that headers rely on.
 #pragma once
 
 #include <cstdint>
@@ -116,7 +116,7 @@ class Condition {
     if (t.kind == Kind::kNumber) return number(t.text);
     if (t.kind == Kind::kCharacter) return character(t.text);
     if (t.kind == Kind::kIdentifier) {
-      if (take("(")) {  // the call of something unknown: 0, arguments and all
+      if (take("(")) {  // the call of an unknown name: 0, arguments and all
         for (int depth = 1; depth != 0 && at_ < tokens_.size(); ++at_) {
           depth += tokens_[at_].is("(");
           depth -= tokens_[at_].is(")");

@@ -2,8 +2,8 @@
 // strings (raw ones too), characters and punctuators. Comments are dropped, continued lines are
 // joined. Works on one file's text, which must outlive it.
 //
-// A token knows whether it was first on its line (a '#' there begins a directive) and whether
-// space stood before it (stringizing needs that).
+// A token knows whether it was the first on its line (a '#' there begins a directive) and whether
+// there was space before it (stringizing needs that).
 #pragma once
 
 #include <algorithm>
@@ -62,7 +62,7 @@ inline constexpr auto kIdentifierStart = [] {
 inline bool is_identifier_start(char c) { return kIdentifierStart[static_cast<unsigned char>(c)]; }
 inline bool is_identifier_part(char c) { return is_identifier_start(c) || is_digit(c); }
 
-// Joins lines that end in a backslash (translation phase 2). The newlines taken out are put back
+// Joins lines that end in a backslash (translation phase 2). The removed newlines are put back
 // after the joined line, so that line numbers stay right.
 template <typename Text>
 void join_lines(Text& text) {
@@ -128,8 +128,8 @@ class Lexer {
     }
   }
 
-  // Goes to the next line that begins with '#', and past that '#': a group that is not wanted is
-  // skipped without making tokens of it. False at the end of the file.
+  // Goes to the next line that begins with '#', and past that '#': a skipped group becomes no
+  // tokens. False at the end of the file.
   bool skip_to_directive() {
     for (;;) {
       skip_space(true);
@@ -166,7 +166,7 @@ class Lexer {
     line_start_ = true;
   }
 
-  // Skips blanks and comments, and newlines if asked to. True if anything was skipped.
+  // Skips blanks and comments, and newlines if wanted. True if anything was skipped.
   bool skip_space(bool lines) {
     const char* begin = at_;
     while (at_ < end_) {

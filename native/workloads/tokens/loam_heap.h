@@ -1,5 +1,5 @@
-// A private Loam heap with the low-fragmentation policy on: article 000's own cure. Only there
-// when the preloaded library exports Loam's C interface; otherwise the variant says so.
+// A private Loam heap with the low-fragmentation policy on: article 000's own cure. It exists only
+// if the preloaded library exports Loam's C interface; otherwise the variant says so.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Macros: their definitions, and their expansion as GCC's preprocessor does it - a stack of token
-// sources, a macro being switched off while a source that came from it is on the stack.
+// Macros: their definitions, and their expansion as GCC's preprocessor does it, with a stack of
+// token sources. A macro is off while a source that came from it is on the stack.
 //
 //   file lexer  <  argument or body of M1 (M1 off)  <  body of M2 (M2 off)  <- next() reads here
 //
@@ -266,7 +266,7 @@ class Expander {
     return t;
   }
 
-  // Carries out the ## in a list and takes the placemarkers (empty tokens) out.
+  // Carries out the ## in a list and removes the placemarkers (empty tokens).
   static Tokens paste(Tokens&& list) {
     bool any = false;
     for (const TokenT& t : list) any |= t.kind == Kind::kPaste || t.text.empty();

@@ -1,15 +1,15 @@
-// Where the preprocessor's memory comes from, one policy a variant of article 000:
+// The sources of the preprocessor's memory, one policy for each variant of article 000:
 //
 //   MallocPolicy   operator new and delete, i.e. the allocator under test
 //   NullPolicy     one lump of 1 GiB taken from malloc at the start, frees ignored (the article's
 //                  experiment); when the next run might not fit it starts from the front again,
 //                  which is safe between runs since everything is "freed" there
 //   PoolPolicy     a block pool for the nodes of token lists (the article's cure), malloc for all
-//                  else; blocks are kept for the next run
+//                  other requests; blocks are kept for the next run
 //   ArenaPolicy    bump allocation in chunks, reset at the end of a run without destructors
 //   (loam_heap.h)  a private heap with the low-fragmentation policy on
 //
-// A policy is stateless to the containers: its state is static, one a process. Every request goes
+// A policy is stateless for the containers: its state is static, one a process. Every request goes
 // through Tally, which counts it and samples its latency. Not thread-safe; one thread uses it.
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace tokens {
 
-// What the containers asked for, whoever served it.
+// The requests of the containers, whichever policy served them.
 struct Tally {
   uint64_t operations = 0, live_bytes = 0, peak_live_bytes = 0;
   lab::LatencySampler sampler;
@@ -121,7 +121,7 @@ struct ArenaPolicy {
   static constexpr bool kResets = true;
   static constexpr size_t kChunk = 1 << 20;
   static void prepare() {}
-  // Chunks are kept and filled again; requests too large for a chunk got their own, which goes.
+  // Chunks are kept and filled again. A request too large for a chunk gets its own, which is freed.
   static void end_run() {
     current_ = first_;
     used_ = sizeof(Chunk);

@@ -1,6 +1,6 @@
-// The macros that a compiler predefines, as far as system headers test them or need them to
-// expand to something sensible: a GCC for x86-64, C17 or C++20. They are spelled out here rather
-// than asked of a compiler, so that the work is the same on every machine with the same headers.
+// The macros that a compiler predefines, as far as system headers test them or need an expansion of
+// them: a GCC for x86-64, C17 or C++20. They are written here and not taken from a compiler, so
+// that the work is the same on every machine with the same headers.
 #pragma once
 
 #include <string_view>

@@ -1,10 +1,11 @@
 // The preprocessor: reads a unit's headers, tokenises them, carries out their directives, expands
-// macros, and keeps what it finds - a list of tokens, a table of identifiers with where each was
-// used, an ordered table of declared names. What it keeps lives until it is destroyed.
+// macros, and keeps the results: a list of tokens, a table of identifiers with the places of their
+// uses, and an ordered table of declared names. The results live until the preprocessor is
+// destroyed.
 //
 // Covered: #include (both forms, by macro, _next), include guards and #pragma once, #define and
 // #undef, all conditionals with __has_include, expansion (macros.h). Not covered: #line, _Pragma;
-// #error is counted, not obeyed. A header that cannot be found is counted and passed over.
+// #error is counted, not obeyed. A missing header is counted and skipped.
 #pragma once
 
 #include <fcntl.h>
@@ -79,7 +80,7 @@ class Preprocessor {
     StringT path;
     Vector<Policy, Conditional> open;
     StringT guard;
-    bool outside = false;  // something but the guard's group: the guard does not cover the file
+    bool outside = false;  // code beside the guard's group: the guard does not cover the file
     bool first = true;
   };
 
@@ -103,8 +104,8 @@ class Preprocessor {
     file_ = outer;
   }
 
-  // A '#' at the start of a line ends what the expander reads, so that no macro call runs into a
-  // directive; the loop above then carries it out and goes on.
+  // A '#' at the start of a line ends the input of the expander, so that no macro call runs into a
+  // directive. The loop above then carries the directive out and goes on.
   void from_file(TokenT& t) {
     if (at_directive_) {
       t.kind = Kind::kEnd;
@@ -158,7 +159,7 @@ class Preprocessor {
     return path;
   }
 
-  // Where `name` is, as (path, folder index); an empty path if nowhere.
+  // The place of `name` as (path, folder index); an empty path if there is none.
   std::pair<StringT, size_t> locate(std::string_view name, bool quoted, bool next) {
     if (name.starts_with("/")) return {StringT(name), kNoFolder};
     if (quoted && !next) {
@@ -249,7 +250,7 @@ class Preprocessor {
     if (!holds) skip_group(false);
   }
 
-  // Skips groups of the innermost conditional until one is to be processed, or its #endif.
+  // Skips groups of the innermost conditional until one must be processed, or its #endif.
   void skip_group(bool taken) {
     File& file = *file_;
     int depth = 0;
@@ -287,7 +288,7 @@ class Preprocessor {
     return Condition<Policy, Tokens>(expanded).holds();
   }
 
-  // Replaces `defined X`, `__has_include(...)` and their kind by 0 or 1.
+  // Replaces `defined X`, `__has_include(...)` and similar operators by 0 or 1.
   Tokens resolve(Tokens&& line) {
     Tokens out;
     for (size_t i = 0; i < line.size(); ++i) {

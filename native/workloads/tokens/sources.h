@@ -1,11 +1,12 @@
-// Which files the preprocessor works on, and where it looks for what they include.
+// The files that the preprocessor works on, and the folders in which it searches for their
+// includes.
 //
-// A unit is a source text that includes many headers, as a program would that includes the whole
-// of its system's interface:
+// A unit is a source text that includes many headers, as a program would that includes its system's
+// whole interface:
 //   c++      every header of the C++ standard library (the folder that GCC's version names)
 //   c        the C library's headers and the kernel's (sys/, linux/, net/, ...)
 //   windows  windows.h of mingw-w64, where it is installed
-// Names are sorted, so that a machine's every run does the same. This part runs once, before the
+// Names are sorted, so that every run on a machine does the same. This part runs once, before the
 // measured part, and takes its memory from mmap.
 #pragma once
 
@@ -35,7 +36,7 @@ class TextStore {
     std::memcpy(data_ + used_, text.data(), text.size());
     used_ += text.size();
   }
-  // What was appended since the last finish(), as zero-terminated text.
+  // The text appended since the last finish(), zero-terminated.
   std::string_view finish() {
     const std::string_view text(data_ + began_, used_ - began_);
     data_[used_++] = '\0';
@@ -108,7 +109,7 @@ struct Unit {
 
 class Sources {
  public:
-  // `which`: one unit's name, "system" for c++ and c, "all" for those there are. `most`: headers
+  // `which`: one unit's name, "system" for c++ and c, "all" for all present units. `most`: headers
   // named in a unit's source, 0 for all.
   Sources(std::string_view which, uint64_t most) : most_(most) {
     find_compiler();

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 SHIM = HERE / "shim"
 
 # -fno-builtin: a compiler may otherwise drop an allocation whose result goes unused, or assume what
-# malloc returns, and then nothing is tested. -w: others' code, others' warnings.
+# malloc returns, and then nothing is tested. -w: the warnings are of code of other projects.
 COMMON = ("-O1", "-g", "-fno-builtin", "-w")
 
 

@@ -7,7 +7,7 @@ One file an item under tests/conformance/reports, each with `[[report]]` tables:
     situation  what a program does
     test       the CTest case that shows it, or "cargo: NAME"; several, separated by ", "
     result     what Loam does
-    others     what other allocators or tools do; "not tried" where nobody looked
+    others     what other allocators or tools do; "not tried" without a trial
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The suites: which tests of others are used, and why the rest are not."""
+"""The suites: which tests of other projects are used, and why the rest are not."""
 
 from . import gnulib, jemalloc, libc, mimalloc, snmalloc, stress_ng
 

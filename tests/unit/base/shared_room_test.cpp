@@ -26,7 +26,7 @@ TEST(SharedRoom, ALargeHeapHasItsShare) {
   EXPECT_TRUE(room.take(2000, 64'000));
   EXPECT_FALSE(room.take(1, 64'031));
   EXPECT_TRUE(room.take(1, 64'032));
-  // The heap shrank: nobody gets more until enough went back.
+  // The heap shrank: no thread gets more until enough went back.
   EXPECT_FALSE(room.take(1, 32'000));
   room.give(1001);
   EXPECT_FALSE(room.take(1, 32'000));

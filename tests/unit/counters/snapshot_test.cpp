@@ -1,4 +1,4 @@
-// Where every byte went: the equations of counters/snapshot.h, exact when nobody else allocates.
+// Where every byte is: the equations of counters/snapshot.h, exact while no other thread allocates.
 #include "counters/snapshot.h"
 
 #include <unistd.h>

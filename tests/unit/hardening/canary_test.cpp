@@ -1,4 +1,4 @@
-// The bytes behind a block that nobody may write.
+// The bytes behind a block, which no program may write.
 #include "hardening/canary.h"
 
 #include <cstring>

@@ -54,7 +54,7 @@ class Blocks {
     heap::free(block);
   }
 
-  /// The block is somebody else's now (freed or moved).
+  /// Another owner has the block now (freed or moved).
   void forget(void* block) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(block);
     live_.erase(address);

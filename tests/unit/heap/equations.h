@@ -1,4 +1,4 @@
-// The equations of counters/snapshot.h, exact when nobody else allocates.
+// The equations of counters/snapshot.h, exact while no other thread allocates.
 #pragma once
 
 #include <memory>

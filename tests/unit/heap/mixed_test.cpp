@@ -139,8 +139,8 @@ TEST_F(MixedSpans, WhatAThreadFreesItAllocatesAgainWithoutACut) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "one thread, slowed down until the clock decides what lies free";
 #endif
-  // AddressSanitizer makes seconds of tenths, and pages of slots that nobody wanted for one go back
-  // meanwhile.
+  // Under AddressSanitizer tenths of a second become seconds, and pages of slots that were unused
+  // for one second go back meanwhile.
 #if defined(__SANITIZE_ADDRESS__)
   constexpr int kLess = 8;
 #else

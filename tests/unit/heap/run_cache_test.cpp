@@ -39,7 +39,7 @@ void in_thread(const std::function<void()>& body) {
   }).join();
 }
 
-// Afterwards no freed run waits for its next user, whom it may serve although it is a sixteenth
+// Afterwards no freed run waits for its next request, which it may serve although it is a sixteenth
 // longer.
 void have_no_run_wait() { static_cast<void>(heap::compact()); }
 

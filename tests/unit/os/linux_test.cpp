@@ -52,7 +52,7 @@ TEST(System, CommittedMemoryIsZeroAndStaysZeroAfterAPurge) {
 TEST(System, AProcessHasOneThreadUntilASecondStarts) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto look = [] {
-    if (os::is_single_threaded()) _exit(1);  // before the C library is ready nobody knows
+    if (os::is_single_threaded()) _exit(1);  // not known before the C library is ready
     os::start();
     if (!os::is_single_threaded()) _exit(2);
     bool seen_by_the_second = true;

@@ -63,8 +63,8 @@ TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
       ++ended;
     });
   }
-  // From its number on a thread does nothing but ask for the lock: who sleeps has stopped spinning
-  // and sleeps for it.
+  // From its number on a thread only asks for the lock. A sleeping thread has therefore stopped
+  // spinning, and sleeps for the lock.
   for (const std::atomic<long>& number : numbers) {
     while (ended == 0 && (number == 0 || !sleeps(number))) std::this_thread::yield();
   }

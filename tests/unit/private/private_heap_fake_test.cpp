@@ -393,7 +393,7 @@ TEST_F(PretendPrivateHeap, CachesShareWhatTheyHoldBeyondTheirDues) {
     most = std::max(most, summary(heap).cached);
     EXPECT_LE(HeapCache::process_room.held(), HeapCache::kProcessBytes);
   }
-  EXPECT_GT(most, kDue + kDue / 2);  // who comes early has more than its due
+  EXPECT_GT(most, kDue + kDue / 2);  // an early cache has more than its due
   EXPECT_GT(HeapCache::process_room.held(), HeapCache::kProcessBytes / 2);
   constexpr size_t kFirstSlots = 12 * 8 * 448;
   EXPECT_LE(cached, heaps.size() * (kDue + kFirstSlots) + HeapCache::kProcessBytes);

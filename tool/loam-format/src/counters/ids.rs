@@ -3,7 +3,7 @@
 
 /// bytes: in blocks that the program holds; what rounding adds is included
 pub const LIVE_BYTES: &str = "live_bytes";
-/// blocks: that the program holds: allocations less frees
+/// blocks: that the program holds: allocations minus frees
 pub const LIVE_BLOCKS: &str = "live_blocks";
 /// bytes: in live blocks of size classes
 pub const LIVE_SMALL_BYTES: &str = "live_small_bytes";
@@ -17,12 +17,12 @@ pub const LIVE_LARGE_BLOCKS: &str = "live_large_blocks";
 pub const LIVE_HUGE_BYTES: &str = "live_huge_bytes";
 /// blocks: live blocks with a mapping of their own
 pub const LIVE_HUGE_BLOCKS: &str = "live_huge_blocks";
-/// bytes: of live_large_bytes and live_huge_bytes, not asked for; exact
+/// bytes: of live_large_bytes and live_huge_bytes, not requested; exact
 pub const LARGE_ROUNDING_BYTES: &str = "large_rounding_bytes";
-/// bytes: of live_small_bytes, not asked for; an unbiased estimate from blocks allocated since
+/// bytes: of live_small_bytes, not requested; an unbiased estimate from blocks allocated since
 /// sampling began
 pub const SMALL_ROUNDING_BYTES: &str = "small_rounding_bytes";
-/// bytes: in freed blocks that threads keep, or that are on their way home
+/// bytes: in freed blocks that threads keep, or that are on their way to their bins
 pub const CACHED_BYTES: &str = "cached_bytes";
 /// blocks: of these, blocks of size classes
 pub const CACHED_BLOCKS: &str = "cached_blocks";
@@ -34,8 +34,8 @@ pub const SPANS: &str = "spans";
 pub const SPAN_FREE_BYTES: &str = "span_free_bytes";
 /// blocks: free slots of spans
 pub const SPAN_FREE_BLOCKS: &str = "span_free_blocks";
-/// bytes: in pages of spans and in no slot: behind the last one, and beside what a partial span
-/// lent
+/// bytes: in pages of spans and in no slot: behind the last slot, and beside the pages that a
+/// partial span lent
 pub const SPAN_TAIL_BYTES: &str = "span_tail_bytes";
 /// bytes: free pages inside spans that were given back to the system, or not used yet
 pub const UNBACKED_BYTES: &str = "unbacked_bytes";
@@ -49,7 +49,7 @@ pub const PRIVATE_RECORDS_BYTES: &str = "private_records_bytes";
 /// bytes: in free runs of pages, backed or not, and in mappings that are kept for the next
 /// large block
 pub const FREE_RUN_BYTES: &str = "free_run_bytes";
-/// bytes: in free runs that are backed, and in mappings that are kept: retained, and cost
+/// bytes: in free runs that are backed, and in mappings that are kept: free, but it costs
 /// memory
 pub const DIRTY_BYTES: &str = "dirty_bytes";
 /// bytes: of dirty_bytes: freed runs that wait for the next request of their kind
@@ -57,12 +57,12 @@ pub const PARKED_BYTES: &str = "parked_bytes";
 /// bytes: committed, and given back to the system or never used: free runs that are not backed,
 /// and unbacked_bytes
 pub const PURGED_BYTES: &str = "purged_bytes";
-/// bytes: in the heap's own records, those that wait to be used again too
+/// bytes: in the heap's own records, and in free records that wait to be used again
 pub const METADATA_BYTES: &str = "metadata_bytes";
-/// bytes: may be used without asking the system: used, free runs, metadata
+/// bytes: usable without a call of the system: used, free runs, metadata
 pub const COMMITTED_BYTES: &str = "committed_bytes";
-/// bytes: committed less purged: the most that can be resident; what the program never touched
-/// is not resident
+/// bytes: committed minus purged: the most that can be resident; untouched memory is not
+/// resident
 pub const BACKED_BYTES: &str = "backed_bytes";
 /// bytes: address space: extents of regions, mappings of huge blocks, metadata
 pub const RESERVED_BYTES: &str = "reserved_bytes";
@@ -74,14 +74,14 @@ pub const FREE_RATIO: &str = "free_ratio";
 pub const VIRTUAL_RATIO: &str = "virtual_ratio";
 /// blocks: free pieces above 1 KiB: slots of classes above it, and free runs that are backed
 pub const FREE_LIST_LENGTH: &str = "free_list_length";
-/// ranges: stretches of reserved space that are not backed: purged runs, and what of extents
-/// was never committed
+/// ranges: stretches of reserved space that are not backed: purged runs, and uncommitted parts
+/// of extents
 pub const UNCOMMITTED_RANGES: &str = "uncommitted_ranges";
 /// bytes: the longest free and backed run inside a block of pages
 pub const LARGEST_FREE_RUN_BYTES: &str = "largest_free_run_bytes";
-/// bytes: the highest that spans and runs have been
+/// bytes: the highest total of spans and runs
 pub const PEAK_USED_BYTES: &str = "peak_used_bytes";
-/// bytes: the highest that mappings of huge blocks have been
+/// bytes: the highest total of mappings of huge blocks
 pub const PEAK_HUGE_BYTES: &str = "peak_huge_bytes";
 /// threads: with a cache
 pub const THREADS: &str = "threads";
@@ -91,12 +91,12 @@ pub const CACHE_MISSES: &str = "cache_misses";
 pub const CACHE_FLUSHES: &str = "cache_flushes";
 /// operations: frees that their thread's magazine took; counted without sampling too
 pub const CACHE_FREES: &str = "cache_frees";
-/// blocks: that went from spans to caches, or whose span became mixed; cache hits are not seen
-/// here
+/// blocks: that went from spans to caches, or whose span became mixed; cache hits are not
+/// counted
 pub const REFILLED_BLOCKS: &str = "refilled_blocks";
 /// blocks: that came back from caches to spans, or whose span became mixed
 pub const RETURNED_BLOCKS: &str = "returned_blocks";
-/// batches: handed over through a queue, because the class was locked
+/// batches: passed through a queue, because the class was locked
 pub const REMOTE_BATCHES: &str = "remote_batches";
 /// blocks: remote frees: blocks in those batches
 pub const REMOTE_BLOCKS: &str = "remote_blocks";
@@ -108,9 +108,9 @@ pub const LARGE_ALLOCS: &str = "large_allocs";
 pub const LARGE_FREES: &str = "large_frees";
 /// operations: of all locks that the heap uses; a private heap's own ones only
 pub const LOCK_ACQUISITIONS: &str = "lock_acquisitions";
-/// operations: of those, the ones that had to wait
+/// operations: of these, the ones that waited
 pub const LOCK_CONTENTIONS: &str = "lock_contentions";
-/// operations: tries that found a lock taken and went another way
+/// operations: tries that found a lock taken and did not wait for it
 pub const LOCK_REFUSALS: &str = "lock_refusals";
 /// calls: that gave pages back to the system
 pub const PURGE_CALLS: &str = "purge_calls";
@@ -190,15 +190,15 @@ pub const CLASS_REMOTE_BLOCKS: &str = "class_remote_blocks";
 pub const CLASS_FULL_SPANS: &str = "class_full_spans";
 /// operations: of the class's lock
 pub const CLASS_LOCK_ACQUISITIONS: &str = "class_lock_acquisitions";
-/// operations: of those, the ones that had to wait
+/// operations: of these, the ones that waited
 pub const CLASS_LOCK_CONTENTIONS: &str = "class_lock_contentions";
 /// operations: frees that used the queue instead of waiting
 pub const CLASS_LOCK_REFUSALS: &str = "class_lock_refusals";
 /// operations: acquisitions of the lock
 pub const LOCK_TAKEN: &str = "lock_taken";
-/// operations: of those, the ones that had to wait
+/// operations: of these, the ones that waited
 pub const LOCK_WAITED: &str = "lock_waited";
-/// operations: tries that found it taken and went another way
+/// operations: tries that found it taken and did not wait for it
 pub const LOCK_REFUSED: &str = "lock_refused";
 /// pages: [k]: free and backed runs of 2^k to 2^(k+1) - 1 pages; runs end at their block's end
 pub const FREE_RUNS: &str = "free_runs";
