@@ -365,7 +365,7 @@ class PageHeap {
   LOAM_NOINLINE void ask_for_huge(Block* block, bool is_long);
   LOAM_COLD void end_huge(Block* block);
   LOAM_COLD void end_huge_pages(Pages surplus);
-  [[nodiscard]] size_t surplus_limit() const;
+  LOAM_NOINLINE void shed_surplus();
   void mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
                  uint64_t since_ms);
   void note_age(Block* block, bool is_listed, uint64_t since_ms);
@@ -513,6 +513,8 @@ class PageHeap {
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t looked_at_records_ms_ = 0;
+  uint64_t looked_at_surplus_ms_ = 0;
+  uint64_t fresh_at_look_ = 0;  // what fresh_ said then
   uint64_t purge_calls_ = 0;
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;
