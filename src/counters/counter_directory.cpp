@@ -234,12 +234,12 @@ struct CounterFields {
   static constexpr CounterField* write_pages(CounterField* next) {
     next = Writer{next, kPageHeap}
                .lock(__builtin_offsetof(PageHeap, mutex_))
-                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_)
-                       LOAM_FIELD("committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD(
-                           "used_pages", PageHeap, used_) LOAM_FIELD("parked_pages", PageHeap,
-                                                                     parked_pages_)
-                           LOAM_FIELD("dirty_pages", PageHeap, dirty_pages_)
-                               LOAM_FIELD("surplus_pages", PageHeap, surplus_pages_) LOAM_FIELD(
+                   LOAM_FIELD("reserved_blocks", PageHeap, reserved_blocks_) LOAM_FIELD(
+                       "committed_blocks", PageHeap, committed_blocks_) LOAM_FIELD("used_pages",
+                                                                                   PageHeap, used_)
+                       LOAM_FIELD("parked_pages", PageHeap, parked_pages_) LOAM_FIELD(
+                           "dirty_pages", PageHeap, dirty_pages_)
+                           LOAM_FIELD("surplus_pages", PageHeap, surplus_pages_) LOAM_FIELD(
                                "peak_used_pages", PageHeap, peak_used_)(
                                "fresh_pages",
                                __builtin_offsetof(PageHeap, fresh_) +

@@ -19,8 +19,8 @@ inline constexpr Option kOptions[] = {
     {"LOAM_BACKGROUND_PURGE", "off|on", "off",
      "on: a thread gives memory back in a process that has gone quiet as well"},
     {"LOAM_HUGE_PAGES", "auto|on|off", "auto",
-     "on: beyond the first 16 MiB the system may back memory by huge pages: faster, and more of it "
-     "stays resident"},
+     "auto: a heap of 64 MiB or more asks the system for huge pages; on: from 16 MiB on, and for "
+     "large blocks; off: never"},
     {"LOAM_ON_CORRUPTION", "abort|report", "abort",
      "what to do when a double free or another misuse of a pointer is found"},
     {"LOAM_CHECK_FREE", "fast|full", "fast",

@@ -158,8 +158,9 @@ Pages PageHeap::note_peak() {
 }
 
 // Asks for a huge page in a block of which all pages are free, and none is backed. Then the first
-// touch backs all of them: those that no run took are surplus. They stay unbacked in the bitmaps, so
-// a request takes them last, as if they held nothing. A small heap is not worth a block's surplus.
+// touch backs all of them: those that no run took are surplus. They stay unbacked in the bitmaps,
+// so a request takes them last, as if they held nothing. A small heap is not worth a block's
+// surplus.
 void PageHeap::ask_for_huge(Block* block, bool is_long) {
   const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
   if (when == HugePages::kNever || (is_long && when != HugePages::kAlways)) return;
@@ -171,8 +172,8 @@ void PageHeap::ask_for_huge(Block* block, bool is_long) {
   surplus_pages_ += Pages(kPagesPerBlock);
 }
 
-// What is surplus goes back. Before other pages of the block go, too: the system would fill the gaps
-// (khugepaged), or back all of it at the next touch.
+// What is surplus goes back. Before other pages of the block go, too: the system would fill the
+// gaps (khugepaged), or back all of it at the next touch.
 void PageHeap::end_huge(Block* block) {
   char* const base = block_base(block);
   static_cast<void>(os::advise_huge(base, kBlockBytes, false));
@@ -663,7 +664,8 @@ bool PageHeap::is_valid() {
       if (spares != region->spares[i].count) return false;
     }
   }
-  return age_.is_valid() && dirty == dirty_pages_.count && surplus == surplus_pages_.count && whole == whole_blocks_ &&
+  return age_.is_valid() && dirty == dirty_pages_.count && surplus == surplus_pages_.count &&
+         whole == whole_blocks_ &&
          free_pages + used_.count + parked_pages_.count == committed_blocks_ * kPagesPerBlock;
 }
 
