@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes src/small/size_class_table.h: the size classes with the waste that each one costs.
 
-Classes: steps of 16 bytes to 256, then STEPS per doubling to 32 KiB. A span of a class is the smallest
+Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to 32 KiB. A span of a class is the smallest
 number of pages with at least the target number of slots whose tail is at most MAX_TAIL of the span, or twice
 that from 8 pages on.
 
@@ -11,7 +11,9 @@ import pathlib
 import sys
 
 PAGE = 4096
-STEPS = 16             # classes a doubling above 256 bytes
+FINE_STEPS = 16        # classes a doubling from 256 bytes to 1 KiB
+STEPS = 8              # classes a doubling above
+FINE = 1024
 LARGEST = 32 * 1024
 MAX_TAIL = 0.016       # of a span's bytes
 MAX_PAGES = 32         # bits in the mask of unbacked pages
@@ -27,8 +29,9 @@ def sizes():
         size += 16
     base = 256
     while base < LARGEST:
-        for i in range(1, STEPS + 1):
-            yield base + base * i // STEPS
+        steps = FINE_STEPS if base < FINE else STEPS
+        for i in range(1, steps + 1):
+            yield base + base * i // steps
         base *= 2
 
 
