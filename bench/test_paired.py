@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from paired import checks, curves, extract, gates, machine, programs, ratios, report, results
+from paired import checks, curves, extract, frontier, gates, machine, programs, ratios, report, results
 from paired import schedule, summaries, sweeps
 from paired.allocators import Allocator
 from paired.errors import SetupError, UsageError
@@ -656,6 +656,60 @@ class MessageTests(unittest.TestCase):
             )
             self.assertEqual(commands.returncode, 0, commands.stderr)
             self.assertIn("--target bench", commands.stdout, f"make {target}")
+
+
+class FrontierTests(unittest.TestCase):
+    """Who is ahead at a point: speed in operations a second, overhead as a share of live bytes."""
+
+    def stand(self, **heaps):
+        rounds = [
+            {name: [{"speed": speed * scale, "average": overhead}] for name, (speed, overhead) in heaps.items()}
+            for scale in (1.0, 0.5, 2.0)  # the machine's mood, which pairing removes
+        ]
+        return frontier.stand(rounds, "loam", [name for name in heaps if name != "loam"])
+
+    def test_a_peer_that_is_faster_and_smaller_is_ahead(self):
+        found = self.stand(loam=(10, 0.20), better=(11, 0.15), faster=(12, 0.30), smaller=(9, 0.10))
+        self.assertEqual(found.ahead, ["better"])
+
+    def test_within_the_tolerance_nobody_is_ahead(self):
+        self.assertEqual(self.stand(loam=(10, 0.20), a=(10.1, 0.10), b=(11, 0.1985)).ahead, [])
+
+    def test_a_heap_below_a_share_of_the_fastest_is_slow(self):
+        self.assertFalse(self.stand(loam=(9.6, 0.2), peer=(10, 0.3)).slow)
+        self.assertTrue(self.stand(loam=(9.4, 0.2), peer=(10, 0.3)).slow)
+
+    def test_only_peers_with_half_of_the_fastest_speed_are_compared_by_memory(self):
+        found = self.stand(loam=(10, 0.20), slow=(4.9, 0.02), able=(5.1, 0.30))
+        self.assertEqual(found.smallest, ("able", 0.30))
+        self.assertFalse(found.large)
+        self.assertTrue(self.stand(loam=(10, 0.20), able=(5.1, 0.10)).large)
+
+    def test_without_figures_there_is_no_standing(self):
+        self.assertIsNone(frontier.stand([{"peer": [{"speed": 1, "average": 0}]}], "loam", ["peer"]))
+
+    def test_patterns_find_points_and_names_may_be_new(self):
+        self.assertGreaterEqual(len(frontier.grid()), 60)
+        self.assertEqual(len(set(frontier.grid())), len(frontier.grid()))
+        self.assertEqual({p.mix for p in frontier.find(["*/wide/*"])}, {"wide"})
+        self.assertEqual(frontier.find(["32M/large/fifo/4"])[0].name, "32M/large/fifo/4")
+        for wrong in ("32M/huge/fifo/4", "32M/large/fifo", "x/large/fifo/1", "nothing*"):
+            self.assertRaises(UsageError, frontier.find, [wrong])
+
+    def test_figures_leave_out_the_first_checkpoints_and_the_empty_process(self):
+        line = {"series": "steady", "operations": 10, "processor_seconds": 2.0, "live_bytes": 100, "minor_faults": 1}
+        steady = [{**line, "resident_bytes": 50 + (900 if i == 0 else 120), "huge_bytes": 0} for i in range(4)]
+        fill = {"series": "fill", "processor_seconds": 1.0}
+        end = {"peak_resident_bytes": 250, "peak_live_bytes": 100}
+        found = frontier.figures(Outcome({}, {"baseline_resident_bytes": 50}, [fill, *steady], end))
+        self.assertEqual((found["speed"], round(found["average"], 9), found["peak"]), (5.0, 0.2, 1.0))
+
+    def test_a_library_has_a_name_and_settings(self):
+        read = script("frontier").library
+        here = str(Path(__file__))
+        self.assertEqual(read(f"old={here}").name, "old")
+        self.assertEqual(read(f"{here}+A=b+C=d=e").environment, {"A": "b", "C": "d=e"})
+        self.assertRaises(UsageError, read, f"{here}+A")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks what the documents say against what is there: links, anchors, file names, function names
 and make targets exist; `A::b`, in a comment too, is declared in A; no tracked file names a
-machine's folders or a package registry's host; the README stays short.
+machine's folders or a package registry's host; a version that somebody wrote by hand is that of
+include/loam/loam.h; the README stays short.
 
     tools/check_docs.py [--root DIR]
     tools/check_docs.py --self-test
@@ -52,6 +53,15 @@ DECISIONS = "docs/decisions/"
 NOTE_TITLE = re.compile(r"# \d+\. (.+)\n")
 DECISION_ROW = re.compile(r"^\| \[\d+\]\((?P<file>[^)]+)\) \| (?P<title>.+?) \| (?P<status>.*) \|$", re.M)
 HISTORY = ("docs/decisions/", "CHANGELOG.md")
+# The version, and where it is written once more because no program can put it there.
+HEADER, VERSION = "include/loam/loam.h", re.compile(r"^#define LOAM_HEADER_VERSION (\d+)$", re.M)
+VERSIONED = {
+    "packaging/vcpkg/vcpkg.json": re.compile(r'"version-string": "([^"]*)"'),
+    "examples/rust/Cargo.toml": re.compile(r'^loam-alloc = \{ version = "([^"]*)"', re.M),
+    "docs/install.md": re.compile(r'^loam-alloc = \{ version = "([^"]*)"', re.M),
+    "examples/CMakeLists.txt": re.compile(r"find_package\(loam ([\d.]*)"),
+    "tests/packaging/consumer/CMakeLists.txt": re.compile(r"find_package\(loam ([\d.]*)"),
+}
 CXX_SUFFIXES = {".h", ".hpp", ".c", ".cpp"}
 MAKE = re.compile(r"\bmake((?: [a-z][\w-]*)+)")
 
@@ -242,6 +252,23 @@ def check_decisions(repository: Repository, errors: list[str]) -> None:
             errors.append(f"{name}: no status in {DECISIONS}README.md")
 
 
+def check_versions(repository: Repository, errors: list[str]) -> None:
+    """A version written by hand is the header's, or begins it: 0.1 is right for 0.1.7."""
+    found = VERSION.search(repository.text(HEADER) or "")
+    if not found:
+        return
+    number = int(found[1])
+    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    for name, pattern in VERSIONED.items():
+        text = repository.text(name)
+        written = None if text is None else pattern.search(text)
+        if text is not None and not written:
+            errors.append(f"{name}: no version where `{pattern.pattern}` should find it")
+        elif written and not f"{version}.".startswith(f"{written[1]}."):
+            errors.append(f"{name}:{line_of(text, written.start())}: has version {written[1]}, "
+                          f"{HEADER} has {version}")
+
+
 def check_no_private_names(repository: Repository, errors: list[str]) -> None:
     for name in sorted(repository.files):
         text = repository.text(name)
@@ -272,6 +299,7 @@ def check(root: Path) -> list[str]:
         check_make_targets(repository, document, text, errors)
     check_decisions(repository, errors)
     check_comments(repository, errors)
+    check_versions(repository, errors)
     check_no_private_names(repository, errors)
     return errors
 
@@ -294,6 +322,8 @@ GOOD = {
     "docs/decisions/README.md": "| [1](0001-a.md) | Pages are found | stands |\n",
     "docs/cmake.md": "link `loam::loam_static`\n",
     "Makefile": ".PHONY: test\ntest:\n\ttrue\n",
+    "include/loam/loam.h": "#define LOAM_HEADER_VERSION 203\n",
+    "examples/CMakeLists.txt": "find_package(loam 0.2 REQUIRED)\n",
     "tool/Cargo.lock": f'source = "{CARGO_INDEX}"\n',
 }
 BROKEN = {
@@ -317,6 +347,9 @@ BROKEN = {
     "a registry": ("tools/x.py", "https://py" + "pi.org/simple\n", "registry's host"),
     "a decision without a row": ("docs/decisions/0002-b.md", "# 2. Else\n", "0 rows"),
     "a decision under another title": ("docs/decisions/0001-a.md", "# 1. Else\n", "title is not"),
+    "an old version": ("packaging/vcpkg/vcpkg.json", '{"version-string": "0.2.1"}\n', "has version 0.2.1"),
+    "a version like another": ("examples/CMakeLists.txt", "find_package(loam 0.20)\n", "has version 0.20"),
+    "a version that is gone": ("docs/install.md", "# Install\n", "no version"),
     "a long README": ("README.md", "line\n" * (README_LINES + 1), "is the limit"),
 }
 

@@ -1,6 +1,6 @@
-"""Charts of a sweep, as SVG, by matplotlib (bench/publish brings it along)."""
+"""Charts of a sweep and of the frontier, as SVG, by matplotlib (bench/publish brings it along)."""
 
-from . import sweeps
+from . import frontier, ratios, sweeps
 
 SUBJECT = {"color": "#c2410c", "linewidth": 2.0, "zorder": 5}
 PEERS = (
@@ -18,7 +18,7 @@ def _rows(data, name):
     return [row for row in found if row["alignment"] == 0 and row["size"] >= 16]
 
 
-def _plot(data, path, title, unit, value, log=False, limit=None):
+def _pyplot():
     import matplotlib
 
     matplotlib.use("svg")
@@ -26,6 +26,16 @@ def _plot(data, path, title, unit, value, log=False, limit=None):
 
     # The same data make the same file, byte for byte.
     matplotlib.rcParams.update({"svg.hashsalt": "loam", "svg.fonttype": "none", "font.size": 9})
+    return plt
+
+
+def _save(plt, figure, path):
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+
+
+def _plot(data, path, title, unit, value, log=False, limit=None):
+    plt = _pyplot()
     figure, axes = plt.subplots(figsize=(8.5, 3.6), layout="constrained")
     subject = data["subject"]
     lines = [(subject, SUBJECT)]
@@ -46,8 +56,7 @@ def _plot(data, path, title, unit, value, log=False, limit=None):
     axes.set_ylabel(unit)
     axes.grid(True, linewidth=0.3)
     axes.legend(ncols=4, fontsize=8, frameon=False)
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
-    plt.close(figure)
+    _save(plt, figure, path)
 
 
 def _each(of):
@@ -111,3 +120,56 @@ def draw(data, folder):
         _plot(data, folder / f"{name}.svg", title, unit, value, log, limit)
         made.append((f"{name}.svg", title))
     return made
+
+
+def _planes(data, path, title, rows, columns, point_of):
+    """A plane of overhead and speed for each point; the upper left corner is the best one."""
+    plt = _pyplot()
+    figure, all_axes = plt.subplots(
+        len(rows), len(columns), figsize=(2.6 * len(columns), 1.9 * len(rows) + 0.8), layout="constrained", squeeze=False
+    )
+    colors, others = dict(PEERS), {}
+    for line, row in zip(all_axes, rows):
+        for axes, column in zip(line, columns):
+            point = point_of(row, column)
+            rounds = data["points"].get(point.name, {"rounds": []})["rounds"]
+            for name in data["allocators"]:
+                speed = ratios.median_of(rounds, name, "speed")
+                if speed is None:
+                    continue
+                overhead = 100 * ratios.median_of(rounds, name, "average")
+                mine = name in data["ours"]
+                mark = axes.scatter(
+                    overhead,
+                    speed / 1e6,
+                    s=36 if mine else 14,
+                    marker="D" if mine and name != data["subject"] else "o",
+                    color=SUBJECT["color"] if mine else colors.get(name, "#9ca3af"),
+                    zorder=5 if mine else 2,
+                    label=name,
+                )
+                others.setdefault(name, mark)
+            axes.set_xlim(left=0)
+            axes.set_ylim(bottom=0)
+            axes.set_title(f"{row}, {column}", loc="left", fontsize=8)
+            axes.tick_params(labelsize=7)
+            axes.grid(True, linewidth=0.3)
+    figure.suptitle(title, x=0.01, ha="left")
+    figure.supxlabel("overhead, per cent of the live bytes", fontsize=8)
+    figure.supylabel("million operations a processor second", fontsize=8)
+    figure.legend(others.values(), others.keys(), loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    _save(plt, figure, path)
+
+
+def draw_frontier(data, folder):
+    """Writes the charts of bench/frontier; returns [(file name, what it shows), ...]."""
+    lives, mixes = ("4M", "16M", "64M", "256M"), tuple(frontier.MIXES)
+    orders, few = ("fifo", "hot", "lifo", "burst"), ("small", "medium", "nine", "wide")
+    charts = [
+        ("frontier-mixes", "Mixes of sizes, by live bytes", mixes, lives, lambda r, c: frontier.Point(c, r, "random", 1)),
+        ("frontier-orders", "Orders of frees, 16 MB live", few, orders, lambda r, c: frontier.Point("16M", r, c, 1)),
+        ("frontier-orders-256", "Orders of frees, 256 MB live", few, orders, lambda r, c: frontier.Point("256M", r, c, 1)),
+    ]
+    for name, title, rows, columns, point_of in charts:
+        _planes(data, folder / f"{name}.svg", title, rows, columns, point_of)
+    return [(f"{name}.svg", title) for name, title, *_ in charts]

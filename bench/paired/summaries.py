@@ -90,6 +90,19 @@ def ageing(data):
             yield [name, row["series"], row["figure"], *map(number, cells)]
 
 
+def frontier(data):
+    """Operations a second of processor time, and resident bytes beyond the live ones as a share, of the averages and the peaks."""
+    yield ["point", "allocator", "rounds", "speed", "overhead", "peak_overhead", "minor_faults"]
+    for point, entry in data["points"].items():
+        for name, heap in data["allocators"].items():
+            speeds = ratios.values_of(entry["rounds"], name, "speed")
+            figures = (ratios.median_of(entry["rounds"], name, key) for key in ("speed", "average", "peak", "minor_faults"))
+            if speeds:
+                yield [point, name, len(speeds), *map(number, figures)]
+            elif point in heap.get("failed", {}):
+                yield [point, name, f"failed: {heap['failed'][point]}", *[""] * 4]
+
+
 def sweep(data):
     """Rounding and resident bytes beyond what was asked for, as shares; faults a page touched."""
     names = None
