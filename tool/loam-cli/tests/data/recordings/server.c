@@ -21,8 +21,7 @@ int main(void) {
     memset(blocks[i], i, 1000);
   }
   blocks[0] = realloc(blocks[0], 5000);
-  for (int i = 1; i < 40; ++i)
-    free(blocks[i]);
+  for (int i = 1; i < 40; ++i) free(blocks[i]);
   void *aligned = aligned_alloc(256, 512);
   pthread_join(thread, NULL);
   return aligned == NULL || blocks[0] == NULL;
