@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: release packages packages-test ageing windows compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -88,6 +88,10 @@ SOAK_EVENTS ?= 100000000
 
 record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none is lost and every free has its block
 	tests/recorder/soak $(SOAK_EVENTS)
+
+fleet: setup-test build ## Ask a dataset of traces the questions of examples/fleet by DuckDB and by Spark, and compare
+	@tools/setup fleet
+	@tools/cargo test --manifest-path tool/Cargo.toml --release --locked -p loam-cli --test fleet -- --include-ignored
 
 fuzz: setup-test ## Fuzz the heap with libFuzzer for FUZZ_TIME seconds (four hours)
 	@tools/quietly build/log/fuzz.log cmake --preset fuzz

@@ -3,6 +3,8 @@
 //! Nothing is installed for this: without Chromium the test says that it was skipped.
 
 mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -312,5 +314,74 @@ fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
         assert_eq!(found["hidden"], "false", "{found}");
         assert_eq!(found["table"], 6, "{found}");
         assert_eq!(found["printed"], "660", "{found}");
+    }
+}
+
+/// Tells which texts of a chart are drawn, and where the dashed lines stand.
+const PROBE_MARKS: &str = r#"<script>
+  setTimeout(() => {
+    const { views } = loamReport;
+    const view = views.find((view) => view.chart.marks);
+    parent.postMessage(JSON.stringify({
+      seen, marks: view.chart.marks,
+      texts: [...view.node.querySelectorAll('svg text')].map((t) => t.textContent),
+      lines: [...view.node.querySelectorAll('svg path')]
+        .filter((p) => p.getAttribute('stroke-dasharray')).length,
+    }), '*');
+  }, 500);
+</script>"#;
+
+#[test]
+fn the_moments_that_a_replayed_program_named_are_drawn() {
+    let Some(browser) = browser() else {
+        common::skip("no Chromium here, which draws the report (Debian package chromium)");
+        return;
+    };
+    if common::replayer().is_none() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut program = recorded::Program::record(&lab.path("t.trace"));
+    program.step = 1_000_000;
+    for phase in ["load", "serve & <wait>"] {
+        program.mark(phase);
+        for _ in 0..200 {
+            program.allocate(0, 5_000);
+        }
+    }
+    program.end();
+    let ran = common::loam_in(
+        &lab.path(""),
+        &[
+            "replay",
+            "t.trace",
+            "--allocators",
+            "system",
+            "--trials",
+            "1",
+            "--json",
+            "r.json",
+        ],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let marks = &lab.results("r.json")["experiments"][0]["trace"]["marks"];
+    assert_eq!(marks[0]["name"], "load");
+    assert!(
+        (marks[1]["seconds"].as_f64().unwrap() - 0.2).abs() < 0.002,
+        "{marks}"
+    );
+    watch(
+        &lab,
+        &fs::read_to_string(lab.path("r.html")).unwrap(),
+        PROBE_MARKS,
+    );
+    for (width, dark) in [(1440, false), (390, true)] {
+        let found = look(browser, &lab, width, dark);
+        assert_eq!(found["seen"], serde_json::json!([]), "{found}");
+        let texts = found["texts"].as_array().unwrap();
+        for name in ["load", "serve & <wait>"] {
+            assert!(texts.iter().any(|text| text == name), "{name}: {found}");
+        }
+        assert!(found["lines"].as_u64().unwrap() >= 2, "{found}");
     }
 }

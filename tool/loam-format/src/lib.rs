@@ -4,6 +4,7 @@
 //! counters   what the heap shows in memory and in images       formats/counters.md
 //! results    the lab's file and the lines that workloads print
 //! trace      what a program asked of its heap               formats/trace.md
+//! foreign    recordings of other programs, which become traces
 //! memory     where bytes come from, as far as a format cares
 //! plain, units, words   texts that may meet a terminal, figures, small pieces of English
 //! ```
@@ -19,6 +20,7 @@ pub const VERSION: &str = env!("LOAM_VERSION");
 
 pub mod bytes;
 pub mod counters;
+pub mod foreign;
 pub mod memory;
 pub mod plain;
 pub mod results;

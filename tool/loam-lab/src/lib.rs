@@ -7,7 +7,7 @@
 //!   -> store (the results file)
 //!   -> analyse (medians, intervals, ratios paired by round) -> charts (curves of them)
 //!   -> experiments (what each asks: its figures, charts, findings)
-//!   -> draw (the table on the terminal, Markdown, the HTML report), compare
+//!   -> draw (the table on the terminal, Markdown, the HTML report), compare, merge
 //! ```
 //!
 //! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and says what got worse.
@@ -33,6 +33,7 @@ pub mod gate;
 pub mod identity;
 pub mod machine;
 pub mod measure;
+pub mod merge;
 pub mod options;
 pub mod outputs;
 pub mod plan;

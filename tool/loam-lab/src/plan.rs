@@ -85,6 +85,7 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
             sha256,
             cases: experiment.cases(&context),
             trace: None,
+            part: None,
         });
     }
     Ok(Plan {
@@ -189,6 +190,7 @@ fn experiment(
         sha256,
         cases: vec![case],
         trace: Some(trace),
+        part: None,
     })
 }
 

@@ -72,6 +72,28 @@ Loam.options = (() => {
     }];
   };
 
+  // Named places of the x axis: a line from top to bottom, its name turned along it.
+  const markSeries = (chart, colours) => !chart.marks ? [] : [{
+    type: "custom", name: "", silent: true, z: 2, clip: true, tooltip: { show: false },
+    data: chart.marks.map((mark) => [mark.x, 0]),
+    renderItem: (params, api) => {
+      const area = params.coordSys;
+      const x = api.coord([chart.marks[params.dataIndex].x, 0])[0];
+      const [top, bottom] = [area.y, area.y + area.height];
+      return {
+        type: "group",
+        children: [
+          { type: "line", shape: { x1: x, y1: top, x2: x, y2: bottom },
+            style: { stroke: colours.soft, lineWidth: 1, lineDash: [4, 4] } },
+          { type: "text", x: x + 3, y: bottom - 4, rotation: Math.PI / 2,
+            style: { text: chart.marks[params.dataIndex].label, fill: colours.soft, fontSize: 12,
+              stroke: colours.ground, lineWidth: 3, // legible where a curve lies behind it
+              width: area.height - 8, overflow: "truncate", verticalAlign: "top" } },
+        ],
+      };
+    },
+  }];
+
   // Bars from the lowest to the highest round in both directions.
   const errorBars = (curve, look) => curve.points.length === 0 ? [] : [{
     type: "custom", name: curve.label, silent: true, z: 1, tooltip: { show: false },
@@ -174,7 +196,8 @@ Loam.options = (() => {
     const largest = lying
       ? Math.max(0, ...chart.x.categories.map((_, x) => whole(x)))
       : Math.max(...shown.flatMap((c) => c.points.map((p) => p.high)));
-    const series = shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours));
+    const series = [...shown.flatMap((c) => draw(chart, c, Loam.look(data, c), colours)),
+      ...markSeries(chart, colours)];
     return {
       animation: false,
       backgroundColor: "transparent",

@@ -86,6 +86,15 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
+/// A place on the x axis that has a name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mark {
+    /// Where.
+    pub x: f64,
+    /// Its name.
+    pub label: String,
+}
+
 /// A chart.
 #[derive(Debug, Clone, Serialize)]
 pub struct Chart {
@@ -103,6 +112,9 @@ pub struct Chart {
     pub y: Axis,
     /// What is drawn.
     pub curves: Vec<Curve>,
+    /// Lines across the curves, with names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
     /// Where it belongs to a series of small charts: their common heading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -129,6 +141,7 @@ impl Chart {
             x,
             y,
             curves,
+            marks: Vec::new(),
             group: None,
         })
     }

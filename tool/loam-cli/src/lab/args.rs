@@ -31,7 +31,8 @@ pub struct LabArgs {
 const USAGE: &str = "\
 loam lab [OPTIONS] [NAME]...
        loam lab show RESULTS [--html FILE] [--markdown]
-       loam lab compare A B";
+       loam lab compare A B
+       loam lab merge RESULTS... --output FILE";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,12 +42,14 @@ Examples:
                                                     two settings of one allocator
   loam lab --json r.json --resume                   go on where an interruption stopped
   loam lab show r.json --html r.html                table and report again
-  loam lab compare before.json after.json           what changed between two runs";
+  loam lab compare before.json after.json           what changed between two runs
+  loam lab merge job-*.json --output all.json       jobs of one sweep in one file";
 
 #[derive(Debug, Subcommand)]
 enum LabVerb {
     Show(ShowArgs),
     Compare(CompareArgs),
+    Merge(MergeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +131,26 @@ struct CompareArgs {
     b: PathBuf,
 }
 
+/// Merge the results files of jobs and machines into one, which `loam lab show` draws.
+///
+/// What like machines measured of the same program or trace becomes one table, with more rounds. What another machine,
+/// program or trace gave is a table of its own: no figure is formed over two machines. Files that do not belong together
+/// are refused.
+#[derive(Debug, Args)]
+struct MergeArgs {
+    /// Results files that `loam lab` or `loam replay` wrote
+    #[arg(required = true)]
+    results: Vec<PathBuf>,
+
+    /// The file that is written
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Replace the output if it exists
+    #[arg(long)]
+    overwrite: bool,
+}
+
 /// What `lab` is to do.
 #[derive(Debug)]
 pub enum LabAction {
@@ -149,6 +172,15 @@ pub enum LabAction {
         /// The later.
         b: PathBuf,
     },
+    /// Merge results files.
+    Merge {
+        /// The files.
+        results: Vec<PathBuf>,
+        /// Where the merged one goes.
+        output: PathBuf,
+        /// Whether that may be replaced.
+        overwrite: bool,
+    },
 }
 
 impl LabArgs {
@@ -163,6 +195,11 @@ impl LabArgs {
             Some(LabVerb::Compare(compare)) => LabAction::Compare {
                 a: compare.a,
                 b: compare.b,
+            },
+            Some(LabVerb::Merge(merge)) => LabAction::Merge {
+                results: merge.results,
+                output: merge.output,
+                overwrite: merge.overwrite,
             },
             None => LabAction::Measure(self.measure.resolve()),
         }

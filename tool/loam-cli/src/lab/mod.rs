@@ -8,14 +8,14 @@
 //!   -> draw (the table on the terminal, the HTML report)
 //! ```
 //!
-//! `show` and `compare` start from the results file, and so does everything that `measure` prints
+//! `show`, `compare` and `merge` start from the results file, and so does everything that `measure` prints
 //! at its end: what can be seen right after measuring can be seen again later.
 
 pub mod args;
 mod progress;
 pub mod stop;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -27,7 +27,7 @@ use loam_lab::options::{Earlier, MeasureOptions};
 use loam_lab::outputs::Outputs;
 use loam_lab::plan::{self, Plan};
 use loam_lab::store::Store;
-use loam_lab::{compare, draw, resume, store};
+use loam_lab::{compare, draw, merge, resume, store};
 use loam_process::layout::Layout;
 
 use crate::ending::Watch;
@@ -56,7 +56,32 @@ pub fn run(args: Box<LabArgs>, layout: &Layout) -> Result<Exit> {
             output::write_stdout(&compare::render(&before, &after, styled))?;
             Ok(Exit::Done)
         }
+        LabAction::Merge {
+            results,
+            output,
+            overwrite,
+        } => merged(&results, &output, overwrite),
     }
+}
+
+fn merged(paths: &[PathBuf], target: &Path, overwrite: bool) -> Result<Exit> {
+    let load = |path: &PathBuf| Ok((path.clone(), store::load(path)?));
+    let files = paths.iter().map(load).collect::<Result<Vec<_>>>()?;
+    let merged = merge::merge(files)?;
+    if !overwrite {
+        resume::require_unfinished(target)?;
+    }
+    let place = Store::claim(target, store::looks_like_results)?;
+    place.lock()?;
+    store::save(&merged, &place)?;
+    output::say(&format!(
+        "{} of {} in {}; next: loam lab show {}",
+        words::count(merged.trials.len(), "trial"),
+        words::count(merged.experiments.len(), "experiment"),
+        output::path(target),
+        output::path(target)
+    ));
+    Ok(Exit::Done)
 }
 
 fn measure(options: &MeasureOptions, layout: &Layout) -> Result<Exit> {

@@ -5,11 +5,13 @@
 //! not show itself (`loam_format::plain`). A text with a name in it that is styled or padded is
 //! made plain before: only then does its width hold.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use anyhow::{bail, Context, Result};
 
 use loam_format::plain;
 
@@ -79,6 +81,23 @@ pub fn write_stdout(text: &str) -> io::Result<()> {
 /// The name of a file, for a message.
 pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
+}
+
+/// Opens a file that is to be written, and is never replaced unasked.
+pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
+    let mut open = OpenOptions::new();
+    open.write(true);
+    match overwrite {
+        true => open.create(true).truncate(true),
+        false => open.create_new(true),
+    };
+    let shown = path(file);
+    match open.open(file) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
+        }
+        opened => opened.with_context(|| format!("{shown} can not be written")),
+    }
 }
 
 #[cfg(test)]

@@ -159,6 +159,10 @@ pub fn header(machine: &Machine, command: &[String], started: String) -> Header 
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default(),
         started,
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
         architecture: machine.architecture.clone(),
         cpu: machine.cpu.clone(),
         cores: machine.cores as u32,
@@ -169,6 +173,7 @@ pub fn header(machine: &Machine, command: &[String], started: String) -> Header 
         cgroup: cgroup(),
         environment: variables.collect(),
         stack_bytes: 0,
+        origin: None,
         clock: Clock {
             source: match machine.architecture.as_str() {
                 "x86_64" => "tsc",

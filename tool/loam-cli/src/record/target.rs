@@ -1,11 +1,10 @@
 //! The file that is written. It is never replaced unasked, and it is there before the program starts: what can not be
 //! written is an error then, and not after an hour.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
 use super::args::RecordOptions;
@@ -24,7 +23,10 @@ impl Target {
     /// Opens it.
     pub fn open(options: &RecordOptions) -> Result<Target> {
         match &options.output {
-            Some(path) => named(path, options.overwrite),
+            Some(path) => Ok(Target::Named(
+                output::new_file(path, options.overwrite)?,
+                path.to_path_buf(),
+            )),
             None => {
                 let folder = std::env::current_dir().context("the current folder is not known")?;
                 let file = tempfile::Builder::new()
@@ -59,22 +61,5 @@ impl Target {
             anyhow::Error::from(error.error).context(format!("{shown} can not be written"))
         })?;
         Ok((file, path.file_name().map(PathBuf::from).unwrap_or(path)))
-    }
-}
-
-fn named(path: &Path, overwrite: bool) -> Result<Target> {
-    let mut open = OpenOptions::new();
-    open.write(true);
-    match overwrite {
-        true => open.create(true).truncate(true),
-        false => open.create_new(true),
-    };
-    let shown = output::path(path);
-    match open.open(path) {
-        Ok(file) => Ok(Target::Named(file, path.to_path_buf())),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
-        }
-        Err(error) => Err(error).with_context(|| format!("{shown} can not be written")),
     }
 }

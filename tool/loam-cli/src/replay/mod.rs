@@ -12,16 +12,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 use tempfile::TempDir;
 
-use loam_format::results::{Results, TraceRecord};
+use loam_format::results::{MarkRecord, Results, TraceRecord};
+use loam_format::trace::Mark;
 use loam_format::words;
 use loam_lab::plan::{self, Ready};
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
+use loam_lab::traces::marks;
 use loam_process::layout::Layout;
 
 use crate::exit::Exit;
 use crate::lab::{self, stop::Stop};
 use crate::output;
 use args::{ReplayOptions, Speed};
+
+/// Marks that are drawn.
+const MOST_MARKS: usize = 50;
 
 /// Runs the verb.
 pub fn run(options: &ReplayOptions, layout: &Layout) -> Result<Exit> {
@@ -106,17 +111,14 @@ pub fn interrupted(error: &anyhow::Error) -> Option<Exit> {
     }
 }
 
-/// Notes the error of the replay; false if it is known and too large.
+/// Notes the error of the replay; false if it is known and too large, or if the trace can not have one.
 pub fn judge(results: &mut Results) -> bool {
-    let error = replay::verdict(results);
-    for record in results
+    replay::note_errors(results);
+    let mut traces = results
         .experiments
-        .iter_mut()
-        .filter_map(|one| one.trace.as_mut())
-    {
-        record.error = error;
-    }
-    error.is_none_or(|error| error.reproduces)
+        .iter()
+        .filter_map(|one| one.trace.as_ref());
+    traces.all(|trace| trace.imported.is_none() && trace.error.is_none_or(|error| error.reproduces))
 }
 
 /// The replayer, which the build brings.
@@ -170,7 +172,19 @@ fn record(which: &Which, survey: &Survey, prepared: &Prepared) -> Result<TraceRe
         speed_percent: which.speed.percent,
         remarks: remarks(survey, prepared),
         error: None,
+        marks: marks(survey, prepared)?,
+        imported: survey.header.origin.as_ref().map(|one| one.format.clone()),
     })
+}
+
+/// The first moments that the program named: more of them would hide the curves.
+fn marks(survey: &Survey, prepared: &Prepared) -> Result<Vec<MarkRecord>> {
+    let marks = marks::of(survey, prepared.stream)?;
+    let record = |mark: &Mark| MarkRecord {
+        seconds: mark.time.saturating_sub(prepared.first_time) as f64 * 1e-9,
+        name: mark.name.clone(),
+    };
+    Ok(marks.iter().take(MOST_MARKS).map(record).collect())
 }
 
 /// What makes the trace say less than it should.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use loam_format::foreign;
 
-/// Say what is in a trace of allocations, check it, export it.
+/// Say what is in a trace of allocations, check it, export it, import one.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TraceArgs {
@@ -18,7 +19,9 @@ Examples:
   loam trace check t.trace                               exit code 1 if something is wrong with it
   loam trace head -n 50 t.trace                          the first events
   loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
-  loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz";
+  loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz
+  loam trace export t.trace --dataset fleet              add it to a dataset that SQL asks
+  loam trace import heaptrack.p.1.zst --output t.trace   another program's recording, to replay it";
 
 #[derive(Debug, Subcommand)]
 enum TraceVerb {
@@ -26,6 +29,7 @@ enum TraceVerb {
     Head(HeadArgs),
     Check(CheckArgs),
     Export(ExportArgs),
+    Import(ImportArgs),
 }
 
 /// Say what a program asked of its heap: rates, sizes, lifetimes, threads, what lived at the peak.
@@ -72,7 +76,7 @@ struct CheckArgs {
     json: bool,
 }
 
-/// Write a trace's events, samples or blocks as a table for other programs.
+/// Write a trace as a table, as stacks or as a profile for other programs.
 ///
 /// Times are nanoseconds since the recording began, addresses are decimal numbers. A table of blocks
 /// has a row for each block's life, of one process; a resize ends a row and begins another one.
@@ -89,7 +93,7 @@ struct ExportArgs {
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
 
-    /// Of this process alone, by its number in `loam trace info` (of blocks: default the busiest)
+    /// Of this process alone, by its number in `loam trace info` (of blocks and stacks: default the busiest)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -100,6 +104,63 @@ struct ExportArgs {
     /// Where it goes (default: standard output)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Add the trace to this dataset of many traces, as Parquet tables by host, program and day
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["table", "format", "of", "output"])]
+    dataset: Option<PathBuf>,
+
+    /// Where it was recorded (default: what the trace says)
+    #[arg(long, value_name = "NAME", requires = "dataset")]
+    host: Option<String>,
+
+    /// When it was recorded, as YYYY-MM-DD (default: what the trace says)
+    #[arg(long, value_name = "DAY", requires = "dataset")]
+    day: Option<String>,
+
+    /// The release of the program, a column of the dataset
+    #[arg(long, value_name = "NAME", requires = "dataset")]
+    release: Option<String>,
+
+    /// Results files of `loam replay` of this trace, which become the dataset's table `replays`
+    #[arg(long, value_name = "RESULTS", requires = "dataset", num_args = 1..)]
+    replays: Vec<PathBuf>,
+}
+
+/// Make a trace of another program's recording of allocations.
+///
+/// The formats: heaptrack's data files (raw or interpreted, of 1.0 to 1.5), the log of Firefox's logalloc (munged or not),
+/// Android's record_allocs as memory_replay reads it, and the binary trace of glibc-malloc-trace-utils. Files may be packed
+/// with gzip, zstd or zip. What is lost is said. None of the formats says which pages a program touched, so a replay of an
+/// imported trace can not be checked against the program, and ends with exit code 1.
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// The recording
+    recording: PathBuf,
+
+    /// The trace that is written
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Replace the output if it exists
+    #[arg(long)]
+    overwrite: bool,
+
+    /// The recording's format (default: what its first bytes say)
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    from: Option<Recording>,
+}
+
+/// The format of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Recording {
+    /// heaptrack
+    Heaptrack,
+    /// Firefox's logalloc
+    Logalloc,
+    /// Android's record_allocs
+    MemoryReplay,
+    /// glibc-malloc-trace-utils
+    Mtrace,
 }
 
 /// A table of a trace.
@@ -111,6 +172,16 @@ pub enum Table {
     Samples,
     /// Every block's life
     Blocks,
+    /// The processes, each with its figures
+    Processes,
+    /// Blocks by size
+    Sizes,
+    /// Threads
+    Threads,
+    /// Moments that the program named
+    Marks,
+    /// Stacks of sampled blocks, of a trace with stacks
+    Stacks,
 }
 
 /// How a table is written.
@@ -120,10 +191,14 @@ pub enum Format {
     Csv,
     /// A JSON object a line
     Jsonl,
+    /// Parquet, the trace's header among its metadata
+    Parquet,
     /// Stacks, a line each with its bytes, as flame graphs are drawn from; of a trace with stacks
     Collapsed,
     /// Stacks for the program pprof (gzipped): alloc_objects, alloc_space, and inuse_objects, inuse_space at the peak
     Pprof,
+    /// A profile for the Firefox Profiler: live and resident bytes as tracks, marks, and the allocations of a trace with stacks
+    Firefox,
 }
 
 /// Bytes of a stack.
@@ -165,6 +240,21 @@ pub enum TraceAction {
     },
     /// Write a table.
     Export(ExportOptions),
+    /// Make a trace of another program's recording.
+    Import(ImportOptions),
+}
+
+/// What to import.
+#[derive(Debug)]
+pub struct ImportOptions {
+    /// The recording.
+    pub recording: PathBuf,
+    /// The trace.
+    pub output: PathBuf,
+    /// Whether it may be replaced.
+    pub overwrite: bool,
+    /// The format; none: the one that the first bytes tell.
+    pub from: Option<foreign::Format>,
 }
 
 /// What to export.
@@ -182,6 +272,23 @@ pub struct ExportOptions {
     pub process: Option<u32>,
     /// Where it goes; none: standard output.
     pub output: Option<PathBuf>,
+    /// The dataset that it is added to, instead of all that.
+    pub dataset: Option<DatasetOptions>,
+}
+
+/// What of a trace goes into a dataset.
+#[derive(Debug)]
+pub struct DatasetOptions {
+    /// The dataset.
+    pub folder: PathBuf,
+    /// Where the trace was recorded.
+    pub host: Option<String>,
+    /// When it was recorded.
+    pub day: Option<String>,
+    /// The release of the program.
+    pub release: Option<String>,
+    /// Results files of its replays.
+    pub replays: Vec<PathBuf>,
 }
 
 impl TraceArgs {
@@ -209,6 +316,24 @@ impl TraceArgs {
                 of: args.of,
                 process: args.process,
                 output: args.output,
+                dataset: args.dataset.map(|folder| DatasetOptions {
+                    folder,
+                    host: args.host,
+                    day: args.day,
+                    release: args.release,
+                    replays: args.replays,
+                }),
+            }),
+            TraceVerb::Import(args) => TraceAction::Import(ImportOptions {
+                recording: args.recording,
+                output: args.output,
+                overwrite: args.overwrite,
+                from: args.from.map(|from| match from {
+                    Recording::Heaptrack => foreign::Format::Heaptrack,
+                    Recording::Logalloc => foreign::Format::Logalloc,
+                    Recording::MemoryReplay => foreign::Format::MemoryReplay,
+                    Recording::Mtrace => foreign::Format::Mtrace,
+                }),
             }),
         }
     }

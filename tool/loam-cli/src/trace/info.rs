@@ -6,9 +6,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use loam_format::plain;
-use loam_format::trace::{Ended, How, Item, Mark};
+use loam_format::trace::{Ended, How, Mark};
 use loam_format::units::{decimal, Unit};
-use loam_lab::replay::{self, lineage, ProcessSurvey, Survey};
+use loam_format::words;
+use loam_lab::replay::{self, ProcessSurvey, Survey};
+use loam_lab::traces::marks;
 use loam_lab::traces::stacks::{self, Stacks};
 use loam_lab::traces::summary::{self, Summary};
 use loam_process::symbols::Symbols;
@@ -31,7 +33,7 @@ pub fn run(trace: &Path, process: Option<u32>, json: bool) -> Result<Exit> {
     let stream = survey.choose(process)?;
     let summary = summary::of(&survey, stream)?;
     let stacks = stacks::of(&survey, stream)?;
-    let marks = marks(&survey, stream)?;
+    let marks = marks::of(&survey, stream)?;
     let text = if json {
         serde_json::to_string_pretty(&as_json(&survey, &summary, stacks.as_ref(), &marks))? + "\n"
     } else {
@@ -102,14 +104,26 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
         .map(|process| process.events)
         .sum();
     let each = survey.bytes as f64 / events.max(1) as f64;
+    let whence = match &header.origin {
+        Some(origin) => format!(
+            "imported from {} ({}), which lacks: {}",
+            origin.file,
+            origin.format,
+            words::list(&origin.lost)
+        ),
+        None => format!(
+            "{}\n  {}, {}, {} cores, {}",
+            plain::line(&header.started),
+            plain::line(&header.cpu),
+            plain::line(&header.kernel),
+            header.cores,
+            Unit::Bytes.show(header.memory_bytes as f64),
+        ),
+    };
     let mut text = format!(
-        "{bold}{}{bold:#}\n  {}\n  {}, {}, {} cores, {}\n  {}: {} events, {each:.2} bytes each\n\n",
+        "{bold}{}{bold:#}\n  {}\n  {}: {} events, {each:.2} bytes each\n\n",
         plain::line(&plain::command(&header.command)),
-        plain::line(&header.started),
-        plain::line(&header.cpu),
-        plain::line(&header.kernel),
-        header.cores,
-        Unit::Bytes.show(header.memory_bytes as f64),
+        plain::lines(&whence),
         Unit::Bytes.show(survey.bytes as f64),
         decimal(events as f64),
     );
@@ -117,7 +131,10 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
     text += "\n";
     let process = &survey.processes[&summary.process];
     let seconds = summary.nanoseconds as f64 * 1e-9;
-    let rate = |count: u64| Unit::PerSecond.show(count as f64 / seconds.max(1e-9));
+    let rate = |count: u64| match summary.nanoseconds {
+        0 => "at once".to_owned(),
+        _ => Unit::PerSecond.show(count as f64 / seconds),
+    };
     let lines = [
         format!(
             "{bold}process {}{bold:#}: {}",
@@ -127,7 +144,10 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
         format!(
             "  recorded       {} on {}",
             Unit::Seconds.show(seconds),
-            plain::line(&process.process.allocator)
+            match process.process.allocator.as_str() {
+                "" => "an allocator that is not known".into(),
+                label => plain::line(label),
+            }
         ),
         format!(
             "  allocations    {} ({}), {} in all",
@@ -172,17 +192,6 @@ fn as_text(survey: &Survey, summary: &Summary, stacks: Option<&Stacks>, marks: &
 }
 
 /// Moments that the program named.
-fn marks(survey: &Survey, stream: u32) -> Result<Vec<Mark>> {
-    let mut marks = Vec::new();
-    lineage::items(&survey.path, |of, item| {
-        if let (true, Item::Mark(mark)) = (of == stream, item) {
-            marks.push(mark);
-        }
-        Ok(())
-    })?;
-    Ok(marks)
-}
-
 fn named(marks: &[Mark], process: &ProcessSurvey) -> Grid {
     let reading = format!("{} moments that the program named.", marks.len());
     let mut grid = Grid::new("Marks", &reading, &["after", "thread", "name"]);

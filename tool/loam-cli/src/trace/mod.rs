@@ -1,11 +1,17 @@
 //! `loam trace`: what is in a trace (`info`), its first events (`head`), what is wrong with it (`check`), tables for
-//! other programs (`export`).
+//! other programs (`export`), traces of other programs' recordings (`import`).
 
 pub mod args;
+mod dataset;
 mod export;
+mod firefox;
 mod head;
+mod import;
 mod info;
+mod parquet;
 mod profile;
+mod rows;
+mod tables;
 
 use std::path::Path;
 
@@ -32,6 +38,7 @@ pub fn run(action: &TraceAction) -> Result<Exit> {
         } => head::run(trace, *number, *process),
         TraceAction::Check { trace, json } => check(trace, *json),
         TraceAction::Export(options) => export::run(options),
+        TraceAction::Import(options) => import::run(options),
     }
 }
 

@@ -10,7 +10,7 @@ use prost::Message;
 
 use loam_format::trace::Wanted;
 use loam_lab::replay::{self, lineage};
-use loam_lab::traces::stacks::{self, Place, Stacks};
+use loam_lab::traces::stacks::{self, Place, Site, Stacks};
 use loam_process::symbols::{Function, Symbols};
 
 use super::args::{ExportOptions, Format, Of};
@@ -56,25 +56,35 @@ pub fn write(options: &ExportOptions, mut out: impl Write) -> Result<()> {
             out.flush()?;
         }
     }
+    warn_of_other_files(&symbols);
+    Ok(())
+}
+
+/// Says which files are others than those that were recorded.
+pub fn warn_of_other_files(symbols: &Symbols) {
     for path in symbols.other_files() {
         output::print_warning(&format!(
             "{path} is not the file that was recorded (its build id differs): its functions stay without names"
         ));
     }
-    Ok(())
+}
+
+/// A stack in a line, the outermost function first. A semicolon divides frames.
+pub fn joined(stacks: &Stacks, site: &Site, symbols: &mut Symbols) -> String {
+    let names = stacks.names(site, symbols).into_iter();
+    let names: Vec<String> = names.map(|name| name.replace([';', '\n'], ":")).collect();
+    names.join(";")
 }
 
 fn collapsed(stacks: &Stacks, of: Of, symbols: &mut Symbols, out: &mut impl Write) -> Result<()> {
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for site in &stacks.sites {
-        let names = stacks.names(site, symbols).into_iter();
-        // A semicolon divides frames, a blank the figure, and a line is a stack.
-        let names: Vec<String> = names.map(|name| name.replace([';', '\n'], ":")).collect();
+        let names = joined(stacks, site, symbols);
         let bytes = match of {
             Of::Peak => site.peak.bytes,
             Of::Allocated => site.allocated.bytes,
         };
-        *lines.entry(names.join(";")).or_default() += bytes;
+        *lines.entry(names).or_default() += bytes;
     }
     for (names, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes >= 0.5) {
         writeln!(out, "{names} {bytes:.0}")?;

@@ -7,8 +7,8 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use loam_format::trace::{
-    AllocFamily, End, Ended, Event, FreeFamily, Header, Item, Items, Process, Record, Sample,
-    Stream, Touch, Wanted, Writer,
+    AllocFamily, End, Ended, Event, Frame, FreeFamily, Header, Item, Items, Mark, Process, Record,
+    Sample, Stack, Stream, Touch, Wanted, Writer,
 };
 
 pub const PAGE: u64 = 4_096;
@@ -59,9 +59,14 @@ pub fn process() -> Process {
 
 impl Program {
     pub fn record(path: &Path) -> Program {
+        Program::record_as(path, &header(), &process())
+    }
+
+    /// Another machine's, or another program.
+    pub fn record_as(path: &Path, header: &Header, process: &Process) -> Program {
         let out = BufWriter::new(File::create(path).unwrap());
-        let mut writer = Writer::new(out, &header()).unwrap();
-        let stream = writer.process(&process()).unwrap();
+        let mut writer = Writer::new(out, header).unwrap();
+        let stream = writer.process(process).unwrap();
         Program {
             writer,
             stream,
@@ -185,6 +190,39 @@ impl Program {
             pages: Some(pages),
         };
         self.writer.touch(self.stream, touch).unwrap();
+    }
+
+    /// A moment that the program names.
+    pub fn mark(&mut self, name: &str) {
+        let mark = Mark {
+            time: self.time,
+            name: name.to_owned(),
+            ..Mark::default()
+        };
+        self.writer.mark(self.stream, mark).unwrap();
+    }
+
+    /// Frames, each called from the one before.
+    pub fn frames(&mut self, addresses: &[u64]) {
+        for (number, address) in addresses.iter().enumerate() {
+            let frame = Frame {
+                number: Some(number as u64),
+                caller: (number as u64).checked_sub(1),
+                address: Some(*address),
+                ..Frame::default()
+            };
+            self.writer.frame(self.stream, frame).unwrap();
+        }
+    }
+
+    /// The last event's block was handed out there.
+    pub fn stack(&mut self, frame: u64) {
+        let stack = Stack {
+            event: Some(self.events - 1),
+            frame: Some(frame),
+            cut: Some(0),
+        };
+        self.writer.stack(self.stream, stack).unwrap();
     }
 
     pub fn end(mut self) -> Ran {

@@ -35,6 +35,17 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Whether trials on both can stand in one row: the same hardware, system and settings. How loaded they were does not
+    /// matter.
+    pub fn is_like(&self, other: &Machine) -> bool {
+        let still = |one: &Machine| Machine {
+            load_average: 0.0,
+            launcher_resident_bytes: 0,
+            ..one.clone()
+        };
+        still(self) == still(other)
+    }
+
     /// One line for tables.
     pub fn summary(&self) -> String {
         let cores = words::count(self.cores, "core");

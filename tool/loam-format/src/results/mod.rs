@@ -129,6 +129,22 @@ pub struct ExperimentRecord {
     /// What is replayed, if it is a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceRecord>,
+    /// Whence it is, in a file that was merged of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+}
+
+/// An experiment of a merged file: of one machine, with its own allocators.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The experiment's name where it was measured.
+    pub of: String,
+    /// The machine that measured.
+    pub machine: Machine,
+    /// The allocators there.
+    pub allocators: Vec<AllocatorRecord>,
+    /// The results files.
+    pub files: Vec<PathBuf>,
 }
 
 /// A trace that is replayed.
@@ -165,6 +181,22 @@ pub struct TraceRecord {
     /// How far the replay's memory is from the program's, once it was measured.
     #[serde(default)]
     pub error: Option<ReplayErrorRecord>,
+    /// The format of another program's recording that the trace was imported from. Such a recording has no touched
+    /// pages, so its replay can not be checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<String>,
+    /// Moments that the program named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<MarkRecord>,
+}
+
+/// A moment that a recorded program named.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MarkRecord {
+    /// Since the program's first event.
+    pub seconds: f64,
+    /// Its name.
+    pub name: String,
 }
 
 /// How far a replay on the recorded allocator is from what was recorded: resident bytes of the heap.
@@ -196,7 +228,7 @@ pub struct Case {
 }
 
 /// One allocator of the run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocatorRecord {
     /// What tables call it.
     pub label: String,

@@ -16,6 +16,9 @@ pub struct Header {
     pub directory: String,
     /// When, RFC 3339.
     pub started: String,
+    /// The machine's own name; empty: not recorded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// The machine's name for its processor architecture (`x86_64`, `aarch64`).
     pub architecture: String,
     /// The processor.
@@ -40,6 +43,21 @@ pub struct Header {
     pub stack_bytes: u64,
     /// The unit of times.
     pub clock: Clock,
+    /// Whose recording this was, if a trace was made of another program's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// The recording that a trace was imported from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origin {
+    /// Its format and version, in words.
+    pub format: String,
+    /// Its file.
+    pub file: String,
+    /// What of the program it does not have, as parts of a list. A replay of such a trace can not be checked.
+    pub lost: Vec<String>,
 }
 
 fn is_none(bytes: &u64) -> bool {

@@ -34,7 +34,7 @@ pub use chunk::{ChunkKind, FILE_HEAD, MAGIC, MAX_RAW, MAX_ROWS, VERSION};
 pub use columns::Column;
 pub use decode::DecodeError;
 pub use event::{AllocFamily, Event, FreeFamily, Record};
-pub use header::{Clock, End, Ended, Header, How, Mark, Module, Process};
+pub use header::{Clock, End, Ended, Header, How, Mark, Module, Origin, Process};
 pub use items::{Batch, Item, Items, Wanted};
 pub use ordered::{Act, Action, Block, ByAddress, Ordered, Repairs};
 pub use reader::{Chunk, Damage, ReadError, Reader, Wrong};

@@ -21,6 +21,6 @@ pub fn experiments_of(results: &Results) -> Vec<Box<dyn Experiment>> {
     results
         .experiments
         .iter()
-        .map(|record| experiments::of_name(&record.name))
+        .map(|record| experiments::of_record(record))
         .collect()
 }

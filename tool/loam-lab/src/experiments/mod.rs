@@ -13,6 +13,7 @@ mod handoff;
 mod levels;
 mod lfh;
 mod named;
+mod part;
 mod phase;
 pub mod phrases;
 mod queue;
@@ -21,7 +22,7 @@ mod sizes;
 mod sparse;
 mod tokens;
 
-use loam_format::results::{Case, Form, Results};
+use loam_format::results::{Case, ExperimentRecord, Form, Results};
 use loam_report::chart::Chart;
 use loam_report::grid::Grid;
 
@@ -167,6 +168,14 @@ pub fn of_name(name: &str) -> Box<dyn Experiment> {
         "handoff" => Box::new(handoff::Handoff),
         "replay" => Box::new(replay::Replay),
         other => Box::new(named::Named::of(other)),
+    }
+}
+
+/// The experiment of a record.
+pub fn of_record(record: &ExperimentRecord) -> Box<dyn Experiment> {
+    match &record.part {
+        Some(part) => Box::new(part::OfPart::new(record, part)),
+        None => of_name(&record.name),
     }
 }
 

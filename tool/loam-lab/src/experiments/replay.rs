@@ -2,7 +2,7 @@
 
 use loam_format::results::{ReplayErrorRecord, Results, TraceRecord};
 use loam_format::units::Unit;
-use loam_report::chart::{Axis, Chart, Curve};
+use loam_report::chart::{Axis, Chart, Curve, Mark};
 use loam_report::grid::Grid;
 
 use super::{generic, phrases, Experiment};
@@ -16,12 +16,11 @@ pub struct Replay;
 const SERIES: &str = "replay";
 const MEMORY: &str = "anonymous_bytes";
 
-/// The trace that a results file is about.
-fn trace(results: &Results) -> Option<&TraceRecord> {
-    results
-        .experiments
-        .iter()
-        .find_map(|record| record.trace.as_ref())
+/// The trace that is replayed.
+fn trace<'a>(view: &View<'a>) -> Option<&'a TraceRecord> {
+    let experiments = &view.results.experiments;
+    let record = experiments.iter().find(|one| one.name == view.experiment)?;
+    record.trace.as_ref()
 }
 
 fn seconds(run: &Run) -> Option<f64> {
@@ -66,8 +65,88 @@ pub fn at_end(run: &Run) -> Option<f64> {
     run.points().filter_map(|point| point.number(MEMORY)).last()
 }
 
+/// One trial of a trace, in figures.
+#[derive(Debug, Clone)]
+pub struct Replayed {
+    /// The process of the trace.
+    pub process: u32,
+    /// The allocator's label.
+    pub allocator: String,
+    /// Whether it is the one that the trace was recorded on.
+    pub is_recorded: bool,
+    /// Its settings, `NAME=VALUE` with blanks between.
+    pub settings: String,
+    /// The trial's round.
+    pub round: u32,
+    /// Whether the machine was busy with something else.
+    pub noisy: bool,
+    /// Figures as `figures` has them.
+    pub peak: Option<f64>,
+    /// On average over the recording's time.
+    pub average: Option<f64>,
+    /// After the last event.
+    pub end: Option<f64>,
+    /// Of all operations.
+    pub seconds: Option<f64>,
+    /// Of all threads.
+    pub processor_seconds: Option<f64>,
+    /// Page faults.
+    pub faults: Option<f64>,
+    /// Percent of the recording's time; 0: without pauses.
+    pub speed_percent: u64,
+    /// How far the replay is from the program, if that is known.
+    pub error: Option<ReplayErrorRecord>,
+}
+
+/// The trials of a trace in a results file, by the trace's digest.
+pub fn trials(results: &Results, sha256: &str) -> Vec<Replayed> {
+    let records = results.experiments.iter().filter_map(|record| {
+        let trace = record.trace.as_ref()?;
+        (trace.sha256 == sha256).then_some((record, trace))
+    });
+    let mut found = Vec::new();
+    for (record, trace) in records {
+        let view = View::of(results, &record.name);
+        for row in &view.rows {
+            let known = results
+                .allocators
+                .iter()
+                .find(|one| one.label == row.allocator);
+            let settings = known.map_or_else(Vec::new, |one| {
+                let settings = one.environment.iter();
+                settings
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect()
+            });
+            found.extend(row.runs.iter().chain(&row.left_out).map(|run| Replayed {
+                process: trace.process,
+                allocator: row.allocator.clone(),
+                is_recorded: trace.same_allocator.as_deref() == Some(&row.allocator),
+                settings: settings.join(" "),
+                round: run.round,
+                noisy: run.noisy,
+                peak: peak(run),
+                average: average(run),
+                end: at_end(run),
+                seconds: seconds(run),
+                processor_seconds: processor(run),
+                faults: largest(run, "faults"),
+                speed_percent: trace.speed_percent,
+                error: trace.error,
+            }));
+        }
+    }
+    found
+}
+
 /// What the check of the replay says, in a sentence.
 pub fn judged(error: Option<&ReplayErrorRecord>, trace: &TraceRecord) -> String {
+    if let Some(format) = &trace.imported {
+        return format!(
+            "This replay can NOT be checked: the trace was imported from {format}, which says neither what memory the \
+             program had nor which pages it touched; all pages of its blocks are touched here. No advice is drawn from it."
+        );
+    }
     let Some(error) = error else {
         let why = match &trace.same_allocator {
             None => format!(
@@ -165,7 +244,7 @@ impl Experiment for Replay {
     }
 
     fn sentence(&self, table: &FigureTable, row: usize) -> String {
-        if let Some(trace) = trace(table.view.results) {
+        if let Some(trace) = trace(table.view) {
             if !trace.error.is_some_and(|error| error.reproduces) {
                 return "figures of a replay that is not known to reproduce the program."
                     .to_owned();
@@ -202,7 +281,7 @@ impl Experiment for Replay {
     }
 
     fn findings(&self, table: &FigureTable) -> Vec<String> {
-        let Some(trace) = trace(table.view.results) else {
+        let Some(trace) = trace(table.view) else {
             return Vec::new();
         };
         let mut found = vec![judged(trace.error.as_ref(), trace)];
@@ -218,7 +297,7 @@ impl Experiment for Replay {
     }
 
     fn grids(&self, view: &View) -> Vec<Grid> {
-        let Some(trace) = trace(view.results) else {
+        let Some(trace) = trace(view) else {
             return Vec::new();
         };
         let mut grid = Grid::new(
@@ -282,11 +361,21 @@ impl Experiment for Replay {
             "memory",
             "Memory over the recording's time",
             "Resident anonymous memory of each allocator; `live` is what the program asked for and had not freed, \
-             `recorded` what its heap had resident when it was recorded.",
+             `recorded` what its heap had resident when it was recorded. A line across is a moment that the program \
+             named.",
             Axis::of("Time of the recording", Unit::Seconds),
             Axis::of("Resident memory", Unit::Bytes),
             curves.into_iter().map(seconds).collect(),
         );
+        let marks = trace(view).map_or(&[][..], |trace| &trace.marks);
+        let marks = marks.iter().map(|mark| Mark {
+            x: mark.seconds,
+            label: mark.name.clone(),
+        });
+        let chart = chart.map(|chart| Chart {
+            marks: marks.collect(),
+            ..chart
+        });
         chart.into_iter().collect()
     }
 }

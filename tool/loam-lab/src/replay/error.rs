@@ -6,7 +6,7 @@
 //! 5 %, since differences between allocators that are worth acting on are larger, and those below it are often
 //! matters of page alignment. Few points say nothing.
 
-use loam_format::results::{ReplayErrorRecord, Results};
+use loam_format::results::{ExperimentRecord, ReplayErrorRecord, Results};
 
 use crate::analyse::runs::{Run, View};
 use crate::analyse::stats;
@@ -53,14 +53,10 @@ fn of_points(points: &[(f64, f64)]) -> Option<RunError> {
     })
 }
 
-/// The error over all trials on the recorded allocator; none if there are none.
-pub fn verdict(results: &Results) -> Option<ReplayErrorRecord> {
-    let trace = results
-        .experiments
-        .iter()
-        .find_map(|record| record.trace.as_ref())?;
-    let same = trace.same_allocator.as_ref()?;
-    let view = View::of(results, "replay");
+/// The error over all trials of an experiment on the recorded allocator; none if there are none.
+pub fn verdict(results: &Results, experiment: &ExperimentRecord) -> Option<ReplayErrorRecord> {
+    let same = experiment.trace.as_ref()?.same_allocator.as_ref()?;
+    let view = View::of(results, &experiment.name);
     let row = view.rows.iter().find(|row| row.allocator == *same)?;
     let errors: Vec<RunError> = row.runs.iter().filter_map(of_run).collect();
     let median = |value: fn(&RunError) -> f64| {
@@ -75,6 +71,20 @@ pub fn verdict(results: &Results) -> Option<ReplayErrorRecord> {
         trials: errors.len(),
         reproduces: at_peak.abs() <= LARGEST && on_average <= LARGEST,
     })
+}
+
+/// Notes the error of each trace in its record.
+pub fn note(results: &mut Results) {
+    let errors: Vec<_> = results
+        .experiments
+        .iter()
+        .map(|record| verdict(results, record))
+        .collect();
+    for (record, error) in results.experiments.iter_mut().zip(errors) {
+        if let Some(trace) = &mut record.trace {
+            trace.error = error;
+        }
+    }
 }
 
 #[cfg(test)]

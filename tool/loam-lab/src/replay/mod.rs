@@ -22,7 +22,7 @@ mod streams;
 pub mod survey;
 mod touched;
 
-pub use error::{of_run, verdict, RunError, LARGEST as LARGEST_ERROR};
+pub use error::{note as note_errors, of_run, RunError, LARGEST as LARGEST_ERROR};
 pub use prepare::{prepare, Prepared, Wishes};
 pub use survey::{survey, ProcessSurvey, Survey};
 

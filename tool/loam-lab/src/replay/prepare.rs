@@ -63,6 +63,8 @@ pub struct Prepared {
     pub missing: u64,
     /// Nanoseconds from the first to the last event.
     pub nanoseconds: u64,
+    /// The first event's, since the recording began.
+    pub first_time: u64,
 }
 
 /// Prepares a stream of a trace; files are made in `folder`.
@@ -415,6 +417,7 @@ impl Builder {
             failed: self.failed,
             repairs: Repairs::default(),
             missing: 0,
+            first_time: self.first_time.unwrap_or(0),
             nanoseconds: last,
         };
         let totals = Totals {

@@ -97,6 +97,12 @@ struct Figures {
     since: Estimate,
 }
 
+impl Figures {
+    fn peak(&self) -> Estimate {
+        self.live.plus(&self.since, -1.0)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Read {
     frames: HashMap<(usize, u64), Frame>,
@@ -104,8 +110,52 @@ struct Read {
     stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
 }
 
+/// A sampled block that was handed out or ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// When, in nanoseconds.
+    pub time: u64,
+    /// Whose it is: a place in `Stacks::sites`.
+    pub site: usize,
+    /// Where it lies.
+    pub address: u64,
+    /// The bytes that it stands for; negative: it ended.
+    pub bytes: f64,
+}
+
 /// Reads them; `None` where the trace has none.
 pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
+    let known = sites(survey, stream)?;
+    Ok(known.map(|(stacks, _, _)| stacks))
+}
+
+/// The same with each change of a sampled block, in the order of time.
+pub fn with_changes(
+    survey: &Survey,
+    stream: u32,
+) -> Result<Option<(Stacks, Vec<Change>)>, ReplayError> {
+    let Some((stacks, read, keys)) = sites(survey, stream)? else {
+        return Ok(None);
+    };
+    let mut changes = Vec::new();
+    follow(survey, &lineage::of(survey, stream), &read, |step| {
+        if let Some(site) = step.key.and_then(|key| keys.get(&key)) {
+            let chance = -f64::exp_m1(-(step.block.size as f64) / stacks.mean as f64);
+            changes.push(Change {
+                time: step.time,
+                site: *site,
+                address: step.block.address,
+                bytes: step.sign * step.block.size as f64 / chance,
+            });
+        }
+    })?;
+    Ok(Some((stacks, changes)))
+}
+
+/// The stacks, what was read of them, and the site of each key.
+type Sites = (Stacks, Read, HashMap<Key, usize>);
+
+fn sites(survey: &Survey, stream: u32) -> Result<Option<Sites>, ReplayError> {
     let mean = survey.header.stack_bytes;
     let streams = lineage::of(survey, stream);
     let mut read = Read::default();
@@ -150,22 +200,25 @@ pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
             first
         })
         .collect();
-    stacks.sites = figures
-        .into_iter()
-        .map(|((place, frame, is_cut), figures)| Site {
-            frames: places(&read, place, frame, first[place], stacks.modules.len()),
-            is_cut,
-            allocated: figures.allocated,
-            peak: figures.live.plus(&figures.since, -1.0),
-        })
-        .collect();
-    stacks.sites.sort_by(|a, b| {
-        let bytes = |site: &Site| (site.peak.bytes, site.allocated.bytes);
+    let mut figures: Vec<(Key, Figures)> = figures.into_iter().collect();
+    figures.sort_by(|(_, a), (_, b)| {
+        let bytes = |one: &Figures| (one.peak().bytes, one.allocated.bytes);
         bytes(b)
             .partial_cmp(&bytes(a))
             .unwrap_or(std::cmp::Ordering::Equal)
     });
-    Ok(Some(stacks))
+    let mut keys = HashMap::new();
+    for (key, figures) in figures {
+        let (place, frame, is_cut) = key;
+        keys.insert(key, stacks.sites.len());
+        stacks.sites.push(Site {
+            frames: places(&read, place, frame, first[place], stacks.modules.len()),
+            is_cut,
+            peak: figures.peak(),
+            allocated: figures.allocated,
+        });
+    }
+    Ok(Some((stacks, read, keys)))
 }
 
 /// Frames from the innermost outwards. A frame that a damaged chunk had ends the stack.
@@ -197,15 +250,57 @@ fn count(
     read: &Read,
 ) -> Result<BTreeMap<Key, Figures>, ReplayError> {
     let mut figures: BTreeMap<Key, Figures> = BTreeMap::new();
-    // Where the events of each stream begin in the walk's count.
-    let mut begins = vec![0];
     let (mut live, mut peak) = (0u64, 0u64);
     let mut changed: Vec<Key> = Vec::new();
-    let chosen = |block: &Block, begins: &[u64]| -> Option<Key> {
-        let place = begins.iter().rposition(|begin| *begin <= block.event)?;
-        let (frame, is_cut) = read.stacks.get(&(place, block.event - begins[place]))?;
-        Some((place, *frame, *is_cut))
-    };
+    follow(survey, streams, read, |step| {
+        let size = step.block.size;
+        live = match step.sign > 0.0 {
+            true => live.saturating_add(size),
+            false => live.saturating_sub(size),
+        };
+        if let Some(key) = step.key {
+            let figures = figures.entry(key).or_default();
+            figures.live.add(size, mean, step.sign);
+            figures.since.add(size, mean, step.sign);
+            if step.sign > 0.0 {
+                figures.allocated.add(size, mean, step.sign);
+            }
+            changed.push(key);
+        }
+        if live > peak {
+            peak = live;
+            for key in changed.drain(..) {
+                figures.entry(key).or_default().since = Estimate::default();
+            }
+        }
+        // Many changes of few stacks.
+        if changed.len() > 1 << 16 {
+            changed.sort_unstable();
+            changed.dedup();
+        }
+    })?;
+    Ok(figures)
+}
+
+/// A block that begins or ends.
+struct Followed<'a> {
+    time: u64,
+    block: &'a Block,
+    /// Of a chosen block.
+    key: Option<Key>,
+    /// 1: it begins, -1: it ends.
+    sign: f64,
+}
+
+/// Tells of each beginning and end of a block. A resize is an end and a beginning.
+fn follow(
+    survey: &Survey,
+    streams: &[u32],
+    read: &Read,
+    mut visit: impl FnMut(Followed),
+) -> Result<(), ReplayError> {
+    // Where the events of each stream begin in the walk's count.
+    let mut begins = vec![0];
     lineage::walk(survey, streams, &Never, |step| {
         let act = match step {
             Step::Forked { events, .. } => {
@@ -222,34 +317,21 @@ fn count(
         };
         for (block, sign) in [(ended, -1.0), (begun, 1.0)] {
             let Some(block) = block else { continue };
-            live = match sign > 0.0 {
-                true => live.saturating_add(block.size),
-                false => live.saturating_sub(block.size),
-            };
-            if let Some(key) = chosen(block, &begins) {
-                let figures = figures.entry(key).or_default();
-                figures.live.add(block.size, mean, sign);
-                figures.since.add(block.size, mean, sign);
-                if sign > 0.0 {
-                    figures.allocated.add(block.size, mean, sign);
-                }
-                changed.push(key);
-            }
-            if live > peak {
-                peak = live;
-                for key in changed.drain(..) {
-                    figures.entry(key).or_default().since = Estimate::default();
-                }
-            }
-        }
-        // Many changes of few stacks.
-        if changed.len() > 1 << 16 {
-            changed.sort_unstable();
-            changed.dedup();
+            let place = begins.iter().rposition(|begin| *begin <= block.event);
+            let key = place.and_then(|place| {
+                let (frame, is_cut) = read.stacks.get(&(place, block.event - begins[place]))?;
+                Some((place, *frame, *is_cut))
+            });
+            visit(Followed {
+                time: act.time,
+                block,
+                key,
+                sign,
+            });
         }
         Ok(())
     })?;
-    Ok(figures)
+    Ok(())
 }
 
 impl Stacks {

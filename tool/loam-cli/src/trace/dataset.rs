@@ -1,0 +1,261 @@
+//! A trace's part of a dataset: tables of many traces, by host, program and day.
+//!
+//! ```text
+//! DATASET/TABLE/host=HOST/program=PROGRAM/day=YYYY-MM-DD/TRACE.parquet
+//! ```
+//!
+//! `TRACE` is the beginning of the trace's digest, and a column of every table: the same trace exported again replaces its
+//! files. Files appear whole, so any number of exports may run at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use tempfile::NamedTempFile;
+
+use loam_format::words;
+use loam_lab::experiments::replay as trials;
+use loam_lab::replay::{self, Survey};
+use loam_lab::traces::summary;
+use loam_lab::{plan, store};
+
+use super::args::DatasetOptions;
+use super::parquet::Parquet;
+use super::rows::{Row, Sink};
+use super::tables::{self, ReplayRow};
+use crate::output;
+
+/// Characters of the trace's digest.
+const DIGITS: usize = 16;
+/// A process with fewer than one in so many of the trace's events is left out: each costs a walk over the trace.
+const SHARE: u64 = 100;
+
+/// Adds the trace.
+pub fn write(trace: &Path, process: Option<u32>, options: &DatasetOptions) -> Result<()> {
+    let survey = replay::survey(trace)?;
+    survey.choose(process)?;
+    let digest = plan::digest(trace)?;
+    let place = Place::of(&survey, &digest, options)?;
+    let chosen = chosen(&survey, process);
+    let mut programs: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for process in &chosen {
+        programs
+            .entry(program(&survey, *process))
+            .or_default()
+            .push(*process);
+    }
+    let replays = replays(&digest, &options.replays)?;
+    for (program, processes) in &programs {
+        place.write(&survey, program, processes)?;
+        for (results, rows) in &replays {
+            let rows: Vec<_> = rows
+                .iter()
+                .filter(|row| processes.contains(&row.process))
+                .collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let mut file = place.table::<ReplayRow>(program, &format!("{}-{results}", place.id))?;
+            rows.into_iter().try_for_each(|row| file.row(row))?;
+            file.keep()?;
+        }
+    }
+    output::say(&format!(
+        "{} of {} in {}",
+        words::count_of(chosen.len(), "process", "processes"),
+        output::path(trace),
+        output::path(&options.folder)
+    ));
+    Ok(())
+}
+
+/// The processes that are worth a row: all that have a hundredth of the events.
+fn chosen(survey: &Survey, process: Option<u32>) -> Vec<u32> {
+    if let Some(process) = process {
+        return vec![process];
+    }
+    let events: u64 = survey.processes.values().map(|one| one.events).sum();
+    let (large, small): (Vec<u32>, Vec<u32>) = survey
+        .processes
+        .keys()
+        .partition(|stream| survey.processes[stream].events * SHARE >= events.max(1));
+    if !small.is_empty() {
+        output::say(&format!(
+            "{} with less than 1 % of the events left out; --process names one",
+            words::count_of(small.len(), "process", "processes"),
+        ));
+    }
+    large
+}
+
+fn program(survey: &Survey, process: u32) -> String {
+    let path = &survey.processes[&process].process.program;
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
+
+/// Trials of the trace in each results file, by the beginning of the file's digest.
+fn replays(digest: &str, results: &[PathBuf]) -> Result<Vec<(String, Vec<ReplayRow>)>> {
+    let read = |path: &PathBuf| {
+        let results = store::load(path)?;
+        let rows: Vec<ReplayRow> = trials::trials(&results, digest)
+            .into_iter()
+            .map(|trial| ReplayRow::of(trial, &results))
+            .collect();
+        if rows.is_empty() {
+            bail!(
+                "{} has no trial of this trace; `loam replay TRACE --json FILE` writes such a file",
+                output::path(path)
+            );
+        }
+        let own = plan::digest(path)?;
+        Ok((own[..DIGITS.min(own.len())].to_owned(), rows))
+    };
+    results.iter().map(read).collect()
+}
+
+/// Where the files of a trace go.
+struct Place<'a> {
+    folder: &'a Path,
+    host: String,
+    day: String,
+    id: String,
+    header: String,
+    release: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    fn of(survey: &Survey, digest: &str, options: &'a DatasetOptions) -> Result<Place<'a>> {
+        let header = &survey.header;
+        let shown = output::path(&survey.path);
+        let host = options.host.clone().unwrap_or(header.host.clone());
+        if host.is_empty() {
+            bail!("{shown} does not say on which host it was recorded; name it with --host");
+        }
+        let started = header.started.split('T').next().unwrap_or("");
+        let day = options.day.clone().unwrap_or(started.to_owned());
+        if !is_day(&day) {
+            bail!(
+                "{shown} does not say on which day it was recorded; name it with --day YYYY-MM-DD"
+            );
+        }
+        Ok(Place {
+            folder: &options.folder,
+            host,
+            day,
+            id: digest[..DIGITS.min(digest.len())].to_owned(),
+            header: serde_json::to_string(header)?,
+            release: options.release.as_deref(),
+        })
+    }
+
+    /// Writes the tables of the processes of one program.
+    fn write(&self, survey: &Survey, program: &str, processes: &[u32]) -> Result<()> {
+        let mut rows = self.table::<tables::ProcessRow>(program, &self.id)?;
+        let mut sizes = self.table::<tables::SizeRow>(program, &self.id)?;
+        let mut threads = self.table::<tables::ThreadRow>(program, &self.id)?;
+        let mut samples = self.table::<tables::SampleRow>(program, &self.id)?;
+        let mut marks = self.table::<tables::MarkRow>(program, &self.id)?;
+        let mut stacks = self.table::<tables::StackRow>(program, &self.id)?;
+        for process in processes {
+            let figures = summary::of(survey, *process)?;
+            rows.row(&tables::process(survey, &figures))?;
+            tables::sizes(&figures).try_for_each(|row| sizes.row(&row))?;
+            tables::threads(&figures).try_for_each(|row| threads.row(&row))?;
+            tables::samples(survey, *process, &mut samples)?;
+            tables::marks(survey, *process, &mut marks)?;
+            tables::stacks(survey, *process, &mut stacks)?;
+        }
+        rows.keep()?;
+        sizes.keep()?;
+        threads.keep()?;
+        samples.keep()?;
+        marks.keep()?;
+        stacks.keep()
+    }
+
+    /// A file of a table.
+    fn table<R: Row>(&self, program: &str, name: &str) -> Result<Part> {
+        let folder = self
+            .folder
+            .join(R::TABLE)
+            .join(format!("host={}", escaped(&self.host)))
+            .join(format!("program={}", escaped(program)))
+            .join(format!("day={}", escaped(&self.day)));
+        let told = || format!("{} can not be written", output::path(&folder));
+        fs::create_dir_all(&folder).with_context(told)?;
+        // Readers pass over names that begin so.
+        let file = tempfile::Builder::new()
+            .prefix(".loam-")
+            .tempfile_in(&folder)
+            .with_context(told)?;
+        let same = [("trace", Some(self.id.as_str())), ("release", self.release)];
+        let out = BufWriter::new(file.reopen().with_context(told)?);
+        Ok(Part {
+            path: folder.join(format!("{name}.parquet")),
+            rows: Parquet::new::<R>(&self.header, &same, out).with_context(told)?,
+            file,
+            any: false,
+        })
+    }
+}
+
+/// A file of a dataset while it is written.
+struct Part {
+    file: NamedTempFile,
+    rows: Parquet<BufWriter<fs::File>>,
+    path: PathBuf,
+    any: bool,
+}
+
+impl Sink for Part {
+    fn row(&mut self, row: &impl Row) -> io::Result<()> {
+        self.any = true;
+        self.rows.row(row)
+    }
+}
+
+impl Part {
+    /// Gives the file its name. A table without rows has no file.
+    fn keep(self) -> Result<()> {
+        let told = || format!("{} can not be written", output::path(&self.path));
+        self.rows.finish().with_context(told)?;
+        if self.any {
+            use std::os::unix::fs::PermissionsExt;
+            let readable = fs::Permissions::from_mode(0o644);
+            self.file
+                .as_file()
+                .set_permissions(readable)
+                .with_context(told)?;
+            self.file.persist(&self.path).with_context(told)?;
+        }
+        Ok(())
+    }
+}
+
+/// `2026-11-27`
+fn is_day(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+/// A value as the name of a folder: what may mean something to a reader of such names is `%XX`.
+fn escaped(value: &str) -> String {
+    if value.is_empty() {
+        return "__HIVE_DEFAULT_PARTITION__".to_owned();
+    }
+    let mut name = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'+' => {
+                name.push(byte.into());
+            }
+            byte => name += &format!("%{byte:02X}"),
+        }
+    }
+    name
+}

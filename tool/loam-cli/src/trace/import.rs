@@ -1,0 +1,92 @@
+//! `loam trace import`: a recording is unpacked, its format told by its first bytes, and written as a trace.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Cursor, Read};
+use std::path::Path;
+
+use anyhow::{anyhow, bail, Context, Result};
+use flate2::read::MultiGzDecoder;
+use zip::ZipArchive;
+
+use loam_format::foreign::{self, Imported, SNIFFED};
+use loam_format::words;
+
+use super::args::ImportOptions;
+use crate::exit::Exit;
+use crate::output;
+
+/// Imports the recording.
+pub fn run(options: &ImportOptions) -> Result<Exit> {
+    let shown = output::path(&options.recording);
+    let imported = unpacked(&options.recording, |input| write(options, input))?;
+    let trace = output::path(&options.output);
+    if let Some(error) = &imported.stopped {
+        bail!(
+            "{shown}: {error}\n{trace} has the {} events that come before",
+            imported.events
+        );
+    }
+    output::say(&format!(
+        "{} events of {} and {} from {}: {trace}\nlost: {}\nA replay of it can not be checked against the program. \
+         Next: loam replay {trace}",
+        imported.events,
+        words::count_of(imported.processes as usize, "process", "processes"),
+        words::count(imported.threads as usize, "thread"),
+        imported.about.format,
+        words::list(&imported.about.lost),
+    ));
+    Ok(Exit::Done)
+}
+
+/// Hands the recording to `read`, unpacked if it is packed.
+fn unpacked(
+    recording: &Path,
+    read: impl FnOnce(&mut dyn BufRead) -> Result<Imported>,
+) -> Result<Imported> {
+    let shown = output::path(recording);
+    let told = || format!("{shown} can not be read");
+    let mut file = BufReader::with_capacity(1 << 18, File::open(recording).with_context(told)?);
+    match file.fill_buf().with_context(told)? {
+        [] => bail!("{shown} is empty"),
+        [0x1f, 0x8b, ..] => read(&mut BufReader::new(MultiGzDecoder::new(file))),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(file);
+            read(&mut BufReader::new(decoder.with_context(told)?))
+        }
+        [b'P', b'K', 3, 4, ..] => {
+            let damaged = || format!("{shown} is a damaged zip file; copy it again");
+            let mut archive = ZipArchive::new(file).with_context(damaged)?;
+            if archive.len() != 1 {
+                bail!(
+                    "{shown} has {} files, and a recording is one; unpack it and import one after the other",
+                    archive.len()
+                );
+            }
+            let mut file = BufReader::new(archive.by_index(0).with_context(damaged)?);
+            read(&mut file)
+        }
+        _ => read(&mut file),
+    }
+}
+
+fn write(options: &ImportOptions, input: &mut dyn BufRead) -> Result<Imported> {
+    let shown = output::path(&options.recording);
+    let mut start = Vec::new();
+    let sniffed = input.take(SNIFFED as u64).read_to_end(&mut start);
+    sniffed.with_context(|| format!("{shown} is damaged or cut; copy or record it again"))?;
+    let told = foreign::Format::of_start(&start);
+    let format = options.from.or(told).ok_or_else(|| {
+        anyhow!(
+            "{shown} begins like none of the formats that can be imported: {}. `loam record` records a program; \
+             --from names the format of a recording whose beginning is damaged",
+            words::list(&foreign::Format::ALL.map(foreign::Format::name))
+        )
+    })?;
+    let begun = foreign::Begun::new(format.open(Cursor::new(start).chain(input)));
+    let begun = begun.with_context(|| shown.clone())?;
+    let out = output::new_file(&options.output, options.overwrite)?;
+    let file = options.recording.display().to_string();
+    let written = begun.write(loam_format::VERSION, &file, BufWriter::new(out));
+    let (_, imported) = written.with_context(|| shown)?;
+    Ok(imported)
+}

@@ -1,0 +1,36 @@
+//! Programs of others that open what the tool writes. `make setup` brings them; a test without one says that it was skipped.
+#![allow(dead_code)] // each test program uses another part
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::common::{root, skip};
+
+/// A Python with that module.
+pub fn python(module: &str) -> Option<PathBuf> {
+    let own = root().join("build/python/bin/python3");
+    let has = |python: &Path| {
+        let found = Command::new(python)
+            .args(["-c", &format!("import {module}")])
+            .output();
+        found.is_ok_and(|out| out.status.success())
+    };
+    let found = [own, PathBuf::from("python3")]
+        .into_iter()
+        .find(|one| has(one));
+    if found.is_none() {
+        skip(&format!("Python has no {module} (`make setup` brings it)"));
+    }
+    found
+}
+
+/// The command line of the Firefox Profiler.
+pub fn firefox_profiler() -> Option<PathBuf> {
+    let script = root().join("build/firefox-profiler/dist/profiler-cli.js");
+    let node = Command::new("node").arg("--version").output();
+    if script.is_file() && node.is_ok_and(|out| out.status.success()) {
+        return Some(script);
+    }
+    skip("the Firefox Profiler's command line is not here (`make setup` brings it where node is)");
+    None
+}

@@ -1,0 +1,220 @@
+//! Recordings of other programs, read as traces.
+//!
+//! ```text
+//! impl BufRead -> Source (one for each format: calls) -> Begun (streams, threads, times) -> trace::Writer
+//! ```
+//!
+//! A `Source` reads from start to end and keeps what its format makes it keep: at most the blocks that live and
+//! the kinds of blocks that were seen. What a format does not have is not made up: `About::lost` lists it.
+//! Formats without times get `STEP` nanoseconds a call, so that events stay in order.
+
+mod heaptrack;
+mod import;
+mod lines;
+mod logalloc;
+mod memory_replay;
+mod mtrace;
+mod places;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, BufRead};
+
+use thiserror::Error;
+
+use crate::trace::{AllocFamily, FreeFamily, WriteError};
+
+pub use import::{Begun, Imported, STEP};
+
+/// Bytes of a file from which its format can be told.
+pub const SNIFFED: usize = 256;
+
+/// A format that can be imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// heaptrack's data file, as its recorder writes it (`--raw`) or interpreted.
+    Heaptrack,
+    /// The log of Firefox's logalloc, or what `logalloc_munge.py` makes of it.
+    Logalloc,
+    /// The text of Android's `record_allocs`, as `memory_replay` reads it.
+    MemoryReplay,
+    /// The binary trace of glibc-malloc-trace-utils.
+    Mtrace,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Format; 4] = [
+        Format::Heaptrack,
+        Format::Logalloc,
+        Format::MemoryReplay,
+        Format::Mtrace,
+    ];
+
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Heaptrack => "heaptrack",
+            Format::Logalloc => "logalloc",
+            Format::MemoryReplay => "memory-replay",
+            Format::Mtrace => "mtrace",
+        }
+    }
+
+    /// The format of a file that begins with these bytes, which are not compressed.
+    pub fn of_start(start: &[u8]) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| match format {
+            Format::Heaptrack => heaptrack::is_start(start),
+            Format::Logalloc => logalloc::is_start(start),
+            Format::MemoryReplay => memory_replay::is_start(start),
+            Format::Mtrace => mtrace::is_start(start),
+        })
+    }
+
+    /// A reader of the format.
+    pub fn open<'a>(self, input: impl BufRead + 'a) -> Box<dyn Source + 'a> {
+        match self {
+            Format::Heaptrack => Box::new(heaptrack::Heaptrack::new(input)),
+            Format::Logalloc => Box::new(logalloc::Logalloc::new(input)),
+            Format::MemoryReplay => Box::new(memory_replay::MemoryReplay::new(input)),
+            Format::Mtrace => Box::new(mtrace::Mtrace::new(input)),
+        }
+    }
+}
+
+/// What a recording says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// The format and its version, in words.
+    pub format: String,
+    /// The recorded command.
+    pub command: Vec<String>,
+    /// Bytes of a page; 0: not known.
+    pub page_size: u64,
+    /// What of the program the recording does not have, as parts of a list.
+    pub lost: Vec<&'static str>,
+}
+
+/// A call of the recorded program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// The process, as the recording numbers it.
+    pub process: u64,
+    /// The thread, as the recording numbers it.
+    pub thread: u64,
+    /// Nanoseconds since the recording's own zero.
+    pub time: Option<u64>,
+    /// What was called.
+    pub what: What,
+}
+
+/// What a call did. Addresses are those of the recording, or made up where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A block was handed out; address 0: the request failed.
+    Allocate {
+        /// By which function.
+        family: AllocFamily,
+        /// Where.
+        address: u64,
+        /// Bytes.
+        size: u64,
+        /// As asked for; 0 unless the family is an aligned one.
+        alignment: u64,
+    },
+    /// A block was freed.
+    Free {
+        /// By which function.
+        family: FreeFamily,
+        /// The block.
+        address: u64,
+    },
+    /// A block was resized; `to` 0: the request failed, or freed the block if `size` is 0.
+    Resize {
+        /// The block.
+        from: u64,
+        /// Where it is now.
+        to: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// The thread ended.
+    ThreadEnds,
+}
+
+/// A reader of one format.
+pub trait Source {
+    /// The next call; none: the recording ends here.
+    fn next(&mut self) -> Result<Option<Call>, ForeignError>;
+
+    /// What the recording said of itself before the last call that was read.
+    fn about(&self) -> About;
+}
+
+/// Where in a recording something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// A line, from 1.
+    Line(u64),
+    /// A byte, from 0.
+    Byte(u64),
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            At::Line(line) => write!(f, "line {line}"),
+            At::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
+/// Why a recording can not be imported.
+#[derive(Debug, Error)]
+pub enum ForeignError {
+    /// It is not what its format says.
+    #[error("{at}: {what}; {remedy}")]
+    Malformed {
+        /// Where.
+        at: At,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// It can not be read, or not be unpacked.
+    #[error("{at}: {source}; the file is damaged or cut, so copy or record it again")]
+    Read {
+        /// Up to where it could be read.
+        at: At,
+        /// Why.
+        source: io::Error,
+    },
+    /// It has no calls.
+    #[error(
+        "it has no allocation: nothing was recorded, or the file was cut; record the program again"
+    )]
+    Empty,
+    /// The trace can not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// The call `free`, which is the only one that some formats know.
+fn freed(address: u64) -> What {
+    What::Free {
+        family: FreeFamily::Free,
+        address,
+    }
+}
+
+/// A call of a family without alignment.
+fn plain(family: AllocFamily, size: u64, address: u64) -> What {
+    What::Allocate {
+        family,
+        address,
+        size,
+        alignment: 0,
+    }
+}
