@@ -6,6 +6,7 @@
 # Debian's `wine` asks for a 32-bit Wine, too; what it starts is in its own folder.
 find_program(LOAM_WINE NAMES wine64 PATHS /usr/lib/wine)
 find_program(LOAM_WINE NAMES wine)
+find_program(LOAM_WINE_SERVER NAMES wineserver64 wineserver PATHS /usr/lib/wine)
 
 # gcc lays bit fields as Microsoft's compiler does, unless told: the records are laid out to the byte.
 # There is no visibility: a DLL exports what LOAM_API names.
@@ -42,7 +43,8 @@ if(LOAM_CHECKS)
   endforeach()
 endif()
 
-add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects>)
+enable_language(RC)
+add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects> "${PROJECT_SOURCE_DIR}/packaging/loam_counters.rc")
 target_link_options(loam PRIVATE -static-libgcc)
 target_link_libraries(loam PRIVATE ${LOAM_WINDOWS_LIBRARIES})
 set_target_properties(loam PROPERTIES LINKER_LANGUAGE C PREFIX "" OUTPUT_NAME loam
@@ -53,6 +55,12 @@ add_library(loam_static STATIC $<TARGET_OBJECTS:loam_objects> $<TARGET_OBJECTS:l
 target_link_libraries(loam_static PUBLIC ${LOAM_WINDOWS_LIBRARIES})
 target_include_directories(loam_static PUBLIC "${PROJECT_SOURCE_DIR}/include")
 set_target_properties(loam_static PROPERTIES OUTPUT_NAME loam ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")
+
+# In front of the system's headers, for programs of POSIX systems.
+set(LOAM_POSIX "${PROJECT_SOURCE_DIR}/native/windows/posix")
+if(LOAM_BUILD_WORKLOADS)
+  add_subdirectory(native/windows)
+endif()
 
 if(LOAM_BUILD_TESTS)
   enable_testing()

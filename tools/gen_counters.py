@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes what follows from formats/counters.toml: the fields of the structs in include/loam/stats.h, the
 table in src/counters/counter_list.h, the library's formulas in src/counters/derived.h, the tool's names in
-tool/loam-format/src/counters/ids.rs, and the tables of docs/counters.md. Formulas are read too: one that is none, or
-names nothing, is an error.
+tool/loam-format/src/counters/ids.rs, the tables of docs/counters.md, and what registers the counters with Performance
+Monitor of Windows: packaging/loam_counters.man, and the strings that it names, loam_counters.rc. Formulas are read
+too: one that is none, or names nothing, is an error.
 
-    tools/gen_counters.py           writes the five
+    tools/gen_counters.py           writes all
     tools/gen_counters.py --check   exits with 1 if one is stale
 """
 import re
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 import counter_formulas
 
@@ -233,6 +235,86 @@ def tables(declared):
     return "\n".join(text) + "\n\n"
 
 
+def monitor_id(name):
+    """As shown::id_of() in src/counters/shown_counters.h."""
+    number = 2166136261
+    for byte in name.encode():
+        number = (number ^ byte) * 16777619 & 0xffffffff
+    return number & 0x7fffffff
+
+
+def monitored(declared):
+    """The counters that Performance Monitor shows: (id, name there, description, counter)."""
+    found = []
+    for counter in members(declared, ["heap", "process"]):
+        # Perfmon adds "/sec" to nothing: a rate's name says what it is a rate of.
+        name = counter["id"].replace("_", " ").capitalize()
+        if counter["kind"] == "counter":
+            name += "/sec"
+        elif counter["kind"] == "ratio":
+            name = "% " + name
+        found.append((monitor_id(counter["id"]), name, f"{counter['unit']}: {counter['meaning']}", counter))
+    if len({number for number, *_ in found}) != len(found):
+        sys.exit("formats/counters.toml: two names have one number; call the new one otherwise")
+    return found
+
+
+def guid_of(name):
+    """As src/os/windows_publish.cpp has it."""
+    text = (ROOT / "src/os/windows_publish.cpp").read_text()
+    words = re.findall(r"0x([0-9a-f]+)", text.split(f"constexpr GUID {name} = ")[1].split(";")[0])
+    return f"{{{words[0]}-{words[1]}-{words[2]}-{''.join(words[3:5])}-{''.join(words[5:])}}}"
+
+
+MONITOR_NAMES = 101  # the first string's number in the resource
+
+
+def manifest(declared):
+    rows = []
+    for place, (number, name, text, counter) in enumerate(monitored(declared)):
+        first = MONITOR_NAMES + 2 * (place + 1)
+        kind = "perf_counter_bulk_count" if counter["kind"] == "counter" else "perf_counter_large_rawcount"
+        rows.append(f"""          <counter id="{number}" uri="Loam.Heap.{counter['id']}" name={quoteattr(name)} nameID="{first}"
+              description={quoteattr(text)} descriptionID="{first + 1}"
+              type="{kind}" detailLevel="standard" defaultScale="0">
+            <counterAttributes><counterAttribute name="reference"/></counterAttributes>
+          </counter>
+""")
+    return f"""<?xml version="1.0" encoding="utf-8"?>
+<!-- Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+     Register with administrator's rights, in the folder of loam.dll:  lodctr /m:loam_counters.man
+     docs/windows.md says more. -->
+<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events">
+  <instrumentation>
+    <counters xmlns="http://schemas.microsoft.com/win/2005/12/counters" schemaVersion="1.1">
+      <provider callback="custom" applicationIdentity="loam.dll" providerType="userMode" symbol="Loam"
+          providerName="Loam" providerGuid="{guid_of('kProvider')}">
+        <counterSet guid="{guid_of('kCounterSet')}" uri="Loam.Heap" symbol="LoamHeap"
+            name="Loam Heap" nameID="{MONITOR_NAMES}" description="Heaps of programs that use Loam with LOAM_PUBLISH=1"
+            descriptionID="{MONITOR_NAMES + 1}" instances="multiple">
+{"".join(rows)}        </counterSet>
+      </provider>
+    </counters>
+  </instrumentation>
+</instrumentationManifest>
+"""
+
+
+def resource(declared):
+    strings = ["Loam Heap", "Heaps of programs that use Loam with LOAM_PUBLISH=1"]
+    for _, name, text, _ in monitored(declared):
+        strings += [name, text]
+    rows = "\n".join('  {} "{}"'.format(MONITOR_NAMES + place, text.replace('"', '""'))
+                     for place, text in enumerate(strings))
+    return f"""// Generated from formats/counters.toml by tools/gen_counters.py; do not edit. A test compares.
+// The names that loam_counters.man registers. A part of loam.dll.
+STRINGTABLE
+BEGIN
+{rows}
+END
+"""
+
+
 def between(path, begin, end, new):
     text = (ROOT / path).read_text()
     start, stop = text.index(begin) + len(begin), text.index(end)
@@ -251,6 +333,7 @@ def render():
     return {"include/loam/stats.h": header, "src/counters/counter_list.h": list_header(declared),
             "src/counters/derived.h": derived_header(declared),
             "tool/loam-format/src/counters/ids.rs": rust_ids(declared),
+            "packaging/loam_counters.man": manifest(declared), "packaging/loam_counters.rc": resource(declared),
             "docs/counters.md": between("docs/counters.md", "<!-- generated from formats/counters.toml -->\n",
                                         "<!-- end -->", tables(declared))}
 

@@ -174,6 +174,8 @@ struct loam_stats {
   uint64_t minor_faults;
   /** faults: page faults of the process that needed the disk */
   uint64_t major_faults;
+  /** bytes: of the system's commit charge: what the heap and its tables have committed; on Windows only */
+  uint64_t charged_bytes;
   /* end: heap and process */
 };
 

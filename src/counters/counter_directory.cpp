@@ -3,6 +3,7 @@
 #include "cache/cache_registry.h"
 #include "cache/sampler.h"
 #include "map/metadata.h"
+#include "os/charge.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
 #include "small/remote_pool.h"
@@ -41,7 +42,8 @@ enum Table : uint32_t {
   kPrivateMagazines,
   kMoreBins,
   kSplitClasses,
-  kTables
+  kCommitCharge,  // last: absent where the system counts none
+  kTables = kCommitCharge + os::kChargesCommit
 };
 
 struct Constants {
@@ -345,6 +347,7 @@ struct CounterFields {
     CounterField* end =
         write_private(write_others(write_pages(write_caches(write_small(all.fields)))));
     end = write_bin(end, kMoreBins);
+    if (os::kChargesCommit) end = Writer{end, kCommitCharge}("bytes", 0, sizeof(uint64_t)).next;
     all.count = static_cast<unsigned>(end - all.fields);
     return all;
   }
@@ -432,6 +435,9 @@ constexpr CounterFields::Directory CounterFields::make() {
             kMagazineCount * (SmallHeap::kShards - 1), lock_of(__builtin_offsetof(Bin, mutex_)));
   t[kSplitClasses] = table("split_class", kArray, split_classes.rows_, sizeof(SizeClassInfo),
                            SplitClasses::kMost + 1);
+  if constexpr (os::kChargesCommit) {
+    t[kCommitCharge] = table("commit_charge", kRecord, &os::charged_bytes, sizeof(uint64_t), 1);
+  }
   for (unsigned i = 0; i < Directory::kAll.count; ++i) d.fields[i] = Directory::kAll.fields[i];
   return d;
 }
@@ -464,6 +470,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&metadata, sizeof metadata);
   piece(&remote_pool, sizeof remote_pool);
   piece(&sampler, sizeof sampler);
+  if constexpr (os::kChargesCommit) piece(&os::charged_bytes, sizeof os::charged_bytes);
   piece(&heap_registry, sizeof heap_registry);
   for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr;
        h = List<PrivateHeap>::next(h)) {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "counters/counter_directory.h"
+#include "counters/shown_counters.h"
 #include "os/fatal.h"
 #include "os/os.h"
 
@@ -135,6 +136,7 @@ void Publisher::run() {
     publisher.writes_.store(true);
     if (publisher.state_.load() == State::kStarted) {
       publisher.write_one();
+      if constexpr (os::kShowsCounters) show_counters();
       if (until_sweep-- == 0)
         until_sweep = kWritesPerSweep + os::remove_dead_files(folder_) / kFilesPerWrite;
     }

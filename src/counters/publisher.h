@@ -4,6 +4,9 @@
 //
 //   FOLDER/PID.image     FOLDER: the option's value if it begins with "/", else $XDG_RUNTIME_DIR/loam, else /tmp/loam-UID
 //
+// On Windows it is a named mapping instead (os/windows_publish.cpp), and Performance Monitor shows
+// the process's figures.
+//
 // The folder must be the user's own and closed to other users, no link may lead to it, and no other
 // user may be able to replace it; otherwise nothing is published. Each image is written beside the
 // old one and then takes its name in one step. A lock on the image says that its process lives;

@@ -8,7 +8,7 @@
 #include "counters/derived.h"
 #include "counters/snapshot.h"
 #include "map/metadata.h"
-#include "os/os.h"
+#include "os/charge.h"
 #include "pages/huge_map.h"
 #include "private/heap_registry.h"
 #include "small/remote_pool.h"
@@ -180,6 +180,9 @@ LOAM_NOINLINE void put_pages(const PageStats& pages, const HugeMap::Totals& huge
   v[kPurgedTotalBytes] = Pages(pages.purged_pages).bytes();
   v[kFreshBytes] = Pages(pages.fresh_pages).bytes();
   v[kRefusedCalls] = pages.refused_calls;
+  // relaxed: a figure
+  if constexpr (os::kChargesCommit)
+    v[kChargedBytes] = __atomic_load_n(&os::charged_bytes, __ATOMIC_RELAXED);
 }
 
 LOAM_NOINLINE void put_calls(Values* out) {

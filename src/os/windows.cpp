@@ -12,9 +12,12 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "os/charge.h"
 #include "os/os.h"
 
 namespace loam::os {
+
+constinit uint64_t charged_bytes = 0;
 
 namespace {
 
@@ -29,14 +32,38 @@ char* bytes_of(void* address) { return static_cast<char*>(address); }
 constexpr unsigned kCommitTries = 10;
 constexpr DWORD kCommitPauseMs = 50;
 
-void* commit_once(void* address, size_t bytes) {
-  return VirtualAlloc(address, bytes, MEM_COMMIT, PAGE_READWRITE);
+// How much of a range is committed: no call that changes it says how much it changed. The system is
+// asked before each, which costs less than what follows.
+size_t committed_in(const void* address, size_t bytes) {
+  size_t sum = 0;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(address) + bytes;
+  MEMORY_BASIC_INFORMATION info;
+  for (uintptr_t at = reinterpret_cast<uintptr_t>(address); at < end;) {
+    if (VirtualQuery(reinterpret_cast<void*>(at), &info, sizeof info) != sizeof info) break;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(info.BaseAddress) + info.RegionSize;
+    const uintptr_t stop = past < end ? past : end;
+    if (info.State == MEM_COMMIT) sum += stop - at;
+    at = stop;
+  }
+  return sum;
+}
+
+// relaxed: a figure. Wraps where it falls.
+void count_charge(size_t came, size_t went) {
+  __atomic_fetch_add(&charged_bytes, uint64_t{came} - uint64_t{went}, __ATOMIC_RELAXED);
+}
+
+bool commit_once(void* address, size_t bytes) {
+  const size_t before = committed_in(address, bytes);
+  if (VirtualAlloc(address, bytes, MEM_COMMIT, PAGE_READWRITE) == nullptr) return false;
+  count_charge(bytes, before);
+  return true;
 }
 
 // One reservation's part of a range.
 bool commit_part(void* address, size_t bytes) {
   for (unsigned i = 0;; ++i) {
-    if (commit_once(address, bytes) != nullptr) return true;
+    if (commit_once(address, bytes)) return true;
     const DWORD why = GetLastError();
     const bool may_pass = why == ERROR_COMMITMENT_LIMIT || why == ERROR_NOT_ENOUGH_MEMORY;
     if (i == kCommitTries || !may_pass) return false;
@@ -45,7 +72,18 @@ bool commit_part(void* address, size_t bytes) {
 }
 
 bool decommit_part(void* address, size_t bytes) {
-  return VirtualFree(address, bytes, MEM_DECOMMIT) != 0;
+  const size_t before = committed_in(address, bytes);
+  if (VirtualFree(address, bytes, MEM_DECOMMIT) == 0) return false;
+  count_charge(0, before);
+  return true;
+}
+
+// pre: the whole of a reservation
+bool release_reservation(void* address, size_t bytes) {
+  const size_t before = committed_in(address, bytes);
+  if (VirtualFree(address, 0, MEM_RELEASE) == 0) return false;
+  count_charge(0, before);
+  return true;
 }
 
 // A reservation around an address.
@@ -88,7 +126,7 @@ bool decommit_range(void* address, size_t bytes) {
 }
 
 bool commit_range(void* address, size_t bytes) {
-  if (commit_once(address, bytes) != nullptr) return true;
+  if (commit_once(address, bytes)) return true;
   return for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation&) {
     return commit_part(at, part);
   });
@@ -198,14 +236,17 @@ bool decommit(void* address, size_t bytes) {
   return decommit_range(address, bytes);
 }
 
-// The only call after which memory reads as zero takes its commit away: it is committed again at
-// once, which the charge that was just returned pays for.
+// The only call after which memory reads as zero takes its commit away. Who may touch it at any
+// time has it committed again at once, which the charge that was just returned pays for.
 bool purge(void* address, size_t bytes) {
   LastErrorGuard guard;
   if (!decommit_range(address, bytes)) return false;
   while (!commit_range(address, bytes)) Sleep(kCommitPauseMs);  // somebody was faster
   return true;
 }
+
+bool discard(void* address, size_t bytes) { return decommit(address, bytes); }
+bool commit_again(void* address, size_t bytes) { return commit(address, bytes); }
 
 bool populate(void*, size_t) { return false; }
 bool advise_huge(void*, size_t, bool) { return false; }
@@ -217,7 +258,7 @@ void release(void* address, size_t bytes) {
       for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation& whole) {
         const bool all =
             reinterpret_cast<uintptr_t>(at) == whole.begin && part == whole.end - whole.begin;
-        return all ? VirtualFree(at, 0, MEM_RELEASE) != 0 : decommit_part(at, part);
+        return all ? release_reservation(at, part) : decommit_part(at, part);
       }));
 }
 

@@ -1,5 +1,5 @@
 // Windows: what reports and hardening ask of the system: randomness, faults, residence, names for
-// code; and the published image, which there is not.
+// code.
 #if defined(_WIN32)
 
 #include "os/windows.h"
@@ -96,16 +96,6 @@ bool describe_code(const void* code, char* out, size_t size) {
   out[at] = '\0';
   return true;
 }
-
-// --- The published image -----------------------------------------------------------------------
-
-const char* private_folder(const char*, char*, size_t) {
-  return "counters are not published on Windows yet";
-}
-bool publish_file(const char*, const char*, const void*, size_t) { return false; }
-unsigned remove_dead_files(const char*) { return 0; }
-void remove_file(const char*, const char*) {}
-void forget_files_after_fork() {}
 
 }  // namespace loam::os
 

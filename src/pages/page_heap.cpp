@@ -1,5 +1,6 @@
 #include "pages/page_heap.h"
 
+#include "os/charge.h"
 #include "os/os.h"
 
 namespace loam {
@@ -126,6 +127,19 @@ Block* PageHeap::take_whole(Taker taker) {
   fatal("page heap: the count of whole blocks and the regions disagree");
 }
 
+// What was given back is committed again. Where the system refuses that, once what was kept is gone
+// too, the run is free and holds nothing: a part of it may be committed, and hold old content.
+inline bool PageHeap::commit_place(const Place& place, Pages pages) {
+  void* const address = place.region->page_address(place.page);
+  if (os::commit_again(address, pages.bytes())) return true;
+  ++refused_calls_;
+  if (shed_all_mappings() && os::commit_again(address, pages.bytes())) return true;
+  LOAM_CHECK(os::discard(address, pages.bytes()),
+             "page heap: the system neither gives memory nor takes it");
+  release_pages(place.region, place.page, pages, kNoneBacked, now_ms_);
+  return false;
+}
+
 PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source source) {
   const bool is_long = pages.count > kPagesPerBlock || alignment.count > kPagesPerBlock;
   const uint64_t fresh_before = fresh_.of_runs();
@@ -141,6 +155,7 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   if (place.region == nullptr) return place;
   place.fresh = static_cast<uint32_t>(fresh_.of_runs() - fresh_before);
   used_ += pages;
+  if (os::kChargesCommit && place.fresh != 0 && !commit_place(place, pages)) return {};
   note_peak();
   if (LOAM_UNLIKELY(is_long)) {
     const auto address = reinterpret_cast<uintptr_t>(place.region->page_address(place.page));

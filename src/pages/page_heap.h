@@ -330,6 +330,8 @@ class PageHeap {
   };
 
   Place take(Pages pages, Pages alignment, Taker taker, Source source);
+  /// Where the system counts what is committed: false where it refuses, and then the place is free.
+  inline bool commit_place(const Place& place, Pages pages);
   Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
   Place take_blocks(Pages pages, Pages alignment, Taker taker);
   void use_blocks(Block* block, size_t pages, Taker taker);

@@ -1,7 +1,7 @@
 // The page heap's address space: extents, commits, and what goes back when space is scarce.
 #include "base/check.h"
 #include "map/metadata.h"
-#include "os/os.h"
+#include "os/charge.h"
 #include "pages/page_heap.h"
 
 namespace loam {
@@ -184,6 +184,7 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   if (step > kMaxCommitBlocks) step = kMaxCommitBlocks;
   if (step < blocks) step = blocks;
   if (step > left) step = left;
+  if (os::kChargesCommit) step = blocks;
   const uint32_t first = extent.first_block + extent.committed_blocks;
   char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
   // A program that had all memory locked without a call of ours. What was committed last tells,

@@ -1,6 +1,6 @@
 // The page heap's purge: which blocks give pages back, a bounded number a tick.
 #include "map/metadata.h"
-#include "os/os.h"
+#include "os/charge.h"
 #include "pages/page_heap.h"
 
 namespace loam {
@@ -62,7 +62,7 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     if (end - begin > most) end = begin + most;
     ++purge_calls_;
     const uint64_t began = os::now_ns();  // two clock readings cost a twentieth of the call
-    const bool purged = os::purge(base + Pages(begin).bytes(), Pages(end - begin).bytes());
+    const bool purged = os::discard(base + Pages(begin).bytes(), Pages(end - begin).bytes());
     purge_ns_ += os::now_ns() - began;
     if (!purged) {
       ++refused_calls_;

@@ -1,5 +1,5 @@
 // The page heap's large runs that grow and shrink where they stand.
-#include "os/os.h"
+#include "os/charge.h"
 #include "pages/page_heap.h"
 
 namespace loam {
@@ -67,8 +67,11 @@ bool PageHeap::extend(const Span* span, Pages more) {
     release_parked();
     if (!has_free_blocks(region, (end + here) / kPagesPerBlock, left)) return false;
   }
+  if (here != 0 && !clear_way(last, offset, here)) return false;
+  if (os::kChargesCommit &&
+      !os::commit_again(region->page_address(PageId(static_cast<uint32_t>(end))), more.bytes()))
+    return false;
   if (here != 0) {
-    if (!clear_way(last, offset, here)) return false;
     mark_used(last, offset, here);  // the bins' bounds stay upper bounds
   }
   use_blocks(last + 1, left, Taker{RunKind::kLarge, last->shard});

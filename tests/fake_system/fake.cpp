@@ -1,15 +1,13 @@
 // The calls of os.h on the pretended system.
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstdlib>
 
 #include "base/units.h"
 #include "fake_system/fake_state.h"
+#include "fake_system/host.h"
 #include "os/os.h"
 #include "os/system_heap.h"
 
@@ -97,19 +95,6 @@ void drop_addresses(uintptr_t begin, uintptr_t end) {
   state.released.add(begin, end);
 }
 
-char* map_metadata(size_t bytes, size_t alignment) {
-  const size_t padded = bytes + alignment;
-  void* p = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
-  const uintptr_t begin = number(p);
-  const uintptr_t aligned = round_up(begin, alignment);
-  if (aligned != begin) munmap(p, aligned - begin);
-  if (aligned != begin + alignment) {
-    munmap(pointer(aligned + bytes), begin + padded - (aligned + bytes));
-  }
-  return static_cast<char*>(pointer(aligned));
-}
-
 pthread_key_t thread_exit_key;
 
 }  // namespace
@@ -141,10 +126,10 @@ void* reserve_metadata(size_t bytes, size_t alignment) {
   Guard guard(state.mutex);
   check_shape("reserve_metadata", nullptr, bytes);
   check_alignment(alignment);
-  char* place = nullptr;
+  void* place = nullptr;
   if (!refused(Call::kReserveMetadata) && within_limit(bytes)) {
     const size_t real = alignment < 65536 ? 65536 : alignment;  // as if pages were 64 KiB at most
-    place = map_metadata(bytes, real);
+    place = host::reserve(bytes, real);
   }
   if (place != nullptr) state.metadata.add(number(place), number(place) + bytes);
   note(Call::kReserveMetadata, number(place), bytes, place != nullptr);
@@ -158,8 +143,7 @@ bool commit(void* address, size_t bytes) {
   const uintptr_t begin = number(address);
   if (state.metadata.meets(begin, begin + bytes)) {
     check_covered(state.metadata, "commit leaves its metadata reservation", number(address), bytes);
-    const bool granted =
-        !refused(Call::kCommitMetadata) && mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+    const bool granted = !refused(Call::kCommitMetadata) && host::commit(address, bytes);
     return note(Call::kCommitMetadata, begin, bytes, granted);
   }
   check_covered(state.reserved, "commit of what is not reserved", number(address), bytes);
@@ -174,8 +158,7 @@ bool purge(void* address, size_t bytes) {
   check_shape("purge", address, bytes);
   if (state.metadata.meets(number(address), number(address) + bytes)) {
     check_covered(state.metadata, "purge leaves its metadata reservation", number(address), bytes);
-    const bool granted =
-        !refused(Call::kPurgeMetadata) && madvise(address, bytes, MADV_DONTNEED) == 0;
+    const bool granted = !refused(Call::kPurgeMetadata) && host::purge(address, bytes);
     return note(Call::kPurgeMetadata, number(address), bytes, granted);
   }
   check_covered(state.committed, "purge of what is not committed", number(address), bytes);
@@ -238,7 +221,7 @@ void release(void* address, size_t bytes) {
   if (is_metadata) {
     check_covered(state.metadata, "release leaves its metadata reservation", begin, bytes);
     state.metadata.remove(begin, begin + bytes);
-    munmap(address, bytes);
+    host::release(address, bytes);
   } else {
     check_covered(state.reserved, "release of what is not reserved", number(address), bytes);
     drop_addresses(begin, begin + bytes);
@@ -344,11 +327,7 @@ void wake_one(const uint32_t*) {}
 bool barrier_all_threads() {
   Guard guard(state.mutex);
   const bool granted = !refused(Call::kBarrier);
-  // The real thing, for tests with threads: as linux.cpp.
-  if (granted && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
-    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  }
+  if (granted) host::barrier();  // for tests with threads
   return note(Call::kBarrier, 0, 0, granted);
 }
 
@@ -408,7 +387,8 @@ void write_error(const char* text, size_t length) {
   ErrnoGuard keep;
   Guard guard(state.mutex);
   state.errors.append(text, length);
-  const ssize_t written = write(STDERR_FILENO, text, length);  // death tests read it there
+  const auto written =
+      write(STDERR_FILENO, text, static_cast<unsigned>(length));  // for death tests
   static_cast<void>(written);
 }
 

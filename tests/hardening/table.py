@@ -8,13 +8,15 @@ process at the access; a line before where the address is the heap's), `noticed`
 "-": no promise, and at least one size goes unnoticed, so that the table understates nothing. The column
 `sample` promises it of a mistake that is made 200,000 times, with two sizes; its "-" is not tried.
 
---show prints the table as it is found, with "mixed" where sizes differ. Exit status: 0 all cells hold,
-1 one does not.
+--show prints the table as it is found, with "mixed" where sizes differ. --windows RUNNER tries a program for
+Windows, which has the heap in it, by that command: in short form, with one size of each row, without any option
+and with all. Exit status: 0 all cells hold, 1 one does not.
 """
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,16 +34,24 @@ OPTIONS = {
 SAMPLED = "`sample`"
 TIMES = 200_000  # some forty samples; half of them end at their page's end, half begin at its begin
 SAMPLED_SIZES = (1008, 24)
+# Windows has no such calls.
+NOT_ON_WINDOWS = ("free_sized", "malloc_usable_size")
+# What Windows says of the end of a process: abort(), and an access violation, of which Wine passes on a byte.
+WINDOWS_ABORT, WINDOWS_FAULT = 3, (5, 0xC0000005)
 
 
 def outcome(arguments: argparse.Namespace, mistake: str, size: int, option: str, times: int = 1) -> str:
     """What comes of one mistake: report, fault, or -."""
-    environment = {"PATH": os.environ.get("PATH", ""), "LD_PRELOAD": str(arguments.library), **OPTIONS[option]}
-    done = subprocess.run([arguments.program, mistake, str(size), str(times)], env=environment, capture_output=True,
-                          text=True, errors="replace", timeout=600)
-    if done.returncode == -signal.SIGABRT and done.stderr.startswith("loam: ") and done.stderr.count("\n") == 1:
+    if arguments.windows is not None:
+        environment, abort, faults = {**os.environ, **OPTIONS[option]}, WINDOWS_ABORT, WINDOWS_FAULT
+    else:
+        environment = {"PATH": os.environ.get("PATH", ""), "LD_PRELOAD": str(arguments.library), **OPTIONS[option]}
+        abort, faults = -signal.SIGABRT, (-signal.SIGSEGV,)
+    done = subprocess.run([*(arguments.windows or []), arguments.program, mistake, str(size), str(times)], env=environment,
+                          capture_output=True, text=True, errors="replace", timeout=600)
+    if done.returncode == abort and done.stderr.startswith("loam: ") and done.stderr.count("\n") == 1:
         return "report"
-    if done.returncode == -signal.SIGSEGV:
+    if done.returncode in faults:
         return "fault"
     if done.returncode == 0 and not done.stderr:
         return "-"
@@ -51,7 +61,8 @@ def outcome(arguments: argparse.Namespace, mistake: str, size: int, option: str,
 def found(arguments: argparse.Namespace, mistake: str, kind: str, option: str) -> list[str]:
     if option == SAMPLED:
         return [outcome(arguments, mistake, size, option, TIMES) for size in SAMPLED_SIZES]
-    return [outcome(arguments, mistake, size, option) for size in SIZES[kind]]
+    sizes = SIZES[kind][-2:-1] or SIZES[kind] if arguments.windows is not None else SIZES[kind]
+    return [outcome(arguments, mistake, size, option) for size in sizes]
 
 
 def holds(promise: str, outcomes: list[str]) -> bool:
@@ -76,11 +87,15 @@ def rows_of_document() -> dict[tuple[str, str], dict[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--library", type=Path)
     parser.add_argument("--program", type=Path, required=True)
     parser.add_argument("--show", action="store_true", help="print what is found")
+    parser.add_argument("--windows", type=shlex.split, metavar="RUNNER", help="runs a program for Windows; may be empty")
     arguments = parser.parse_args()
-    listed = subprocess.run([arguments.program, "list"], capture_output=True, text=True, check=True).stdout
+    if arguments.windows is None and arguments.library is None:
+        parser.error("give --library, or --windows for a program that has the heap in it")
+    listed = subprocess.run([*(arguments.windows or []), arguments.program, "list"], capture_output=True, text=True,
+                            check=True).stdout
     kinds = [(name, kind) for name, sizes in (line.split("\t") for line in listed.splitlines()) for kind in sizes]
     with ThreadPoolExecutor(2) as pool:
         if arguments.show:
@@ -96,15 +111,18 @@ def main() -> int:
         tries = [(name, kind, option, promised[name, NAMES[kind]].get(option, "no such column")) for name, kind in kinds
                  if (name, NAMES[kind]) in promised for option in OPTIONS]
         tries = [t for t in tries if t[2] != SAMPLED or t[3] != "-"]
+        if arguments.windows is not None:  # of one size alone "-" says nothing
+            tries = [t for t in tries if not t[0].startswith(NOT_ON_WINDOWS) and t[2] in ("no option", "`all`") and t[3] != "-"]
         outcomes = list(pool.map(lambda t: found(arguments, *t[:3]), tries))
     noticed = {option: [0, 0] for option in OPTIONS if option != SAMPLED}
     for (name, kind, option, promise), what in zip(tries, outcomes):
-        if option in noticed:
+        if option in noticed and arguments.windows is None:
             noticed[option][0] += sum(one != "-" for one in what)
             noticed[option][1] += len(what)
         if not holds(promise, what):
             wrong.append(f"{name}, {NAMES[kind]}, {option}: promised {promise}, found {in_short(what)}")
-    print("noticed: " + ", ".join(f"{option} {some} of {of}" for option, (some, of) in noticed.items()))
+    if arguments.windows is None:
+        print("noticed: " + ", ".join(f"{option} {some} of {of}" for option, (some, of) in noticed.items()))
     print("\n".join(wrong) or f"{len(tries)} cells hold")
     return 1 if wrong else 0
 

@@ -211,7 +211,10 @@ static void behaviour(void) {
   for (int i = 0; i < 2000; ++i) CHECK(loam_free(heap, loam_alloc(heap, 2000)) == LOAM_OK);
   loam_heap_summary summary;
   summary.size = sizeof summary;
-  CHECK(loam_summary(heap, &summary) == LOAM_OK && summary.cached != 0);
+  CHECK(loam_summary(heap, &summary) == LOAM_OK);
+#if !defined(_WIN32)  // Wine has no barrier of all threads, and so private heaps have no caches
+  CHECK(summary.cached != 0);
+#endif
   CHECK(loam_set_small_threshold(heap, 0) == LOAM_OK && loam_get_small_threshold(heap) == 0);
   for (int i = 0; i < 2000; ++i) CHECK(loam_free(heap, loam_alloc(heap, 2000)) == LOAM_OK);
   CHECK(loam_summary(heap, &summary) == LOAM_OK && summary.cached == 0);

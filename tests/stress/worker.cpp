@@ -95,9 +95,12 @@ Worker::Worker(Shared& shared, uint64_t number)
 void Worker::run(uint64_t operations) {
   t_worker = this;
   if (shared_.options.limit_mib == 0) {
+#if !defined( \
+    _WIN32)  // gcc's emulation there frees thread-local variables before they are destroyed
     // The C library ends a process that has no memory to register a thread-local destructor.
     thread_local ExitHooks hooks;
     (void)hooks;
+#endif
   }
   while (done_ < operations) {
     if (done_ % 64 == 0 && shared_.deadline != 0 && now() > shared_.deadline) break;

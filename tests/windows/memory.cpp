@@ -1,47 +1,26 @@
 // The port itself (src/os/os.h): alignment of reservations by either way, zeros after a purge,
 // parts of reservations, and a system that refuses to commit.
-//
-// Calls of the system go through the import table's pointers, which this program defines in its
-// place.
-#include <windows.h>
-
 #include <cstring>
 #include <initializer_list>
 
 #include "check.h"
 #include "os/os.h"
+#include "system_calls.h"
 
 namespace {
 
 using namespace loam;
+using system_calls::refusals;
 
-int refusals = 0;  // of commits to come
 enum class Extended { kSystem, kMisplaces, kLacking };
 // VirtualAlloc2() as Wine before version 9 has it, or Windows before version 10 1803.
 constexpr Extended kExtended = LOAM_TEST_EXTENDED;
 int misplaced = 0;
 
-using Allocate = void*(WINAPI*)(void*, SIZE_T, DWORD, DWORD);
-
-// Looked for each time: the first call comes before there is anything to keep it with.
-Allocate real_allocate() {
-  return reinterpret_cast<Allocate>(
-      reinterpret_cast<void*>(GetProcAddress(GetModuleHandleA("kernelbase.dll"), "VirtualAlloc")));
-}
-
-void* WINAPI allocate(void* address, SIZE_T bytes, DWORD kind, DWORD access) {
-  if ((kind & MEM_COMMIT) != 0 && refusals > 0) {
-    --refusals;
-    SetLastError(ERROR_COMMITMENT_LIMIT);
-    return nullptr;
-  }
-  return real_allocate()(address, bytes, kind, access);
-}
-
 void* WINAPI misplacing(HANDLE, void* address, SIZE_T bytes, ULONG kind, ULONG access, void*,
                         ULONG) {
   ++misplaced;
-  return real_allocate()(address, bytes, kind, access);
+  return VirtualAlloc(address, bytes, kind, access);
 }
 
 }  // namespace
@@ -72,7 +51,6 @@ FARPROC WINAPI find(HMODULE module, const char* name) {
 }  // namespace
 
 extern "C" {
-void* loam_test_virtual_alloc asm("__imp_VirtualAlloc") = reinterpret_cast<void*>(&allocate);
 void* loam_test_get_procedure asm("__imp_GetProcAddress") = reinterpret_cast<void*>(&find);
 }
 

@@ -212,7 +212,7 @@ struct Usage {
 inline Usage process_usage() {
   rusage u;
   getrusage(RUSAGE_SELF, &u);
-  const auto seconds = [](const timeval& t) {
+  const auto seconds = [](const auto& t) {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
   };
   return {static_cast<uint64_t>(u.ru_minflt),

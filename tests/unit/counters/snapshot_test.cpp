@@ -1,7 +1,6 @@
 // Where every byte is: the equations of counters/snapshot.h, exact while no other thread allocates.
 #include "counters/snapshot.h"
 
-#include <unistd.h>
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "heap/blocks.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -19,6 +19,7 @@ namespace {
 using test::Blocks;
 using test::expect_equations;
 using test::Random;
+using test::resident_bytes;
 using test::snapshot;
 
 // A sanitizer's shadow moves with the program's memory, so it drowns what the heap does.
@@ -27,14 +28,6 @@ constexpr bool kResidentIsOurs = false;
 #else
 constexpr bool kResidentIsOurs = true;
 #endif
-
-size_t resident_bytes() {
-  unsigned long total = 0, resident = 0;
-  FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr || std::fscanf(file, "%lu %lu", &total, &resident) != 2) resident = 0;
-  if (file != nullptr) std::fclose(file);
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
 
 TEST(SnapshotTest, ItIsExactWhenNobodyElseAllocates) {
   Random random = test::seeded(1);

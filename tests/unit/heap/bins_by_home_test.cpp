@@ -1,8 +1,5 @@
 // Classes with several bins behind malloc(): counters add up, and a child that is forked meanwhile
 // has them all.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -14,6 +11,7 @@
 #include "heap/blocks.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -59,9 +57,9 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
   }
   while (ready != kThreads) std::this_thread::yield();
   EXPECT_TRUE(heap::is_valid());
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
-    alarm(60);
+    test::alarm(60);
     for (const auto& own : kept) {
       for (void* block : own) heap::free(block);
     }
@@ -73,7 +71,7 @@ TEST(BinsByHome, AddUpAndAreWholeInAChild) {
     _exit(block == nullptr ? 4 : 0);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  test::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   go_on = true;
   for (std::thread& thread : threads) thread.join();

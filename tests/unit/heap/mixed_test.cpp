@@ -1,8 +1,5 @@
 // Phase changes on the real system: a program frees nine blocks in ten and goes on with other
 // sizes, so that its next blocks are cut from mixed spans. Nothing that a caller can see may tell.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -16,6 +13,7 @@
 #include "heap/equations.h"
 #include "heap/heap.h"
 #include "os/fatal.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -269,6 +267,7 @@ TEST_F(MixedSpans, MisusesOfGuestsAreReported) {
 }
 
 TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
+  if (!test::kCanFork) GTEST_SKIP() << "there is no fork()";
   LOAM_TRACE_SEED(random);
   make_guests();
   std::atomic<bool> stop{false}, ready{false};
@@ -281,9 +280,9 @@ TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
     while (!stop) std::this_thread::yield();
   });
   while (!ready) std::this_thread::yield();
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
-    alarm(60);
+    test::alarm(60);
     for (void* block : blocks.all()) {
       if (!Blocks::marked(block, blocks.bytes(block), blocks.fill(block))) _exit(1);
       heap::free(block);
@@ -294,13 +293,14 @@ TEST_F(MixedSpans, AChildOfForkGoesOnWithThem) {
     _exit(s.used_bytes != 0 ? 3 : s.mixed_spans != 0 ? 4 : 0);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  test::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   stop = true;
   other.join();
 }
 
 TEST_F(MixedSpans, ForksAmidConversionsBreakNoChild) {
+  if (!test::kCanFork) GTEST_SKIP() << "there is no fork()";
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 2; ++t) {
@@ -319,16 +319,16 @@ TEST_F(MixedSpans, ForksAmidConversionsBreakNoChild) {
     });
   }
   for (int i = 0; i < 60; ++i) {
-    const pid_t child = fork();
+    const auto child = test::fork();
     if (child == 0) {
-      alarm(60);
+      test::alarm(60);
       std::vector<void*> mine;
       for (size_t k = 0; k < 3000; ++k) mine.push_back(heap::allocate(16 + k % 900));
       for (void* block : mine) heap::free(block);
       _exit(heap::is_valid() ? 0 : 2);
     }
     int status = 0;
-    waitpid(child, &status, 0);
+    test::waitpid(child, &status, 0);
     ASSERT_EQ(status, 0) << "fork " << i;
   }
   stop = true;
@@ -492,9 +492,9 @@ TEST_F(MixedSpans, InShardsAddUp) {
   EXPECT_TRUE(heap::is_valid());
   s = snapshot();
   expect_equations(*s);
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
-    alarm(60);
+    test::alarm(60);
     for (const auto& own : kept) {
       for (void* block : own) heap::free(block);
     }
@@ -504,7 +504,7 @@ TEST_F(MixedSpans, InShardsAddUp) {
     _exit(its.mixed_spans != 0 ? 4 : 0);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  test::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   go_on = true;
   for (std::thread& thread : threads) thread.join();

@@ -1,8 +1,5 @@
 // A program that frees most of its large blocks and goes on with others: nothing that a caller can
 // see may tell, but for the memory.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <iterator>
 #include <thread>
@@ -15,6 +12,7 @@
 #include "heap/equations.h"
 #include "heap/heap.h"
 #include "small/partial_span.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -192,8 +190,9 @@ TEST_F(PartialHeap, AWalkShowsEveryBlockOfMixedSpansThatLentOnce) {
 }
 
 TEST_F(PartialHeap, IsWholeInAChild) {
+  if (!test::kCanFork) GTEST_SKIP() << "there is no fork()";
   use();
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
     bool whole = heap::is_valid();
     for (void* block : kept) whole = whole && is_whole(block), heap::free(block);
@@ -202,7 +201,7 @@ TEST_F(PartialHeap, IsWholeInAChild) {
     _exit(whole && heap::is_valid() && snapshot()->live_small_bytes <= size_t{1} << 20 ? 0 : 1);
   }
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(test::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
 }
 

@@ -2,9 +2,6 @@
 // after the thread. Tests that count locks are RunCacheImplementation.
 #include "cache/run_cache.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -20,6 +17,7 @@
 #include "heap/heap.h"
 #include "os/fatal.h"
 #include "random.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -685,6 +683,7 @@ TEST(RunCacheTest, WhatOneThreadParkedServesAnotherBeforeTheHeapGrows) {
 }
 
 TEST(RunCacheTest, AForkedChildTakesTheOthersRunsHome) {
+  if (!test::kCanFork) GTEST_SKIP() << "there is no fork()";
   test::start_once();
   std::atomic<int> step{0};
   std::thread other([&] {
@@ -694,7 +693,7 @@ TEST(RunCacheTest, AForkedChildTakesTheOthersRunsHome) {
   });
   while (step != 1) std::this_thread::yield();
   EXPECT_GT(cache_registry.runs().held, Pages(0));
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
     // Plain checks: the child says by its status alone what was wrong.
     if (cache_registry.runs().held != current_cache->runs().held()) _exit(1);
@@ -703,7 +702,7 @@ TEST(RunCacheTest, AForkedChildTakesTheOthersRunsHome) {
     _exit(heap::is_valid() ? 0 : 3);
   }
   int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(test::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   step = 2;
   other.join();

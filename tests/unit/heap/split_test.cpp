@@ -1,8 +1,5 @@
 // A program whose blocks have sizes that a class of its own serves better: nothing that a caller
 // can see may tell, but for the memory.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <thread>
 #include <vector>
 
@@ -12,6 +9,7 @@
 #include "heap/blocks.h"
 #include "heap/equations.h"
 #include "heap/heap.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -131,7 +129,7 @@ TEST_F(SplitHeap, BlocksOfOldAndNewClassesLiveSideBySide) {
       if (random.below(2) == 0) blocks.free(block);
     }
   }).join();
-  const pid_t child = fork();
+  const auto child = test::fork();
   if (child == 0) {
     blocks.free_all();
     bool fine = heap::is_valid();
@@ -140,7 +138,7 @@ TEST_F(SplitHeap, BlocksOfOldAndNewClassesLiveSideBySide) {
     _exit(fine ? 0 : 1);
   }
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(test::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
 }
 

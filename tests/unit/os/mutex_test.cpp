@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -32,20 +32,8 @@ TEST(Mutex, OnlyOneThreadIsInside) {
   EXPECT_FALSE(mutex.is_locked());
 }
 
-/// Whether that thread of this process sleeps, as the kernel says it: not one that only waits for a
-/// processor.
-bool sleeps(long thread) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
-  FILE* file = fopen(path, "r");
-  if (file == nullptr) return false;
-  char state = '?';
-  const int found = fscanf(file, "%*d (%*[^)]) %c", &state);
-  fclose(file);
-  return found == 1 && state == 'S';
-}
-
 TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
+  if (!test::kTellsSleep) GTEST_SKIP() << "the system does not tell whether a thread sleeps";
   constexpr int kThreads = 4;
   Mutex mutex;
   int inside = 0;
@@ -55,7 +43,7 @@ TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      numbers[t] = syscall(SYS_gettid);
+      numbers[t] = test::this_thread();
       {
         Lock lock(mutex);
         ++inside;
@@ -66,7 +54,7 @@ TEST(Mutex, SleepersAreWokenOneAfterTheOther) {
   // From its number on a thread only asks for the lock. A sleeping thread has therefore stopped
   // spinning, and sleeps for the lock.
   for (const std::atomic<long>& number : numbers) {
-    while (ended == 0 && (number == 0 || !sleeps(number))) std::this_thread::yield();
+    while (ended == 0 && (number == 0 || !test::sleeps(number))) std::this_thread::yield();
   }
   EXPECT_EQ(ended, 0);
   EXPECT_EQ(inside, 0);
@@ -121,6 +109,7 @@ TEST(Mutex, WithOneThreadItSaysTheSame) {
 }
 
 TEST(Mutex, ASecondThreadMayStartWhileTheFirstIsInside) {
+  if (!test::kTellsSleep) GTEST_SKIP() << "the system does not tell whether a thread sleeps";
   SingleThread single;
   Mutex mutex;
   mutex.lock();
@@ -128,11 +117,11 @@ TEST(Mutex, ASecondThreadMayStartWhileTheFirstIsInside) {
   std::atomic<long> number{0};
   std::atomic<bool> inside{false};
   std::thread thread([&] {
-    number = syscall(SYS_gettid);
+    number = test::this_thread();
     Lock lock(mutex);
     inside = true;
   });
-  while (!inside && (number == 0 || !sleeps(number))) std::this_thread::yield();
+  while (!inside && (number == 0 || !test::sleeps(number))) std::this_thread::yield();
   EXPECT_FALSE(inside);
   mutex.unlock();
   thread.join();

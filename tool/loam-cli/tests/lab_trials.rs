@@ -257,3 +257,36 @@ fn settings_reach_the_workload_and_nothing_else_of_the_environment_does() {
         "2"
     );
 }
+
+/// With programs that stand for those of Windows: `make windows` builds the real ones.
+#[test]
+fn programs_for_windows_run_on_four_heaps_and_every_name_says_wine() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.path("workloads/bin")).unwrap();
+    lab.workload("bin/about", "echo 'Wine 8.0; heap mode 0'");
+    let script = format!(
+        "case $LD_PRELOAD$LOAM_LAB_HEAP in process|lfh|private|loam) ;; *) exit 9;; esac\n{GOOD}"
+    );
+    lab.workload("fake", &script);
+    let ran = lab.run(&["fake", "--windows", "--json", "r.json", "--trials", "1"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let results = lab.results("r.json");
+    let mut names: Vec<String> = statuses(&results)
+        .into_iter()
+        .map(|(name, status)| format!("{name} {status}"))
+        .collect();
+    names.sort();
+    let heaps = ["loam-wine", "wine-lfh", "wine-private", "wine-process"];
+    assert_eq!(names, heaps.map(|name| format!("{name} ok")));
+    let page = std::fs::read_to_string(lab.path("r.html")).unwrap();
+    for text in [&ran.out, &page] {
+        assert!(
+            text.contains("Programs for Windows under Wine: every figure is Wine"),
+            "{text}"
+        );
+    }
+    assert!(page.contains("Wine 8.0; heap mode 0"));
+    // The two ways to choose an allocator do not meet.
+    let both = lab.run(&["fake", "--windows", "--allocators", "system"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+}

@@ -19,6 +19,7 @@ mod derive;
 pub mod diagnosis;
 pub mod image;
 pub mod locate;
+mod pe;
 mod published;
 mod reader;
 mod settle;

@@ -3,6 +3,7 @@
 //! ```text
 //! mapped files -> program headers -> dynamic symbols -> offset in the image (kept by file) -> address
 //!              -> of a program without that symbol: search its variables for the magic number
+//!              -> of a program or a library of Windows that Wine runs: the same (pe.rs)
 //!              -> does it say that it lies there?
 //! ```
 //!
@@ -31,6 +32,8 @@ use loam_process::mappings::Mapping;
 use loam_process::process::{face, Pid};
 use loam_process::remote::ProcessMemory;
 
+use crate::pe;
+
 /// The block's address, or none: the process is not on Loam, or not yet.
 pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     let memory = ProcessMemory(pid);
@@ -40,9 +43,10 @@ pub fn find(pid: Pid, mappings: &[Mapping]) -> Result<Option<u64>, ReadError> {
     let mut files: Vec<(bool, bool, usize)> = Vec::new();
     for (place, first) in mappings.iter().enumerate() {
         let is_first = first.offset == 0 && first.inode != 0 && first.name.starts_with('/');
-        // Data that a program maps is no image, and may lie anywhere.
-        if is_first && parts_of(&mappings[place..]).any(|part| part.executable) {
-            let name = first.file_name().unwrap_or_default();
+        let name = first.file_name().unwrap_or_default();
+        // Data that a program maps is no image, and may lie anywhere. Of Windows' files Wine maps the headers alone.
+        let is_image = || parts_of(&mappings[place..]).any(|part| part.executable);
+        if is_first && (is_image() || pe::may_be(name)) {
             let is_library = name.starts_with(LIBRARY_STEM);
             let is_program = program.as_deref() == Some(first.name.as_str());
             files.push((!is_library, !is_program, place));
@@ -225,7 +229,8 @@ fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u6
     let header = memory.bytes(start, HEADER)?;
     let read = |offset: u64, length| memory.bytes(start.wrapping_add(offset), length);
     let Some(segments) = segments_of(&header, read)? else {
-        return Ok(None);
+        let variables = pe::variables(memory, start)?.unwrap_or_default();
+        return search_each(memory, start, variables);
     };
     let is_loaded = |segment: &&Segment| segment.kind == elf::PT_LOAD.0;
     let Some(first) = segments
@@ -249,17 +254,30 @@ fn look_up(memory: &impl Memory, start: u64, searches: bool) -> Result<Option<u6
     if !searches {
         return Ok(None);
     }
-    let mut left = MOST_SEARCHED;
-    for segment in segments
+    let variables = segments
         .iter()
         .filter(is_loaded)
         .filter(|one| one.flags & elf::PF_W.0 != 0)
-    {
-        left = left.saturating_sub(segment.length);
+        .map(|one| {
+            let offset = one.address.wrapping_sub(first.address);
+            (offset, one.length)
+        });
+    search_each(memory, start, variables)
+}
+
+/// Looks for the block among variables, each at an offset from `start`: its own offset.
+fn search_each(
+    memory: &impl Memory,
+    start: u64,
+    variables: impl IntoIterator<Item = (u64, u64)>,
+) -> Result<Option<u64>, ReadError> {
+    let mut left = MOST_SEARCHED;
+    for (offset, length) in variables {
+        left = left.saturating_sub(length);
         if left == 0 {
             break;
         }
-        match search(memory, bias.wrapping_add(segment.address), segment.length) {
+        match search(memory, start.wrapping_add(offset), length) {
             Ok(Some(address)) => return Ok(Some(address.wrapping_sub(start))),
             Ok(None) | Err(ReadError::Unmapped { .. }) => {}
             Err(error) => return Err(error),

@@ -39,4 +39,6 @@ pub struct MeasureOptions {
     pub timeout: Duration,
     /// Where the workloads are, if not where the build puts them.
     pub workloads_dir: Option<PathBuf>,
+    /// Programs for Windows, under Wine, on Wine's heaps and on Loam.
+    pub windows: bool,
 }

@@ -16,7 +16,7 @@ use loam_format::words;
 use loam_process::layout::Layout;
 
 use crate::allocators::spec::{self, Picked};
-use crate::allocators::{discover, Allocator, Status};
+use crate::allocators::{discover, wine, Allocator, Status};
 use crate::experiments::{self, CaseContext, Experiment};
 use crate::identity;
 use crate::machine;
@@ -38,18 +38,22 @@ pub enum PlanError {
         known: String,
     },
     /// Known, and its program is not there.
-    #[error("experiment `{name}` is not built: there is no {path}; `make build` builds it")]
+    #[error("experiment `{name}` is not built: there is no {path}; `{remedy}` builds it")]
     NotBuilt {
         /// Its name.
         name: String,
         /// Where its program would be.
         path: String,
+        /// What builds it.
+        remedy: &'static str,
     },
     /// No programs at all.
-    #[error("no workloads found (looked in {looked_in}); `make build` builds them")]
+    #[error("no workloads found (looked in {looked_in}); `{remedy}` builds them")]
     NoWorkloads {
         /// Folders.
         looked_in: String,
+        /// What builds them.
+        remedy: &'static str,
     },
 }
 
@@ -64,8 +68,12 @@ pub struct Plan {
 /// Makes the plan.
 pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
     let dir = workloads_dir(options, layout)?;
-    let chosen = choose(&options.names, options.form, &dir)?;
-    let (allocators, picked) = pick(&options.allocators, layout)?;
+    let chosen = choose(options, &dir)?;
+    let available = match options.windows {
+        true => wine::all(&dir),
+        false => discover::all(layout),
+    };
+    let (allocators, picked) = pick_of(&options.allocators, available)?;
     let labels: Vec<String> = picked.iter().map(|one| one.label.clone()).collect();
     let loam = picked.iter().find(|one| one.allocator.name == "loam");
     let context = CaseContext {
@@ -97,7 +105,13 @@ pub fn make(options: &MeasureOptions, layout: &Layout) -> Result<Plan> {
 
 /// The allocators to measure, those that are not there included where all are wanted, and those that were picked.
 fn pick(wanted: &[String], layout: &Layout) -> Result<(Vec<AllocatorRecord>, Vec<Picked>)> {
-    let available = discover::all(layout);
+    pick_of(wanted, discover::all(layout))
+}
+
+fn pick_of(
+    wanted: &[String],
+    available: Vec<Allocator>,
+) -> Result<(Vec<AllocatorRecord>, Vec<Picked>)> {
     let picked = if wanted.is_empty() {
         let found = available
             .iter()
@@ -249,6 +263,7 @@ impl Plan {
 fn workloads_dir(options: &MeasureOptions, layout: &Layout) -> Result<PathBuf, PlanError> {
     let candidates = match &options.workloads_dir {
         Some(dir) => vec![dir.clone()],
+        None if options.windows => layout.windows_workload_dirs(),
         None => layout.workload_dirs(),
     };
     let found = candidates.iter().find(|dir| !executables(dir).is_empty());
@@ -262,11 +277,21 @@ fn workloads_dir(options: &MeasureOptions, layout: &Layout) -> Result<PathBuf, P
                 .collect();
             PlanError::NoWorkloads {
                 looked_in: words::list(&dirs),
+                remedy: remedy(options),
             }
         })
 }
 
-fn choose(names: &[String], form: Form, dir: &Path) -> Result<Vec<Box<dyn Experiment>>, PlanError> {
+/// What builds the programs.
+fn remedy(options: &MeasureOptions) -> &'static str {
+    match options.windows {
+        true => "make windows",
+        false => "make build",
+    }
+}
+
+fn choose(options: &MeasureOptions, dir: &Path) -> Result<Vec<Box<dyn Experiment>>, PlanError> {
+    let (names, form) = (&options.names, options.form);
     let built = executables(dir);
     let known = || {
         let mut known: Vec<String> = experiments::NAMES
@@ -306,6 +331,7 @@ fn choose(names: &[String], form: Form, dir: &Path) -> Result<Vec<Box<dyn Experi
             return Err(PlanError::NotBuilt {
                 name: name.clone(),
                 path,
+                remedy: remedy(options),
             });
         } else {
             let known = known();

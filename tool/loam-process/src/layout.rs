@@ -116,6 +116,12 @@ impl Layout {
         dirs
     }
 
+    /// Places where the workloads for Windows may be, best first: `make windows` builds them.
+    pub fn windows_workload_dirs(&self) -> Vec<PathBuf> {
+        let dirs = self.build_dirs().into_iter();
+        dirs.map(|dir| dir.join("windows/lab")).collect()
+    }
+
     /// Places where the replayer of traces may be, best first.
     pub fn replayer_candidates(&self) -> Vec<PathBuf> {
         let mut candidates: Vec<PathBuf> = self

@@ -40,6 +40,7 @@ Examples:
   loam lab lfh --allocators system,loam,jemalloc    one experiment, three allocators
   loam lab lfh --allocators jemalloc,tight=jemalloc:MALLOC_CONF=dirty_decay_ms:0
                                                     two settings of one allocator
+  loam lab lfh --windows                            programs for Windows, under Wine
   loam lab --json r.json --resume                   go on where an interruption stopped
   loam lab show r.json --html r.html                table and report again
   loam lab compare before.json after.json           what changed between two runs
@@ -101,6 +102,14 @@ struct MeasureArgs {
     /// Seconds after which a trial is stopped (default: 120, with --full 3600)
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: Option<u64>,
+
+    /// Programs for Windows under Wine: on its heaps, and on Loam
+    ///
+    /// `make windows` builds them. They run on the process heap, on the same with low fragmentation
+    /// requested, on a private heap, and on Loam. All figures are Wine's: they say nothing about the
+    /// heap of Windows, nor about Loam's speed there.
+    #[arg(long, conflicts_with = "allocators")]
+    windows: bool,
 
     /// Where the workloads are, for tests
     #[arg(long, value_name = "DIR", hide = true)]
@@ -228,6 +237,7 @@ impl MeasureArgs {
             },
             timeout: Duration::from_secs(self.timeout.unwrap_or(timeout)),
             workloads_dir: self.workloads_dir,
+            windows: self.windows,
         }
     }
 }

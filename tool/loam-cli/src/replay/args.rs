@@ -138,6 +138,7 @@ pub fn measured(allocators: Vec<String>, trials: u32, timeout: u64) -> MeasureOp
         earlier: Earlier::Overwrite,
         timeout: Duration::from_secs(timeout),
         workloads_dir: None,
+        windows: false,
     }
 }
 

@@ -182,8 +182,12 @@ fn heap_facts(values: &Values) -> String {
     let whole = |id| values.whole(id);
     let count = |id| decimal(whole(id) as f64);
     let size = |id| bytes(whole(id) as f64);
+    let charged = match values.known(ids::CHARGED_BYTES) {
+        Some(amount) => format!(" ({} of the system's commit charge)", bytes(amount as f64)),
+        None => String::new(),
+    };
     let mut text = format!(
-        "\nHeap: {} blocks live; {} used, {} committed, {} reserved; peak {} in spans and runs.\n",
+        "\nHeap: {} blocks live; {} used, {} committed{charged}, {} reserved; peak {} in spans and runs.\n",
         count(ids::LIVE_BLOCKS),
         size(ids::USED_BYTES),
         size(ids::COMMITTED_BYTES),

@@ -164,6 +164,9 @@ pub const MAJOR_FAULTS: &str = "major_faults";
 pub const RESIDENT_BYTES: &str = "resident_bytes";
 /// bytes: of resident_bytes, backed by huge pages; by another process only
 pub const HUGE_PAGE_BYTES: &str = "huge_page_bytes";
+/// bytes: of the system's commit charge: what the heap and its tables have committed; on
+/// Windows only
+pub const CHARGED_BYTES: &str = "charged_bytes";
 /// bytes: of a block
 pub const CLASS_BYTES: &str = "class_bytes";
 /// spans: of the class

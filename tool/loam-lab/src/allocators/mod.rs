@@ -12,6 +12,7 @@ pub mod discover;
 mod peers;
 pub mod spec;
 mod version;
+pub mod wine;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -4,11 +4,12 @@ use loam_format::results::{Results, State, Status};
 use loam_format::words;
 
 use super::experiments_of;
+use crate::allocators::wine::HEAP_VARIABLE;
 use crate::experiments;
 
 /// A sentence for each thing; first what matters most.
 pub fn of(results: &Results) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = wine(results).into_iter().collect();
     match results.state {
         State::Complete => {}
         State::Interrupted => lines.push("The run was interrupted.".to_owned()),
@@ -52,6 +53,19 @@ pub fn of(results: &Results) -> Vec<String> {
     lines.extend(traces.flat_map(|trace| trace.remarks.iter().cloned()));
     lines.extend(noise(results));
     lines
+}
+
+/// Of a run of programs for Windows: what it must not be taken for.
+fn wine(results: &Results) -> Option<String> {
+    let record = results
+        .allocators
+        .iter()
+        .find(|record| record.environment.contains_key(HEAP_VARIABLE))?;
+    Some(format!(
+        "Programs for Windows under Wine: every figure is Wine's and says nothing about the heap or the speed of Windows. \
+         The system's heap here: {}.",
+        record.source
+    ))
 }
 
 fn noise(results: &Results) -> Option<String> {

@@ -1,0 +1,90 @@
+// The workloads' malloc() on a heap of the system's own, as LOAM_LAB_HEAP says: `process` (the
+// process heap), `lfh` (the same, its low-fragmentation front end requested) or `private` (one that
+// HeapCreate() made). `loam lab --windows` measures these beside Loam.
+//
+// Linked before the C run-time, so that all that is linked statically allocates here.
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <windows.h>
+
+namespace {
+
+HANDLE open_heap() {
+  char which[16] = "";
+  GetEnvironmentVariableA("LOAM_LAB_HEAP", which, sizeof which);
+  if (strcmp(which, "private") == 0) return HeapCreate(0, 0, 0);
+  const HANDLE heap = GetProcessHeap();
+  ULONG low_fragmentation = 2;
+  if (strcmp(which, "lfh") == 0)
+    HeapSetInformation(heap, HeapCompatibilityInformation, &low_fragmentation,
+                       sizeof low_fragmentation);
+  return heap;
+}
+
+// The first call may come before this program's constructors: whoever comes first opens it.
+HANDLE heap() {
+  static constinit HANDLE opened = nullptr;
+  HANDLE now = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
+  if (now != nullptr) return now;
+  now = open_heap();
+  HANDLE before = nullptr;
+  if (__atomic_compare_exchange_n(&opened, &before, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return now;
+  if (now != before && now != GetProcessHeap()) HeapDestroy(now);
+  return before;
+}
+
+void* or_no_memory(void* block) {
+  if (block == nullptr) errno = ENOMEM;
+  return block;
+}
+
+// In front of an aligned block: where the heap's block begins.
+void*& begin_of(void* aligned) { return static_cast<void**>(aligned)[-1]; }
+
+}  // namespace
+
+extern "C" {
+
+void* malloc(size_t bytes) { return or_no_memory(HeapAlloc(heap(), 0, bytes)); }
+void free(void* block) {
+  if (block != nullptr) HeapFree(heap(), 0, block);
+}
+void* calloc(size_t count, size_t bytes) {
+  size_t all;
+  if (__builtin_mul_overflow(count, bytes, &all)) return or_no_memory(nullptr);
+  return or_no_memory(HeapAlloc(heap(), HEAP_ZERO_MEMORY, all));
+}
+void* realloc(void* block, size_t bytes) {
+  if (block == nullptr) return malloc(bytes);
+  return or_no_memory(HeapReAlloc(heap(), 0, block, bytes));
+}
+size_t _msize(void* block) { return HeapSize(heap(), 0, block); }
+
+// As the C run-time has them: a block with room to move in, and a note in front.
+void* _aligned_malloc(size_t bytes, size_t alignment) {
+  char* const begin = static_cast<char*>(malloc(bytes + alignment + sizeof(void*)));
+  if (begin == nullptr) return nullptr;
+  const uintptr_t place = reinterpret_cast<uintptr_t>(begin) + sizeof(void*) + alignment - 1;
+  void* const aligned = reinterpret_cast<void*>(place & ~(alignment - 1));
+  begin_of(aligned) = begin;
+  return aligned;
+}
+void _aligned_free(void* block) {
+  if (block != nullptr) free(begin_of(block));
+}
+
+int malloc_trim(size_t) {
+  HeapCompact(heap(), 0);
+  return 1;
+}
+
+// What calls through the import table reach.
+void* const loam_lab_malloc asm("__imp_malloc") = reinterpret_cast<void*>(&malloc);
+void* const loam_lab_free asm("__imp_free") = reinterpret_cast<void*>(&free);
+void* const loam_lab_calloc asm("__imp_calloc") = reinterpret_cast<void*>(&calloc);
+void* const loam_lab_msize asm("__imp__msize") = reinterpret_cast<void*>(&_msize);
+void* const loam_lab_realloc asm("__imp_realloc") = reinterpret_cast<void*>(&realloc);
+
+}  // extern "C"

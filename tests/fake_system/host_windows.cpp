@@ -1,0 +1,61 @@
+// A part of a reservation can not be released: it is decommitted, and its addresses stay.
+#if defined(_WIN32)
+
+#include "os/windows.h"
+
+#include <cstdint>
+
+#include "base/units.h"
+#include "fake_system/fake_state.h"
+#include "fake_system/host.h"
+#include "os/charge.h"
+
+namespace loam::os {
+
+namespace fake::host {
+
+void* reserve(size_t bytes, size_t alignment) {
+  void* const p = VirtualAlloc(nullptr, bytes + alignment, MEM_RESERVE, PAGE_NOACCESS);
+  if (p == nullptr) return nullptr;
+  return reinterpret_cast<void*>(round_up(reinterpret_cast<uintptr_t>(p), alignment));
+}
+
+bool commit(void* address, size_t bytes) {
+  return VirtualAlloc(address, bytes, MEM_COMMIT, PAGE_READWRITE) != nullptr;
+}
+bool purge(void* address, size_t bytes) {
+  return VirtualFree(address, bytes, MEM_DECOMMIT) != 0 && commit(address, bytes);
+}
+void release(void* address, size_t bytes) { VirtualFree(address, bytes, MEM_DECOMMIT); }
+
+void barrier() {}  // Wine's does nothing
+
+}  // namespace fake::host
+
+// --- Commit charge (os/charge.h), of data alone -------------------------------------------------
+
+using namespace fake;
+
+constinit uint64_t charged_bytes = 0;
+
+bool discard(void* address, size_t bytes) {
+  if (!purge(address, bytes)) return false;
+  Guard guard(state.mutex);
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
+  state.committed.remove(begin, begin + bytes);
+  return true;
+}
+
+// What is committed already is not asked for, so a plan that refuses commits is about others. Of
+// larger pages than Windows has, those around the range.
+bool commit_again(void* address, size_t bytes) {
+  const size_t grain = granularity();
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(grain - 1);
+  const uintptr_t end = round_up(reinterpret_cast<uintptr_t>(address) + bytes, grain);
+  if (is_committed(begin, end - begin)) return true;
+  return commit(reinterpret_cast<void*>(begin), end - begin);
+}
+
+}  // namespace loam::os
+
+#endif  // _WIN32

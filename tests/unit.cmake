@@ -1,0 +1,83 @@
+# The unit tests: one executable a layer, two where a layer meets both systems. Included by the list of all
+# tests, and by that of Windows (tests/windows).
+
+if(CMAKE_CROSSCOMPILING)
+  # The machine's own GTest is for the machine's own processor; Debian brings the source beside it.
+  set(LOAM_GTEST_SOURCE "/usr/src/googletest" CACHE PATH "GTest's source, for other processors")
+  set(INSTALL_GTEST OFF)
+  add_subdirectory("${LOAM_GTEST_SOURCE}" "${CMAKE_CURRENT_BINARY_DIR}/gtest" EXCLUDE_FROM_ALL)
+else()
+  find_package(GTest REQUIRED)
+endif()
+include(GoogleTest)
+
+# The pretend system, in the place of src/os/SYSTEM.cpp.
+file(GLOB fake_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/fake_system/*.cpp")
+loam_object_library(loam_fake_checked EXCLUDE_FROM_ALL ${fake_sources})
+target_include_directories(loam_fake_checked PUBLIC "${CMAKE_CURRENT_LIST_DIR}")
+target_compile_definitions(loam_fake_checked PUBLIC LOAM_DEBUG=1 LOAM_CHECK_INVARIANTS=1)
+
+file(GLOB unit_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/unit/*/*.cpp")
+set(unit_tests "")
+if(WIN32)
+  list(FILTER unit_sources EXCLUDE REGEX "/(${LOAM_UNIT_LINUX_ONLY})[.]cpp$")
+  add_compile_options(-mno-ms-bitfields) # as the library is compiled
+endif()
+foreach(source IN LISTS unit_sources)
+  cmake_path(GET source PARENT_PATH folder)
+  cmake_path(GET folder FILENAME layer)
+  # A test that includes the fake system's header is linked with the fake system.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+  file(STRINGS "${source}" uses_fake REGEX "#include \"fake_system/" LIMIT_COUNT 1)
+  set(test ${layer})
+  if(uses_fake)
+    set(test ${layer}_fake)
+  endif()
+  list(APPEND unit_tests ${test})
+  list(APPEND sources_${test} ${source})
+endforeach()
+list(REMOVE_DUPLICATES unit_tests)
+set(unit_measuring_counters "CompactTest.*")
+if(LOAM_SANITIZE)
+  list(REMOVE_ITEM unit_tests api) # The sanitizer's malloc and ours cannot both be the program's.
+endif()
+
+# What every unit test is compiled with, and gtest.h once for all of them: a third of the time
+# went into it.
+set(unit_flags $<$<NOT:$<CONFIG:Debug>>:-O1>)
+if(LOAM_SANITIZE)
+  list(APPEND unit_flags -fsanitize=${LOAM_SANITIZE} -fno-omit-frame-pointer)
+endif()
+file(CONFIGURE OUTPUT unit_headers.cpp CONTENT "")
+add_library(unit_headers STATIC "${CMAKE_CURRENT_BINARY_DIR}/unit_headers.cpp")
+target_precompile_headers(unit_headers PRIVATE <gtest/gtest.h>)
+target_compile_options(unit_headers PRIVATE ${unit_flags})
+target_link_libraries(unit_headers PRIVATE loam_warnings loam_core_checked GTest::gtest)
+
+# It compares a document with the source. Named by its whole path: folders include this list.
+set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/unit/small/sources_test.cpp" PROPERTIES
+  COMPILE_DEFINITIONS "LOAM_ROOT=\"${PROJECT_SOURCE_DIR}\"")
+
+foreach(test IN LISTS unit_tests)
+  add_executable(unit_${test} ${sources_${test}})
+  target_precompile_headers(unit_${test} REUSE_FROM unit_headers)
+  # Some tests keep helpers in headers beside them.
+  target_include_directories(unit_${test} PRIVATE "${CMAKE_CURRENT_LIST_DIR}/unit")
+  set(system loam_system_checked)
+  if(test MATCHES "_fake$")
+    set(system loam_fake_checked)
+  endif()
+  target_link_libraries(unit_${test} PRIVATE loam_warnings loam_core_checked ${system}
+    $<$<STREQUAL:${test},api>:loam_api_checked> ${LOAM_WINDOWS_LIBRARIES} GTest::gtest GTest::gtest_main
+    Threads::Threads)
+  target_compile_options(unit_${test} PRIVATE ${unit_flags})
+  if(LOAM_SANITIZE)
+    target_link_options(unit_${test} PRIVATE -fsanitize=${LOAM_SANITIZE})
+  endif()
+  if(WIN32)
+    loam_windows_suites(unit.${test} unit_${test} "${sources_${test}}")
+  else()
+    loam_discover_tests(unit_${test} "unit.${test}." unit "${unit_measuring_${test}}")
+  endif()
+endforeach()
+

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The tests of <loam/win32.h> against the heap of the system itself, where that header is <windows.h>: Wine's.
+
+    tests/windows/native_heap.py --program HEAPS --windows RUNNER [--write]
+
+On Linux the same tests pass on Loam. docs/windows.md lists those that Wine's heap does not pass, with the reason:
+exactly these fail here. Each runs in a process of its own, for some end it. --write adds rows for new ones, with
+a question mark for the reason, and removes those that pass. Exit status: 0 as listed, 1 not.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "windows.md"
+BEGIN, END = "<!-- tests/windows/native_heap.py: begin -->", "<!-- tests/windows/native_heap.py: end -->"
+ROW = re.compile(r"^\| `(\S+)` \| (.*) \|$", re.M)
+FILTER = "*/win32.*:Win32*"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--windows", type=shlex.split, default=[], metavar="RUNNER")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--show", action="store_true", help="what those that fail say")
+    arguments = parser.parse_args()
+    command = [*arguments.windows, arguments.program]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], capture_output=True, text=True, errors="replace", timeout=300)
+
+    tests, suite = [], ""
+    for line in run("--gtest_list_tests", f"--gtest_filter={FILTER}").stdout.splitlines():
+        name = line.split("#")[0].rstrip()
+        if not name.startswith(" "):
+            suite = name
+        elif name.strip():
+            tests.append(suite + name.strip())
+    if not tests:
+        print("the program has no such tests")
+        return 1
+
+    def fails(test: str) -> str | None:
+        done = run(f"--gtest_filter={test}", "--gtest_brief=1")
+        return None if done.returncode == 0 else f"{test}: {done.returncode}\n{done.stdout}{done.stderr}"
+
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        said = dict(zip(tests, pool.map(fails, tests)))
+    failing = [test for test in tests if said[test]]
+    if arguments.show:
+        print("\n".join(said[test] for test in failing))
+    text = DOCUMENT.read_text()
+    before, rest = text.split(BEGIN)
+    table, after = rest.split(END)
+    known = dict(ROW.findall(table))
+    if arguments.write:
+        rows = "".join(f"| `{test}` | {known.get(test, '?')} |\n" for test in failing)
+        head = f"| Of {len(tests)} tests Wine's heap does not pass | What it does |\n|---|---|\n"
+        DOCUMENT.write_text(f"{before}{BEGIN}\n{head}{rows}{END}{after}")
+        return 0
+    wrong = [f"passes, and is listed: {test}" for test in known if test not in failing]
+    wrong += [f"fails, and is not listed: {said[test]}" for test in failing if test not in known]
+    print("\n".join(wrong) or f"{len(tests)} tests, {len(failing)} differences, as listed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
