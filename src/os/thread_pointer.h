@@ -31,7 +31,11 @@ template <class Pointer>
 /// Where the calling thread's pointer lies, for other threads; null where they can not reach it.
 template <class T>
 [[nodiscard]] LOAM_INLINE T** pointer_address(T*& pointer) {
-  return &pointer;
+  T** address = &pointer;
+  // Or the compiler subtracts one variable's offset from another's by an instruction that the
+  // linker can not change for a program that is linked statically.
+  asm("" : "+r"(address));
+  return address;
 }
 /// A pointer that other threads may write. seq_cst: pairs with what these read of it.
 template <class T>

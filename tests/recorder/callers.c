@@ -65,8 +65,8 @@ int main(int count, char** arguments) {
   *(void**)&work = dlsym(library, "in_library");
   CHECK(work != NULL);
   work();
-  // Rings hold thirty stacks: these are read after those of the library.
-  for (int i = 0; i < 10; ++i) fills_the_ring();
+  // More than a ring holds: when these are written, those of the library have been read.
+  for (int i = 0; i < 60; ++i) fills_the_ring();
   CHECK(dlclose(library) == 0);
 
   const pid_t child = fork();

@@ -693,7 +693,7 @@ fn stacks_lead_through_forks_late_libraries_signal_handlers_and_threads() {
             (0, "in_handler", "main", 20),
             (0, "in_thread", "start_thread", 1_000),
             (0, "in_library", "main", 20),
-            (0, "fills_the_ring", "main", 200),
+            (0, "fills_the_ring", "main", 1_200),
             (1, "in_child", "main", 20),
             (2, "in_next", "main", 20),
         ] {
@@ -703,7 +703,12 @@ fn stacks_lead_through_forks_late_libraries_signal_handlers_and_threads() {
                     && names[0] != "[not known]"
             });
             let found: u64 = its.map(|(_, blocks)| blocks).sum();
-            assert_eq!(found, blocks, "{function}, {options:?}: {:?}", all[process]);
+            // A stack that found no room is not known, rarely.
+            assert!(
+                found <= blocks && found >= blocks - blocks / 100,
+                "{function}, {found} of {blocks}, {options:?}: {:?}",
+                all[process]
+            );
         }
     }
 }

@@ -205,6 +205,12 @@ impl Stacks {
         found.mapping.contains(address).then_some(found)
     }
 
+    /// Whether the code is the C library's, which a signal handler returns to.
+    fn is_c_library(&self, address: u64) -> bool {
+        let name = self.find(address).and_then(|one| one.mapping.file_name());
+        name.is_some_and(|name| name.starts_with("libc") || name.starts_with("ld-musl"))
+    }
+
     /// The places that a stack leads through, and whether it was followed to its end.
     fn places(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
         let registers = &stack.registers;
@@ -217,6 +223,16 @@ impl Stacks {
         let mut addresses = Vec::new();
         while addresses.len() < MOST_FRAMES {
             addresses.push(at.address_for_lookup());
+            if at.is_return_address() && self.is_c_library(at.address_for_lookup()) {
+                // Tables do not lead from a signal handler's return to what it interrupted, and frame pointers leave
+                // out the function that was interrupted.
+                let before = interrupted(&frame, &mut read);
+                if let Some(before) = before.filter(|one| self.find(one.instruction).is_some()) {
+                    frame = native(&before);
+                    at = FrameAddress::from_instruction_pointer(before.instruction);
+                    continue;
+                }
+            }
             let next = self
                 .unwinder
                 .unwind_frame(at, &mut frame, &mut self.cache, &mut read);
@@ -226,14 +242,7 @@ impl Stacks {
                     None => return (addresses, false),
                 },
                 Ok(None) => return (addresses, true),
-                // Where a signal handler returns to.
-                Err(_) => match interrupted(&frame, &mut read) {
-                    Some(registers) if self.find(registers.instruction).is_some() => {
-                        frame = native(&registers);
-                        FrameAddress::from_instruction_pointer(registers.instruction)
-                    }
-                    _ => return (addresses, false),
-                },
+                Err(_) => return (addresses, false),
             };
         }
         (addresses, false)
@@ -281,11 +290,15 @@ fn interrupted(
     const FRAME: u64 = 120;
     const STACK: u64 = 160;
     const INSTRUCTION: u64 = 168;
+    const FLAGS: u64 = 176;
     const SEGMENTS: u64 = 184;
-    /// The code segment of a 64-bit program.
+    /// The code segment of a 64-bit program, a flag that is always set, and those that there are.
     const CODE: u64 = 0x33;
+    const SET: u64 = 2;
+    const ALL: u64 = (1 << 22) - 1;
     let mut word = |at: u64| read(frame.sp().wrapping_add(at)).ok();
-    if word(SEGMENTS)? & 0xffff != CODE {
+    let flags = word(FLAGS)?;
+    if word(SEGMENTS)? & 0xffff != CODE || flags & SET == 0 || flags > ALL {
         return None;
     }
     Some(Registers {

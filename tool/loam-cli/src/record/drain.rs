@@ -31,6 +31,8 @@ const MUCH: u64 = 40;
 const WAITING: u64 = 4 << 20;
 /// How long a process that is to stop may take to answer.
 const DETACHING: Duration = Duration::from_secs(2);
+/// Passes that reach a fork's event at the end of a full ring, some times over.
+const PASSES_TO_A_FORK: u32 = 64;
 /// How often new files are looked for, and whether processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often the system's whole list of processes is looked at, once everything that is known has ended.
@@ -249,9 +251,23 @@ impl Drainer {
         let Some(index) = index else {
             return (parent, How::Fork, made);
         };
-        self.pass(index, false);
-        let at = self.images[index].image.time_of_fork(number);
-        (parent, How::Fork, at.unwrap_or(made))
+        // One does where the ring is not fuller than what a pass reads.
+        for _ in 0..PASSES_TO_A_FORK {
+            let pass = self.pass(index, false);
+            // A pass that failed has ended the parent's image.
+            let running = self
+                .images
+                .get(index)
+                .filter(|one| Some(one.stream) == parent);
+            let at = running.and_then(|one| one.image.time_of_fork(number));
+            if let Some(at) = at {
+                return (parent, How::Fork, at);
+            }
+            if pass.read == 0 {
+                break;
+            }
+        }
+        (parent, How::Fork, made)
     }
 
     /// How full the fullest ring was, in percent.
