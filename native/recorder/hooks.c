@@ -55,7 +55,7 @@ void hook_frees(void* block, size_t size, uint32_t family) {
   event_write(word, size);
 }
 
-static void resize_begins(void* block) {
+void hook_resize_begins(void* block) {
   const uint64_t word = event_word(kResizeFrom, 0, (uintptr_t)block);
   uint64_t touched = 0;
   if (real.malloc_usable_size != NULL) {
@@ -68,7 +68,7 @@ static void resize_begins(void* block) {
     event_write(word, 0);
 }
 
-static void resize_ends(void* block, size_t size) {
+void hook_resize_ends(void* block, size_t size) {
   const uint64_t word = event_word(kResizeTo, 0, (uintptr_t)block);
   if (LOAM_LIKELY(block != NULL))
     stack_or_event(word, size);
@@ -130,13 +130,13 @@ LOAM_EXPORT void* realloc(void* block, size_t size) {
   // What a size of 0 means is the allocator's to say: all of them free the block, and some give
   // another.
   if (block != NULL && size != 0)
-    resize_begins(block);
+    hook_resize_begins(block);
   else if (block != NULL)
     hook_frees(block, 0, kByFree);
   void* moved = real.realloc(block, size);
   hook_leave(outer);
   if (block != NULL && size != 0)
-    resize_ends(moved, size);
+    hook_resize_ends(moved, size);
   else if (block == NULL || moved != NULL)
     hook_allocated(moved, size, kByMalloc, 0);
   return moved;

@@ -33,6 +33,9 @@ static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {
 
 void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment);
 void hook_frees(void* block, size_t size, uint32_t family);
+void hook_resize_begins(void* block);
+// Null: it failed.
+void hook_resize_ends(void* block, size_t size);
 
 static inline void hook_allocated_fast(const void* block, size_t size, uint32_t family) {
   if (LOAM_UNLIKELY(block == NULL || self.family != 0)) {

@@ -12,9 +12,9 @@
 
 Real real;
 
-enum { kEarlyBytes = 64 * 1024, kEarlyHeader = 16 };
+enum { kEarlyHeader = 16 };
 
-static _Alignas(64) char early[kEarlyBytes];
+_Alignas(64) char early[kEarlyBytes];
 static _Atomic size_t early_used;
 
 void* early_allocate(size_t alignment, size_t bytes) {
@@ -29,8 +29,6 @@ void* early_allocate(size_t alignment, size_t bytes) {
   memcpy(early + begin - kEarlyHeader, &bytes, sizeof bytes);
   return early + begin;
 }
-
-bool early_has(const void* block) { return (uintptr_t)block - (uintptr_t)early < kEarlyBytes; }
 
 size_t early_size(const void* block) {
   size_t bytes;
@@ -53,6 +51,18 @@ const char* real_file(void) {
   return address != NULL && dladdr(address, &found) != 0 && found.dli_fname != NULL
              ? found.dli_fname
              : "";
+}
+
+void real_use(void* (*allocate)(size_t), size_t (*usable)(void*)) {
+  real.malloc = allocate;
+  real.malloc_usable_size = usable;
+}
+
+bool real_is_preloaded(void) {
+  // No other library has that name, and this one does not show it where a heap has loaded it.
+  void* const found = dlsym(RTLD_DEFAULT, "loam_record_mark");
+  dlerror();
+  return found != NULL;
 }
 
 typedef struct Range {

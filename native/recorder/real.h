@@ -41,12 +41,20 @@ static inline bool real_is_ready(void) {
 }
 // The file that the real malloc lies in.
 const char* real_file(void);
+// For a process that runs already: the functions of the heap that it is on.
+void real_use(void* (*allocate)(size_t), size_t (*usable)(void*));
+// Whether this library was loaded with the program, and not by a heap that is to be recorded.
+bool real_is_preloaded(void);
 // The next definition of a function; null: there is none.
 void* real_next(const char* name);
 
 // A small static area for what is allocated while the functions are looked up.
+enum { kEarlyBytes = 64 * 1024 };
+extern char early[kEarlyBytes];
 void* early_allocate(size_t alignment, size_t bytes);
-bool early_has(const void* block);
+static inline bool early_has(const void* block) {
+  return (uintptr_t)block - (uintptr_t)early < kEarlyBytes;
+}
 size_t early_size(const void* block);
 
 // Whether an address lies in a file that has real functions, or in this one.

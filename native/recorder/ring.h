@@ -33,7 +33,7 @@
 #define LOAM_RING_MAGIC UINT64_C(0x31474e49524d4c00)  // "\0LMRING1"
 
 enum {
-  kRingVersion = 2,
+  kRingVersion = 3,
   kSlots = 65536,
   kControlBytes = 4096,
   kSlotBytes = 128,
@@ -50,7 +50,7 @@ enum {
 #define LOAM_SESSION_FILE "session"
 
 // How a process image began.
-enum { kBeganByExec = 1, kBeganByFork = 2 };
+enum { kBeganByExec = 1, kBeganByFork = 2, kBeganByAttach = 3 };
 // What is known about its end.
 enum { kRunning = 0, kEndedNormally = 1, kSwitchedOff = 2 };
 
@@ -141,7 +141,8 @@ enum {
   // In front of the event that it belongs to. value: bytes that follow, filled up to whole units:
   // the registers (Registers), then the stack from its pointer on.
   kStack = 15,
-  kMark = 16,  // value: bytes of the name that follows, filled up to whole units
+  kMark = 16,    // value: bytes of the name that follows, filled up to whole units
+  kExists = 17,  // a block that was live before: as kAllocate
 };
 
 enum { kKindShift = 48, kFamilyShift = 53, kAlignmentShift = 57, kTimeEvery = 4096 };

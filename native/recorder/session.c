@@ -45,7 +45,15 @@ enum { kTableBytes = kControlBytes + kSlots * kSlotBytes };
 
 static void off_silently(void) { atomic_store(&state, kOff); }
 
+// Of session_attach(): what fails is told to the caller and not on the program's standard error.
+static bool is_attaching;
+static const char* refusal;
+
 static void say_off(const char* what, int error) {
+  if (is_attaching) {
+    refusal = error != 0 ? error_text(error) : what;
+    return;
+  }
   char number[24];
   text_number(number, kernel_process());
   const char* words[] = {"loam record: process ", number,           " goes on unrecorded: ", what,
@@ -108,10 +116,9 @@ void session_forked(uint32_t number) {
 }
 
 // The drainer's page, once for a process and its children; false: this process is part of no
-// recording.
-static bool find_session(void) {
+// recording. `named`: the folder.
+static bool find_session(const char* named) {
   if (session != NULL) return true;
-  const char* named = getenv("LOAM_RECORD");
   if (named == NULL || *named == 0) return false;
   if (strlen(named) >= sizeof folder)
     return session_off("the path in LOAM_RECORD is too long", 0), false;
@@ -148,7 +155,8 @@ static int create_file(void) {
   return -EEXIST;
 }
 
-static void fill_control(bool is_fork) {
+static void fill_control(uint32_t how) {
+  const bool is_fork = how == kBeganByFork;
   control->version = kRingVersion;
   control->pid = own_process;
   control->start = kernel_start_of(own_process);
@@ -156,7 +164,7 @@ static void fill_control(bool is_fork) {
   control->monotonic = kernel_monotonic();
   control->stamp = stamp_now();
   control->realtime = kernel_realtime();
-  control->how = is_fork ? kBeganByFork : kBeganByExec;
+  control->how = how;
   control->fork_number = is_fork ? announced : 0;
   control->parent = (uint32_t)getppid();
   text_copy(control->parent_file, control->parent_file + sizeof control->parent_file, parent_file);
@@ -166,7 +174,7 @@ static void fill_control(bool is_fork) {
 }
 
 // The file with its first pages, and the word that a fork zeroes. What fails is said; false then.
-static bool open_rings(bool is_fork) {
+static bool open_rings(uint32_t how) {
   const int file = create_file();
   if (file < 0) return session_off(own_file, -file), false;
   const int error = kernel_reserve(file, 0, kControlBytes + kControlBytes);
@@ -189,14 +197,15 @@ static bool open_rings(bool is_fork) {
   control = table;
   slots = (Slot*)((char*)table + kControlBytes);
   slots_forget();
-  fill_control(is_fork);
+  fill_control(how);
   // The drainer looks at the magic first.
   __atomic_store_n(&control->magic, LOAM_RING_MAGIC, __ATOMIC_RELEASE);
   return true;
 }
 
-static bool begin(bool is_fork) {
-  if (!find_session()) return false;
+static bool begin(const char* where, uint32_t how) {
+  const bool is_fork = how == kBeganByFork;
+  if (!find_session(where)) return false;
   if (atomic_load(&session->is_over) != 0) return false;
   if (!kernel_has_process(session->drainer)) return false;
   own_process = kernel_process();
@@ -204,7 +213,7 @@ static bool begin(bool is_fork) {
     const char* name = strrchr(own_file, '/');
     text_copy(parent_file, parent_file + sizeof parent_file, name != NULL ? name + 1 : "");
   }
-  if (!open_rings(is_fork)) return false;
+  if (!open_rings(how)) return false;
   text_copy(parent_file, parent_file + sizeof parent_file, "");
   announced = 0;
   return true;
@@ -219,7 +228,7 @@ bool session_begin(void) {
   if (before == kOpen && atomic_load(recording) != 0) return true;
   if (!atomic_compare_exchange_strong(&state, &before, kBeginning)) return false;
   const int saved = errno;
-  const bool begins = begin(before == kOpen);
+  const bool begins = begin(getenv("LOAM_RECORD"), before == kOpen ? kBeganByFork : kBeganByExec);
   if (begins) {
     ++generation;
     int expected = kBeginning;
@@ -232,4 +241,37 @@ bool session_begin(void) {
   }
   errno = saved;
   return begins;
+}
+
+bool session_attach(const char* where, const char** why) {
+  session_forget();
+  atomic_store(&state, kBeginning);
+  is_attaching = true;
+  refusal = "the rings' folder can not be used";
+  const bool begins = begin(where, kBeganByAttach);
+  is_attaching = false;
+  if (begins) {
+    ++generation;
+    atomic_store(&state, kOpen);
+    atomic_store(recording, generation);
+  } else {
+    atomic_store(&state, kOff);
+    *why = refusal;
+  }
+  return begins;
+}
+
+void session_forget(void) {
+  atomic_store(recording, 0);
+  // In a child of fork() none of it is mapped.
+  if (own_process == kernel_process()) {
+    if (control != NULL) {
+      slots_unmap();
+      munmap(control, kTableBytes);
+    }
+    if (session != NULL) munmap((void*)(uintptr_t)session, kControlBytes);
+  }
+  control = NULL;
+  slots = NULL;
+  session = NULL;
 }

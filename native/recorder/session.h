@@ -22,6 +22,11 @@ extern Slot* slots;
 // Makes a file of this process's own, if it is part of a recording and has none. Called where
 // *recording is zero.
 bool session_begin(void);
+// The same for a process that runs already, in the folder that its drainer made; once no thread is
+// in an event any more. What fails is not said, but `*why` is set.
+bool session_attach(const char* where, const char** why);
+// Gives back what the last recording of this process has mapped. pre: as session_attach()
+void session_forget(void);
 // No more events of this process, for good. The first caller's reason is said on standard error.
 void session_off(const char* what, int error);
 // The recording has ended while the program goes on: nothing to be said.

@@ -22,6 +22,16 @@ void slots_forget(void) {
   for (uint32_t i = 0; i < used; ++i) atomic_store_explicit(&bases[i], NULL, memory_order_relaxed);
 }
 
+void slots_unmap(void) {
+  const uint32_t used = atomic_load(&bases_used);
+  for (uint32_t i = 0; i < used; ++i) {
+    char* const base = atomic_load_explicit(&bases[i], memory_order_relaxed);
+    if (base != NULL)
+      munmap(base, atomic_load_explicit(&slots[i].ring_bytes, memory_order_relaxed));
+  }
+  slots_forget();
+}
+
 static void raise_used(uint32_t count) {
   uint32_t used = atomic_load(&bases_used);
   while (used < count && !atomic_compare_exchange_weak(&bases_used, &used, count)) {

@@ -27,3 +27,5 @@ void slots_release(Ring* ring);
 bool slots_may_have_large(void);
 // In a child: the parent's rings are not there.
 void slots_forget(void);
+// Unmaps all rings. pre: no thread writes
+void slots_unmap(void);

@@ -41,6 +41,8 @@ void start_once(void) {
 }
 
 __attribute__((constructor)) static void start(void) {
+  // A heap that is to be recorded loads this library later (attach.c).
+  if (!real_is_preloaded()) return;
   real_find();
   if (atomic_load(recording) == 0) (void)session_begin();
 }

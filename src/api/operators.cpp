@@ -161,8 +161,11 @@ void operators::start() { static_cast<void>(attach_thread()); }
 
 bool operators::attach_thread() {
   if (!defining_forms_are_ours() && must_compose()) return false;
-  operators_cache = current_cache;  // still unused_cache before the thread's first block: then this
-                                    // runs once more
+  // Still unused_cache before the thread's first block, and while calls are recorded: then this
+  // runs once more.
+  os::store_pointer(operators_cache, os::load_pointer(fast_cache));
+  // Recording may have begun meanwhile, and have written both before.
+  if (LOAM_UNLIKELY(is_on_slow_path())) os::store_pointer(operators_cache, &unused_cache);
   return true;
 }
 

@@ -22,7 +22,7 @@ void start();
 
 /// True if a form that the standard defines by another form may serve the heap itself.
 LOAM_INLINE bool serves_itself() {
-  return LOAM_LIKELY(operators_cache != &unused_cache) || attach_thread();
+  return LOAM_LIKELY(os::load_pointer(operators_cache) != &unused_cache) || attach_thread();
 }
 
 [[nodiscard]] LOAM_INLINE void* try_aligned(size_t bytes, std::align_val_t alignment) {

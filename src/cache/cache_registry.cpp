@@ -14,6 +14,7 @@ constinit ThreadCache ended_cache;
 
 LOAM_DEFINE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache);
 LOAM_DEFINE_THREAD_POINTER(ThreadCache, operators_cache, &unused_cache);
+LOAM_DEFINE_THREAD_POINTER(ThreadCache, fast_cache, &unused_cache);
 
 static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece,
               "a cache is one piece of metadata");
@@ -47,12 +48,49 @@ ThreadCache* CacheRegistry::start_thread() {
     const unsigned home = emptiest_home();
     cache->home = static_cast<uint8_t>(home);
     ++at_home_[home];
+    current_cache = cache;
+    cache->fast_pointer = os::pointer_address(fast_cache);
+    // Not where it is inside a call.
+    if (!fast_paths_are_closed_ && is_on_slow_path()) leave_slow_path();
   }
-  current_cache = cache;
   // After the cache is in place: the C library may allocate in here. Refused (a program that uses
   // up all keys), an ended thread's cache stays as it is until a fork() adopts it.
   static_cast<void>(os::arm_thread_exit(&end_thread, cache));
   return cache;
+}
+
+bool CacheRegistry::close_fast_paths() {
+  ThreadCache** const own = os::pointer_address(fast_cache);
+  if (own == nullptr) return false;
+  // The variables of a thread lie alike in all threads.
+  const ptrdiff_t to_operators = os::pointer_address(operators_cache) - own;
+  Lock lock(mutex_);
+  fast_paths_are_closed_ = true;
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
+    if (cache == current_cache) continue;
+    // relaxed: whoever still has the old pointer ends its call, or is seen in it later
+    __atomic_store_n(cache->fast_pointer, &unused_cache, __ATOMIC_RELAXED);
+    __atomic_store_n(cache->fast_pointer + to_operators, &unused_cache, __ATOMIC_RELAXED);
+  }
+  return true;
+}
+
+void CacheRegistry::open_fast_paths() {
+  Lock lock(mutex_);
+  fast_paths_are_closed_ = false;
+}
+
+bool CacheRegistry::any_inside() {
+  Lock lock(mutex_);
+  for (ThreadCache* cache = live_.front(); cache != nullptr;
+       cache = List<ThreadCache>::next(cache)) {
+    // seq_cst: pairs with os::store_pointer()
+    if (cache != current_cache &&
+        __atomic_load_n(cache->fast_pointer, __ATOMIC_SEQ_CST) != &unused_cache)
+      return true;
+  }
+  return false;
 }
 
 void CacheRegistry::retire(ThreadCache* cache) {
@@ -86,6 +124,7 @@ void CacheRegistry::end_thread(void* argument) {
   // destructor, and a cache that is made again would never be returned.
   current_cache = &ended_cache;
   operators_cache = &unused_cache;
+  take_slow_path();
   cache->flush_all(SmallHeap::Wait::kYes);
   default_small_heap.tick();  // what this thread left to others may be wanted no more
   Lock lock(cache_registry.mutex_);

@@ -56,6 +56,24 @@ class CacheRegistry {
   /// never invent one.
   [[nodiscard]] bool any_holds(unsigned size_class, const void* block);
 
+  /// From here on every call of every thread but the calling one takes the slow path, soon: a call
+  /// that has begun ends as it would have. False where threads can not be reached.
+  [[nodiscard]] bool close_fast_paths();
+  /// Threads that begin take fast paths again. The others must do so themselves
+  /// (leave_slow_path()).
+  void open_fast_paths();
+  /// True while another thread that has a cache is inside a call. pre: fast paths are closed
+  [[nodiscard]] bool any_inside();
+  /// visit(blocks, how many) for each magazine that holds some. pre: no other thread allocates
+  template <class Visit>
+  void visit_held(Visit visit) {
+    Lock lock(mutex_);
+    for (ThreadCache* cache = live_.front(); cache != nullptr;
+         cache = List<ThreadCache>::next(cache)) {
+      cache->visit_held(visit);
+    }
+  }
+
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
   void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
   void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
@@ -72,6 +90,7 @@ class CacheRegistry {
   List<ThreadCache> live_;
   ThreadCache* spare_ = nullptr;  // linked through next
   size_t threads_ = 0;
+  bool fast_paths_are_closed_ = false;
   uint32_t at_home_[MixedHeap::kShards] = {};  // threads, by their home
   uint64_t ended_refills_ = 0;
   uint64_t ended_flushes_ = 0;

@@ -2,14 +2,15 @@
 // which is zero, and nothing else, in a program that asked for no detour.
 //
 // While calls are sampled, or the heap is hardened, all magazines are armed (thread_cache.h): every
-// call takes the slow path, which looks here. Written before threads start.
+// call takes the slow path, which looks here. Written before threads start, but for kRecorded.
 #pragma once
 
 #include "base/config.h"
 
 namespace loam {
 
-enum Detour : unsigned { kSampled = 1, kHardened = 2, kGuarded = 4 };
+/// kRecorded is set by another process, while threads run (cache/recording_request.h), and stays.
+enum Detour : unsigned { kSampled = 1, kHardened = 2, kGuarded = 4, kRecorded = 8 };
 extern constinit unsigned detours;
 
 /// Once a detour, before threads start.

@@ -236,6 +236,14 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
   /// Blocks of mixed spans, by their size, added to counts[class].
   void count_mixed(uint32_t counts[kSizeClassCount]) const;
+  /// visit(blocks, how many) for each magazine.
+  template <class Visit>
+  void visit_held(Visit visit) const {
+    for (unsigned c = 1; c < kMagazineCount; ++c) {
+      const auto m = magazine(c);
+      if (m.head > m.base && m.base != nullptr) visit(m.base, static_cast<size_t>(m.head - m.base));
+    }
+  }
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
   /// Frees that push() took.
@@ -409,7 +417,6 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint8_t modest_ =
       0;  ///< collections for which this thread may hold no more than others, who were refused room
   uint32_t seen_refusals_ = 0;
-  uint32_t slow_in_this_tick_ = 0;
   uint64_t last_tick_ms_ = 0;
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
   size_t due_bytes_ = 0;      ///< initial capacity of large blocks
@@ -432,6 +439,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint8_t home = 0;       ///< whose bins and mixed spans it takes from first (small/small_heap.h)
   int last_refusal = 0;   ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
+ private:
+  uint32_t slow_in_this_tick_ = 0;
+
+ public:
+  /// Its thread's `fast_cache`; null where other threads can not write it.
+  ThreadCache** fast_pointer = nullptr;
 
  private:
   // Last, and no start touches it: zero until something is sampled.
@@ -466,6 +479,26 @@ void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache, &ended_cache, 0);
+
+/// The cache that the fast paths use: `current_cache`, or one that serves nothing, so that every
+/// call takes the slow path, where the calls of a live process are recorded (heap/recording.h).
+/// Another thread may write it; so the slow paths, which may not see it change, read
+/// `current_cache` (decision 87).
+LOAM_DECLARE_THREAD_POINTER(ThreadCache, fast_cache, &unused_cache, &unused_cache, 3);
+
+[[nodiscard]] LOAM_INLINE bool is_on_slow_path() {
+  return os::load_pointer(fast_cache) == &unused_cache;
+}
+/// The thread is inside a call of the heap (CacheRegistry::any_inside()).
+inline void mark_inside() {
+  ThreadCache* const cache = current_cache;
+  os::store_pointer(fast_cache, cache->state() == ThreadCache::State::kLive ? cache : &ended_cache);
+}
+inline void take_slow_path() { os::store_pointer(fast_cache, &unused_cache); }
+inline void leave_slow_path() {
+  ThreadCache* const cache = current_cache;
+  if (cache->state() == ThreadCache::State::kLive) os::store_pointer(fast_cache, cache);
+}
 
 /// The cache for those operators that C++ defines by other operators (src/api/operators.cpp):
 /// `current_cache`, or `unused_cache`, which serves nothing, so that every such call takes the slow

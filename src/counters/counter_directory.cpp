@@ -1,6 +1,8 @@
 #include "counters/counter_directory.h"
 
 #include "cache/cache_registry.h"
+#include "cache/detours.h"
+#include "cache/recording_request.h"
 #include "cache/sampler.h"
 #include "map/metadata.h"
 #include "os/charge.h"
@@ -373,6 +375,10 @@ constexpr CounterFields::Directory CounterFields::make() {
   for (unsigned i = 0; i < 8; ++i) h.magic[i] = "LOAMCNTR"[i];
   h.version = 1;
   h.self = &loam_counters;
+  h.recording_version = kRecordingVersion;
+  h.recording = &recording_request;
+  h.detours = &detours;
+  h.detour = kRecorded;
   h.header_size = sizeof h;
   h.total_size = sizeof d;
   h.table_size = sizeof(CounterTable);

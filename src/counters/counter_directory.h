@@ -31,10 +31,14 @@ struct CounterHeader {
   uint32_t table_count;
   uint32_t field_size;
   uint32_t field_count;
-  uint32_t reserved;
+  uint32_t recording_version;  ///< kRecordingVersion, or 0: the process can not be recorded
   const void* self;
   char library[32];
-  uint64_t reserved_too[6];
+  const void* recording;  ///< RecordingRequest (cache/recording_request.h)
+  const void* detours;    ///< the word in which a reader sets the bit
+  uint32_t detour;        ///< this one, when it has asked
+  uint32_t reserved;
+  uint64_t reserved_too[3];
 };
 static_assert(sizeof(CounterHeader) == 128);
 

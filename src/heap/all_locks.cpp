@@ -5,6 +5,7 @@
 #include "hardening/hardening.h"
 #include "heap/background_purge.h"
 #include "heap/default_heap.h"
+#include "heap/recording.h"
 #include "map/metadata.h"
 #include "os/os.h"
 #include "pages/huge_map.h"
@@ -55,6 +56,7 @@ void after_fork_in_child() {
   publisher.reset_after_fork();
   hardening.reset_after_fork();
   cache_registry.adopt_after_fork();
+  recording.reset_after_fork();
   heap_registry.adopt_after_fork();
 }
 

@@ -12,6 +12,7 @@
 #include "heap/background_purge.h"
 #include "heap/default_heap.h"
 #include "heap/options.h"
+#include "heap/recording.h"
 #include "heap/report_details.h"
 #include "map/metadata.h"
 #include "os/fatal.h"
@@ -67,12 +68,24 @@ void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* z
   return block;
 }
 
-LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
+void* allocate_unrecorded(unsigned size_class, size_t bytes) {
   if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
   if ((detours & kGuarded) != 0) {
     if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
   }
   return plain_allocate_small(size_class, bytes);
+}
+
+// Alignment 0: none was asked for.
+void* tell_allocated(const RecordedCall& call, void* block, size_t bytes, size_t alignment = 0) {
+  if (const Recorder* recorder = call.recorder()) recorder->allocated(block, bytes, alignment);
+  return block;
+}
+
+LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
+  if ((detours & kRecorded) == 0) return allocate_unrecorded(size_class, bytes);
+  const RecordedCall call;
+  return tell_allocated(call, allocate_unrecorded(size_class, bytes), bytes);
 }
 
 // The path of a request whose magazine is empty.
@@ -81,13 +94,19 @@ LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, siz
                                      : cache->allocate_slow(size_class);
 }
 
-LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
+void* allocate_pages_unrecorded(size_t bytes, size_t alignment, bool* zero) {
   if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
   if ((detours & kGuarded) != 0) {
     if (void* block = hardening.allocate_sampled(bytes, alignment))
       return block;  // *zero is as it was: no bytes are cleared in vain
   }
   return plain_allocate_pages(bytes, alignment, 0, zero);
+}
+
+LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
+  if ((detours & kRecorded) == 0) return allocate_pages_unrecorded(bytes, alignment, zero);
+  const RecordedCall call;
+  return tell_allocated(call, allocate_pages_unrecorded(bytes, alignment, zero), bytes);
 }
 
 // A large block of the default heap.
@@ -213,11 +232,10 @@ void* allocate_slow(size_t bytes) {
   }
   const unsigned size_class =
       bytes <= kFineLimit ? fine_class(bytes) : split_classes.class_for(bytes);
-  ThreadCache* cache = current_cache;
-  void* block = cache->pop(size_class);
+  void* block = os::load_pointer(fast_cache)->pop(size_class);
   if (block == nullptr) {
     if (bytes > kFineLimit) default_small_heap.note_request(size_class, bytes);
-    block = allocate_uncached(cache, size_class, bytes);
+    block = allocate_uncached(current_cache, size_class, bytes);
   }
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
@@ -234,12 +252,10 @@ void* allocate_zeroed(size_t bytes) {
   return block;
 }
 
-void* allocate_aligned(size_t alignment, size_t bytes) {
-  if (alignment <= 16) return allocate(bytes);
-  if (hardening.on()) {
-    bool zero = false;
-    return hardening.allocate(bytes, alignment, &zero);
-  }
+namespace {
+
+// pre: alignment > 16
+LOAM_INLINE void* allocate_aligned_unrecorded(size_t alignment, size_t bytes) {
   const unsigned size_class = class_for_aligned(bytes, alignment);
   if (size_class != 0) {
     ThreadCache* cache = current_cache;
@@ -257,6 +273,24 @@ void* allocate_aligned(size_t alignment, size_t bytes) {
   }
   bool zero = false;
   return allocate_pages(bytes, alignment, &zero);
+}
+
+LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
+  if (hardening.on()) {
+    bool zero = false;
+    return hardening.allocate(bytes, alignment, &zero);
+  }
+  if ((detours & kRecorded) == 0) return allocate_aligned_unrecorded(alignment, bytes);
+  const RecordedCall call;
+  return tell_allocated(call, allocate_aligned_unrecorded(alignment, bytes), bytes, alignment);
+}
+
+}  // namespace
+
+void* allocate_aligned(size_t alignment, size_t bytes) {
+  if (alignment <= 16) return allocate(bytes);
+  return LOAM_UNLIKELY(detours != 0) ? allocate_aligned_by_detour(alignment, bytes)
+                                     : allocate_aligned_unrecorded(alignment, bytes);
 }
 
 namespace {
@@ -310,6 +344,9 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
       walled_blocks.free(block, caller, os::thread_number())) {
     return;
   }
+  if ((detours & kRecorded) == 0 || is_private(block)) return plain_free_large(block);
+  const RecordedCall call;
+  if (const Recorder* recorder = call.recorder()) recorder->frees(block);
   plain_free_large(block);
 }
 
@@ -323,9 +360,18 @@ LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
+LOAM_COLD void free_small_by_detour(unsigned size_class, void* block) {
+  if ((detours & kRecorded) != 0) {
+    const RecordedCall call;
+    if (const Recorder* recorder = call.recorder()) recorder->frees(block);
+    return current_cache->free_slow(size_class, block);
+  }
+  sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+}
+
 LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
-  LOAM_UNLIKELY(sampler.on()) ? sampler.free(size_class, block)
+  LOAM_UNLIKELY(detours != 0) ? free_small_by_detour(size_class, block)
                               : current_cache->free_slow(size_class, block);
   background_purge.poke(page_heap.wants_ticks());
   publisher.poke();
@@ -440,13 +486,9 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
 
 }  // namespace
 
-void* reallocate(void* block, size_t bytes) {
-  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
-  if (hardening.on()) {
-    bool common;
-    void* result = reallocate_hardened(block, bytes, __builtin_return_address(0), &common);
-    return common ? reallocate_found(block, bytes) : result;
-  }
+namespace {
+
+LOAM_INLINE void* reallocate_unrecorded(void* block, size_t bytes) {
   const unsigned size_class = static_cast<unsigned>(class_at(block));
   if (LOAM_LIKELY(has_own_spans(size_class)) &&
       LOAM_LIKELY(!current_cache->freed_recently(size_class, block))) {
@@ -459,9 +501,42 @@ void* reallocate(void* block, size_t bytes) {
   return reallocate_found(block, bytes);
 }
 
+LOAM_COLD void* reallocate_by_detour(void* block, size_t bytes, const void* caller) {
+  if (hardening.on()) {
+    bool common;
+    void* result = reallocate_hardened(block, bytes, caller, &common);
+    return common ? reallocate_found(block, bytes) : result;
+  }
+  if ((detours & kRecorded) == 0 || is_private(block)) return reallocate_unrecorded(block, bytes);
+  const RecordedCall call;
+  const Recorder* const recorder = call.recorder();
+  if (recorder != nullptr) recorder->resize_begins(block);
+  void* const result = reallocate_unrecorded(block, bytes);
+  if (recorder != nullptr) recorder->resize_ends(result, bytes);
+  return result;
+}
+
+}  // namespace
+
+void* reallocate(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
+  if (LOAM_UNLIKELY(detours != 0))
+    return reallocate_by_detour(block, bytes, __builtin_return_address(0));
+  return reallocate_unrecorded(block, bytes);
+}
+
 bool try_resize(void* block, size_t bytes) {
   if (hardening.owns(block)) return hardening.try_resize(block, bytes);
-  return resize_in_place(block, find_block(block), bytes);
+  if (LOAM_LIKELY((detours & kRecorded) == 0))
+    return resize_in_place(block, find_block(block), bytes);
+  const RecordedCall call;
+  if (!resize_in_place(block, find_block(block), bytes)) return false;
+  // In place, so nobody could be given the block's place meanwhile.
+  if (const Recorder* recorder = call.recorder()) {
+    recorder->resize_begins(block);
+    recorder->resize_ends(block, bytes);
+  }
+  return true;
 }
 
 namespace {

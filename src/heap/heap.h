@@ -83,26 +83,27 @@ void stop();
 }  // namespace heap
 
 LOAM_INLINE void* heap::allocate_cached(ThreadCache* const& cache, size_t bytes) {
-  return LOAM_LIKELY(bytes <= kFineLimit) ? cache->pop(fine_class(bytes)) : nullptr;
+  return LOAM_LIKELY(bytes <= kFineLimit) ? os::load_pointer(cache)->pop(fine_class(bytes))
+                                          : nullptr;
 }
 
 LOAM_INLINE bool heap::free_cached(ThreadCache* const& cache, void* block) {
   const size_t size_class = class_at(block);
-  return cache->push(size_class, block);
+  return os::load_pointer(cache)->push(size_class, block);
 }
 
 LOAM_INLINE void* heap::allocate(size_t bytes) {
-  void* block = allocate_cached(current_cache, bytes);
+  void* block = allocate_cached(fast_cache, bytes);
   return LOAM_LIKELY(block != nullptr) ? block : allocate_slow(bytes);
 }
 
 LOAM_INLINE void heap::free(void* block) {
-  if (LOAM_LIKELY(free_cached(current_cache, block))) return;
+  if (LOAM_LIKELY(free_cached(fast_cache, block))) return;
   free_slow(block);
 }
 
 LOAM_INLINE void heap::free_sized(void* block, size_t bytes) {
-  if (LOAM_LIKELY(free_cached(current_cache, block))) return;
+  if (LOAM_LIKELY(free_cached(fast_cache, block))) return;
   free_sized_slow(block, bytes);
 }
 

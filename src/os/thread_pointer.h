@@ -29,6 +29,33 @@ template <class Pointer>
   return reinterpret_cast<uintptr_t>(&pointer);
 }
 
+/// Where the calling thread's pointer lies, for other threads; null where they can not reach it.
+template <class T>
+[[nodiscard]] LOAM_INLINE T** pointer_address(T*& pointer) {
+  T** address = &pointer;
+  // Or the compiler subtracts one variable's offset from another's by an instruction that the
+  // linker can not change for a program that is linked statically.
+  asm("" : "+r"(address));
+  return address;
+}
+/// A pointer that other threads may write. seq_cst: pairs with what these read of it.
+template <class T>
+[[nodiscard]] LOAM_INLINE T* load_pointer(T* const& pointer) {
+#if defined(__SANITIZE_THREAD__)
+  return __atomic_load_n(&pointer, __ATOMIC_RELAXED);
+#else
+  // The one instruction that a relaxed load is, not repeated and not divided: around
+  // __atomic_load_n() gcc 12 has operator new save a register.
+  T* value = pointer;
+  asm("" : "+r"(value));
+  return value;
+#endif
+}
+template <class T>
+LOAM_INLINE void store_pointer(T*& pointer, T* value) {
+  __atomic_store_n(&pointer, value, __ATOMIC_SEQ_CST);
+}
+
 }  // namespace loam::os
 
 #else
@@ -42,7 +69,7 @@ namespace loam::os {
 
 /// The heap's slots among the system's. Before the slot is requested, or after a refusal, no valid
 /// number.
-inline constexpr unsigned kThreadSlots = 3;
+inline constexpr unsigned kThreadSlots = 4;
 inline constexpr uint32_t kSlotUnknown = 0xffff'ffff, kSlotRefused = 0xffff'fffe;
 extern uint32_t thread_slots[kThreadSlots];
 
@@ -88,6 +115,23 @@ template <class Pointer>
 [[nodiscard]] LOAM_INLINE uintptr_t thread_identity(const Pointer&) {
   constexpr uintptr_t kSelf = 0x30;
   return reinterpret_cast<uintptr_t>(read_thread_block(kSelf));
+}
+
+template <class T, T* kNone, T* kRefused, unsigned kSlot>
+[[nodiscard]] T** pointer_address(const ThreadPointer<T, kNone, kRefused, kSlot>&) {
+  return nullptr;
+}
+template <class T, T* kNone, T* kRefused, unsigned kSlot>
+[[nodiscard]] LOAM_INLINE T* load_pointer(const ThreadPointer<T, kNone, kRefused, kSlot>& pointer) {
+  return pointer.get();
+}
+template <class T>
+[[nodiscard]] LOAM_INLINE T* load_pointer(T* const& pointer) {
+  return pointer;
+}
+template <class T, T* kNone, T* kRefused, unsigned kSlot>
+void store_pointer(const ThreadPointer<T, kNone, kRefused, kSlot>& pointer, T* value) {
+  pointer = value;
 }
 
 }  // namespace loam::os

@@ -7,7 +7,7 @@
 
 namespace loam::os {
 
-uint32_t thread_slots[kThreadSlots] = {kSlotUnknown, kSlotUnknown, kSlotUnknown};
+uint32_t thread_slots[kThreadSlots] = {kSlotUnknown, kSlotUnknown, kSlotUnknown, kSlotUnknown};
 
 namespace {
 

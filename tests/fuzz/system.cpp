@@ -403,7 +403,7 @@ void reset(const char* const* options, size_t count, size_t granularity) {
     } else {
       restore(begin, copy, static_cast<size_t>(end - begin));
     }
-    current_cache = picture.first_cache;
+    current_cache = fast_cache = picture.first_cache;
   }
   os::exit_argument = nullptr;
   state.options = options;

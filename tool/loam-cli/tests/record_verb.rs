@@ -637,6 +637,82 @@ fn stacks_name_who_allocated_and_their_estimates_are_within_the_error() {
     }
 }
 
+/// Of each process of a trace: its stacks, the outermost function first, and their blocks.
+fn callers(folder: &Path, processes: usize) -> Vec<Vec<(Vec<String>, u64)>> {
+    let of = |process: usize| {
+        let number = process.to_string();
+        let info = common::loam_in(
+            folder,
+            &["trace", "info", "t.trace", "--json", "--process", &number],
+        );
+        let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
+        let sites = info["stacks"]["sites"].as_array().unwrap().clone();
+        let site = |site: &serde_json::Value| {
+            let names = site["functions"].as_array().unwrap().iter();
+            let names = names.map(|name| name.as_str().unwrap().to_owned());
+            let samples = site["allocated"]["samples"].as_u64().unwrap();
+            (names.collect(), samples)
+        };
+        sites.iter().map(site).collect()
+    };
+    (0..processes).map(of).collect()
+}
+
+#[test]
+fn stacks_lead_through_forks_late_libraries_signal_handlers_and_threads() {
+    let Some(_) = recorder() else { return };
+    let place = Place::new("callers");
+    let source = root().join("tests/recorder/callers.c");
+    let library = place.path("library.so");
+    compile(
+        &[
+            "-O2",
+            "-fno-builtin",
+            "-w",
+            "-DIN_LIBRARY",
+            "-fPIC",
+            "-shared",
+            "-s",
+        ],
+        &source,
+        &library,
+    );
+    let frames = "-fno-omit-frame-pointer";
+    let tables = "-fomit-frame-pointer";
+    for options in [&["-O1", frames][..], &["-O2", tables, "-s"]] {
+        let more = ["-fno-builtin", "-w", "-pthread", "-rdynamic"];
+        compile(&[options, &more].concat(), &source, &place.program);
+        let _ = fs::remove_file(place.path("t.trace"));
+        let ran = place.record(&["--stacks=1K"], &[library.to_str().unwrap()]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let told = read(&place.path("t.trace"));
+        assert_eq!(told.processes.len(), 3);
+        let all = callers(place.dir.path(), 3);
+        for (process, function, outer, blocks) in [
+            (0, "in_main", "main", 20),
+            (0, "in_handler", "main", 20),
+            (0, "in_thread", "start_thread", 1_000),
+            (0, "in_library", "main", 20),
+            (0, "fills_the_ring", "main", 1_200),
+            (1, "in_child", "main", 20),
+            (2, "in_next", "main", 20),
+        ] {
+            let its = all[process].iter().filter(|(names, _)| {
+                names.last().is_some_and(|name| name == function)
+                    && names.iter().any(|name| name == outer)
+                    && names[0] != "[not known]"
+            });
+            let found: u64 = its.map(|(_, blocks)| blocks).sum();
+            // A stack that found no room is not known, rarely.
+            assert!(
+                found <= blocks && found >= blocks - blocks / 100,
+                "{function}, {found} of {blocks}, {options:?}: {:?}",
+                all[process]
+            );
+        }
+    }
+}
+
 #[test]
 fn a_trace_without_stacks_says_so_and_what_to_do() {
     let Some(_) = recorder() else { return };

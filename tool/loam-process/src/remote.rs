@@ -1,12 +1,12 @@
-//! Reading another process's memory without stopping it.
+//! Reading another process's memory without stopping it, and writing what a heap offers to be written.
 //!
 //! `process_vm_readv` copies bytes; the process runs on and notices nothing. So what comes back may be
 //! torn, and all of it may be garbage: whoever decodes it trusts nothing.
 
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 
 use nix::errno::Errno;
-use nix::sys::uio::{process_vm_readv, RemoteIoVec};
+use nix::sys::uio::{process_vm_readv, process_vm_writev, RemoteIoVec};
 use nix::unistd;
 
 use loam_format::memory::{Memory, Piece, ReadError};
@@ -40,6 +40,26 @@ impl Memory for ProcessMemory {
 }
 
 impl ProcessMemory {
+    /// Writes bytes where the process is known to wait for them. They may be seen one by one.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), ReadError> {
+        let remote = RemoteIoVec {
+            base: usize::try_from(address).unwrap_or(usize::MAX),
+            len: bytes.len(),
+        };
+        step(Doing::Memory(self.0));
+        let pid = unistd::Pid::from_raw(face(self.0));
+        match process_vm_writev(pid, &[IoSlice::new(bytes)], &[remote]) {
+            Ok(written) if written == bytes.len() => Ok(()),
+            Ok(_) | Err(Errno::EFAULT) => Err(ReadError::Unmapped {
+                address,
+                length: bytes.len(),
+            }),
+            Err(Errno::ESRCH) => Err(ReadError::Ended),
+            Err(Errno::EPERM | Errno::EACCES) => Err(ReadError::Denied(permission_remedy(self.0))),
+            Err(error) => Err(ReadError::Failed(error.desc().to_owned())),
+        }
+    }
+
     /// One call of the system for all. It copies piece by piece, in their order.
     fn call(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let wanted = buffer.len();
@@ -112,6 +132,10 @@ mod tests {
         me.gather(&[piece(start + 5, 5), piece(start, 4)], &mut found)
             .unwrap();
         assert_eq!(&found, b"bytessome");
+        let to = [0_u8; 4];
+        me.write(to.as_ptr() as u64, b"loam").unwrap();
+        assert_eq!(me.bytes(to.as_ptr() as u64, 4).unwrap(), b"loam");
+        assert!(matches!(me.write(8, b"x"), Err(ReadError::Unmapped { .. })));
         let missing = me.gather(&[piece(start, 4), piece(8, 5)], &mut found);
         let unmapped = ReadError::Unmapped {
             address: 8,

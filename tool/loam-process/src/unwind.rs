@@ -4,13 +4,13 @@
 //! The stack was copied when it was current (`rings::CopiedStack`); of the process only its mappings are needed,
 //! and they may be told after its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use framehop::{
-    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder,
-    UnwinderNative,
+    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind,
+    UnwindRegsNative, Unwinder, UnwinderNative,
 };
 use loam_format::bytes::u64_at;
 use loam_format::trace::Module;
@@ -22,8 +22,13 @@ use crate::rings::{CopiedStack, Registers};
 
 /// Frames of a stack, at most. A stack that is copied has a few thousand at the very most.
 const MOST_FRAMES: usize = 2_048;
-/// Mappings are read anew at most so often.
+/// Mappings are read anew at most so often, but at once for a page of code that was never asked for: a library that was
+/// loaded a moment ago may be unloaded a moment later.
 const REFRESH: Duration = Duration::from_millis(100);
+/// Pages that were asked for in vain, at most; code that a program makes itself may lie in many.
+const MOST_UNKNOWN: usize = 4_096;
+/// Bits of an address within a page.
+const PAGE_BITS: u32 = 12;
 
 /// A place in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +64,8 @@ pub struct Stacks {
     mapped: BTreeMap<u64, Mapped>,
     modules: Vec<Module>,
     refreshed: Option<Instant>,
+    /// Pages that lie in no file.
+    unknown: HashSet<u64>,
 }
 
 impl std::fmt::Debug for Stacks {
@@ -79,6 +86,7 @@ impl Stacks {
             mapped: BTreeMap::new(),
             modules: Vec::new(),
             refreshed: None,
+            unknown: HashSet::new(),
         }
     }
 
@@ -96,9 +104,11 @@ impl Stacks {
         mut look: impl FnMut() -> Vec<Vec<Mapping>>,
     ) -> Unwound {
         loop {
-            let (unwound, has_unknown) = self.follow(stack);
-            let may_look = self.refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
-            if !has_unknown || !may_look {
+            let (unwound, unknown) = self.follow(stack);
+            let is_due = self.refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+            let has_room = self.unknown.len() < MOST_UNKNOWN;
+            let is_new = unknown.iter().any(|page| !self.unknown.contains(page));
+            if unknown.is_empty() || !(is_due || is_new && has_room) {
                 return unwound;
             }
             self.refreshed = Some(Instant::now());
@@ -112,13 +122,17 @@ impl Stacks {
             let Some(mappings) = look().into_iter().find(is_of_it) else {
                 return unwound;
             };
+            if has_room {
+                self.unknown.extend(unknown);
+            }
             if !self.learn(mappings, codes) {
                 return unwound;
             }
         }
     }
 
-    /// Takes what is mapped now; false: nothing changed.
+    /// Takes what is mapped now; false: nothing changed. What is there no more, while nothing else lies there, is kept
+    /// for stacks that were copied before.
     fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {
         let is_code = |one: &Mapping| one.executable && one.name.starts_with('/');
         let now: BTreeMap<u64, Mapping> = mappings
@@ -126,10 +140,14 @@ impl Stacks {
             .filter(is_code)
             .map(|one| (one.start, one))
             .collect();
+        let is_covered = |known: &Mapping| {
+            let before = now.range(..known.end).next_back();
+            before.is_some_and(|(_, other)| other.end > known.start && other != known)
+        };
         let gone: Vec<u64> = self
             .mapped
             .iter()
-            .filter(|(start, known)| now.get(start) != Some(&known.mapping))
+            .filter(|(_, known)| is_covered(&known.mapping))
             .map(|(start, _)| *start)
             .collect();
         for start in &gone {
@@ -187,39 +205,64 @@ impl Stacks {
         found.mapping.contains(address).then_some(found)
     }
 
-    /// The frames as far as they are known, and whether one lies in no file.
-    fn follow(&mut self, stack: &CopiedStack) -> (Unwound, bool) {
+    /// Whether the code is the C library's, which a signal handler returns to.
+    fn is_c_library(&self, address: u64) -> bool {
+        let name = self.find(address).and_then(|one| one.mapping.file_name());
+        name.is_some_and(|name| name.starts_with("libc") || name.starts_with("ld-musl"))
+    }
+
+    /// The places that a stack leads through, and whether it was followed to its end.
+    fn places(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
         let registers = &stack.registers;
         let mut read = |address: u64| {
             let offset = address.checked_sub(registers.stack).ok_or(())?;
             u64_at(&stack.bytes, usize::try_from(offset).map_err(|_| ())?).ok_or(())
         };
-        let mut frames = self.unwinder.iter_frames(
-            registers.instruction,
-            native(registers),
-            &mut self.cache,
-            &mut read,
-        );
+        let mut frame = native(registers);
+        let mut at = FrameAddress::from_instruction_pointer(registers.instruction);
         let mut addresses = Vec::new();
-        let is_whole = loop {
-            if addresses.len() >= MOST_FRAMES {
-                break false;
+        while addresses.len() < MOST_FRAMES {
+            addresses.push(at.address_for_lookup());
+            if at.is_return_address() && self.is_c_library(at.address_for_lookup()) {
+                // Tables do not lead from a signal handler's return to what it interrupted, and frame pointers leave
+                // out the function that was interrupted.
+                let before = interrupted(&frame, &mut read);
+                if let Some(before) = before.filter(|one| self.find(one.instruction).is_some()) {
+                    frame = native(&before);
+                    at = FrameAddress::from_instruction_pointer(before.instruction);
+                    continue;
+                }
             }
-            match frames.next() {
-                Ok(Some(frame)) => addresses.push(frame.address_for_lookup()),
-                Ok(None) => break true,
-                Err(_) => break false,
-            }
-        };
+            let next = self
+                .unwinder
+                .unwind_frame(at, &mut frame, &mut self.cache, &mut read);
+            at = match next {
+                Ok(Some(caller)) => match FrameAddress::from_return_address(caller) {
+                    Some(caller) => caller,
+                    None => return (addresses, false),
+                },
+                Ok(None) => return (addresses, true),
+                Err(_) => return (addresses, false),
+            };
+        }
+        (addresses, false)
+    }
+
+    /// The frames as far as they are known, and the pages of those that lie in no file.
+    fn follow(&mut self, stack: &CopiedStack) -> (Unwound, Vec<u64>) {
+        let registers = &stack.registers;
+        let (addresses, is_whole) = self.places(stack);
         let recorder = self.find(registers.instruction).map(|one| one.module);
         let mut unwound = Unwound {
             frames: Vec::with_capacity(addresses.len()),
             is_cut: !is_whole,
         };
-        let mut has_unknown = recorder.is_none();
+        let mut unknown = Vec::new();
         for address in addresses {
             let found = self.find(address);
-            has_unknown |= found.is_none();
+            if found.is_none() {
+                unknown.push(address >> PAGE_BITS);
+            }
             let place = Place {
                 module: found.map(|one| one.module),
                 address: address.wrapping_sub(found.map_or(0, |one| one.bias)),
@@ -234,8 +277,45 @@ impl Stacks {
                 is_cut: true,
             };
         }
-        (unwound, has_unknown)
+        (unwound, unknown)
     }
+}
+
+/// What a signal has interrupted: the kernel lays a `ucontext` where the handler's return finds the stack pointer.
+#[cfg(target_arch = "x86_64")]
+fn interrupted(
+    frame: &UnwindRegsNative,
+    read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<Registers> {
+    const FRAME: u64 = 120;
+    const STACK: u64 = 160;
+    const INSTRUCTION: u64 = 168;
+    const FLAGS: u64 = 176;
+    const SEGMENTS: u64 = 184;
+    /// The code segment of a 64-bit program, a flag that is always set, and those that there are.
+    const CODE: u64 = 0x33;
+    const SET: u64 = 2;
+    const ALL: u64 = (1 << 22) - 1;
+    let mut word = |at: u64| read(frame.sp().wrapping_add(at)).ok();
+    let flags = word(FLAGS)?;
+    if word(SEGMENTS)? & 0xffff != CODE || flags & SET == 0 || flags > ALL {
+        return None;
+    }
+    Some(Registers {
+        instruction: word(INSTRUCTION)?,
+        stack: word(STACK)?,
+        frame: word(FRAME)?,
+        link: 0,
+    })
+}
+
+/// Not known: the stack ends at the handler.
+#[cfg(target_arch = "aarch64")]
+fn interrupted(
+    _frame: &UnwindRegsNative,
+    _read: &mut impl FnMut(u64) -> Result<u64, ()>,
+) -> Option<Registers> {
+    None
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -307,7 +387,7 @@ mod tests {
         ];
         let unwound = stacks.unwind(&stack, &mut codes, || vec![wrong.clone()]);
         assert_eq!((unwound.frames.len(), unwound.is_cut), (0, true));
-        stacks.refreshed = None;
+        (stacks.refreshed, stacks.unknown) = (None, HashSet::new());
         let unwound = stacks.unwind(&stack, &mut codes, || vec![wrong.clone(), right.clone()]);
         let places: Vec<_> = unwound
             .frames

@@ -13,6 +13,9 @@ use clap::{Args, ValueEnum};
 /// with the reason, as `loam run` refuses them. Input, output, signals and the exit code are the program's
 /// own. Recording ends with the last recorded process, or with the second Ctrl-C, which leaves the processes
 /// alone. `loam replay FILE` runs the recorded program's allocations on any allocator.
+///
+/// With `--pid` a process that runs already is recorded, on Loam only: what lives then comes first. Ctrl-C ends the
+/// recording, and the process goes on. The programs that it starts are not recorded.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// The allocator to record the program on, as `loam lab` takes it; without it the program's own
@@ -50,9 +53,13 @@ pub struct RecordArgs {
     #[arg(long)]
     force: bool,
 
+    /// Record this process, which runs already, on Loam
+    #[arg(long, value_name = "PID", conflicts_with_all = ["allocator", "force", "command"])]
+    pid: Option<i32>,
+
     /// The program and its arguments
     #[arg(
-        required = true,
+        required_unless_present = "pid",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "COMMAND"
@@ -69,6 +76,20 @@ enum WhenFull {
     Block,
     /// It goes on: events are lost, and the trace says how many
     Drop,
+}
+
+/// What is recorded.
+#[derive(Debug)]
+pub enum Subject {
+    /// A program that is started.
+    Command {
+        /// As the caller wrote it.
+        program: OsString,
+        /// Its arguments.
+        arguments: Vec<OsString>,
+    },
+    /// A process that runs already.
+    Process(i32),
 }
 
 /// What `record` is to do.
@@ -88,10 +109,8 @@ pub struct RecordOptions {
     pub stack_bytes: u64,
     /// Start even what can not take the preload.
     pub force: bool,
-    /// The program as the caller wrote it.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    /// What is recorded.
+    pub subject: Subject,
 }
 
 impl RecordArgs {
@@ -106,8 +125,13 @@ impl RecordArgs {
             max_size: self.max_size,
             stack_bytes: self.stacks.unwrap_or(0).min(MOST_STACK_BYTES),
             force: self.force,
-            program: command.next().expect("clap requires a command"),
-            arguments: command.collect(),
+            subject: match self.pid {
+                Some(pid) => Subject::Process(pid),
+                None => Subject::Command {
+                    program: command.next().expect("clap requires a command"),
+                    arguments: command.collect(),
+                },
+            },
         }
     }
 }

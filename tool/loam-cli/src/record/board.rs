@@ -65,6 +65,8 @@ pub struct Board {
     pub bytes: AtomicU64,
     /// Recording is to end, whatever the processes do.
     pub stop: AtomicBool,
+    /// No process of the recording begins any more, though no command has ended: there was none.
+    pub is_over: AtomicBool,
     /// All is drained.
     pub is_drained: AtomicBool,
     reason: Mutex<Option<String>>,
@@ -86,6 +88,11 @@ impl Board {
         self.stop.store(true, Ordering::SeqCst);
     }
 
+    /// Ends the recording as was wanted.
+    pub fn end_as_wanted(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
     /// Whether the recording is to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
@@ -104,6 +111,11 @@ impl Board {
     /// How the command ended, if it has.
     pub fn command(&self) -> Option<(u32, ExitStatus)> {
         *lock(&self.ended)
+    }
+
+    /// Whether what the recording is of has ended; other processes may go on.
+    pub fn is_subject_over(&self) -> bool {
+        self.command().is_some() || self.is_over.load(Ordering::SeqCst)
     }
 
     /// The processes that run.

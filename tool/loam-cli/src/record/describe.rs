@@ -1,6 +1,6 @@
 //! Who a recorded process is, and on what it runs.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
-use loam_lab::allocators::{discover, Allocator, Status};
+use loam_lab::allocators::{discover, Allocator};
 use loam_process::layout::Layout;
 use loam_process::mappings;
 use loam_process::rings::Image;
@@ -31,9 +31,8 @@ const NOT_THOSE: [&str; 2] = ["LOAM_RECORD", "LOAM_LIBRARY"];
 #[derive(Debug)]
 pub struct Describer {
     layout: Layout,
-    /// The allocators of this machine, from the first process on that is on none of the C library's: to find them
-    /// takes a third of a second.
-    available: OnceCell<Vec<Allocator>>,
+    /// What is known of the files that processes have their malloc from.
+    known: RefCell<HashMap<PathBuf, Option<Allocator>>>,
     system: OnceCell<Option<Allocator>>,
     command: u32,
     words: Vec<String>,
@@ -41,18 +40,17 @@ pub struct Describer {
 }
 
 impl Describer {
-    /// With the allocators of this machine, if they are known; and the command's process, its words, and its environment as far as allocators
-    /// read it, for a command that ends before it could be looked at.
+    /// With the command's process, its words, and its environment as far as allocators read it, for a command that
+    /// ends before it could be looked at.
     pub fn new(
         layout: &Layout,
-        available: Option<Vec<Allocator>>,
         command: u32,
         words: &[String],
         environment: BTreeMap<String, String>,
     ) -> Describer {
         Describer {
             layout: layout.clone(),
-            available: available.map_or_else(OnceCell::new, OnceCell::from),
+            known: RefCell::default(),
             system: OnceCell::new(),
             command,
             words: words.to_vec(),
@@ -96,14 +94,16 @@ impl Describer {
     }
 
     fn known(&self, file: &Path) -> Option<Allocator> {
-        let real = file.canonicalize().ok()?;
-        let is_it = |one: &&Allocator| {
-            let path = one.path.as_ref().and_then(|path| path.canonicalize().ok());
-            one.status == Status::Found && path.is_some_and(|path| path == real)
-        };
-        let all = self.available.get_or_init(|| discover::all(&self.layout));
-        all.iter().find(is_it).cloned()
+        let mut known = self.known.borrow_mut();
+        let one = known.entry(file.to_path_buf());
+        one.or_insert_with(|| discover::of_file(file, &self.layout))
+            .clone()
     }
+}
+
+/// The words that a process was started with.
+pub fn words_of(pid: i32) -> Vec<String> {
+    words(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
 /// Files that are mapped as code. Their build ids are read once for each file.

@@ -13,6 +13,7 @@ use loam_process::code::Codes;
 use loam_process::process::Stat;
 use loam_process::rings::{now, Began, Clock, Image, Pass, Session};
 
+use super::attach::{Answer, Attached};
 use super::blocks::{Blocks, Shared};
 use super::board::{lock, Board, Live, Note};
 use super::describe::Describer;
@@ -28,6 +29,10 @@ const LITTLE: u64 = 12;
 const MUCH: u64 = 40;
 /// Events that may wait for the writer, some 200 MB: a burst of so many holds up no program.
 const WAITING: u64 = 4 << 20;
+/// How long a process that is to stop may take to answer.
+const DETACHING: Duration = Duration::from_secs(2);
+/// Passes that reach a fork's event at the end of a full ring, some times over.
+const PASSES_TO_A_FORK: u32 = 64;
 /// How often new files are looked for, and whether processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often the system's whole list of processes is looked at, once everything that is known has ended.
@@ -48,6 +53,7 @@ pub struct Drainer {
     by_pid: BTreeMap<u32, u32>,
     streams: u32,
     codes: Codes,
+    attached: Option<Arc<Attached>>,
 }
 
 struct Running {
@@ -71,6 +77,7 @@ impl Drainer {
         describer: Describer,
         board: Arc<Board>,
         notes: SyncSender<Note>,
+        attached: Option<Arc<Attached>>,
     ) -> Drainer {
         Drainer {
             session,
@@ -85,6 +92,7 @@ impl Drainer {
             by_pid: BTreeMap::new(),
             streams: 0,
             codes: Codes::default(),
+            attached,
         }
     }
 
@@ -107,7 +115,7 @@ impl Drainer {
             }
             if is_look {
                 self.end_those_gone();
-                let is_over = self.images.is_empty() && self.board.command().is_some();
+                let is_over = self.images.is_empty() && self.board.is_subject_over();
                 if is_over && looked_for_others.elapsed() >= LOOK_FOR_OTHERS {
                     looked_for_others = Instant::now();
                     self.find_new();
@@ -221,6 +229,9 @@ impl Drainer {
 
     /// The stream that a new one comes from, how, and when.
     fn origin(&mut self, image: &Image, made: u64) -> (Option<u32>, How, u64) {
+        if image.began() == Began::Attach {
+            return (None, How::Attach, made);
+        }
         if image.began() == Began::Exec {
             let parent = self.by_pid.get(&image.pid());
             let parent = parent.or_else(|| self.by_pid.get(&image.parent())).copied();
@@ -240,9 +251,23 @@ impl Drainer {
         let Some(index) = index else {
             return (parent, How::Fork, made);
         };
-        self.pass(index, false);
-        let at = self.images[index].image.time_of_fork(number);
-        (parent, How::Fork, at.unwrap_or(made))
+        // One does where the ring is not fuller than what a pass reads.
+        for _ in 0..PASSES_TO_A_FORK {
+            let pass = self.pass(index, false);
+            // A pass that failed has ended the parent's image.
+            let running = self
+                .images
+                .get(index)
+                .filter(|one| Some(one.stream) == parent);
+            let at = running.and_then(|one| one.image.time_of_fork(number));
+            if let Some(at) = at {
+                return (parent, How::Fork, at);
+            }
+            if pass.read == 0 {
+                break;
+            }
+        }
+        (parent, How::Fork, made)
     }
 
     /// How full the fullest ring was, in percent.
@@ -379,8 +404,29 @@ impl Drainer {
         self.send(Note::End(running.stream, end));
     }
 
+    /// Has the process that was attached to take its own way again, as far as it answers: one that does not call its
+    /// heap has nothing to say.
+    fn detach(&mut self) -> Ended {
+        let Some(attached) = self.attached.clone() else {
+            return Ended::Running;
+        };
+        attached.ask_to_stop();
+        let asked = Instant::now();
+        while attached.answer() == Answer::Recording && asked.elapsed() < DETACHING {
+            self.beat();
+            self.find_new();
+            self.pass_all();
+            thread::sleep(BUSY);
+        }
+        match attached.is_gone() {
+            true => Ended::Exec,
+            false => Ended::Running,
+        }
+    }
+
     /// Ends the recording while processes run.
     fn stop(&mut self) {
+        let running = self.detach();
         if let Err(error) = self.session.end() {
             self.board
                 .note(format!("the processes could not be told: {error}"));
@@ -390,7 +436,7 @@ impl Drainer {
             let (stream, before) = (self.images[0].stream, self.images.len());
             while self.pass(0, true).has_more {}
             if self.images.len() == before && self.images[0].stream == stream {
-                let ended = self.how_it_ended(0).unwrap_or(Ended::Running);
+                let ended = self.how_it_ended(0).unwrap_or(running);
                 self.end(0, ended, reason.clone());
             }
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! command -> inspect as `run` does -> open the file -> folder for rings -> start, with
 //!            LD_PRELOAD=libloam-record.so[:the allocator][:what was there] LOAM_RECORD=folder
+//! process -> find its heap -> open the file -> folder for rings -> ask the heap (attach)
 //!
 //! threads: drain (rings -> events) -+-> write (trace)      sample (/proc) -> write
 //!          main: signals, progress, the command's end
@@ -12,6 +13,7 @@
 //! process are passed on. Whatever goes wrong here, the program goes on: the recorder switches itself off.
 
 pub mod args;
+mod attach;
 mod blocks;
 mod board;
 mod describe;
@@ -23,7 +25,7 @@ mod start;
 mod target;
 mod write;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 
@@ -45,7 +47,8 @@ use crate::ending::{Ending, Watch};
 use crate::exit::{Coded, Exit};
 use crate::output;
 use crate::run;
-use args::RecordOptions;
+use args::{RecordOptions, Subject};
+use attach::{Answer, Attached};
 use board::Board;
 use describe::Describer;
 use drain::Drainer;
@@ -58,19 +61,38 @@ const WAITING: usize = 1_024;
 /// How often the main thread looks at signals and at the command.
 const TICK: Duration = Duration::from_millis(20);
 
+/// After so long without an answer it is said what is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A process that ends loses its memory before it is seen to end.
+const ENDING: Duration = Duration::from_millis(200);
+
 /// Runs the verb.
 pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
+    match &options.subject {
+        Subject::Command { program, arguments } => record(options, program, arguments, layout),
+        Subject::Process(pid) => record_process(options, *pid, layout),
+    }
+}
+
+fn record(
+    options: &RecordOptions,
+    named: &OsStr,
+    arguments: &[OsString],
+    layout: &Layout,
+) -> Result<Exit> {
     let recorder = start::find_recorder(layout)?;
-    // To look for allocators takes a third of a second: only where one was named.
-    let available = options.allocator.as_ref().map(|_| discover::all(layout));
-    let allocator = match (&options.allocator, &available) {
-        (Some(name), Some(available)) => spec::pick(std::slice::from_ref(name), available)?.pop(),
-        _ => None,
+    let allocator = match &options.allocator {
+        Some(name) => {
+            // Without their versions, which take a tenth of a second to learn.
+            let available = discover::unversioned(layout);
+            spec::pick(std::slice::from_ref(name), &available)?.pop()
+        }
+        None => None,
     };
-    let program = run::resolve_command(&options.program)?;
+    let program = run::resolve_command(named)?;
     run::require_preloadable(
         &program,
-        &options.arguments,
+        arguments,
         &recorder,
         options.force,
         "be recorded",
@@ -79,20 +101,13 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     let target = Target::open(options)?;
     let rings = start::rings_folder(&target.folder())?;
     let began = now();
-    let session = Session::begin(rings.path(), options.drops_when_full, options.stack_bytes)
-        .with_context(|| {
-            let shown = output::path(rings.path());
-            format!("the recording can not begin: {shown} can not be written")
-        })?;
-    let words = start::words(options);
-    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let header = Header {
-        stack_bytes: options.stack_bytes,
-        ..describe::header(&machine::current(), &words, started)
-    };
+    let session = begin_session(options, rings.path())?;
+    let words = start::words(named, arguments);
+    let header = header_of(options, &words);
 
     let start = Start {
-        options,
+        named,
+        arguments,
         program: &program,
         recorder: &recorder,
         allocator: allocator.as_ref(),
@@ -101,7 +116,7 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
     let child = start.spawn()?;
     // After the start: the program inherits which signals are blocked, and the watch blocks them.
     let ending = Watch::each_signal().begin()?;
-    let (file, path) = match target.settle(&name_of(&options.program), child.id()) {
+    let (file, path) = match target.settle(&name_of(named), child.id()) {
         Ok(settled) => settled,
         Err(error) => {
             // The program runs: it goes on without us.
@@ -115,20 +130,60 @@ pub fn run(options: &RecordOptions, layout: &Layout) -> Result<Exit> {
         ending,
         path,
     };
-    let describer = Describer::new(
-        layout,
-        available,
-        child.id(),
-        &words,
-        header.environment.clone(),
-    );
+    let describer = Describer::new(layout, child.id(), &words, header.environment.clone());
     recording.follow(
-        child,
+        Followed::Started(child),
         file,
         &header,
         options.max_size,
         (session, began, recorder.clone(), describer),
     )
+}
+
+fn record_process(options: &RecordOptions, pid: i32, layout: &Layout) -> Result<Exit> {
+    let recorder = start::find_recorder(layout)?;
+    let attached = Arc::new(Attached::find(pid)?);
+    let target = Target::open(options)?;
+    let rings = start::rings_folder(&target.folder())?;
+    let began = now();
+    let session = begin_session(options, rings.path())?;
+    attached.let_in(rings.path())?;
+    let words = describe::words_of(pid);
+    let header = header_of(options, &words);
+    let ending = Watch::each_signal().begin()?;
+    let name = words.first().map(|word| name_of(OsStr::new(word)));
+    let (file, path) = target.settle(&name.unwrap_or_default(), pid as u32)?;
+    attached.ask(&recorder, rings.path())?;
+    let recording = Recording {
+        board: Arc::new(Board::default()),
+        ending,
+        path,
+    };
+    // No process is a command's, whose end would be waited for.
+    let describer = Describer::new(layout, 0, &words, header.environment.clone());
+    recording.follow(
+        Followed::Attached(attached),
+        file,
+        &header,
+        options.max_size,
+        (session, began, recorder, describer),
+    )
+}
+
+fn begin_session(options: &RecordOptions, rings: &Path) -> Result<Session> {
+    let session = Session::begin(rings, options.drops_when_full, options.stack_bytes);
+    session.with_context(|| {
+        let shown = output::path(rings);
+        format!("the recording can not begin: {shown} can not be written")
+    })
+}
+
+fn header_of(options: &RecordOptions, words: &[String]) -> Header {
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    Header {
+        stack_bytes: options.stack_bytes,
+        ..describe::header(&machine::current(), words, started)
+    }
 }
 
 fn name_of(program: &OsStr) -> String {
@@ -154,6 +209,12 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
+/// What the main thread waits for.
+enum Followed {
+    Started(Child),
+    Attached(Arc<Attached>),
+}
+
 struct Recording {
     board: Arc<Board>,
     ending: Ending,
@@ -163,13 +224,17 @@ struct Recording {
 impl Recording {
     fn follow(
         self,
-        child: Child,
+        followed: Followed,
         file: File,
         header: &Header,
         max_size: Option<u64>,
         (session, began, recorder, describer): (Session, u64, PathBuf, Describer),
     ) -> Result<Exit> {
         let (notes, taken) = mpsc::sync_channel(WAITING);
+        let attached = match &followed {
+            Followed::Attached(attached) => Some(attached.clone()),
+            Followed::Started(_) => None,
+        };
         let drainer = Drainer::new(
             session,
             began,
@@ -177,23 +242,86 @@ impl Recording {
             describer,
             self.board.clone(),
             notes.clone(),
+            attached.clone(),
         );
         let board = &self.board;
-        let (streams, written) = thread::scope(|scope| {
+        let (refused, streams, written) = thread::scope(|scope| {
             let writer = scope.spawn(move || write::write(file, header, max_size, &taken, board));
             let sampler = scope.spawn(move || sample::sample(began, &notes, board));
             let drainer = scope.spawn(|| drainer.run());
-            self.attend(child);
+            let refused = match followed {
+                Followed::Started(child) => {
+                    self.attend(child);
+                    None
+                }
+                Followed::Attached(attached) => self.attend_process(&attached),
+            };
             let streams = drainer.join();
             // Its sender goes with it, so the writer ends.
             let _ = sampler.join();
-            (streams, writer.join())
+            (refused, streams, writer.join())
         });
         let streams =
             streams.map_err(|_| anyhow::anyhow!("the drainer failed; please report it"))?;
         let written =
             written.map_err(|_| anyhow::anyhow!("the writer failed; please report it"))?;
+        if let (Some(attached), 0) = (attached, streams) {
+            return Err(unrecorded(&attached, refused));
+        }
         self.report(streams, written)
+    }
+
+    /// The same for a process that runs already; why its heap does not record, if it said so. The first signal ends
+    /// the recording: the process is not ours.
+    fn attend_process(&self, attached: &Attached) -> Option<String> {
+        let mut progress = Progress::begin();
+        let begun = Instant::now();
+        let (mut is_begun, mut is_told, mut gone) = (false, false, None);
+        let mut refused = None;
+        while !self.board.is_drained.load(Ordering::SeqCst) {
+            if !self.ending.take_signals().is_empty() {
+                self.board.end_as_wanted();
+            }
+            match attached.answer() {
+                Answer::Recording if !is_begun => {
+                    is_begun = true;
+                    let pid = attached.pid();
+                    progress.tell(&format!("loam: recording process {pid}; Ctrl-C ends it"));
+                }
+                Answer::Refused(why) => {
+                    refused.get_or_insert(why);
+                    self.board.end_as_wanted();
+                }
+                Answer::Idle if is_begun && !self.board.is_stopped() => {
+                    let pid = attached.pid();
+                    let reason = format!("the heap of process {pid} has stopped recording");
+                    self.board.end_recording(reason);
+                }
+                Answer::Waiting if !is_told && begun.elapsed() > PATIENCE => {
+                    is_told = true;
+                    progress.say(&format!(
+                        "process {} has not called its heap yet; recording begins when it does",
+                        attached.pid()
+                    ));
+                }
+                _ => {}
+            }
+            if attached.is_gone() {
+                let since: Instant = *gone.get_or_insert_with(Instant::now);
+                self.board.is_over.store(true, Ordering::SeqCst);
+                // It lives on as another program.
+                if since.elapsed() > ENDING {
+                    self.board.end_as_wanted();
+                }
+            }
+            for note in self.board.take_notes() {
+                progress.say(&note);
+            }
+            progress.show(&self.board);
+            thread::sleep(TICK);
+        }
+        progress.end();
+        refused
     }
 
     /// Until all is drained: takes signals, collects the command, shows how far it has come.
@@ -235,6 +363,7 @@ impl Recording {
         let shown = output::path(&self.path);
         let own = match self.board.command() {
             Some((_, status)) => exit_of(status),
+            None if self.board.reason().is_none() => Exit::Done,
             // The second signal.
             None => self
                 .ending
@@ -277,6 +406,20 @@ impl Recording {
         ));
         Ok(own)
     }
+}
+
+/// Why nothing was recorded of a process.
+fn unrecorded(attached: &Attached, refused: Option<String>) -> anyhow::Error {
+    let pid = attached.pid();
+    let message = match refused {
+        Some(why) => format!("process {pid} can not be recorded: {why}"),
+        None if attached.is_gone() => {
+            format!("process {pid} ended before it called its heap; nothing was recorded")
+        }
+        None => format!("process {pid} did not call its heap; nothing was recorded"),
+    };
+    let exit = Exit::Error;
+    Coded { exit, message }.into()
 }
 
 fn summary(shown: &str, statistics: &Statistics, dropped: u64) -> String {

@@ -63,6 +63,14 @@ impl Progress {
         }
     }
 
+    /// What happens meanwhile as it should.
+    pub fn tell(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| output::say(text)),
+            None => output::say(text),
+        }
+    }
+
     /// Takes the line away.
     pub fn end(self) {
         if let Some(bar) = self.bar {

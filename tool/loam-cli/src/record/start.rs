@@ -1,6 +1,6 @@
 //! Starting the program: the recorder, the folder for the rings, the environment; and signals for it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -15,7 +15,6 @@ use loam_process::layout::Layout;
 use loam_process::preload;
 use loam_process::rings::{sweep, SESSION_VARIABLE};
 
-use super::args::RecordOptions;
 use crate::output;
 use crate::run;
 
@@ -67,16 +66,18 @@ pub fn rings_folder(beside: &Path) -> Result<TempDir> {
 }
 
 /// The command as words.
-pub fn words(options: &RecordOptions) -> Vec<String> {
-    let all = std::iter::once(&options.program).chain(&options.arguments);
+pub fn words(named: &OsStr, arguments: &[OsString]) -> Vec<String> {
+    let all = std::iter::once(named).chain(arguments.iter().map(OsString::as_os_str));
     all.map(|word| word.to_string_lossy().into_owned())
         .collect()
 }
 
 /// All that a start needs.
 pub struct Start<'a> {
-    /// What the caller wants.
-    pub options: &'a RecordOptions,
+    /// The program as the caller wrote it.
+    pub named: &'a OsStr,
+    /// Its arguments.
+    pub arguments: &'a [OsString],
     /// The program's file.
     pub program: &'a Path,
     /// What is preloaded first.
@@ -92,8 +93,8 @@ impl Start<'_> {
     pub fn spawn(&self) -> Result<Child> {
         let mut command = Command::new(self.program);
         command
-            .arg0(&self.options.program)
-            .args(&self.options.arguments)
+            .arg0(self.named)
+            .args(self.arguments)
             .env("LD_PRELOAD", self.preload())
             .env(SESSION_VARIABLE, self.rings);
         if let Some(allocator) = self.allocator {

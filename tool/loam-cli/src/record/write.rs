@@ -65,9 +65,7 @@ fn take(writer: &mut Writer<File>, note: Note, board: &Board) -> Result<(), Writ
         }
         Note::Update(stream, process) => writer.update(Stream(stream), &process)?,
         Note::Events(stream, records) => {
-            for record in &records {
-                writer.push(Stream(stream), record)?;
-            }
+            writer.push_all(Stream(stream), &records)?;
             let count = records.len() as u64;
             board.waiting.fetch_sub(count, Ordering::Relaxed);
         }

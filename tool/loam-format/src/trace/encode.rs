@@ -5,7 +5,7 @@ use super::columns::{
     OTHER, TO, TRIM,
 };
 use super::event::{Event, Record};
-use super::predict::Predictor;
+use super::predict::{table, Predictor};
 use super::varint::{put, zigzag};
 
 /// Places for recent blocks; a power of two. The encoder alone knows them: a block that it has forgotten costs a
@@ -21,19 +21,51 @@ struct Recent {
     number: u32,
 }
 
+/// The nanoseconds that times are counted in. A power of two, as every recorder's is, costs no division.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Power(u32),
+    Other(u64),
+}
+
+impl Unit {
+    fn of(unit: u64) -> Unit {
+        match unit.is_power_of_two() {
+            true => Unit::Power(unit.trailing_zeros()),
+            false => Unit::Other(unit),
+        }
+    }
+
+    #[inline]
+    fn count(self, nanoseconds: u64) -> u64 {
+        match self {
+            Unit::Power(shift) => nanoseconds >> shift,
+            Unit::Other(unit) => nanoseconds / unit,
+        }
+    }
+
+    fn nanoseconds(self, count: u64) -> u64 {
+        match self {
+            Unit::Power(shift) => count << shift,
+            Unit::Other(unit) => count * unit,
+        }
+    }
+}
+
 /// A chunk of events that grows.
 #[derive(Debug)]
 pub struct Encoder {
     columns: [Vec<u8>; Column::ALL.len()],
     predictor: Predictor,
-    recent: Vec<Recent>,
+    recent: Box<[Recent; RECENT]>,
     /// Bytes of the blocks of this chunk, by number.
     sizes: Vec<u64>,
     /// Resizes that have begun: thread and address.
     resizing: Vec<(u32, u64)>,
     chunk: u32,
     rows: u32,
-    unit: u64,
+    is_closed: bool,
+    unit: Unit,
     first_time: u64,
     last_time: u64,
     missed: u64,
@@ -46,12 +78,13 @@ impl Encoder {
         Encoder {
             columns: Default::default(),
             predictor: Predictor::default(),
-            recent: vec![Recent::default(); RECENT],
+            recent: table(),
             sizes: Vec::new(),
             resizing: Vec::new(),
             chunk: 1,
             rows: 0,
-            unit: unit.max(1),
+            is_closed: false,
+            unit: Unit::of(unit.max(1)),
             first_time: 0,
             last_time: 0,
             missed: 0,
@@ -66,17 +99,39 @@ impl Encoder {
 
     /// Nanoseconds of the chunk's first event.
     pub fn first_time(&self) -> u64 {
-        self.first_time * self.unit
+        self.unit.nanoseconds(self.first_time)
     }
 
     /// Nanoseconds of the chunk's last event.
     pub fn last_time(&self) -> u64 {
-        self.last_time * self.unit
+        self.unit.nanoseconds(self.last_time)
+    }
+
+    /// Adds events until the chunk is closed: by the last of so many rows, or by the first that is so many nanoseconds
+    /// later than the chunk's first. How many it took.
+    pub fn push_until(&mut self, records: &[Record], most: u32, age: u64) -> usize {
+        let mut taken = 0;
+        for record in records {
+            self.push(record);
+            taken += 1;
+            let first = self.unit.nanoseconds(self.first_time);
+            if self.rows == most || record.time.saturating_sub(first) >= age {
+                self.is_closed = true;
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Whether the chunk is to be finished.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Adds an event. Times that go back are taken for the last one.
+    #[inline(always)]
     pub fn push(&mut self, record: &Record) {
-        let time = record.time / self.unit;
+        let time = self.unit.count(record.time);
         if self.rows == 0 {
             self.first_time = time;
             self.last_time = time;
@@ -84,13 +139,13 @@ impl Encoder {
         let delta = time.saturating_sub(self.last_time);
         self.last_time += delta;
         self.put(Column::Time, delta);
-        self.run = match self.run {
-            Some((thread, length)) if thread == record.thread => Some((thread, length + 1)),
+        match &mut self.run {
+            Some((thread, length)) if *thread == record.thread => *length += 1,
             other => {
-                self.put_run(other);
-                Some((record.thread, 1))
+                let ended = other.replace((record.thread, 1));
+                self.put_run(ended);
             }
-        };
+        }
         let operation = self.put_event(record.thread, &record.event);
         self.columns[Column::Operation as usize].push(operation);
         self.rows += 1;
@@ -111,6 +166,7 @@ impl Encoder {
             column.clear();
         }
         self.rows = 0;
+        self.is_closed = false;
         self.missed = 0;
         self.sizes.clear();
         self.resizing.clear();
@@ -123,6 +179,7 @@ impl Encoder {
         bytes
     }
 
+    #[inline]
     fn put(&mut self, column: Column, value: u64) {
         put(&mut self.columns[column as usize], value);
     }
@@ -134,6 +191,7 @@ impl Encoder {
         }
     }
 
+    #[inline(always)]
     fn put_event(&mut self, thread: u32, event: &Event) -> u8 {
         match *event {
             Event::Allocate {
@@ -212,6 +270,7 @@ impl Encoder {
     }
 
     /// The size and the place of a block that was handed out; the flag, if it was not.
+    #[inline(always)]
     fn put_block(&mut self, thread: u32, address: u64, size: u64) -> u8 {
         self.put(Column::Size, size);
         if address == 0 {
@@ -226,6 +285,7 @@ impl Encoder {
         0
     }
 
+    #[inline(always)]
     fn remember(&mut self, address: u64, size: u64) {
         let number = self.sizes.len() as u32;
         self.sizes.push(size);
@@ -236,6 +296,7 @@ impl Encoder {
         };
     }
 
+    #[inline(always)]
     fn recent(&mut self, address: u64) -> &mut Recent {
         let key = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &mut self.recent[(key >> (64 - RECENT.trailing_zeros())) as usize]
@@ -243,16 +304,15 @@ impl Encoder {
 
     /// Which block goes: how many blocks ago it was handed out, or 0 and its distance from the last such one. Returns
     /// its bytes where they are known.
+    #[inline(always)]
     fn put_freed(&mut self, thread: u32, address: u64) -> Option<u64> {
         let chunk = self.chunk;
-        let recent = *self.recent(address);
+        let recent = self.recent(address);
         if recent.address == address && recent.chunk == chunk {
-            self.recent(address).chunk = chunk.wrapping_sub(1);
-            let size = self.sizes[recent.number as usize];
-            self.put(
-                Column::Freed,
-                self.sizes.len() as u64 - u64::from(recent.number),
-            );
+            recent.chunk = chunk.wrapping_sub(1);
+            let number = recent.number;
+            let size = self.sizes[number as usize];
+            self.put(Column::Freed, self.sizes.len() as u64 - u64::from(number));
             self.predictor.freed(thread, size, address);
             return Some(size);
         }

@@ -53,33 +53,35 @@ pub const CODES: [(&str, u64); 7] = [
 #[derive(Debug, Clone, Copy, Default)]
 struct Stack {
     addresses: [u64; DEPTH],
-    next: u8,
-    length: u8,
+    next: u32,
+    length: u32,
 }
 
 impl Stack {
+    #[inline(always)]
     fn push(&mut self, address: u64) {
-        self.addresses[usize::from(self.next) % DEPTH] = address;
-        self.next = (self.next + 1) % DEPTH as u8;
-        self.length = (self.length + 1).min(DEPTH as u8);
+        self.addresses[self.next as usize % DEPTH] = address;
+        self.next = self.next.wrapping_add(1);
+        self.length = (self.length + 1).min(DEPTH as u32);
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, depth: usize) -> usize {
-        (usize::from(self.next) + 2 * DEPTH - 1 - depth) % DEPTH
+        (self.next as usize).wrapping_sub(1 + depth) % DEPTH
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, depth: usize) -> Option<u64> {
-        (depth < usize::from(self.length)).then(|| self.addresses[self.place(depth)])
+        (depth < self.length as usize).then(|| self.addresses[self.place(depth)])
     }
 
     /// Takes one out; those above it move down.
+    #[inline(always)]
     fn remove(&mut self, depth: usize) {
         for above in (0..depth).rev() {
             self.addresses[self.place(above + 1)] = self.addresses[self.place(above)];
         }
-        self.next = (self.next + DEPTH as u8 - 1) % DEPTH as u8;
+        self.next = self.next.wrapping_sub(1);
         self.length -= 1;
     }
 }
@@ -111,22 +113,31 @@ pub struct Coded {
 /// The guesses of one chunk.
 #[derive(Debug)]
 pub struct Predictor {
-    lanes: Vec<Lane>,
-    places: Vec<Place>,
+    lanes: Box<[Lane; LANES]>,
+    places: Box<[Place; THREADS]>,
     chunk: u32,
 }
 
 impl Default for Predictor {
     fn default() -> Predictor {
         Predictor {
-            lanes: vec![Lane::default(); LANES],
-            places: vec![Place::default(); THREADS],
+            lanes: table(),
+            places: table(),
             chunk: 1,
         }
     }
 }
 
+/// A table on the heap whose length the compiler knows.
+pub fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
+    let table = vec![T::default(); N].into_boxed_slice();
+    table
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("it has N places"))
+}
+
 /// Sizes that allocators serve alike: steps of 16 bytes up to 1 KiB, then eight steps a doubling.
+#[inline(always)]
 fn rounded(size: u64) -> u64 {
     if size <= 1_024 {
         return size.saturating_sub(1) / 16;
@@ -144,40 +155,27 @@ impl Predictor {
         }
     }
 
-    #[inline]
-    fn lane(&mut self, thread: u32, size: u64) -> &mut Lane {
+    /// What is known of a thread and of one of its lanes: each is looked up once an event.
+    #[inline(always)]
+    fn look(&mut self, thread: u32, size: u64) -> (&mut Place, &mut Lane) {
+        let chunk = self.chunk;
+        let place = place_in(&mut self.places, chunk, thread);
         let key = (u64::from(thread) << 32 | rounded(size)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let behind = self.place(thread).behind;
-        let lane = &mut self.lanes[(key >> 52) as usize];
-        if lane.chunk != self.chunk {
+        let lane = &mut self.lanes[(key >> (64 - LANES.trailing_zeros())) as usize];
+        if lane.chunk != chunk {
             *lane = Lane {
-                chunk: self.chunk,
-                last: behind, // a new lane's first block is likely near the thread's last one
+                chunk,
+                last: place.behind, // a new lane's first block is likely near the thread's last one
                 ..Lane::default()
             };
         }
-        lane
-    }
-
-    #[inline]
-    fn place(&mut self, thread: u32) -> &mut Place {
-        let place = &mut self.places[thread as usize % THREADS];
-        if place.chunk != self.chunk {
-            *place = Place {
-                chunk: self.chunk,
-                ..Place::default()
-            };
-        }
-        place
+        (place, lane)
     }
 
     /// How `address` is stored.
+    #[inline(always)]
     pub fn encode(&mut self, thread: u32, size: u64, address: u64) -> Coded {
-        let (behind, missed) = {
-            let place = self.place(thread);
-            (place.behind, place.missed.get(0))
-        };
-        let lane = self.lane(thread, size);
+        let (place, lane) = self.look(thread, size);
         let plain = |code| Coded {
             code,
             absolute: None,
@@ -185,11 +183,11 @@ impl Predictor {
         let delta = address.wrapping_sub(lane.last);
         let coded = if lane.freed.get(0) == Some(address) {
             plain(TOP)
-        } else if lane.last.wrapping_add(lane.step) == address {
+        } else if lane.step == delta {
             plain(STEP)
-        } else if behind == address {
+        } else if place.behind == address {
             plain(BEHIND)
-        } else if missed == Some(address) {
+        } else if place.missed.get(0) == Some(address) {
             plain(MISSED)
         } else if let Some(depth) = (1..CODED).find(|depth| lane.freed.get(*depth) == Some(address))
         {
@@ -202,11 +200,12 @@ impl Predictor {
                 absolute: Some(address),
             }
         };
-        self.allocated(thread, size, address, coded.code);
+        allocated(place, lane, size, address, coded.code);
         coded
     }
 
     /// The address that `code` stands for; `absolute` reads the number that follows it.
+    #[inline]
     pub fn decode(
         &mut self,
         thread: u32,
@@ -214,54 +213,61 @@ impl Predictor {
         code: u64,
         absolute: impl FnOnce() -> Result<u64, DecodeError>,
     ) -> Result<u64, DecodeError> {
-        let lane = *self.lane(thread, size);
+        let (place, lane) = self.look(thread, size);
         let freed = |depth| lane.freed.get(depth).ok_or(DecodeError::NoSuchBlock);
         let address = match code {
             TOP => freed(0)?,
             STEP => lane.last.wrapping_add(lane.step),
-            BEHIND => self.place(thread).behind,
-            MISSED => self
-                .place(thread)
-                .missed
-                .get(0)
-                .ok_or(DecodeError::NoSuchBlock)?,
+            BEHIND => place.behind,
+            MISSED => place.missed.get(0).ok_or(DecodeError::NoSuchBlock)?,
             SECOND..ABSOLUTE => freed((code - SECOND) as usize + 1)?,
             ABSOLUTE => absolute()?,
             _ => lane
                 .last
                 .wrapping_add((unzigzag(code - DELTA) as u64).wrapping_mul(8)),
         };
-        self.allocated(thread, size, address, code);
+        allocated(place, lane, size, address, code);
         Ok(address)
     }
 
-    fn allocated(&mut self, thread: u32, size: u64, address: u64, code: u64) {
-        let place = self.place(thread);
-        if code == MISSED {
-            place.missed.remove(0);
-        }
-        place.behind = address.wrapping_add((size.wrapping_add(8 + 15) & !15).max(32));
-        let lane = self.lane(thread, size);
-        match code {
-            TOP => lane.freed.remove(0),
-            SECOND..ABSOLUTE => lane.freed.remove((code - SECOND) as usize + 1),
-            // Blocks that come back from a stack say nothing about the next slot of a span.
-            MISSED => {}
-            _ => {
-                lane.step = address.wrapping_sub(lane.last);
-                lane.last = address;
-            }
-        }
-    }
-
     /// A block of known size was freed.
+    #[inline(always)]
     pub fn freed(&mut self, thread: u32, size: u64, address: u64) {
-        self.lane(thread, size).freed.push(address);
+        self.look(thread, size).1.freed.push(address);
     }
 
     /// A block from before this chunk was freed.
     pub fn freed_unknown(&mut self, thread: u32, address: u64) {
-        self.place(thread).missed.push(address);
+        place_in(&mut self.places, self.chunk, thread)
+            .missed
+            .push(address);
+    }
+}
+
+#[inline(always)]
+fn place_in(places: &mut [Place; THREADS], chunk: u32, thread: u32) -> &mut Place {
+    let place = &mut places[thread as usize % THREADS];
+    if place.chunk != chunk {
+        *place = Place {
+            chunk,
+            ..Place::default()
+        };
+    }
+    place
+}
+
+#[inline(always)]
+fn allocated(place: &mut Place, lane: &mut Lane, size: u64, address: u64, code: u64) {
+    place.behind = address.wrapping_add((size.wrapping_add(8 + 15) & !15).max(32));
+    match code {
+        TOP => lane.freed.remove(0),
+        SECOND..ABSOLUTE => lane.freed.remove((code - SECOND) as usize + 1),
+        // Blocks that come back from a stack say nothing about the next slot of a span.
+        MISSED => place.missed.remove(0),
+        _ => {
+            lane.step = address.wrapping_sub(lane.last);
+            lane.last = address;
+        }
     }
 }
 
@@ -281,6 +287,8 @@ mod tests {
         stack.remove(0);
         assert_eq!((stack.get(0), stack.get(13)), (Some(18), Some(5)));
         assert_eq!(stack.get(14), None);
+        (0..14).for_each(|_| stack.remove(0));
+        assert_eq!((stack.get(0), stack.length), (None, 0));
     }
 
     #[test]

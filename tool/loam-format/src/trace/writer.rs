@@ -132,15 +132,23 @@ impl<W: Write> Writer<W> {
 
     /// The next event of a stream. Events of a stream come in its process's order.
     pub fn push(&mut self, stream: Stream, record: &Record) -> Result<(), WriteError> {
+        self.push_all(stream, std::slice::from_ref(record))
+    }
+
+    /// The next events of a stream.
+    pub fn push_all(&mut self, stream: Stream, records: &[Record]) -> Result<(), WriteError> {
         let unit = self.unit;
-        let pending = &mut self.streams[stream.0 as usize];
-        let encoder = pending
-            .encoder
-            .get_or_insert_with(|| Box::new(Encoder::new(unit)));
-        encoder.push(record);
-        let age = record.time.saturating_sub(encoder.first_time());
-        if encoder.rows() == MAX_ROWS || age >= CHUNK_AGE {
-            self.flush_events(stream.0)?;
+        let mut rest = records;
+        while !rest.is_empty() {
+            let pending = &mut self.streams[stream.0 as usize];
+            let encoder = pending
+                .encoder
+                .get_or_insert_with(|| Box::new(Encoder::new(unit)));
+            let taken = encoder.push_until(rest, MAX_ROWS, CHUNK_AGE);
+            rest = &rest[taken..];
+            if encoder.is_closed() {
+                self.flush_events(stream.0)?;
+            }
         }
         Ok(())
     }

@@ -14,9 +14,43 @@ use crate::allocators::{version, Allocator, Status};
 
 /// What builds the peers, in the source tree.
 const PEERS_COMMAND: &str = "make peers";
+/// Begins what is said of the source of one that comes in a package.
+const PACKAGE: &str = "Debian package ";
 
 /// Every known allocator and every further peer, found or not, in the catalogue's order.
 pub fn all(layout: &Layout) -> Vec<Allocator> {
+    let mut allocators = unversioned(layout);
+    ask_versions(&mut allocators);
+    allocators
+}
+
+/// The one whose library this file is.
+pub fn of_file(file: &Path, layout: &Layout) -> Option<Allocator> {
+    let real = file.canonicalize().ok()?;
+    let is_it = |one: &Allocator| {
+        let path = one.path.as_ref().and_then(|path| path.canonicalize().ok());
+        one.status == Status::Found && path.is_some_and(|path| path == real)
+    };
+    let mut found = unversioned(layout).into_iter().find(is_it)?;
+    ask_versions(std::slice::from_mut(&mut found));
+    Some(found)
+}
+
+/// The versions of those that come in packages: the package manager takes a tenth of a second to tell them.
+fn ask_versions(allocators: &mut [Allocator]) {
+    let is_asked = |one: &&mut Allocator| one.version.is_none() && one.source.starts_with(PACKAGE);
+    let asked: Vec<&mut Allocator> = allocators.iter_mut().filter(is_asked).collect();
+    let paths = asked.iter().filter_map(|one| one.path.clone());
+    let paths: Vec<PathBuf> = paths.collect();
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let mut versions = version::of_libraries(&paths).into_iter();
+    for one in asked.into_iter().filter(|one| one.path.is_some()) {
+        one.version = versions.next().flatten();
+    }
+}
+
+/// As `all`, without the versions of those that come in packages.
+pub fn unversioned(layout: &Layout) -> Vec<Allocator> {
     let peer_dirs = layout.peer_dirs();
     let mut allocators: Vec<Allocator> = KNOWN
         .iter()
@@ -115,16 +149,13 @@ fn loam(allocator: &mut Allocator, layout: &Layout) {
 }
 
 fn package(allocator: &mut Allocator, debian: &str, sonames: &[&str]) {
-    allocator.source = format!("Debian package {debian}");
+    allocator.source = format!("{PACKAGE}{debian}");
     let dirs = library_dirs();
     let candidates = sonames
         .iter()
         .flat_map(|soname| dirs.iter().map(move |dir| dir.join(soname)));
     match candidates.into_iter().find(|path| path.is_file()) {
-        Some(path) => {
-            allocator.version = version::of_library(&path);
-            found(allocator, path);
-        }
+        Some(path) => found(allocator, path),
         None => {
             let reason = format!("{} is in none of the library folders", sonames[0]);
             absent(allocator, reason, Some(install_command(debian)));

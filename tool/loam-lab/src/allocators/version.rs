@@ -1,5 +1,6 @@
 //! Versions of libraries, from where they can be told without running them.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,31 +39,62 @@ fn c_library_version(path: &Path) -> Option<String> {
 /// The version of a packaged library: the package's if a package manager knows the file, else what
 /// the file's name says.
 pub fn of_library(path: &Path) -> Option<String> {
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    package_version(&real)
-        .or_else(|| package_version(path))
-        .or_else(|| from_name(&real))
+    of_libraries(&[path]).pop().flatten()
 }
 
-fn package_version(path: &Path) -> Option<String> {
-    let owner = query(Command::new("dpkg-query").arg("--search").arg(path))?;
-    let package = owner.lines().next()?.split(": ").next()?.trim();
-    let version =
-        query(Command::new("dpkg-query").args(["--show", "--showformat=${Version}", package]))?;
-    let version = version.trim();
-    (!version.is_empty()).then(|| version.to_owned())
+/// The versions of several. The package manager reads its whole database at each question, so it is asked once.
+pub fn of_libraries(paths: &[&Path]) -> Vec<Option<String>> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let reals: Vec<PathBuf> = paths.iter().map(|path| real(path)).collect();
+    let named = reals.iter().map(PathBuf::as_path);
+    let versions = package_versions(named.chain(paths.iter().copied()));
+    let of = |(path, real): (&&Path, &PathBuf)| {
+        let packaged = versions.get(real).or_else(|| versions.get(*path));
+        packaged.cloned().or_else(|| from_name(real))
+    };
+    paths.iter().zip(&reals).map(of).collect()
 }
 
-fn query(command: &mut Command) -> Option<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+/// The versions of the packages that these files belong to, as far as they belong to one.
+fn package_versions<'a>(paths: impl Iterator<Item = &'a Path>) -> HashMap<PathBuf, String> {
+    let paths: BTreeSet<&Path> = paths.collect();
+    if paths.is_empty() {
+        return HashMap::new();
+    }
+    // It fails if one of them is in no package, and names the others all the same.
+    let owners = query(Command::new("dpkg-query").arg("--search").args(&paths));
+    let owners: Vec<(&str, &str)> = owners
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .filter(|(packages, path)| !packages.contains(' ') && paths.contains(Path::new(path)))
+        .collect();
+    let packages: BTreeSet<&str> = owners.iter().map(|(package, _)| *package).collect();
+    if packages.is_empty() {
+        return HashMap::new();
+    }
+    let shown = query(
+        Command::new("dpkg-query")
+            .args(["--show", "--showformat=${binary:Package} ${Version}\n"])
+            .args(&packages),
+    );
+    let versions: HashMap<&str, &str> = shown
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(_, version)| !version.is_empty())
+        .collect();
+    let of = |(package, path): &(&str, &str)| {
+        let version = versions.get(package)?;
+        Some((PathBuf::from(path), (*version).to_owned()))
+    };
+    owners.iter().filter_map(of).collect()
+}
+
+fn query(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
 }
 
 /// The version of the heap: its file's name if it is versioned, else the banner that it carries.

@@ -64,6 +64,8 @@ pub enum Began {
     Exec,
     /// By fork.
     Fork,
+    /// It ran already.
+    Attach,
 }
 
 /// What a pass did.
@@ -160,6 +162,7 @@ impl Image {
     pub fn began(&self) -> Began {
         match self.control.how {
             2 => Began::Fork,
+            3 => Began::Attach,
             _ => Began::Exec,
         }
     }
@@ -250,28 +253,19 @@ impl Image {
         for (stamp, monotonic) in self.beside.pairs.drain(..) {
             clock.pair(stamp, monotonic);
         }
-        let forks = &mut self.forks;
-        let waiting = &mut self.beside.stacks;
-        let (stacks, mut given) = (&mut self.stacks, Vec::new());
+        let (before, mut numbered) = (out.len(), Vec::new());
         let queues = self.rings.iter_mut().map(|ring| &mut ring.queue);
-        merge(queues, until, |stamped| {
-            let time = clock.time(stamped.stamp);
-            if stamped.number != 0 {
-                if let Event::Fork { .. } = stamped.event {
-                    forks.insert(stamped.number, time);
-                } else if let Some((ring, stack)) = waiting.remove(&stamped.number) {
-                    given.push((ring, stack.bytes.len()));
-                    stacks.push((out.len(), stack));
-                }
+        merge(queues, until, out, |at, number| numbered.push((at, number)));
+        for record in &mut out[before..] {
+            record.time = clock.time(record.time);
+        }
+        for (at, number) in numbered {
+            if let Event::Fork { .. } = out[at].event {
+                self.forks.insert(number, out[at].time);
+            } else if let Some((ring, stack)) = self.beside.stacks.remove(&number) {
+                self.rings[ring].decoder.stack_bytes -= stack.bytes.len();
+                self.stacks.push((at, stack));
             }
-            out.push(Record {
-                time,
-                thread: stamped.thread,
-                event: stamped.event,
-            });
-        });
-        for (ring, bytes) in given {
-            self.rings[ring].decoder.stack_bytes -= bytes;
         }
         self.give_marks(clock, until);
         pass.has_more = self
@@ -377,7 +371,7 @@ impl Image {
                 error,
             })?;
         ring.decoder
-            .read(&self.scratch, &mut ring.queue.events, &mut self.beside);
+            .read(&self.scratch, &mut ring.queue, &mut self.beside);
         Ok(bytes)
     }
 }

@@ -5,7 +5,7 @@ use loam_format::bytes::{text, u32_at, u64_at};
 /// Begins the drainer's page and every file.
 pub const MAGIC: u64 = 0x3147_4e49_524d_4c00;
 /// Of the interface.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Slots in a file.
 pub const SLOTS: u64 = 65_536;
 /// The first page.

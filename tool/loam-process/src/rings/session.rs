@@ -141,21 +141,30 @@ pub fn sweep(parent: &Path, prefix: &str) {
     };
     let ours = |name: &std::ffi::OsStr| name.as_bytes().starts_with(prefix.as_bytes());
     for entry in entries.flatten().filter(|entry| ours(&entry.file_name())) {
-        let page = fs::read(entry.path().join(FILE_NAME)).unwrap_or_default();
-        let (Some(MAGIC), Some(pid), Some(start)) =
-            (u64_at(&page, 0), u32_at(&page, 12), u64_at(&page, 16))
-        else {
-            continue;
-        };
-        let drains = Pid::try_from(pid)
-            .ok()
-            .and_then(|pid| Stat::read(pid).ok())
-            .is_some_and(|stat| stat.started == start && !stat.is_dead());
-        if !drains {
+        if has_drainer(&entry.path()) == Some(false) {
             // Another user's stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether somebody drains the rings of a folder.
+pub fn is_drained(folder: &Path) -> bool {
+    has_drainer(folder).unwrap_or(false)
+}
+
+/// None: the folder is no session's.
+fn has_drainer(folder: &Path) -> Option<bool> {
+    let page = fs::read(folder.join(FILE_NAME)).unwrap_or_default();
+    let (Some(MAGIC), Some(pid), Some(start)) =
+        (u64_at(&page, 0), u32_at(&page, 12), u64_at(&page, 16))
+    else {
+        return None;
+    };
+    let stat = Pid::try_from(pid).ok().map(Stat::read);
+    let drains =
+        stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.started == start && !stat.is_dead()));
+    Some(drains)
 }
 
 /// PID and number of a file's name.
@@ -203,11 +212,13 @@ mod tests {
         };
         let (alive, dead, other) = (folder("r-1"), folder("r-2"), folder("s-3"));
         Session::begin(&alive, false, 0).unwrap();
+        assert!(is_drained(&alive) && !is_drained(&parent.path().join("none")));
         for folder in [&dead, &other] {
             let session = Session::begin(folder, false, 0).unwrap();
             // This process, as if it had begun at another time.
             session.file.write_all_at(&1_u64.to_le_bytes(), 16).unwrap();
         }
+        assert!(!is_drained(&dead));
         sweep(parent.path(), "r-");
         assert!(alive.exists() && !dead.exists() && other.exists());
     }

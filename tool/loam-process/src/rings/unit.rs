@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use loam_format::bytes::u64_at;
-use loam_format::trace::{AllocFamily, Event, FreeFamily};
+use loam_format::trace::{AllocFamily, Event, FreeFamily, Record};
 
 use super::layout::{STACK_BYTES, UNIT_BYTES};
+use super::merge::Queue;
 
 const TIME: u64 = 1;
 const ALLOCATE: u64 = 2;
@@ -25,25 +26,14 @@ const TRIMS: u64 = 14;
 pub const STACK: u64 = 15;
 /// A moment that the program names.
 pub const MARK: u64 = 16;
+/// A block that was live before.
+pub const EXISTS: u64 = 17;
 
 const REGISTER_BYTES: usize = 32;
 /// Most bytes that follow a unit.
 const MOST_BYTES: u64 = REGISTER_BYTES as u64 + STACK_BYTES;
 
 const VALUE: u64 = (1 << 48) - 1;
-
-/// An event of a ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamped {
-    /// By the processor's counter.
-    pub stamp: u64,
-    /// The thread, numbered from 0.
-    pub thread: u32,
-    /// Of a fork its number; of a block with a stack the number of that; 0: none.
-    pub number: u32,
-    /// What happened.
-    pub event: Event,
-}
 
 /// Memory that the program maps or unmaps itself, beside its heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +117,8 @@ pub struct Decoder {
     touched: Option<u64>,
     arriving: Option<Arriving>,
     stack: Option<CopiedStack>,
+    /// The next unit is no part of another one's event. False: it may be.
+    is_plain: bool,
     /// Bytes of stacks whose events wait.
     pub stack_bytes: usize,
     /// Which ring it is.
@@ -135,21 +127,64 @@ pub struct Decoder {
     pub unknown: u64,
 }
 
+/// An allocation or a free of a family without further figures, whose size has one word.
+#[inline(always)]
+fn plain_event(word0: u64, word1: u64) -> Option<Event> {
+    let family = (word0 >> 53 & 15) as usize;
+    let (address, size) = (word0 & VALUE, word1 & u64::from(u32::MAX));
+    match word0 >> 48 & 31 {
+        ALLOCATE => match AllocFamily::ALL.get(family) {
+            Some(family) if !family.is_aligned() => Some(Event::Allocate {
+                family: *family,
+                address,
+                size,
+                alignment: 0,
+            }),
+            _ => None,
+        },
+        FREE => FreeFamily::ALL.get(family).map(|family| Event::Free {
+            family: *family,
+            address,
+            size: if family.is_sized() { size } else { 0 },
+            touched: None,
+        }),
+        _ => None,
+    }
+}
+
 impl Decoder {
     /// Reads units. `beside` gets what is no event.
-    pub fn read(&mut self, bytes: &[u8], out: &mut Vec<Stamped>, beside: &mut Beside) {
+    pub fn read(&mut self, bytes: &[u8], out: &mut Queue, beside: &mut Beside) {
+        out.events.reserve(bytes.len() / UNIT_BYTES as usize);
         for unit in bytes.chunks_exact(UNIT_BYTES as usize) {
             if let Some(arriving) = &mut self.arriving {
                 arriving.bytes.extend_from_slice(unit);
                 if arriving.bytes.len() >= arriving.size {
                     self.arrived(beside);
                 }
+                self.is_plain = false;
                 continue;
             }
             let (first, second) = unit.split_at(8);
             let word0 = u64::from_le_bytes(first.try_into().expect("eight bytes"));
             let word1 = u64::from_le_bytes(second.try_into().expect("eight bytes"));
+            // Nearly all units, where nothing stands before them.
+            if self.is_plain {
+                if let Some(event) = plain_event(word0, word1) {
+                    self.last = self.high | word1 >> 32;
+                    out.events.push(Record {
+                        time: self.last,
+                        thread: self.thread,
+                        event,
+                    });
+                    continue;
+                }
+            }
             self.unit(word0, word1, out, beside);
+            self.is_plain = !self.is_in_time
+                && self.size_high == 0
+                && self.touched.is_none()
+                && self.stack.is_none();
         }
     }
 
@@ -178,7 +213,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn unit(&mut self, word0: u64, word1: u64, out: &mut Vec<Stamped>, beside: &mut Beside) {
+    fn unit(&mut self, word0: u64, word1: u64, out: &mut Queue, beside: &mut Beside) {
         if self.is_in_time {
             self.is_in_time = false;
             self.thread = ((word1 >> 32) as u32).saturating_sub(1);
@@ -226,6 +261,10 @@ impl Decoder {
                     true => 1 << (word0 >> 57 & 63),
                     false => 0,
                 },
+            }),
+            EXISTS => Some(Event::Existing {
+                address: value,
+                size,
             }),
             FREE => FreeFamily::ALL.get(family).map(|family| Event::Free {
                 family: *family,
@@ -275,10 +314,12 @@ impl Decoder {
             }
             None => 0,
         };
-        out.push(Stamped {
-            stamp,
+        if number != 0 {
+            out.numbers.push_back((out.events.len(), number));
+        }
+        out.events.push(Record {
+            time: stamp,
             thread: self.thread,
-            number,
             event,
         });
     }
@@ -308,10 +349,11 @@ mod tests {
             (TRIMS << 48, 9 << 32 | 64),
         ]);
         for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut out, mut beside) =
-                (Decoder::default(), Vec::new(), Beside::default());
-            decoder.read(&bytes[..cut], &mut out, &mut beside);
-            decoder.read(&bytes[cut..], &mut out, &mut beside);
+            let (mut decoder, mut queue, mut beside) =
+                (Decoder::default(), Queue::default(), Beside::default());
+            decoder.read(&bytes[..cut], &mut queue, &mut beside);
+            decoder.read(&bytes[cut..], &mut queue, &mut beside);
+            let out = &queue.events;
             assert_eq!(beside.pairs, [(7 << 32 | 5, 1_000)]);
             let own = |address, bytes, is_mapped| Own {
                 stamp: 7 << 32 | 9,
@@ -326,7 +368,7 @@ mod tests {
             assert_eq!(out[2].event, Event::Trim { keep: 64 });
             assert_eq!(
                 out.iter()
-                    .map(|one| (one.stamp & 0xff, one.thread))
+                    .map(|one| (one.time & 0xff, one.thread))
                     .collect::<Vec<_>>(),
                 [(6, 1), (8, 1), (9, 1)]
             );
@@ -367,12 +409,14 @@ mod tests {
             (ALLOCATE << 48 | 0x2000, 9 << 32 | 3),
         ]);
         for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut out, mut beside) =
-                (Decoder::default(), Vec::new(), Beside::default());
-            decoder.read(&bytes[..cut], &mut out, &mut beside);
-            decoder.read(&bytes[cut..], &mut out, &mut beside);
-            let (ring, stack) = &beside.stacks[&out[0].number];
-            assert_eq!((*ring, out[1].number, decoder.unknown), (0, 0, 0));
+            let (mut decoder, mut queue, mut beside) =
+                (Decoder::default(), Queue::default(), Beside::default());
+            decoder.read(&bytes[..cut], &mut queue, &mut beside);
+            decoder.read(&bytes[cut..], &mut queue, &mut beside);
+            let out = &queue.events;
+            assert_eq!(queue.numbers, [(0, 1)]);
+            let (ring, stack) = &beside.stacks[&1];
+            assert_eq!((*ring, out.len(), decoder.unknown), (0, 2, 0));
             let registers = Registers {
                 instruction: 0x40,
                 stack: 0x7ff0,
@@ -392,17 +436,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_counted() {
-        let (mut decoder, mut out, mut beside) =
-            (Decoder::default(), Vec::new(), Beside::default());
+        let (mut decoder, mut queue, mut beside) =
+            (Decoder::default(), Queue::default(), Beside::default());
         decoder.read(
             &units(&[
                 (31 << 48, 0),
                 (ALLOCATE << 48 | 15 << 53, 0),
                 (STACK << 48 | (MOST_BYTES + 1), 0),
             ]),
-            &mut out,
+            &mut queue,
             &mut beside,
         );
-        assert_eq!((decoder.unknown, out.len()), (3, 0));
+        assert_eq!((decoder.unknown, queue.len()), (3, 0));
     }
 }

@@ -1,0 +1,66 @@
+// Recording a process that runs already: the heap loads this library and calls these functions for
+// each of its calls (src/heap/recording.h has the same declarations). Nothing here stands in front
+// of malloc then.
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "event.h"
+#include "hooks.h"
+#include "kernel.h"
+#include "real.h"
+#include "session.h"
+#include "stack.h"
+#include "start.h"
+#include "thread.h"
+
+enum { kAttachVersion = 1 };
+
+typedef struct Recorder {
+  uint32_t version;
+  // Null: it records from now on. Else why not. pre: no thread is in one of the others
+  const char* (*begin)(const char* folder);
+  void (*end)(void);
+  // Whether there is still somebody who records.
+  int (*is_on)(void);
+  void (*exists)(const void* block, size_t bytes);
+  // Alignment 0: none was asked for.
+  void (*allocated)(const void* block, size_t bytes, size_t alignment);
+  void (*frees)(void* block);
+  void (*resize_begins)(void* block);
+  void (*resize_ends)(void* block, size_t bytes);
+} Recorder;
+
+static const char* begin(const char* folder) {
+  static bool is_prepared;
+  if (!is_prepared) thread_prepare();
+  is_prepared = true;
+  const char* why = NULL;
+  return session_attach(folder, &why) ? NULL : why;
+}
+
+static void end(void) { session_forget(); }
+
+static int is_on(void) { return atomic_load_explicit(recording, memory_order_relaxed) != 0; }
+
+static void exists(const void* block, size_t bytes) {
+  event_write(event_word(kExists, 0, (uintptr_t)block), bytes);
+}
+
+static void allocated(const void* block, size_t bytes, size_t alignment) {
+  hook_allocated(block, bytes, alignment != 0 ? kByAligned : kByMalloc, alignment);
+}
+
+static void frees(void* block) { hook_frees(block, 0, kByFree); }
+
+LOAM_EXPORT const Recorder* loam_recorder(void* (*allocate)(size_t), size_t (*usable)(void*));
+
+// For the heap whose functions these are.
+LOAM_EXPORT const Recorder* loam_recorder(void* (*allocate)(size_t), size_t (*usable)(void*)) {
+  static const Recorder recorder = {kAttachVersion,  begin,     end,   is_on,
+                                    exists,          allocated, frees, hook_resize_begins,
+                                    hook_resize_ends};
+  real_use(allocate, usable);
+  return &recorder;
+}

@@ -1,0 +1,7 @@
+#include "cache/recording_request.h"
+
+namespace loam {
+
+constinit RecordingRequest recording_request{};
+
+}  // namespace loam

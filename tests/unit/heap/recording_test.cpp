@@ -1,0 +1,204 @@
+// Recording of a live process: what is told is what happens, from the first block that lives to the
+// last call, while threads call the heap all the time.
+#include <sys/wait.h>
+#include <unistd.h>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cache/detours.h"
+#include "cache/recording_request.h"
+#include "heap/blocks.h"
+#include "heap/heap.h"
+#include "heap/recording.h"
+
+namespace loam {
+namespace {
+
+using Request = RecordingRequest;
+
+// Of a recorder that remembers what it is told.
+struct Told {
+  std::mutex mutex;
+  std::unordered_map<const void*, size_t> live;
+  size_t existed = 0, calls = 0, odd = 0, begun = 0, ended = 0;
+  std::atomic<bool> is_on{false};
+  const char* refusal = nullptr;
+};
+Told told;
+
+void note_allocated(const void* block, size_t bytes) {
+  const std::lock_guard lock(told.mutex);
+  ++told.calls;
+  if (block != nullptr && !told.live.emplace(block, bytes).second) ++told.odd;
+}
+void note_freed(const void* block) {
+  const std::lock_guard lock(told.mutex);
+  ++told.calls;
+  if (told.live.erase(block) == 0) ++told.odd;
+}
+
+const Recorder kRecorder = {
+    Recorder::kVersion,
+    [](const char*) -> const char* {
+      if (told.refusal != nullptr) return told.refusal;
+      ++told.begun;
+      told.live.clear();
+      told.existed = told.calls = told.odd = 0;
+      told.is_on = true;
+      return nullptr;
+    },
+    [] { ++told.ended, told.is_on = false; },
+    [] { return told.is_on ? 1 : 0; },
+    [](const void* block, size_t bytes) {
+      ++told.existed;
+      if (!told.live.emplace(block, bytes).second) ++told.odd;
+    },
+    [](const void* block, size_t bytes, size_t) { note_allocated(block, bytes); },
+    [](void* block) { note_freed(block); },
+    [](void* block) { note_freed(block); },
+    [](void* block, size_t bytes) { note_allocated(block, bytes); },
+};
+
+void ask(Request::State state) {
+  recording_request.state = state;
+  __atomic_or_fetch(&detours, kRecorded, __ATOMIC_RELAXED);
+}
+
+// Calls the heap until it has answered.
+void wait_for(Request::State state) {
+  while (recording_request.state != state) heap::free(heap::allocate(100));
+}
+
+void record() {
+  ask(Request::kAsked);
+  wait_for(Request::kRecording);
+}
+
+void stop() {
+  ask(Request::kStopAsked);
+  wait_for(Request::kIdle);
+}
+
+class RecordingTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::start_once(); }
+};
+
+TEST_F(RecordingTest, WhatLivesIsToldFirstAndThenEachCall) {
+  std::vector<void*> blocks;
+  for (size_t bytes : {1, 100, 3000, 40'000, 3'000'000, 40'000'000})
+    blocks.push_back(heap::allocate(bytes));
+  // Cached blocks live no more.
+  for (int i = 0; i < 300; ++i) blocks.push_back(heap::allocate(100));
+  for (int i = 0; i < 200; ++i) heap::free(blocks.back()), blocks.pop_back();
+  record();
+  EXPECT_EQ(told.odd, 0u);
+  for (void* block : blocks) EXPECT_EQ(told.live.count(block), 1u);
+  EXPECT_LE(told.existed, blocks.size() + 20) << "what gtest and the heap's thread have";
+  const size_t before = told.calls;
+  void* aligned = heap::allocate_aligned(256, 300);
+  void* zeroed = heap::allocate_zeroed(50'000);
+  void* grown = heap::reallocate(heap::allocate(10), 5000);
+  EXPECT_EQ(told.calls - before, 5u) << "a resize is two, and what it calls is a part of it";
+  EXPECT_EQ(told.live.at(aligned), 300u);
+  EXPECT_EQ(told.live.at(zeroed), 50'000u);
+  EXPECT_EQ(told.live.at(grown), 5000u);
+  for (void* block : {aligned, zeroed, grown}) heap::free(block);
+  for (void* block : blocks) heap::free(block);
+  EXPECT_EQ(told.odd, 0u);
+  stop();
+  const size_t after = told.calls;
+  for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(100));
+  EXPECT_EQ(told.calls, after);
+  EXPECT_FALSE(is_on_slow_path()) << "fast paths are taken again";
+  EXPECT_TRUE(heap::is_valid());
+}
+
+TEST_F(RecordingTest, ThreadsGoOnWhileItBeginsAndEnds) {
+  constexpr size_t kThreads = 4;
+  std::atomic<bool> ends{false};
+  const auto churn = [&](unsigned seed) {
+    void* blocks[64] = {};
+    for (unsigned i = 0; !ends; ++i) {
+      seed = seed * 1664525u + 1013904223u;
+      void*& block = blocks[seed >> 26];
+      heap::free(block);
+      block = heap::allocate(1 + (seed >> 8) % (i % 50 == 0 ? 100'000 : 700));
+    }
+    for (void* block : blocks) heap::free(block);
+  };
+  for (int round = 0; round < 3; ++round) {
+    ends = false;
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kThreads; ++i) threads.emplace_back(churn, i + 1);
+    record();
+    // One that begins meanwhile, and one that ends.
+    std::thread([] { heap::free(heap::allocate(100)); }).join();
+    for (size_t calls = told.calls; calls < 20'000;) {
+      const std::lock_guard lock(told.mutex);
+      calls = told.calls;
+    }
+    if (round == 1) {
+      ends = true;
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    }
+    stop();
+    // A thread that lost the processor in a fast path may have a call missing.
+    EXPECT_LE(told.odd, kThreads);
+    ends = true;
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(told.begun, told.ended);
+  EXPECT_TRUE(heap::is_valid());
+}
+
+TEST_F(RecordingTest, ARecorderThatIsGoneEndsIt) {
+  record();
+  told.is_on = false;
+  wait_for(Request::kIdle);
+  EXPECT_EQ(told.begun, told.ended);
+  for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(100));
+  EXPECT_FALSE(is_on_slow_path());
+}
+
+TEST_F(RecordingTest, ARefusalSaysWhyAndLeavesTheHeapAsItWas) {
+  told.refusal = "there is no room";
+  ask(Request::kAsked);
+  wait_for(Request::kRefused);
+  EXPECT_STREQ(recording_request.why, "there is no room");
+  for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(100));
+  EXPECT_FALSE(is_on_slow_path());
+  told.refusal = nullptr;
+  record();
+  stop();
+}
+
+TEST_F(RecordingTest, AChildIsNotRecordedAndCanBe) {
+  record();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    const size_t before = told.calls;
+    for (int i = 0; i < 1000; ++i) heap::free(heap::allocate(100));
+    if (told.calls != before || is_on_slow_path()) _exit(1);
+    record();
+    heap::free(heap::allocate(100));
+    _exit(told.calls >= 2 && told.odd == 0 ? 0 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  stop();
+}
+
+}  // namespace
+
+const Recorder* load_recorder(const char*, const char**) { return &kRecorder; }
+
+}  // namespace loam

@@ -1,0 +1,241 @@
+//! A process that runs already, on Loam: what is asked of its heap, in its own memory (`formats/counters.md`).
+//!
+//! ```text
+//! idle -> asked (us) -> starting -> recording -> stop asked (us) -> stopping -> idle
+//!                    -> refused (and why)
+//! ```
+//!
+//! The heap answers in the process's next call that takes a slow path, which is one of some hundred. A process that
+//! does not call its heap does not answer, and there is nothing to record of it.
+
+use std::os::unix::fs::{chown, MetadataExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use loam_counters::locate;
+use loam_format::bytes::{text, u32_at, u64_at};
+use loam_format::counters::directory::MAGIC;
+use loam_format::memory::{Memory, ReadError};
+use loam_process::mappings;
+use loam_process::process::{Pid, Stat};
+use loam_process::remote::ProcessMemory;
+use loam_process::rings;
+
+use crate::output;
+
+/// Of the layout of the request, which the directory names.
+const VERSION: u32 = 1;
+/// Where the directory says it, and the addresses.
+const VERSION_AT: usize = 36;
+const REQUEST_AT: usize = 80;
+const DETOURS_AT: usize = 88;
+const DETOUR_AT: usize = 96;
+const HEAD: usize = 128;
+/// Where a request's texts lie, and how long they may be.
+const RECORDER: (u64, usize) = (8, 1024);
+const FOLDER: (u64, usize) = (8 + 1024, 512);
+const WHY: (u64, usize) = (8 + 1024 + 512, 248);
+
+/// How long the end of a recording is waited for whose tool was killed.
+const FORMER: Duration = Duration::from_secs(10);
+
+const IDLE: u32 = 0;
+const ASKED: u32 = 1;
+const RECORDING: u32 = 3;
+const STOP_ASKED: u32 = 4;
+const REFUSED: u32 = 6;
+
+/// How a request stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The process has not called its heap yet.
+    Waiting,
+    /// It begins.
+    Starting,
+    /// It records.
+    Recording,
+    /// It does not record, or no more.
+    Idle,
+    /// Why not.
+    Refused(String),
+    /// The process has ended, or has become another program.
+    Gone,
+}
+
+/// A process whose heap can be asked.
+#[derive(Debug)]
+pub struct Attached {
+    pid: Pid,
+    started: u64,
+    memory: ProcessMemory,
+    directory: u64,
+    request: u64,
+    detours: u64,
+    detour: u32,
+    is_gone: AtomicBool,
+}
+
+impl Attached {
+    /// Finds the heap of a process.
+    pub fn find(pid: Pid) -> Result<Attached> {
+        let started = match Stat::read(pid) {
+            Ok(stat) if !stat.is_dead() => stat.started,
+            _ => bail!("there is no process {pid}"),
+        };
+        let mappings = mappings::read_names(pid)
+            .with_context(|| format!("process {pid} can not be recorded"))?;
+        let memory = ProcessMemory(pid);
+        let directory = match locate::find(pid, &mappings) {
+            Ok(Some(directory)) => directory,
+            Ok(None) => bail!(
+                "process {pid} is not on Loam, and a process that runs can be recorded on Loam only; start it anew with \
+                 `loam record -- COMMAND`, which records on any allocator"
+            ),
+            Err(error) => bail!("process {pid} can not be recorded: {error}"),
+        };
+        let head = memory.bytes(directory, HEAD);
+        let head = head.with_context(|| format!("process {pid} can not be recorded"))?;
+        let word = |at| u64_at(&head, at).unwrap_or(0);
+        if u32_at(&head, VERSION_AT) != Some(VERSION) {
+            bail!(
+                "the libloam of process {pid} (version {}) can not be recorded by this loam while it runs; start the \
+                 program anew with `loam record -- COMMAND`",
+                text(head.get(48..80).unwrap_or_default())
+            );
+        }
+        Ok(Attached {
+            pid,
+            started,
+            memory,
+            directory,
+            request: word(REQUEST_AT),
+            detours: word(DETOURS_AT),
+            detour: u32_at(&head, DETOUR_AT).unwrap_or(0),
+            is_gone: AtomicBool::new(false),
+        })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Lets the process, which may be another user's, into a folder that this process has made.
+    pub fn let_in(&self, folder: &Path) -> Result<()> {
+        let owner = std::fs::metadata(format!("/proc/{}", self.pid))?;
+        if owner.uid() == std::fs::metadata(folder)?.uid() {
+            return Ok(());
+        }
+        let own = |path: &Path| chown(path, Some(owner.uid()), Some(owner.gid()));
+        let files = std::fs::read_dir(folder)?;
+        files
+            .flatten()
+            .try_for_each(|file| own(&file.path()))
+            .and_then(|()| own(folder))
+            .with_context(|| format!("{} can not be given away", output::path(folder)))
+    }
+
+    /// Asks the heap to record into a folder.
+    pub fn ask(&self, recorder: &Path, folder: &Path) -> Result<()> {
+        let pid = self.pid;
+        self.end_former()?;
+        for (path, (at, room)) in [(recorder, RECORDER), (folder, FOLDER)] {
+            let mut bytes = path.as_os_str().as_encoded_bytes().to_vec();
+            bytes.push(0);
+            if bytes.len() > room {
+                bail!("the path {} is too long", output::path(path));
+            }
+            self.write(at, &bytes)?;
+        }
+        self.write(0, &ASKED.to_le_bytes())?;
+        let detours = self.memory.bytes(self.detours, 4)?;
+        let detours = u32_at(&detours, 0).unwrap_or(0) | self.detour;
+        let written = self.memory.write(self.detours, &detours.to_le_bytes());
+        written.with_context(|| format!("process {pid} can not be asked"))
+    }
+
+    /// Ends the recording of a tool that is gone; one that is there is not disturbed.
+    fn end_former(&self) -> Result<()> {
+        let pid = self.pid;
+        if matches!(self.state()?, IDLE | REFUSED | ASKED) {
+            return Ok(());
+        }
+        let former = text(&self.memory.bytes(self.request + FOLDER.0, FOLDER.1)?);
+        if rings::is_drained(Path::new(&former)) {
+            bail!("process {pid} is being recorded already");
+        }
+        let begun = Instant::now();
+        while matches!(self.answer(), Answer::Recording | Answer::Starting) {
+            self.ask_to_stop();
+            if begun.elapsed() > FORMER {
+                bail!(
+                    "process {pid} was being recorded when `loam record` was killed, and has not called its heap since \
+                     then; try again when it does"
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// How it stands.
+    pub fn answer(&self) -> Answer {
+        match self.state() {
+            Ok(IDLE) => Answer::Idle,
+            Ok(ASKED) => Answer::Waiting,
+            Ok(RECORDING | STOP_ASKED) => Answer::Recording,
+            Ok(REFUSED) => {
+                let why = self.memory.bytes(self.request + WHY.0, WHY.1);
+                Answer::Refused(text(&why.unwrap_or_default()))
+            }
+            Ok(_) => Answer::Starting,
+            Err(_) => Answer::Gone,
+        }
+    }
+
+    /// Asks the heap to stop; an answer may not come.
+    pub fn ask_to_stop(&self) {
+        let next = match self.answer() {
+            Answer::Waiting => IDLE,
+            Answer::Recording => STOP_ASKED,
+            _ => return,
+        };
+        // A process that is gone has stopped.
+        let _ = self.write(0, &next.to_le_bytes());
+    }
+
+    /// Whether the process that was found has ended, or has become another program.
+    pub fn is_gone(&self) -> bool {
+        let is_there = || {
+            let stat = Stat::read(self.pid);
+            stat.is_ok_and(|stat| stat.started == self.started && !stat.is_dead())
+                && self.lies_there()
+        };
+        if !self.is_gone.load(Ordering::Relaxed) && !is_there() {
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    fn lies_there(&self) -> bool {
+        match self.memory.bytes(self.directory, MAGIC.len()) {
+            Ok(bytes) => bytes == MAGIC,
+            Err(ReadError::Denied(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    fn state(&self) -> Result<u32> {
+        let bytes = self.memory.bytes(self.request, 4)?;
+        u32_at(&bytes, 0).context("four bytes")
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.memory.write(self.request + at, bytes);
+        written.with_context(|| format!("process {} can not be asked", self.pid))
+    }
+}

@@ -1,0 +1,326 @@
+//! `loam record --pid`: a process on Loam that runs already, recorded, left alone, and recorded again.
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use common::{compile, root, skip, Ran};
+use loam_format::trace::{Ended, Event, How, Item, Items, Process, Wanted};
+
+/// Threads of the program that allocate all the time.
+const THREADS: u64 = 4;
+
+/// A program on Loam that does what it is told.
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    dir: tempfile::TempDir,
+}
+
+impl Program {
+    /// None where something has not been built.
+    fn start(arguments: &[&str]) -> Option<Program> {
+        let recorder = root().join("build/libloam-record.so");
+        let (Some(library), true) = (common::library(), recorder.is_file()) else {
+            skip("build/libloam.so or build/libloam-record.so has not been built");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let product = dir.path().join("attached");
+        let source = root().join("tests/recorder/attached.c");
+        compile(
+            &["-O1", "-fno-builtin", "-w", "-pthread"],
+            &source,
+            &product,
+        );
+        let mut child = Command::new(product)
+            .args(arguments)
+            .env("LD_PRELOAD", library)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Program {
+            child,
+            input,
+            output,
+            dir,
+        };
+        assert_eq!(program.line(), "ready");
+        Some(program)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// In one piece: the program takes what comes at once for a line.
+    fn tell(&mut self, what: &str) {
+        let line = format!("{what}\n");
+        self.input.write_all(line.as_bytes()).unwrap();
+    }
+
+    fn order(&mut self, what: &str) {
+        self.tell(what);
+        assert_eq!(self.line(), if what == "quit" { "bye" } else { "done" });
+    }
+
+    fn quit(mut self) {
+        self.order("quit");
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.dir.path().join("t.trace")
+    }
+
+    fn attach(&self) -> Recording {
+        let mut command = common::loam();
+        command.args(["record", "--overwrite", "--output"]);
+        command.arg(self.trace());
+        command.args(["--pid", &self.child.id().to_string()]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Recording(child.spawn().unwrap())
+    }
+
+    /// Attaches, and waits until each call is recorded.
+    fn record(&self) -> Recording {
+        let mut recording = self.attach();
+        recording.wait_for("recording process");
+        recording
+    }
+}
+
+struct Recording(Child);
+
+impl Recording {
+    fn wait_for(&mut self, text: &str) {
+        // A byte at a time: what comes later belongs to the end.
+        let error = self.0.stderr.as_mut().unwrap();
+        let mut said = Vec::new();
+        for byte in std::io::Read::bytes(&mut *error) {
+            said.push(byte.unwrap());
+            if said.ends_with(b"\n") && String::from_utf8_lossy(&said).contains(text) {
+                return;
+            }
+        }
+        panic!("{}", String::from_utf8_lossy(&said));
+    }
+
+    fn end(self) -> Ran {
+        common::signal("INT", self.0.id());
+        Ran::of(self.0.wait_with_output().unwrap())
+    }
+}
+
+/// What a trace says of one process.
+#[derive(Debug, Default)]
+struct Told {
+    processes: Vec<Process>,
+    ended: Option<Ended>,
+    /// Blocks that lived before, by size.
+    existing: HashMap<u64, u64>,
+    /// Of those, the freed ones.
+    existing_freed: HashMap<u64, u64>,
+    /// By size: allocated, freed.
+    sizes: HashMap<u64, (u64, u64)>,
+    /// Events that contradict what is live.
+    odd: u64,
+    /// Blocks that lived before whose events do not come first.
+    late: u64,
+    events: u64,
+}
+
+fn read(path: &Path) -> Told {
+    let mut told = Told::default();
+    let mut live: HashMap<u64, (u64, bool)> = HashMap::new();
+    let mut resizing = HashMap::new();
+    let mut items = Items::new(BufReader::new(File::open(path).unwrap()), Wanted::ALL).unwrap();
+    for item in items.by_ref() {
+        let record = match item.unwrap() {
+            (_, Item::Process(process)) => {
+                told.processes.push(process);
+                continue;
+            }
+            (_, Item::End(end)) => {
+                told.ended = Some(end.ended);
+                continue;
+            }
+            (0, Item::Event(_, record)) => record,
+            _ => continue,
+        };
+        told.events += 1;
+        match record.event {
+            Event::Existing { address, size } => {
+                told.odd += u64::from(live.insert(address, (size, true)).is_some());
+                told.late += u64::from(!told.sizes.is_empty());
+                *told.existing.entry(size).or_default() += 1;
+            }
+            Event::Allocate { address, size, .. } => {
+                told.odd += u64::from(live.insert(address, (size, false)).is_some());
+                told.sizes.entry(size).or_default().0 += 1;
+            }
+            Event::Free { address, .. } => match live.remove(&address) {
+                Some((size, true)) => *told.existing_freed.entry(size).or_default() += 1,
+                Some((size, false)) => told.sizes.entry(size).or_default().1 += 1,
+                None => told.odd += 1,
+            },
+            Event::ResizeFrom { address, .. } => {
+                told.odd += u64::from(live.remove(&address).is_none());
+                resizing.insert(record.thread, address);
+            }
+            Event::ResizeTo { address, size } => {
+                assert!(resizing.remove(&record.thread).is_some());
+                live.insert(address, (size, false));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(items.damaged(), 0, "{:?}", items.damage());
+    told
+}
+
+/// Of blocks of 3,001 bytes: their slots' size.
+fn of_old(counts: &HashMap<u64, u64>) -> u64 {
+    let old = counts
+        .iter()
+        .filter(|(size, _)| (3_001..3_600).contains(*size));
+    old.map(|(_, count)| count).sum()
+}
+
+#[test]
+fn a_process_is_recorded_left_alone_and_recorded_again() {
+    let Some(mut program) = Program::start(&[]) else {
+        return;
+    };
+    for round in 0..2 {
+        let recording = program.record();
+        program.order("work");
+        program.order("fork");
+        let ran = recording.end();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.err.contains("none dropped"), "{ran:?}");
+        let told = read(&program.trace());
+        assert_eq!(told.processes[0].how, How::Attach);
+        assert_eq!(told.processes[0].allocator, "loam");
+        assert_eq!(told.ended, Some(Ended::Running));
+        assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)), "round {round}");
+        assert_eq!(told.sizes.get(&7_011), None, "the child is not recorded");
+        assert_eq!(of_old(&told.existing), 500 - 250 * round);
+        assert_eq!(of_old(&told.existing_freed), 250);
+        assert_eq!(told.existing.get(&(3 << 20)), Some(&1));
+        // A thread that lost the processor inside a call when recording began may have one call missing.
+        assert!(told.odd <= THREADS && told.late == 0, "{told:?}");
+        // Nobody records: it goes on.
+        program.order("fork");
+    }
+    program.quit();
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_leaves_a_trace() {
+    for how in ["KILL", "quit"] {
+        let Some(mut program) = Program::start(&[]) else {
+            return;
+        };
+        let recording = program.record();
+        program.order("work");
+        if how == "quit" {
+            program.tell("quit");
+            assert_eq!(program.line(), "bye");
+        } else {
+            common::signal(how, program.child.id());
+        }
+        program.child.wait().unwrap();
+        let ran = Ran::of(recording.0.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let told = read(&program.trace());
+        assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)), "{how}");
+        assert_eq!(told.ended, Some(Ended::Unknown), "{how}");
+    }
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_a_process_that_can_be_recorded_again() {
+    let Some(mut program) = Program::start(&[]) else {
+        return;
+    };
+    let mut killed = program.record();
+    let mut second = program.attach();
+    second.wait_for("is being recorded already");
+    assert_eq!(second.0.wait().unwrap().code(), Some(2));
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let recording = program.record();
+    program.order("work");
+    let ran = recording.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = read(&program.trace());
+    assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)));
+    program.quit();
+}
+
+#[test]
+fn a_process_that_does_not_call_its_heap_is_waited_for() {
+    let Some(mut program) = Program::start(&["idle"]) else {
+        return;
+    };
+    let mut recording = program.attach();
+    recording.wait_for("has not called its heap yet");
+    let ran = recording.end();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("did not call its heap"), "{ran:?}");
+    let mut recording = program.attach();
+    recording.wait_for("has not called its heap yet");
+    program.order("work");
+    recording.wait_for("recording process");
+    program.order("work");
+    let ran = recording.end();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = read(&program.trace());
+    assert_eq!(of_old(&told.existing_freed), 250);
+    assert_eq!((told.odd, told.late), (0, 0));
+    program.quit();
+}
+
+#[test]
+fn what_is_not_on_loam_is_refused_and_so_is_a_hardened_heap() {
+    let Some(library) = common::library() else {
+        return skip("build/libloam.so has not been built");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let record = |pid: &str| common::loam_in(dir.path(), &["record", "--pid", pid]);
+    let mut sleeping = Command::new("sleep").arg("300").spawn().unwrap();
+    let ran = record(&sleeping.id().to_string());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("is not on Loam"), "{ran:?}");
+    assert!(ran.err.contains("loam record -- COMMAND"), "{ran:?}");
+    sleeping.kill().unwrap();
+    sleeping.wait().unwrap();
+    let ran = record(&sleeping.id().to_string());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("there is no process"), "{ran:?}");
+    // Neither has left a file.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    let mut hardened = Command::new("sh")
+        .args(["-c", "while :; do read -r line < /dev/null; done"])
+        .env("LD_PRELOAD", library)
+        .env("LOAM_HARDEN", "all")
+        .spawn()
+        .unwrap();
+    let ran = record(&hardened.id().to_string());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("hardened"), "{ran:?}");
+    hardened.kill().unwrap();
+    hardened.wait().unwrap();
+}
