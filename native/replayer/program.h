@@ -10,18 +10,19 @@
 //
 //   operation   word 0:   63     32 31        16 15 14 13       8 7      4 3    0
 //                        +---------+------------+-----+----------+--------+------+
-//                        |  slot   | generation |  0  | alignment| family | kind |
+//                        |  slot   | generation | life| alignment| family | kind |
 //                        +---------+------------+-----+----------+--------+------+
 //               word 1:   63           40 39                                   0
 //                        +---------------+--------------------------------------+
 //                        | touched pages |  bytes                               |
 //                        +---------------+--------------------------------------+
 //
-// alignment: its logarithm, 0: none. touched pages: of blocks of two pages and more; all ones: all
-// of them. Of a `time` word 1 is nanoseconds of the recording, of a `start` the slot is the thread,
-// of a `sample` the sample, of a `trim` word 1 is the bytes to keep. A `touch` has two numbers of
-// pages in word 1: from the low half, up to the high half. A thread's stream is read with pread
-// into a buffer of its own: a mapping would fault and count as memory.
+// alignment: its logarithm, 0: none. life: the block's class of lifetime, 0 (short, or not asked
+// for) to 3 (to the end), in every operation of the block. touched pages: of blocks of two pages
+// and more; all ones: all of them. Of a `time` word 1 is nanoseconds of the recording, of a `start`
+// the slot is the thread, of a `sample` the sample, of a `trim` word 1 is the bytes to keep. A
+// `touch` has two numbers of pages in word 1: from the low half, up to the high half. A thread's
+// stream is read with pread into a buffer of its own: a mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>
@@ -33,7 +34,7 @@
 namespace replay {
 
 inline constexpr char kMagic[8] = {'L', 'O', 'A', 'M', 'R', 'P', 'L', '\n'};
-inline constexpr uint64_t kVersion = 2;
+inline constexpr uint64_t kVersion = 3;
 
 struct Head {
   char magic[8];
@@ -83,6 +84,7 @@ struct Operation {
 
   Kind kind() const { return static_cast<Kind>(word0 & 15); }
   unsigned family() const { return (word0 >> 4) & 15; }
+  unsigned lifetime() const { return (word0 >> 14) & 3; }
   unsigned alignment_log() const { return (word0 >> 8) & 63; }
   uint64_t generation() const { return (word0 >> 16) & 0xffff; }
   uint32_t slot() const { return static_cast<uint32_t>(word0 >> 32); }

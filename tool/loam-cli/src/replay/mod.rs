@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use loam_format::results::{Results, TraceRecord};
 use loam_format::words;
 use loam_lab::plan::{self, Ready};
+use loam_lab::replay::lives::Lives;
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
 use loam_process::layout::Layout;
 
@@ -76,9 +77,21 @@ pub fn survey(which: &Which) -> Result<Survey> {
 
 /// Prepares a trace in a folder of its own.
 pub fn ready(which: &Which, survey: &Survey, folder: &Path, stop: &Stop) -> Result<Ready> {
+    ready_with(which, survey, None, folder, stop)
+}
+
+/// The same, and notes how long each block lives.
+pub fn ready_with(
+    which: &Which,
+    survey: &Survey,
+    lives: Option<&Lives>,
+    folder: &Path,
+    stop: &Stop,
+) -> Result<Ready> {
     let stream = survey.choose(which.process)?;
     let wishes = Wishes {
         pauses: which.speed.percent != 0,
+        lives,
     };
     let prepared = replay::prepare(survey, stream, wishes, folder, stop)?;
     let record = record(which, survey, &prepared)?;

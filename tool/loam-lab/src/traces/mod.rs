@@ -1,8 +1,10 @@
 //! What is in a trace: figures of a process (`summary`), what is wrong with the file (`findings`), its blocks as rows
-//! (`blocks`), whose memory it is (`stacks`). Each is one walk; memory is that of the live blocks.
+//! (`blocks`), whose memory it is (`stacks`), how long they live (`lives`), what of their sizes stands out (`shapes`). Each is one walk; memory is that of the live blocks.
 
 pub mod blocks;
 pub mod findings;
+pub mod lives;
+pub mod shapes;
 pub mod stacks;
 pub mod summary;
 

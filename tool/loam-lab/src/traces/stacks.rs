@@ -10,8 +10,9 @@ use loam_format::trace::{Action, Block, Frame, Item, Module};
 use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
-use super::Never;
+use super::{lives, Never};
 use crate::replay::lineage::{self, Step};
+use crate::replay::lives::CLASSES;
 use crate::replay::{ReplayError, Survey};
 
 /// An estimate from chosen blocks.
@@ -74,6 +75,8 @@ pub struct Site {
     pub allocated: Estimate,
     /// Of that, what lived at the moment when most bytes lived.
     pub peak: Estimate,
+    /// Bytes by how long they lived (`replay::lives`).
+    pub lives: [f64; CLASSES],
 }
 
 /// The stacks of a process.
@@ -87,7 +90,8 @@ pub struct Stacks {
     pub sites: Vec<Site>,
 }
 
-type Key = (usize, Option<u64>, bool);
+/// A stack: place of the stream in the lineage, innermost frame, whether frames are missing.
+pub(super) type Key = (usize, Option<u64>, bool);
 
 #[derive(Debug, Default)]
 struct Figures {
@@ -95,40 +99,62 @@ struct Figures {
     live: Estimate,
     /// What changed since the peak.
     since: Estimate,
+    lives: [f64; CLASSES],
 }
 
+/// The frames and stacks of a lineage.
 #[derive(Debug, Default)]
-struct Read {
+pub(super) struct Read {
     frames: HashMap<(usize, u64), Frame>,
     /// By place of the stream in the lineage, and number of the event.
     stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
+}
+
+impl Read {
+    /// Reads them.
+    pub(super) fn of(survey: &Survey, streams: &[u32]) -> Result<Read, ReplayError> {
+        let mut read = Read::default();
+        lineage::items(&survey.path, |stream, item| {
+            let Some(place) = streams.iter().position(|one| *one == stream) else {
+                return Ok(());
+            };
+            match item {
+                Item::Frame(frame) => {
+                    if let Some(number) = frame.number {
+                        read.frames.insert((place, number), frame);
+                    }
+                }
+                Item::Stack(stack) => {
+                    if let Some(event) = stack.event {
+                        let known = (stack.frame, stack.cut != Some(0));
+                        read.stacks.insert((place, event), known);
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(read)
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    /// The stack of a block that was chosen; `begins` says where the events of each stream begin in the walk's count.
+    pub(super) fn key(&self, block: &Block, begins: &[u64]) -> Option<Key> {
+        let place = begins.iter().rposition(|begin| *begin <= block.event)?;
+        let (frame, is_cut) = self.stacks.get(&(place, block.event - begins[place]))?;
+        Some((place, *frame, *is_cut))
+    }
 }
 
 /// Reads them; `None` where the trace has none.
 pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
     let mean = survey.header.stack_bytes;
     let streams = lineage::of(survey, stream);
-    let mut read = Read::default();
-    lineage::items(&survey.path, |stream, item| {
-        let Some(place) = streams.iter().position(|one| *one == stream) else {
-            return Ok(());
-        };
-        match item {
-            Item::Frame(frame) => {
-                if let Some(number) = frame.number {
-                    read.frames.insert((place, number), frame);
-                }
-            }
-            Item::Stack(stack) => {
-                if let Some(event) = stack.event {
-                    let known = (stack.frame, stack.cut != Some(0));
-                    read.stacks.insert((place, event), known);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
+    let read = Read::of(survey, &streams)?;
     if mean == 0 || read.stacks.is_empty() {
         return Ok(None);
     }
@@ -157,6 +183,11 @@ pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
             is_cut,
             allocated: figures.allocated,
             peak: figures.live.plus(&figures.since, -1.0),
+            lives: {
+                let mut lives = figures.lives;
+                lives[CLASSES - 1] += figures.live.bytes.max(0.0);
+                lives
+            },
         })
         .collect();
     stacks.sites.sort_by(|a, b| {
@@ -201,11 +232,7 @@ fn count(
     let mut begins = vec![0];
     let (mut live, mut peak) = (0u64, 0u64);
     let mut changed: Vec<Key> = Vec::new();
-    let chosen = |block: &Block, begins: &[u64]| -> Option<Key> {
-        let place = begins.iter().rposition(|begin| *begin <= block.event)?;
-        let (frame, is_cut) = read.stacks.get(&(place, block.event - begins[place]))?;
-        Some((place, *frame, *is_cut))
-    };
+    let clock = lives::clock(survey, streams);
     lineage::walk(survey, streams, &Never, |step| {
         let act = match step {
             Step::Forked { events, .. } => {
@@ -226,12 +253,16 @@ fn count(
                 true => live.saturating_add(block.size),
                 false => live.saturating_sub(block.size),
             };
-            if let Some(key) = chosen(block, &begins) {
+            if let Some(key) = read.key(block, &begins) {
                 let figures = figures.entry(key).or_default();
                 figures.live.add(block.size, mean, sign);
                 figures.since.add(block.size, mean, sign);
                 if sign > 0.0 {
                     figures.allocated.add(block.size, mean, sign);
+                } else {
+                    let class = clock.class(block.born, Some(act.time));
+                    let chance = -f64::exp_m1(-(block.size as f64) / mean as f64);
+                    figures.lives[usize::from(class)] += block.size as f64 / chance;
                 }
                 changed.push(key);
             }
