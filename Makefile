@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -85,6 +85,9 @@ SOAK_TIME ?= 14400
 
 # SOAK_EVENTS: how many, of 64 threads.
 SOAK_EVENTS ?= 100000000
+
+doctor-study: build ## Ask the doctor about sick and healthy programs, and write the tables of docs/doctor.md; some minutes
+	tests/doctor/study --write
 
 record-soak: build ## Record 64 threads that hand blocks over, 10^8 events: none is lost and every free has its block
 	tests/recorder/soak $(SOAK_EVENTS)

@@ -4,8 +4,8 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS loam loam_static loam_headers EXPORT loamTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-# The library that `loam record` preloads; no program links it.
-install(TARGETS loam_record LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+# The libraries that `loam record` and `loam run --allocator` preload; no program links them.
+install(TARGETS loam_record loam_peer LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # The folder itself first: the targets name it, so it must be there whatever it holds.
 install(DIRECTORY DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

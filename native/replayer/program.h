@@ -10,14 +10,15 @@
 //
 //   operation   word 0:   63     32 31        16 15 14 13       8 7      4 3    0
 //                        +---------+------------+-----+----------+--------+------+
-//                        |  slot   | generation |  0  | alignment| family | kind |
+//                        |  slot   | generation | life| alignment| family | kind |
 //                        +---------+------------+-----+----------+--------+------+
 //               word 1:   63           40 39                                   0
 //                        +---------------+--------------------------------------+
 //                        | touched pages |  bytes                               |
 //                        +---------------+--------------------------------------+
 //
-// alignment: its logarithm, 0: none. touched pages: for blocks of two pages and more; all ones: all
+// alignment: its logarithm, 0: none. life: the block's class of lifetime, from 0 (short, or not
+// requested) to 3 (to the end), in every operation of the block. touched pages: for blocks of two pages and more; all ones: all
 // pages. Word 1 of a `time` is nanoseconds of the recording, and of a `trim` the bytes to keep. The
 // slot of a `start` is the thread, and of a `sample` the sample. A `touch` has two numbers of pages
 // in word 1: from the low half, up to the high half. A thread's stream is read with pread into a
@@ -33,7 +34,7 @@
 namespace replay {
 
 inline constexpr char kMagic[8] = {'L', 'O', 'A', 'M', 'R', 'P', 'L', '\n'};
-inline constexpr uint64_t kVersion = 2;
+inline constexpr uint64_t kVersion = 3;
 
 struct Head {
   char magic[8];
@@ -83,6 +84,7 @@ struct Operation {
 
   Kind kind() const { return static_cast<Kind>(word0 & 15); }
   unsigned family() const { return (word0 >> 4) & 15; }
+  unsigned lifetime() const { return (word0 >> 14) & 3; }
   unsigned alignment_log() const { return (word0 >> 8) & 63; }
   uint64_t generation() const { return (word0 >> 16) & 0xffff; }
   uint32_t slot() const { return static_cast<uint32_t>(word0 >> 32); }

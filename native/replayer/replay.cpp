@@ -6,7 +6,8 @@
 // clock stopped.
 //
 // Parameters: --program (the prepared file), --speed-percent (of the recording's time; 0: no
-// pauses). Measured: the lab's lines (native/workloads/README.md). A checkpoint also has:
+// pauses), or --rooms (classes.h). apart.h describes REPLAY_APART of the environment. Measured: the
+// lab's lines (native/workloads/README.md). A checkpoint also has:
 //   anonymous_bytes (RssAnon less the baseline), heap_bytes (mappings that hold blocks; null without
 //   a comparison), recorded_heap_bytes, live_blocks, threads.
 // The end line has heap_peak_bytes (the peak less the baseline), allocations and frees.
@@ -19,7 +20,9 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "apart.h"
 #include "calls.h"
+#include "classes.h"
 #include "harness/recorder.h"
 #include "program.h"
 #include "residence.h"
@@ -97,6 +100,7 @@ class Replayer {
         .add("speed_percent", speed_);
   }
 
+  void open_apart() { apart_.open(); }
   void set_baseline() { anonymous_baseline_ = anonymous(); }
 
  private:
@@ -218,7 +222,7 @@ class Replayer {
     if (!slots_.has(op.slot())) damaged();
     slots_.wait_empty(op.slot(), op.generation());
     void* block = nullptr;
-    seat.sampler.run([&] { block = replay::allocate(op); });
+    seat.sampler.run([&] { block = apart_.has(op) ? apart_.allocate(op) : replay::allocate(op); });
     ++seat.allocations;
     ++seat.blocks;
     seat.live += op.bytes();
@@ -240,7 +244,7 @@ class Replayer {
     --seat.blocks;
     seat.live -= op.bytes();
     if (block == nowhere()) return;
-    seat.sampler.run([&] { replay::release(op, block); });
+    seat.sampler.run([&] { apart_.has(op) ? apart_.release(block) : replay::release(op, block); });
   }
 
   // The pages that the program touched since the block was allocated.
@@ -259,17 +263,20 @@ class Replayer {
     void* old = slots_.wait_block(op.slot(), op.generation());
     void* block = nullptr;
     void* from = old == nowhere() ? nullptr : old;
-    seat.sampler.run([&] { block = std::realloc(from, op.bytes()); });
+    const bool is_apart = apart_.has(op);
+    seat.sampler.run([&] {
+      block = is_apart ? apart_.resize(from, op.bytes()) : std::realloc(from, op.bytes());
+    });
     ++seat.allocations;
     seat.live += op.bytes() - old_bytes;
     if (block == nullptr) {
       // realloc(p, 0) freed it.
       seat.failed += op.bytes() != 0;
-      if (op.bytes() == 0 || from == nullptr) {
+      if ((op.bytes() == 0 && !is_apart) || from == nullptr) {
         block = nowhere();
       } else if (op.bytes() > old_bytes) {
         // A `touch` that follows would write behind the block, which is too small.
-        std::free(from);
+        is_apart ? apart_.release(from) : std::free(from);
         block = nowhere();
       } else {
         block = old;
@@ -375,6 +382,7 @@ class Replayer {
   uint64_t speed_;
   Recorder& recorder_;
   Slots slots_;
+  Apart apart_;
   Residence residence_;
   uint64_t seats_count_;
   Seat* seats_;
@@ -398,7 +406,13 @@ int main(int argc, char** argv) {
   const std::string_view path = args.text("program", "", "the prepared file");
   const uint64_t speed = args.number("speed-percent", 0, 0, 0, 1'000'000,
                                      "of the recording's time; 0: without its pauses");
+  const std::string_view sizes =
+      args.text("rooms", "", "only print what malloc makes of these sizes (with commas)");
   args.done();
+  if (!sizes.empty()) {
+    print_rooms(sizes);
+    return 0;
+  }
   if (path.empty()) fail(kExitUsage, "replay: --program FILE is needed; `loam replay` makes it");
 
   const int file = ::open(path.data(), O_RDONLY | O_CLOEXEC);
@@ -417,6 +431,7 @@ int main(int argc, char** argv) {
 
   Recorder recorder(args);
   static Replayer replayer(file, head, speed, recorder);
+  replayer.open_apart();
   recorder.start();
   replayer.set_baseline();
   replayer.run();

@@ -28,7 +28,7 @@ def entries(variant: native.Variant, work: Path) -> dict[str, archive.Entry]:
     is_gnu = variant.libc == "gnu"
     built = native.build(variant, work, programs=is_gnu, name=f"{variant.name}-programs" if is_gnu else "")
     prefix = {f"lib/{name}": archive.Entry(native.stripped(built / name, variant), True)
-              for name in ("libloam.so", "libloam-record.so")}
+              for name in ("libloam.so", "libloam-record.so", "libpeer-counters.so")}
     prefix["bin/loam"] = archive.Entry(tool(variant, work), True)
     if is_gnu:
         prefix["libexec/loam/replay"] = archive.Entry(native.stripped(built / "replayer/replay", variant), True)

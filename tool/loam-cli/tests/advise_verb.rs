@@ -1,10 +1,23 @@
-//! `loam advise`: a line to copy, "nothing helps", and no advice from a replay that is not known to be the program.
+//! `loam advise`: a line to copy, "nothing helps", what to change in the program, and no advice from a replay that is not
+//! known to be the program.
 
 mod common;
 #[path = "common/recorded.rs"]
 mod recorded;
 
-use common::{loam_in, record_orders};
+use std::path::Path;
+
+use common::{compile, loam_in, record_orders, root, Ran};
+use serde_json::Value;
+
+fn advise(folder: &Path, trace: &str, more: &[&str]) -> Ran {
+    let ran = loam_in(
+        folder,
+        &[&["advise", trace, "--trials", "2"], more].concat(),
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran
+}
 
 #[test]
 fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
@@ -14,12 +27,7 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     record_orders(dir, "orders", &["-O1"]);
-    let advise = |allocators: &str| {
-        let arguments = ["advise", "orders.trace", "--trials", "2", "--allocators"];
-        let ran = loam_in(dir, &[&arguments[..], &[allocators]].concat());
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        ran
-    };
+    let advise = |allocators: &str| advise(dir, "orders.trace", &["--allocators", allocators]);
 
     let ran = advise("system");
     assert!(ran.out.contains("Nothing helps"), "{ran:?}");
@@ -36,4 +44,115 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     let ran = loam_in(dir, &["advise", "short.trace", "--allocators", "system"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("no advice is drawn"), "{ran:?}");
+}
+
+/// A program of tests/advise, recorded; what `--json` says of it.
+fn advice_for(folder: &Path, trouble: &str, recording: &[&str]) -> Value {
+    let (trace, program) = (format!("{trouble}.trace"), "./troubles".to_owned());
+    let begin = ["record", "--output", &trace];
+    let end = ["--", &program, trouble];
+    let ran = loam_in(folder, &[&begin[..], recording, &end].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = advise(folder, &trace, &["--allocators", "system,loam", "--json"]);
+    serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
+}
+
+fn hint<'a>(advice: &'a Value, kind: &str) -> Option<&'a Value> {
+    let hints = advice["hints"].as_array().unwrap();
+    hints.iter().find(|hint| hint["kind"] == kind)
+}
+
+#[test]
+fn what_to_change_in_the_program_is_named_and_not_where_it_is_well() {
+    if !common::can_replay_on_loam() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let source = root().join("tests/advise/troubles.c");
+    // A name for each frame: the tests read the stacks.
+    compile(&["-O1", "-g"], &source, &dir.join("troubles"));
+    let rows = [
+        ("above", "fitting", "size-above-class"),
+        ("steps", "doubling", "growing-container"),
+        ("largest", "cutoff", "buffer-cache"),
+        ("mixed", "apart", "separate"),
+    ];
+    for (ill, well, kind) in rows {
+        let advice = advice_for(dir, ill, &["--stacks=4096"]);
+        assert!(hint(&advice, kind).is_some(), "{ill}: {advice:#}");
+        let advice = advice_for(dir, well, &[]);
+        assert_eq!(hint(&advice, kind), None, "{well}: {advice:#}");
+    }
+}
+
+#[test]
+fn blocks_of_a_call_site_are_kept_apart_together_and_the_site_is_named() {
+    if !common::can_replay_on_loam() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let source = root().join("tests/advise/troubles.c");
+    compile(&["-O1", "-g"], &source, &dir.join("troubles"));
+    let advice = advice_for(dir, "mixed", &["--stacks=1"]);
+    let separated = &advice["separated"];
+    assert_eq!(separated["by_site"], true, "{advice:#}");
+    assert!(separated["bytes"].as_u64().unwrap() > 1 << 20, "{advice:#}");
+    let text = hint(&advice, "separate").unwrap()["text"].as_str().unwrap();
+    assert!(text.contains("session"), "{text}");
+    assert!(!text.contains("request ("), "{text}");
+}
+
+/// The page after a browser has run its scripts.
+fn drawn(page: &Path) -> Option<String> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"];
+    let browser = browser
+        .into_iter()
+        .find(|name| which::which(name).is_ok())?;
+    let output = std::process::Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .args(["--virtual-time-budget=5000", "--disable-dev-shm-usage"])
+        .arg(format!(
+            "--user-data-dir={}",
+            page.with_extension("profile").display()
+        ))
+        .arg(format!("file://{}", page.display()))
+        .stderr(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_page_has_the_chart_and_replaces_only_its_own_kind() {
+    if !common::can_replay_on_loam() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    record_orders(dir, "orders", &["-O1"]);
+    let options = ["--allocators", "system,loam", "--html", "a.html"];
+    advise(dir, "orders.trace", &options);
+    let page = std::fs::read_to_string(dir.join("a.html")).unwrap();
+    for text in [
+        "loam advise",
+        "Processor time against average memory",
+        "\"scatter\"",
+        "./orders",
+        "system (recorded)",
+        "The trace reproduces the program",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    match drawn(&dir.join("a.html")) {
+        None => common::skip("no Chromium here, which draws the page (Debian package chromium)"),
+        Some(page) => assert!(page.contains(">system</text>"), "the chart is not drawn"),
+    }
+    advise(dir, "orders.trace", &options);
+    std::fs::write(dir.join("a.html"), "a page of mine").unwrap();
+    let ran = loam_in(dir, &[&["advise", "orders.trace"], &options[..]].concat());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let kept = std::fs::read_to_string(dir.join("a.html")).unwrap();
+    assert_eq!(kept, "a page of mine");
 }

@@ -185,3 +185,59 @@ fn the_example_compiles_without_warnings() {
         .status();
     assert!(status.unwrap().success());
 }
+
+/// The steps of the example's job, in a folder with what the repository has there; what the last one that ran answered.
+fn job(folder: &Path, flags: &str) -> (Option<i32>, String) {
+    let example = common::root().join("examples/gate");
+    for name in ["orders.c", "orders.json"] {
+        fs::copy(example.join(name), folder.join(name)).unwrap();
+    }
+    let workflow = fs::read_to_string(example.join("memory.yml")).unwrap();
+    let steps = workflow
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- run: "));
+    // The tool is here already.
+    let steps: Vec<&str> = steps.filter(|step| !step.starts_with("pip ")).collect();
+    assert_eq!(steps.len(), 3, "{workflow}");
+    let tool = Path::new(env!("CARGO_BIN_EXE_loam")).parent().unwrap();
+    let path = format!("{}:{}", tool.display(), std::env::var("PATH").unwrap());
+    let summary = folder.join("summary.md");
+    let mut code = None;
+    for step in steps {
+        let status = Command::new("bash")
+            .args(["-e", "-c", step])
+            .current_dir(folder)
+            .env("PATH", &path)
+            .env("CFLAGS", flags)
+            .env("GITHUB_STEP_SUMMARY", &summary)
+            .status();
+        code = status.unwrap().code();
+        if code != Some(0) {
+            break;
+        }
+    }
+    (code, fs::read_to_string(summary).unwrap_or_default())
+}
+
+#[test]
+fn the_example_job_is_green_and_turns_red_with_the_fault() {
+    if !common::can_replay_on_loam() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (code, summary) = job(folder.path(), "");
+    assert_eq!(code, Some(0), "{summary}");
+    assert!(summary.contains("### loam gate: PASSED."), "{summary}");
+    assert!(summary.contains("| peak |"), "{summary}");
+    let folder = tempfile::tempdir().unwrap();
+    let (code, summary) = job(folder.path(), "-DFORGETS_NOTES");
+    assert_eq!(code, Some(1), "{summary}");
+    assert!(
+        summary.contains("### loam gate: FAILED: peak, average"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("The program itself holds more"),
+        "{summary}"
+    );
+}

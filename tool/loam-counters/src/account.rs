@@ -88,7 +88,13 @@ impl Account {
     /// Joins the system's account with the counters'.
     pub fn of(residence: &Residence, counters: Option<&Snapshot>) -> Account {
         let mut lines = Vec::new();
-        let heap = residence.part(Kind::LoamHeap);
+        let counters = counters.filter(|snapshot| snapshot.is_accounted());
+        // A peer does not say where its blocks lie: they are in what is anonymous, beside mappings of the program's own.
+        let kinds: &[Kind] = match counters {
+            Some(snapshot) if snapshot.is_peer => &[Kind::Heap, Kind::Anonymous],
+            _ => &[Kind::LoamHeap],
+        };
+        let heap = residence.sum_of(kinds);
         if let Some(snapshot) = counters {
             let process = &snapshot.process;
             let unbacked = process.whole(ids::UNBACKED_BYTES);
@@ -116,7 +122,7 @@ impl Account {
             lines.push((Share::System(Kind::LoamHeap), signed(heap.resident)));
         }
         for (kind, part) in residence.parts() {
-            if kind != Kind::LoamHeap {
+            if !kinds.contains(&kind) {
                 lines.push((Share::System(kind), signed(part.resident)));
             }
         }

@@ -6,6 +6,7 @@
 mod bins;
 mod heap;
 mod mixed;
+mod peer;
 mod private;
 mod process;
 
@@ -25,6 +26,9 @@ pub struct Memory {
 
 /// Derives every counter that can be.
 pub fn snapshot(raw: &Raw, is_consistent: bool, memory: &mut Memory) -> Snapshot {
+    if let Some(row) = raw.row(peer::TABLE) {
+        return peer::snapshot(raw, &row);
+    }
     let constants = Constants {
         is_brief: memory.is_brief,
         ..Constants::of(raw)

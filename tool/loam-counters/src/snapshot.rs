@@ -189,6 +189,8 @@ pub struct Snapshot {
     pub library: String,
     /// The format that the process shows.
     pub format_version: u32,
+    /// Whether another allocator tells these figures (`loam run --allocator`): `library` is its name and version then.
+    pub is_peer: bool,
     /// Whether every table was read in a moment in which nobody changed it.
     pub consistent: bool,
     /// How long ago free runs, extents and records were read, if that was not now.
@@ -213,6 +215,32 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The allocator's name and version.
+    pub fn allocator(&self) -> String {
+        match self.is_peer {
+            true => self.library.clone(),
+            false => format!("Loam {}", self.library).trim_end().to_owned(),
+        }
+    }
+
+    /// The allocator's name.
+    pub fn family(&self) -> &str {
+        let name = self
+            .library
+            .rsplit_once(' ')
+            .map_or(self.library.as_str(), |(name, _)| name);
+        if self.is_peer {
+            name
+        } else {
+            "Loam"
+        }
+    }
+
+    /// Whether it says what the program holds, so that the heap's memory can be told by what it is.
+    pub fn is_accounted(&self) -> bool {
+        !self.is_peer || self.process.get(ids::LIVE_BYTES).is_some()
+    }
+
     /// The heap of that number or name.
     pub fn heap(&self, wanted: &str) -> Option<&HeapFigures> {
         self.heaps

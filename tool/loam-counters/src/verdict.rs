@@ -75,8 +75,8 @@ pub fn of(view: &View) -> Verdict {
         };
     }
     match view.snapshot() {
-        Some(_) => on_loam(account),
-        None => elsewhere(view),
+        Some(snapshot) if snapshot.is_accounted() => on_loam(account),
+        _ => elsewhere(view),
     }
 }
 

@@ -96,7 +96,15 @@ impl View {
         if Identity::read(pid)?.key != identity.key {
             return Err(ProcessError::Ended(pid));
         }
-        let allocator = allocator::of_process(pid, &mappings, snapshot.is_some());
+        let peer = snapshot.filter(|snapshot| snapshot.is_peer);
+        let allocator = match peer {
+            // Built from its sources it may lie in a file of any name.
+            Some(peer) => Some(Allocator {
+                name: peer.family().to_owned(),
+                file: "by its own figures".to_owned(),
+            }),
+            None => allocator::of_process(pid, &mappings, snapshot.is_some()),
+        };
         let mut view = View {
             looked_at,
             identity,
@@ -120,8 +128,10 @@ impl View {
             snapshot
                 .process
                 .set(ids::MAJOR_FAULTS, self.outline.major_faults);
-            snapshot.process.set(ids::RESIDENT_BYTES, heap.resident);
-            snapshot.process.set(ids::HUGE_PAGE_BYTES, heap.huge);
+            if !snapshot.is_peer {
+                snapshot.process.set(ids::RESIDENT_BYTES, heap.resident);
+                snapshot.process.set(ids::HUGE_PAGE_BYTES, heap.huge);
+            }
         }
     }
 

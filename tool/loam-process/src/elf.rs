@@ -57,6 +57,8 @@ pub struct Image {
     pub own_malloc: OwnMalloc,
     /// An allocator whose prefixed functions (`je_malloc`, `mi_malloc`...) are compiled in.
     pub compiled_in: Option<&'static str>,
+    /// An allocator that tells figures of itself, by functions that `native/peer` asks.
+    pub tells_figures: bool,
     /// Built by the Go compiler, whose objects do not come from `malloc`.
     pub is_go: bool,
     /// Built with AddressSanitizer, which insists on its own `malloc`.
@@ -77,6 +79,14 @@ const TELLTALES: [(&str, &str); 12] = [
     ("TCMallocInternalMalloc", "tcmalloc"),
     ("rpmalloc", "rpmalloc"),
     ("sn_malloc", "snmalloc"),
+];
+
+/// Functions by which an allocator tells its figures.
+const TELLING: [&str; 4] = [
+    "mallctl",
+    "mi_process_info",
+    "MallocExtension_GetNumericProperty",
+    "MallocExtension_Internal_GetNumericProperty",
 ];
 
 impl Image {
@@ -172,6 +182,7 @@ where
         soname,
         own_malloc: OwnMalloc::None,
         compiled_in: None,
+        tells_figures: false,
         is_go: has_section::<H, R>(endian, &sections, b".go.buildinfo"),
     };
     // The static table first: an exported malloc is in both, and the exported one decides.
@@ -207,6 +218,7 @@ fn note_symbol(
     if !is_defined {
         return;
     }
+    image.tells_figures |= is_function && TELLING.iter().any(|symbol| symbol.as_bytes() == name);
     if name == b"malloc" && is_function {
         image.own_malloc = place;
     } else if name == b"__asan_init" {

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The file name of the heap.
 pub const LIBRARY_NAME: &str = "libloam.so";
+/// The file name of what tells another allocator's own figures; it lies beside the heap.
+pub const PEER_NAME: &str = "libpeer-counters.so";
 /// The file name of the recorder, which lies beside the heap.
 pub const RECORDER_NAME: &str = "libloam-record.so";
 
@@ -82,6 +84,11 @@ impl Layout {
     /// Places where the recorder may be, best first.
     pub fn recorder_candidates(&self) -> Vec<PathBuf> {
         self.candidates(RECORDER_NAME)
+    }
+
+    /// Places where the library that tells another allocator's own figures may be, best first.
+    pub fn peer_candidates(&self) -> Vec<PathBuf> {
+        self.candidates(PEER_NAME)
     }
 
     fn candidates(&self, name: &str) -> Vec<PathBuf> {

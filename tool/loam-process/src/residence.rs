@@ -191,8 +191,13 @@ impl Residence {
 
     /// The sum over all kinds.
     pub fn total(&self) -> Part {
+        self.sum_of(&Kind::ALL)
+    }
+
+    /// The sum of several kinds.
+    pub fn sum_of(&self, kinds: &[Kind]) -> Part {
         let mut sum = Part::default();
-        for part in &self.parts {
+        for part in kinds.iter().map(|kind| self.part(*kind)) {
             sum.mappings += part.mappings;
             sum.size = sum.size.saturating_add(part.size);
             sum.resident = sum.resident.saturating_add(part.resident);

@@ -192,7 +192,8 @@
     else document.documentElement.dataset.theme = name;
     redraw();
   };
-  choice.addEventListener("change", () => setTheme(choice.value));
+  // A page may be without the choice.
+  choice?.addEventListener("change", () => setTheme(choice.value));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   // Paper is white, and narrower than a screen.
   addEventListener("beforeprint", () => {
@@ -201,7 +202,7 @@
   });
   addEventListener("afterprint", () => {
     views.forEach((view) => view.plot.resize({ width: "auto", height: "auto" }));
-    setTheme(choice.value);
+    setTheme(choice?.value ?? "auto");
   });
 
   switches();

@@ -13,7 +13,8 @@ use crate::replay::Which;
 ///
 /// Each allocator here is tried once, as it is and as its authors advise to save memory. Those that no other one
 /// beats in average memory and in processor time get all trials, in turn with the recorded allocator. One line to
-/// copy follows, or that nothing helps. A replay that is more than 5 % off from what was recorded, or whose error is
+/// copy follows, or that nothing helps, and what to change in the program: sizes just above a size class, containers
+/// that grow step by step, caches without a cut-off, and what keeping long-lived blocks in a heap of their own saves. A replay that is more than 5 % off from what was recorded, or whose error is
 /// not known, is no source of advice.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -42,6 +43,14 @@ pub struct AdviseArgs {
     /// Seconds after which a trial is stopped
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
+
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with the chart of processor time against memory
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -50,6 +59,7 @@ Examples:
   loam advise t.trace                 every allocator here
   loam advise t.trace --speed 1       with the program's pauses
   loam advise t.trace --allocators loam,jemalloc,jemalloc:memory
+  loam advise t.trace --html advice.html
 
 Exit code 0 with and without advice, 2 if the trace is no source of it.";
 
@@ -60,6 +70,8 @@ pub struct AdviseOptions {
     pub which: Which,
     /// How to measure; the allocators may be missing.
     pub measure: MeasureOptions,
+    /// JSON instead of text.
+    pub json: bool,
 }
 
 impl AdviseArgs {
@@ -71,7 +83,11 @@ impl AdviseArgs {
                 process: self.process,
                 speed: self.speed,
             },
-            measure: measured(self.allocators, self.trials, self.timeout),
+            measure: MeasureOptions {
+                html: self.html,
+                ..measured(self.allocators, self.trials, self.timeout)
+            },
+            json: self.json,
         }
     }
 }

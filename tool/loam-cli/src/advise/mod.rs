@@ -6,16 +6,18 @@ use std::path::Path;
 
 use anyhow::{bail, Context, Result};
 
-use loam_format::results::{Results, Status, TraceRecord};
-use loam_lab::advise;
-use loam_lab::allocators::{discover, spec};
+use loam_format::results::{AllocatorRecord, Results, Status, TraceRecord};
+use loam_lab::advise::apart::{self, Separated};
+use loam_lab::advise::hints::{self, Hint};
+use loam_lab::advise::page::{looks_like_advice, Advised, Answer};
+use loam_lab::advise::{self, rooms, Place};
+use loam_lab::allocators::{self, discover, spec, Allocator};
 use loam_lab::measure::Ending;
 use loam_lab::options::MeasureOptions;
 use loam_lab::plan::{self, Plan, Ready};
 use loam_lab::store::{looks_like_results, Store};
-use loam_lab::traces::summary;
+use loam_lab::traces::{lives, shapes, stacks};
 use loam_process::layout::Layout;
-use loam_report::terminal;
 
 use crate::exit::{Coded, Exit};
 use crate::lab::{self, stop::Stop};
@@ -26,14 +28,21 @@ use args::AdviseOptions;
 /// Runs the verb.
 pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
     let replayer = replay::find_replayer(layout)?;
+    let page = match &options.measure.html {
+        Some(path) => Some(Store::claim(path, looks_like_advice)?),
+        None => None,
+    };
     let survey = replay::survey(&options.which)?;
     let stop = Stop::when_asked()?;
     let folder = replay::folder()?;
-    let ready = match replay::ready(&options.which, &survey, folder.path(), &stop) {
+    let stream = survey.choose(options.which.process)?;
+    let lives = lives::of(&survey, stream)?;
+    let which = &options.which;
+    let ready = replay::ready_with(which, &survey, Some(&lives.lives), folder.path(), &stop);
+    let ready = match ready {
         Err(error) => return replay::interrupted(&error).ok_or(error),
         Ok(ready) => ready,
     };
-    let stream = ready.record.process;
     let again = |record: &TraceRecord| Ready {
         arguments: ready.arguments.clone(),
         record: record.clone(),
@@ -43,16 +52,17 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
         ..options.measure.clone()
     };
     let available = discover::all(layout);
-    let specs = match measure.allocators.is_empty() {
+    let mut specs = match measure.allocators.is_empty() {
         true => advise::candidates(&available),
         false => spec::split(&measure.allocators, &available)?,
     };
+    specs.extend(separations(&ready.record, &available, &specs, &lives));
     measure.allocators.clone_from(&specs);
     let first = plan::replay(&measure, layout, &replayer, again(&ready.record))?;
     let first = trials(first, &measure, layout, folder.path(), stop.clone())?;
     let base = believed(&first)?;
-    let kept = advise::kept(&advise::places(&first, &base), &base);
-    let figures = summary::of(&survey, stream)?;
+    let tried = advise::places(&first, &base);
+    let kept = advise::kept(&tried, &base);
     output::say(&format!(
         "kept after one trial each: {}",
         match kept.is_empty() {
@@ -63,13 +73,64 @@ pub fn run(options: &AdviseOptions, layout: &Layout) -> Result<Exit> {
     measure.rounds = options.measure.rounds;
     // Labels of specs without a name of their own are the specs.
     measure.allocators = std::iter::once(base.clone())
-        .chain(kept.iter().map(|label| spec_of(label, &specs)))
+        .chain(kept)
+        .map(|label| spec_of(&label, &specs))
         .collect();
     let second = plan::replay(&measure, layout, &replayer, again(&ready.record))?;
     let second = trials(second, &measure, layout, folder.path(), stop)?;
     let base = believed(&second)?;
-    output::write_stdout(&answer(&second, &base, &figures)?)?;
+    let places = advise::places(&second, &base);
+    let separated = apart::judge(&places, &tried, &base, &lives);
+    let shapes = shapes::of(&survey, stream)?;
+    let sizes: Vec<u64> = shapes.sizes.iter().map(|one| one.size).collect();
+    let recorded = second.allocators.iter().find(|one| one.label == base);
+    let rooms = recorded.map(|one| rooms::of(&replayer, one, &sizes));
+    let stacks = match separated {
+        Some(_) => stacks::of(&survey, stream)?,
+        None => None,
+    };
+    let hints = hints::of(&hints::Sources {
+        shapes: &shapes,
+        allocator: &base,
+        rooms: &rooms.unwrap_or_default(),
+        separated: separated.as_ref(),
+        stacks: stacks.as_ref(),
+    });
+    let answer = answer(&second, &base, places, separated, hints)?;
+    if let Some(page) = page {
+        let text = answer.html(loam_format::VERSION);
+        page.replace(|file| file.write_all(text.as_bytes()))?;
+        output::say(&format!("page: {}", output::path(page.path())));
+    }
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&answer)? + "\n",
+        false => answer.text(),
+    };
+    output::write_stdout(&text)?;
     Ok(Exit::Done)
+}
+
+/// Replays that keep long-lived blocks apart, and the recorded allocator that they are compared with. None where that
+/// one or Loam is not here.
+fn separations(
+    record: &TraceRecord,
+    available: &[Allocator],
+    specs: &[String],
+    lives: &lives::Found,
+) -> Vec<String> {
+    let found = |name: &str| {
+        let is_it = |one: &&Allocator| one.status == allocators::Status::Found && one.name == name;
+        available.iter().find(is_it)
+    };
+    let library = found("loam").and_then(|loam| loam.path.as_deref());
+    let (Some(base), Some(library)) = (found(&record.recorded_allocator), library) else {
+        return Vec::new();
+    };
+    let mut more = apart::candidates(&base.name, library, lives);
+    if !more.is_empty() && !specs.contains(&base.name) {
+        more.push(base.name.clone());
+    }
+    more
 }
 
 /// What the user wrote for that label.
@@ -115,55 +176,53 @@ fn believed(results: &Results) -> Result<String> {
     }
 }
 
-fn answer(results: &Results, base: &str, figures: &summary::Summary) -> Result<String> {
-    let places = advise::places(results, base);
+fn answer(
+    results: &Results,
+    base: &str,
+    places: Vec<Place>,
+    separated: Option<Separated>,
+    hints: Vec<Hint>,
+) -> Result<Answer> {
     let trace = results.experiments[0]
         .trace
         .as_ref()
         .context("nothing was replayed")?;
-    let mut text = String::new();
-    match advise::best(&places, base) {
+    let advised = match advise::best(&places, base) {
         Some(place) => {
-            let record = results
-                .allocators
-                .iter()
-                .find(|record| record.label == place.allocator)
-                .context("the advised allocator is not in the plan")?;
-            text += &terminal::wrapped(&format!(
-                "{}: {} of the average memory and {} of the processor time.",
-                place.allocator,
-                advise::ratio(&place.memory_ratio),
-                advise::ratio(&place.time_ratio)
-            ));
-            text += &format!("\n    {}\n", advise::line(record, &trace.command));
+            let is_it = |record: &&AllocatorRecord| record.label == place.allocator;
+            let record = results.allocators.iter().find(is_it);
+            let record = record.context("the advised allocator is not in the plan")?;
+            Some(Advised {
+                allocator: place.allocator.clone(),
+                line: advise::line(record, &trace.command),
+            })
         }
-        None => {
-            text += &terminal::wrapped(
-                "Nothing helps: no allocator or setting here surely saves 5 % of memory or of processor time at a \
-                 cost of at most 10 % of the other.",
-            );
-            for hint in advise::program(figures) {
-                text += &terminal::wrapped(&format!("In the program: {hint}"));
-            }
-        }
-    }
-    text += &terminal::grid(&advise::grid(&places, base));
-    text += "\n";
-    let judged = loam_lab::experiments::replay::judged(trace.error.as_ref(), trace);
-    for remark in std::iter::once(&judged).chain(&trace.remarks) {
-        text += &terminal::wrapped(remark);
-    }
+        None => None,
+    };
+    let mut remarks = vec![loam_lab::experiments::replay::judged(
+        trace.error.as_ref(),
+        trace,
+    )];
+    remarks.extend(trace.remarks.iter().cloned());
     if trace.speed_percent == 0 {
-        text += &terminal::wrapped(
+        remarks.push(
             "The program's pauses were left out: what a heap gives back as time passes is not in these figures \
-             (--speed 1).",
+             (--speed 1)."
+                .to_owned(),
         );
     }
-    for trial in results
-        .failed()
-        .filter(|trial| trial.status != Status::Unavailable)
-    {
-        text += &terminal::wrapped(&format!("Left out: {} failed.", trial.describe()));
-    }
-    Ok(text)
+    let failed = results.failed();
+    let failed = failed.filter(|trial| trial.status != Status::Unavailable);
+    remarks.extend(failed.map(|trial| format!("Left out: {} failed.", trial.describe())));
+    Ok(Answer {
+        trace: trace.path.display().to_string(),
+        command: trace.command.clone(),
+        recorded: base.to_owned(),
+        advised,
+        frontier: Answer::frontier_of(&places),
+        places,
+        separated,
+        hints,
+        remarks,
+    })
 }

@@ -96,6 +96,9 @@ fn account(answer: &Answer) -> String {
         ),
         0,
     ) + "\n";
+    if heap.is_peer {
+        return text;
+    }
     let trim = format!(
         "A trim now would give back {} and take about {:.1} ms.",
         bytes(heap.trim.bytes as f64),

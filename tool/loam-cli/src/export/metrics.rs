@@ -71,7 +71,7 @@ impl Collector for Look {
         plain(
             &mut encoder,
             "loam_processes",
-            "processes on Loam whose counters were read",
+            "processes on Loam, and on allocators that tell of themselves, whose counters were read",
             found.count(),
         )?;
         plain(

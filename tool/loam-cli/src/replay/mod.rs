@@ -16,6 +16,7 @@ use loam_format::results::{MarkRecord, Results, TraceRecord};
 use loam_format::trace::Mark;
 use loam_format::words;
 use loam_lab::plan::{self, Ready};
+use loam_lab::replay::lives::Lives;
 use loam_lab::replay::{self, Prepared, ReplayError, Survey, Wishes};
 use loam_lab::traces::marks;
 use loam_process::layout::Layout;
@@ -81,9 +82,21 @@ pub fn survey(which: &Which) -> Result<Survey> {
 
 /// Prepares a trace in a folder of its own.
 pub fn ready(which: &Which, survey: &Survey, folder: &Path, stop: &Stop) -> Result<Ready> {
+    ready_with(which, survey, None, folder, stop)
+}
+
+/// The same, and notes how long each block lives.
+pub fn ready_with(
+    which: &Which,
+    survey: &Survey,
+    lives: Option<&Lives>,
+    folder: &Path,
+    stop: &Stop,
+) -> Result<Ready> {
     let stream = survey.choose(which.process)?;
     let wishes = Wishes {
         pauses: which.speed.percent != 0,
+        lives,
     };
     let prepared = replay::prepare(survey, stream, wishes, folder, stop)?;
     let record = record(which, survey, &prepared)?;

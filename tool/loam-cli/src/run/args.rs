@@ -19,6 +19,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 
+    /// Another allocator instead: a NAME of `loam allocators`, or PATH, each with :VARIABLE=VALUE settings
+    ///
+    /// What it tells of itself is published as counters for `stats`, `top`, `export` and `doctor`; what it does not
+    /// tell is not there. A thread asks it four times a second. jemalloc and tcmalloc tell most, mimalloc what it has
+    /// committed, others nothing.
+    #[arg(long, value_name = "NAME", conflicts_with = "library")]
+    allocator: Option<String>,
+
     /// Start the program even where the preload can not take
     #[arg(long)]
     force: bool,
@@ -42,6 +50,8 @@ pub struct RunArgs {
 pub struct RunOptions {
     /// The heap that the caller named.
     pub library: Option<PathBuf>,
+    /// The allocator to run on instead.
+    pub allocator: Option<String>,
     /// Start even what can not take the preload.
     pub force: bool,
     /// Start nothing.
@@ -58,6 +68,7 @@ impl RunArgs {
         let mut command = self.command.into_iter();
         RunOptions {
             library: self.library,
+            allocator: self.allocator,
             force: self.force,
             check: self.check,
             program: command.next().expect("clap requires a command"),

@@ -1,7 +1,7 @@
 //! `loam run`: start a program with the heap preloaded, and say beforehand if that can not work.
 //!
 //! ```text
-//! find libloam.so -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
+//! find libloam.so (or another allocator: `peer`) -> resolve COMMAND in PATH -> inspect its file (for a script, its interpreter's)
 //!                 -> refuse, or warn -> LD_PRELOAD=libloam.so[:what was there] exec COMMAND
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 pub mod args;
 mod obstacles;
+mod peer;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -30,6 +31,9 @@ use obstacles::{Obstacle, Severity};
 
 /// Runs the verb. Returns only if the program was not started.
 pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
+    if let Some(name) = &options.allocator {
+        return peer::run(&options, name, layout);
+    }
     let library = preload::find_library(options.library.as_deref(), layout)?;
     let program = resolve_command(&options.program)?;
     if options.check {
@@ -45,7 +49,8 @@ pub fn run(options: RunOptions, layout: &Layout) -> Result<Exit> {
         "run on the heap",
         "loam run",
     )?;
-    Err(exec(&program, &options, &library.path))
+    let preload = preload::with_ours_first(&library.path, std::env::var_os("LD_PRELOAD"));
+    Err(exec(&program, &options, &[("LD_PRELOAD".into(), preload)]))
 }
 
 fn image_of(library: &Path) -> Result<elf::Image> {
@@ -150,15 +155,16 @@ pub fn resolve_command(program: &OsStr) -> Result<PathBuf> {
     }
 }
 
-fn exec(program: &Path, options: &RunOptions, library: &Path) -> anyhow::Error {
+fn exec(
+    program: &Path,
+    options: &RunOptions,
+    environment: &[(OsString, OsString)],
+) -> anyhow::Error {
     let error = Command::new(program)
         // The program sees the name that the caller wrote: multi-call binaries choose by it.
         .arg0(&options.program)
         .args(&options.arguments)
-        .env(
-            "LD_PRELOAD",
-            preload::with_ours_first(library, std::env::var_os("LD_PRELOAD")),
-        )
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .exec();
     not_started(program, &error)
 }

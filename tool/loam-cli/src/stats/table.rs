@@ -21,7 +21,7 @@ pub struct Row {
     proportional: u64,
     peak: u64,
     threads: u64,
-    /// Live bytes that are resident, and what the heap holds beyond them. Only Loam says.
+    /// Live bytes that are resident, and what the heap holds beyond them. Loam says, and some peers.
     on_loam: Option<(u64, u64)>,
 }
 
@@ -29,7 +29,7 @@ impl Row {
     /// The line of a process.
     pub fn of(view: &View) -> Row {
         let heap = match (view.snapshot(), &view.allocator) {
-            (Some(_), _) => "Loam",
+            (Some(snapshot), _) => snapshot.family(),
             (None, Some(allocator)) => allocator.short(),
             (None, None) => "unknown",
         };
@@ -44,6 +44,7 @@ impl Row {
             threads: view.outline.threads,
             on_loam: view
                 .snapshot()
+                .filter(|snapshot| snapshot.is_accounted())
                 .map(|_| (account.live_resident(), account.heap_overhead())),
         }
     }

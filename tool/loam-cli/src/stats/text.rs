@@ -7,6 +7,7 @@ use loam_counters::view::View;
 use loam_counters::watch::rates;
 use loam_counters::{verdict, Snapshot};
 use loam_format::counters::ids;
+use loam_format::counters::list::LIST;
 use loam_format::units::{bytes, decimal, seconds};
 use loam_format::{plain, words};
 use loam_process::process::Identity;
@@ -29,6 +30,7 @@ pub fn render(view: &View, heap: Option<&HeapFigures>) -> String {
     text += &account(view);
     text += &beside(view);
     match (&view.counters, view.snapshot()) {
+        (_, Some(snapshot)) if snapshot.is_peer => text += &of_peer(snapshot),
         (_, Some(snapshot)) => text += &counters(snapshot),
         (Err(error), _) => {
             text += &format!("\nIts heap is Loam, but the counters can not be read: {error}.\n");
@@ -42,8 +44,7 @@ fn headline(view: &View) -> String {
     let bold = bold();
     let identity = &view.identity;
     let on = match (view.snapshot(), &view.allocator) {
-        (Some(snapshot), _) if snapshot.library.is_empty() => "on Loam".to_owned(),
-        (Some(snapshot), _) => format!("on Loam {}", snapshot.library),
+        (Some(snapshot), _) => format!("on {}", snapshot.allocator()),
         (None, Some(allocator)) => format!("on {}", allocator.name),
         (None, None) => "on an unknown allocator".to_owned(),
     };
@@ -138,6 +139,20 @@ fn to_copy(identity: &Identity) -> String {
         true => identity.command.clone(),
         false => format!("{} ARGUMENTS", plain::word(&identity.argument0)),
     }
+}
+
+/// What another allocator tells of itself, and no figure more.
+fn of_peer(snapshot: &Snapshot) -> String {
+    let known = LIST.counters.iter().filter_map(|counter| {
+        let value = snapshot.heaps.first()?.values.known(&counter.id)?;
+        Some(format!("  {:>9}  {}", bytes(value as f64), counter.id))
+    });
+    let lines: Vec<String> = known.collect();
+    format!(
+        "\n{} tells of itself:\n{}\n",
+        words::capitalised(&snapshot.allocator()),
+        lines.join("\n")
+    )
 }
 
 fn counters(snapshot: &Snapshot) -> String {

@@ -66,7 +66,10 @@ impl Record {
             pid: sample.identity.key.pid,
             name: sample.identity.name.clone(),
             user_id: sample.identity.user,
-            on_loam: values.is_some() || sample.counters.is_err(),
+            on_loam: match sample.snapshot() {
+                Some(snapshot) => !snapshot.is_peer,
+                None => sample.counters.is_err(),
+            },
             resident_bytes: sample.outline.resident,
             live_bytes: bytes(ids::LIVE_BYTES),
             free_ratio: values.and_then(rates::fragmentation),

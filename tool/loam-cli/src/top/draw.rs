@@ -94,7 +94,7 @@ fn header(state: &State) -> Line<'static> {
                 .tick
                 .samples
                 .iter()
-                .filter(|s| s.snapshot().is_some())
+                .filter(|sample| sample.snapshot().is_some_and(|found| !found.is_peer))
                 .count();
             let mut text = format!(
                 "  {} on Loam",

@@ -10,7 +10,7 @@ use loam_process::glibc::{GlibcHeap, Lengths, Sum};
 use loam_process::residence::Kind as Place;
 use serde::Serialize;
 
-use super::stall;
+use super::{stall, Kind};
 use crate::view::View;
 use crate::Snapshot;
 
@@ -97,6 +97,12 @@ pub struct HeapEvidence {
     /// Live bytes that could not be followed.
     #[serde(rename = "unread_bytes")]
     pub unread: u64,
+    /// Whether another allocator tells these figures of itself.
+    #[serde(skip)]
+    pub is_peer: bool,
+    /// What the allocator does not tell.
+    #[serde(skip)]
+    pub untold: Vec<Kind>,
     /// Whether the heap gives pages back by itself.
     pub purges: bool,
     /// What was left out and why.
@@ -114,7 +120,10 @@ impl Evidence {
             )
         };
         let (allocator, heap) = match (view.snapshot(), glibc, &view.counters, &view.allocator) {
-            (Some(snapshot), ..) => (loam_name(snapshot), Ok(on_loam(snapshot, view))),
+            (Some(snapshot), ..) if snapshot.is_peer => {
+                (snapshot.allocator(), on_peer(snapshot, view))
+            }
+            (Some(snapshot), ..) => (snapshot.allocator(), Ok(on_loam(snapshot, view))),
             (None, Some(Ok(heap)), ..) => (
                 format!("glibc {}'s malloc", heap.version),
                 Ok(on_glibc(&heap)),
@@ -166,10 +175,6 @@ impl Evidence {
     }
 }
 
-fn loam_name(snapshot: &Snapshot) -> String {
-    format!("Loam {}", snapshot.library).trim_end().to_owned()
-}
-
 /// Free runs of a Loam heap go back a few at a time. Chosen: half of what the middle of its workloads show.
 const RUN: u64 = 64 << 10;
 
@@ -209,9 +214,62 @@ fn on_loam(snapshot: &Snapshot, view: &View) -> HeapEvidence {
         pinned: None,
         lengths: lengths.chain(beyond).collect(),
         unread: 0,
+        untold: Vec::new(),
+        is_peer: false,
         purges: true,
         problems: Vec::new(),
     }
+}
+
+/// What another allocator tells of itself. Without what the program holds nothing can be judged.
+fn on_peer(snapshot: &Snapshot, view: &View) -> Result<HeapEvidence, String> {
+    use crate::account::Share;
+    let values = &snapshot.process;
+    let amount = |share| view.account.bytes(share).max(0) as u64;
+    let Some(live) = values.known(ids::LIVE_BYTES) else {
+        let committed = values.known(ids::COMMITTED_BYTES);
+        let told = committed.map_or_else(
+            || "nothing".to_owned(),
+            |bytes| {
+                let bytes = loam_format::units::bytes(bytes as f64);
+                format!("only that it has committed {bytes}")
+            },
+        );
+        return Err(format!("{} tells {told}", snapshot.allocator()));
+    };
+    // What the rules look at, and the figures that they need for it.
+    let needs = [
+        (Kind::Fragmentation, ids::SPAN_FREE_BYTES),
+        (Kind::Caches, ids::CACHED_BYTES),
+        (Kind::KeptForReuse, ids::DIRTY_BYTES),
+        (Kind::HugePageSlack, ids::DIRTY_BYTES),
+    ];
+    let untold = needs.iter().filter(|(_, id)| values.known(id).is_none());
+    let retained = amount(Share::Retained);
+    Ok(HeapEvidence {
+        // What it does not count is the program's own, as far as anybody can tell.
+        resident: (view.residence.resident_of(&[Place::Heap, Place::Anonymous]))
+            .saturating_sub(amount(Share::Uncounted)),
+        live,
+        untouched: view.account.bytes(Share::Untouched).unsigned_abs(),
+        cached: amount(Share::Cached),
+        between: amount(Share::FreeInSpans),
+        top: 0,
+        records: 0,
+        trim: Trim {
+            bytes: retained,
+            milliseconds: stall::milliseconds(retained, retained / RUN + 1, 0, 0),
+        },
+        caches: 0,
+        arenas: Vec::new(),
+        pinned: None,
+        lengths: Vec::new(),
+        unread: 0,
+        untold: untold.map(|(kind, _)| *kind).collect(),
+        is_peer: true,
+        purges: true,
+        problems: Vec::new(),
+    })
 }
 
 fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
@@ -261,6 +319,8 @@ fn on_glibc(heap: &GlibcHeap) -> HeapEvidence {
         pinned: main.map(|arena| (arena.longest_hole, arena.behind_longest_hole)),
         lengths: lengths.classes().collect(),
         unread: heap.sum(|arena| arena.unread),
+        untold: Vec::new(),
+        is_peer: false,
         purges: false,
         problems: heap.problems.clone(),
     }

@@ -49,6 +49,10 @@ fn with_heap(
     rule: fn(&Evidence, &HeapEvidence) -> Answer,
 ) -> Answer {
     match &evidence.heap {
+        Ok(heap) if heap.untold.contains(&kind) => Err(unseen(
+            kind,
+            format!("{} does not tell it", evidence.allocator),
+        )),
         Ok(heap) => rule(evidence, heap),
         Err(reason) => Err(unseen(kind, reason)),
     }
@@ -287,7 +291,13 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             return Err(out(Kind::KeptForReuse, "named above"));
         }
     }
-    let remedy = if heap.purges {
+    let remedy = if heap.is_peer {
+        format!(
+            "{} gives them back as its settings say (jemalloc: MALLOC_CONF=dirty_decay_ms:0; tcmalloc: TCMALLOC_RELEASE_RATE=10); \
+             `loam record` and `loam advise` measure what that brings and costs",
+            evidence.allocator
+        )
+    } else if heap.purges {
         "malloc_trim(0) gives them back at once. Loam does so in its calls, a second or some after a peak: a program that is silent \
          needs LOAM_BACKGROUND_PURGE=on"
             .to_owned()
@@ -310,7 +320,10 @@ fn kept_for_reuse(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
                 "live blocks hold {}",
                 show(heap.live - heap.live.min(heap.untouched))
             ),
-            format!("a trim would take about {:.1} ms", heap.trim.milliseconds),
+            format!(
+                "to take them back would need about {:.1} ms",
+                heap.trim.milliseconds
+            ),
         ],
         remedy,
     ))
@@ -373,10 +386,13 @@ fn caches(evidence: &Evidence, heap: &HeapEvidence) -> Answer {
             "threads keep freed blocks for themselves: {}",
             part(heap.cached, evidence)
         ),
-        vec![format!(
-            "{} keep some",
-            words::count(heap.caches as usize, "cache")
-        )],
+        match heap.caches {
+            0 => Vec::new(),
+            caches => vec![format!(
+                "{} keep some",
+                words::count(caches as usize, "cache")
+            )],
+        },
         remedy.to_owned(),
     ))
 }

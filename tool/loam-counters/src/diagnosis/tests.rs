@@ -41,6 +41,8 @@ fn healthy() -> Evidence {
             pinned: Some((0, Sum::default())),
             lengths: Vec::new(),
             unread: 0,
+            is_peer: false,
+            untold: Vec::new(),
             purges: false,
             problems: Vec::new(),
         }),
@@ -186,4 +188,80 @@ fn a_heap_that_can_not_be_read_is_said_and_not_called_healthy() {
         .find(|out| out.kind == Kind::Fragmentation)
         .unwrap();
     assert!(!fragmentation.was_looked_at);
+}
+
+#[test]
+fn what_a_peer_does_not_tell_is_not_looked_at() {
+    let mut evidence = healthy();
+    let heap = evidence.heap.as_mut().unwrap();
+    (heap.cached, heap.untold) = (60 * MIB, vec![Kind::Caches]);
+    let found = Diagnosis::of(&evidence, None);
+    assert!(!found.is_sick());
+    let caches = found.ruled_out.iter().find(|out| out.kind == Kind::Caches);
+    assert!(!caches.unwrap().was_looked_at);
+}
+
+/// A program with that trouble and no other, and what a watch saw of it. A new kind does not compile without one.
+fn sick_of(kind: Kind) -> (Evidence, Option<Growth>) {
+    let mut evidence = healthy();
+    let heap = evidence.heap.as_mut().unwrap();
+    let watched = |grow: fn(&mut Evidence, u64)| {
+        let mut growth = Growth::default();
+        for look in 0..=Growth::ENOUGH as u64 {
+            let mut evidence = healthy();
+            grow(&mut evidence, look * MIB);
+            growth.add(std::time::Duration::from_secs(look), &evidence);
+        }
+        Some(growth)
+    };
+    let growth = match kind {
+        Kind::Leak => watched(|evidence, by| evidence.heap.as_mut().unwrap().live += by),
+        Kind::GrowthOutside => watched(|evidence, by| evidence.outside[0].1 += by),
+        _ => None,
+    };
+    match kind {
+        Kind::Leak | Kind::GrowthOutside => {}
+        Kind::Fragmentation => heap.between = 40 * MIB,
+        Kind::PinnedTop => {
+            heap.trim.bytes = 80 * MIB;
+            let last = Sum {
+                count: 1,
+                bytes: 4096,
+            };
+            heap.pinned = Some((81 * MIB, last));
+        }
+        Kind::KeptForReuse => heap.trim.bytes = 50 * MIB,
+        Kind::Arenas => {
+            let arena = Arena {
+                resident_bytes: 4 * MIB,
+                live_bytes: MIB,
+                free_bytes: 3 * MIB,
+            };
+            heap.arenas.extend([arena; 16]);
+        }
+        Kind::Caches => heap.cached = 30 * MIB,
+        Kind::HugePageSlack => (evidence.huge, heap.top) = (60 * MIB, 50 * MIB),
+        Kind::MemoryLimit => {
+            evidence.limits.memory = Some(128 * MIB);
+            evidence.limits.memory_used = Some(127 * MIB);
+        }
+        Kind::Swapped => evidence.swapped = 40 * MIB,
+        Kind::LazilyFreed => evidence.lazily_freed = 40 * MIB,
+        Kind::Untouched => heap.untouched = 60 * MIB,
+        Kind::OutsideHeap => {
+            evidence.outside[0].1 = 900 * MIB;
+            evidence.resident = 1000 * MIB;
+        }
+    }
+    (evidence, growth)
+}
+
+#[test]
+fn each_rule_has_a_control_that_fails_without_it() {
+    for kind in Kind::ALL {
+        let (evidence, growth) = sick_of(kind);
+        let found = Diagnosis::of(&evidence, growth.as_ref());
+        let kinds: Vec<Kind> = found.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, [kind]);
+    }
 }

@@ -14,6 +14,7 @@
 mod error;
 mod learn;
 pub mod lineage;
+pub mod lives;
 mod points;
 pub mod prepare;
 mod program;

@@ -9,6 +9,7 @@ use loam_format::trace::{Act, Action, AllocFamily, Block, Repairs};
 
 use super::learn::{counted, learn, Learned};
 use super::lineage::{self, Step};
+use super::lives::Lives;
 use super::points::{self, Point, SPREAD_POINTS};
 use super::program::{Kind, Operation, Program, SamplePoint, Totals, ALL_TOUCHED};
 use super::slots::{Slot, Slots};
@@ -23,9 +24,11 @@ const FREE_OF_GONE: u8 = 0;
 
 /// What the caller of a replay decides.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wishes {
+pub struct Wishes<'a> {
     /// Keep times, so that the program's pauses can be repeated.
     pub pauses: bool,
+    /// Note how long each block lives, so that long-lived ones can be kept apart.
+    pub lives: Option<&'a Lives>,
 }
 
 /// A prepared replay.
@@ -71,7 +74,7 @@ pub struct Prepared {
 pub fn prepare(
     survey: &Survey,
     stream: u32,
-    wishes: Wishes,
+    wishes: Wishes<'_>,
     folder: &Path,
     stop: &dyn Stop,
 ) -> Result<Prepared, ReplayError> {
@@ -101,6 +104,7 @@ pub fn prepare(
         live: 0,
         first_time: None,
         last_time: 0,
+        begun: 0,
         allocations: 0,
         failed: 0,
         wishes,
@@ -128,6 +132,8 @@ struct Placed {
     slot: Slot,
     /// The thread of the replay whose slot it is.
     owner: u32,
+    /// Class of its lifetime.
+    lifetime: u8,
     /// Its stage, if it is a large block.
     stage: Option<u64>,
     /// Pages that the replay has touched by now, and those that it touches at the end.
@@ -145,13 +151,14 @@ impl Placed {
         self.pages = pages;
         Some(Operation {
             generation: self.slot.generation,
+            lifetime: self.lifetime,
             ..Operation::of(Kind::Touch, self.slot.number, word)
         })
     }
 }
 
 /// The second walk.
-struct Builder {
+struct Builder<'a> {
     program: Program,
     streams: Streams,
     slots: Slots,
@@ -166,14 +173,16 @@ struct Builder {
     live: u64,
     first_time: Option<u64>,
     last_time: u64,
+    /// Blocks handed out, resizes not counted.
+    begun: usize,
     allocations: u64,
     failed: u64,
-    wishes: Wishes,
+    wishes: Wishes<'a>,
     page_bytes: u64,
     learned: Learned,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn step(&mut self, step: Step) -> io::Result<()> {
         match step {
             Step::Act(act) => self.act(act),
@@ -293,6 +302,7 @@ impl Builder {
         let mut placed = Placed {
             slot,
             owner: number,
+            lifetime: (self.wishes.lives).map_or(0, |lives| lives.class(self.begun)),
             stage: None,
             pages: 0,
             last: 0,
@@ -304,6 +314,7 @@ impl Builder {
         };
         self.blocks.insert(block.id, placed);
         self.live += counted(block.size);
+        self.begun += 1;
         self.allocations += 1;
         self.streams
             .push(&mut self.program, thread, time, operation)
@@ -319,6 +330,7 @@ impl Builder {
         self.live -= counted(block.size);
         let operation = Operation {
             family,
+            lifetime: placed.lifetime,
             generation: slot.generation,
             ..Operation::of(Kind::Free, slot.number, counted(block.size))
         };
@@ -377,6 +389,7 @@ impl Builder {
         }
         let slot = placed.slot;
         Ok(Operation {
+            lifetime: placed.lifetime,
             generation: slot.generation,
             ..Operation::of(kind, slot.number, counted(size) | touched << 40)
         })

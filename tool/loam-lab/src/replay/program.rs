@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
 /// The version that the replayer checks.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Operations of a segment: 16 KiB.
 pub const SEGMENT: usize = 1_024;
 /// Bytes before the first segment.
@@ -55,6 +55,8 @@ pub struct Operation {
     pub family: u8,
     /// Logarithm of the alignment; 0: none.
     pub alignment_log: u8,
+    /// Class of the block's lifetime (`lives`); 0 where nobody asked.
+    pub lifetime: u8,
     /// Use of the slot.
     pub generation: u16,
     /// Slot, thread or sample.
@@ -70,6 +72,7 @@ impl Operation {
             kind,
             family: 0,
             alignment_log: 0,
+            lifetime: 0,
             generation: 0,
             slot,
             word1,
@@ -80,6 +83,7 @@ impl Operation {
         let word0 = self.kind as u64
             | u64::from(self.family & 15) << 4
             | u64::from(self.alignment_log & 63) << 8
+            | u64::from(self.lifetime & 3) << 14
             | u64::from(self.generation) << 16
             | u64::from(self.slot) << 32;
         let mut bytes = [0; 16];

@@ -10,8 +10,9 @@ use loam_format::trace::{Action, Block, Frame, Item, Module};
 use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
-use super::Never;
+use super::{lives, Never};
 use crate::replay::lineage::{self, Step};
+use crate::replay::lives::CLASSES;
 use crate::replay::{ReplayError, Survey};
 
 /// An estimate from chosen blocks.
@@ -74,6 +75,8 @@ pub struct Site {
     pub allocated: Estimate,
     /// Of that, what lived at the moment when most bytes lived.
     pub peak: Estimate,
+    /// Bytes by how long they lived (`replay::lives`).
+    pub lives: [f64; CLASSES],
 }
 
 /// The stacks of a process.
@@ -96,6 +99,7 @@ struct Figures {
     live: Estimate,
     /// What changed since the peak.
     since: Estimate,
+    lives: [f64; CLASSES],
 }
 
 /// The stacks of a trace's blocks, as the file has them.
@@ -244,6 +248,11 @@ fn sites(survey: &Survey, stream: u32) -> Result<Option<Sites>, ReplayError> {
                 is_cut: key.2,
                 allocated: figures.allocated,
                 peak: figures.live.plus(&figures.since, -1.0),
+                lives: {
+                    let mut lives = figures.lives;
+                    lives[CLASSES - 1] += figures.live.bytes.max(0.0);
+                    lives
+                },
             };
             (key, site)
         })
@@ -276,6 +285,7 @@ fn count(
     let (mut live, mut peak) = (0u64, 0u64);
     let mut changed: Vec<Key> = Vec::new();
     let mean = read.mean;
+    let clock = lives::clock(survey, streams);
     follow(survey, streams, read, |step| {
         let size = step.block.size;
         live = match step.sign > 0.0 {
@@ -288,6 +298,9 @@ fn count(
             figures.since.add(size, mean, step.sign);
             if step.sign > 0.0 {
                 figures.allocated.add(size, mean, step.sign);
+            } else {
+                let class = clock.class(step.block.born, Some(step.time));
+                figures.lives[usize::from(class)] += size as f64 / chance(size, mean);
             }
             changed.push(key);
         }

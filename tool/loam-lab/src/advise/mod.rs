@@ -5,7 +5,15 @@
 //!   -> trials in rounds -> the frontier, and one of it that is surely better than what was recorded, or none
 //! ```
 //!
-//! Memory is the average resident, time that of the processor. Nothing here measures.
+//! Memory is the average resident, time that of the processor. Nothing here measures. `apart` judges replays that keep
+//! long-lived blocks apart, `hints` says what to change in the program, `page` is the answer as text, JSON and HTML.
+
+pub mod apart;
+pub mod hints;
+pub mod page;
+pub mod rooms;
+
+use serde::Serialize;
 
 use loam_format::plain;
 use loam_format::results::{AllocatorRecord, Results};
@@ -17,7 +25,6 @@ use crate::allocators::Status;
 use crate::analyse::runs::{Row, Run, View};
 use crate::analyse::stats::Summary;
 use crate::experiments::replay::{average, processor};
-use crate::traces::summary::Summary as Figures;
 
 /// Candidates that get all trials, beside the recorded allocator.
 pub const MOST_KEPT: usize = 5;
@@ -43,7 +50,7 @@ pub fn candidates(available: &[Allocator]) -> Vec<String> {
 }
 
 /// An allocator's two figures, and how they relate to those of the recorded one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Place {
     /// The label.
     pub allocator: String,
@@ -76,7 +83,8 @@ pub fn places(results: &Results, base: &str) -> Vec<Place> {
     view.rows.iter().filter_map(place).collect()
 }
 
-/// Those that no other one beats in both by the factor, least memory first.
+/// Those that no other one beats in both by the factor, least memory first. Replays that change the program (`apart`) are
+/// no such places.
 pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
     let beats = |other: &Place, one: &Place| {
         let (memory, time) = (
@@ -85,15 +93,16 @@ pub fn frontier(places: &[Place], factor: f64) -> Vec<&Place> {
         );
         memory <= factor && time <= factor && (memory < 1.0 || time < 1.0)
     };
-    let mut kept: Vec<&Place> = places
-        .iter()
-        .filter(|one| !places.iter().any(|other| beats(other, one)))
+    let heaps = || places.iter().filter(|one| !apart::is_apart(&one.allocator));
+    let mut kept: Vec<&Place> = heaps()
+        .filter(|one| !heaps().any(|other| beats(other, one)))
         .collect();
     kept.sort_by(|a, b| a.memory.median.total_cmp(&b.memory.median));
     kept
 }
 
-/// Labels that deserve more trials than one; the recorded allocator is measured anyway.
+/// Labels that deserve more trials than one; the recorded allocator is measured anyway. The least of the replays with
+/// long-lived blocks apart comes last.
 pub fn kept(places: &[Place], base: &str) -> Vec<String> {
     let front = frontier(places, BEATEN_BY);
     let mut labels: Vec<String> = front
@@ -107,6 +116,7 @@ pub fn kept(places: &[Place], base: &str) -> Vec<String> {
         labels.truncate(MOST_KEPT - 1);
         labels.extend(fastest);
     }
+    labels.extend(apart::least(places).map(|place| place.allocator.clone()));
     labels
 }
 
@@ -117,7 +127,8 @@ pub fn best<'p>(places: &'p [Place], base: &str) -> Option<&'p Place> {
         ratio.is_some_and(|ratio| ratio.median <= WORTH && ratio.high < 1.0 && ratio.count > 1)
     };
     let cheap = |ratio: &Option<Summary>| ratio.is_some_and(|ratio| ratio.median <= COST);
-    let others = || places.iter().filter(|place| place.allocator != base);
+    let is_other = |one: &&Place| one.allocator != base && !apart::is_apart(&one.allocator);
+    let others = || places.iter().filter(is_other);
     let saving = others().filter(|one| surely(&one.memory_ratio) && cheap(&one.time_ratio));
     let fast = others().filter(|one| surely(&one.time_ratio) && cheap(&one.memory_ratio));
     plainest(saving.collect(), |one| one.memory_ratio)
@@ -196,30 +207,6 @@ pub fn ratio(ratio: &Option<Summary>) -> String {
         || "-".to_owned(),
         |one| format!("{:.2} ({:.2} to {:.2})", one.median, one.low, one.high),
     )
-}
-
-/// What to look at in the program itself: the blocks that hold the peak, and containers that grow by moving.
-pub fn program(figures: &Figures) -> Vec<String> {
-    let mut hints = Vec::new();
-    let largest = figures.sizes.iter().max_by_key(|class| class.peak_bytes);
-    if let Some(class) = largest.filter(|class| class.peak_bytes * 3 > figures.peak_bytes) {
-        hints.push(format!(
-            "{:.0} % of what lives at the peak are {} blocks of up to {}: fewer or smaller ones of these save more than \
-             any heap does.",
-            100.0 * class.peak_bytes as f64 / figures.peak_bytes.max(1) as f64,
-            class.peak_blocks,
-            Unit::Bytes.show(class.up_to as f64)
-        ));
-    }
-    let requests = figures.allocations + figures.resizes;
-    if figures.moved * 10 > requests {
-        hints.push(format!(
-            "{} of {requests} requests are resizes that moved a block: a container grows step by step. Reserve its room \
-             at once, or grow by a factor.",
-            figures.moved
-        ));
-    }
-    hints
 }
 
 #[cfg(test)]

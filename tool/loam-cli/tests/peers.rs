@@ -1,0 +1,215 @@
+//! `loam run --allocator`: what another allocator tells of itself is found by `stats`, `top`, `export` and `doctor`; what
+//! it does not tell is not there.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use common::{compile, export, get, loam, root, skip, Ran};
+use serde_json::Value;
+
+/// A child that does not outlive its test, and knows what it holds.
+struct Truth {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Truth {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Truth {
+    fn on(allocator: &str) -> Truth {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("truth");
+        let source = root().join("tests/doctor/truth.c");
+        compile(&["-O1", "-pthread"], &source, &program);
+        let mut child = loam()
+            .args(["run", "--allocator", allocator, "--"])
+            .arg(&program)
+            // A fifth of 64 MiB stays, in blocks of 16 to 516 bytes.
+            .args(["0", "1", "20", "64"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut truth = Truth {
+            child,
+            input,
+            output,
+            _folder: folder,
+        };
+        assert_eq!(truth.line(), "ready");
+        truth
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn live(&mut self) -> f64 {
+        writeln!(self.input, "live").unwrap();
+        self.line().parse().unwrap()
+    }
+
+    fn ask(&self, verb: &[&str]) -> Ran {
+        let pid = self.child.id().to_string();
+        Ran::of(loam().args(verb).arg(pid).output().unwrap())
+    }
+
+    fn json(&self, verb: &[&str]) -> Value {
+        let ran = self.ask(verb);
+        serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
+    }
+
+    /// Its counters, once the helper has asked again after the program was ready: twice in half a second.
+    fn counters(&self, is_new: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        for _ in 0..600 {
+            last = self.json(&["stats", "--json"])["processes"][0].clone();
+            if is_new(&last["counters"]["process"]) {
+                return last;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{last:#}");
+    }
+}
+
+/// The allocators of that kind that are here.
+fn here(kinds: &[&str]) -> Vec<String> {
+    let ran = Ran::of(loam().arg("allocators").output().unwrap());
+    let usable = ran.out.split("\n\n").next().unwrap_or_default();
+    let names = usable
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    names
+        .filter(|name| kinds.iter().any(|kind| name.starts_with(kind)))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn helper_is_here() -> bool {
+    let is_here = root().join("build/libpeer-counters.so").is_file();
+    if !is_here {
+        skip("peers: build/libpeer-counters.so is not built (`make library`)");
+    }
+    is_here
+}
+
+#[test]
+fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
+    if !helper_is_here() {
+        return;
+    }
+    let names = here(&["jemalloc", "tcmalloc"]);
+    if names.is_empty() {
+        return skip("peers: neither jemalloc nor tcmalloc is installed");
+    }
+    for name in names {
+        let mut truth = Truth::on(&name);
+        let live = truth.live();
+        let is_close = |process: &Value| {
+            let told = process["live_bytes"].as_f64().unwrap_or(0.0);
+            // The C library and the helper hold some, too; tcmalloc counts what its caches hold as the program's.
+            (told / live - 1.0).abs() < 0.1
+        };
+        let found = truth.counters(is_close);
+        let family = name.split('-').next().unwrap();
+        let allocator = found["allocator"]["name"].as_str().unwrap();
+        assert!(allocator.contains(family), "{name}: {found:#}");
+        let process = &found["counters"]["process"];
+        assert!(
+            process["span_free_bytes"].as_u64().unwrap() > 1 << 20,
+            "{process}"
+        );
+        // Neither counts blocks or locks.
+        for absent in ["live_blocks", "lock_acquisitions", "spans"] {
+            assert_eq!(process[absent], Value::Null, "{name}: {absent}");
+        }
+        let page = truth.ask(&["stats"]);
+        assert!(page.out.contains("tells of itself"), "{page:?}");
+        assert!(!page.out.contains("Loam"), "{page:?}");
+
+        let doctor = truth.json(&["doctor", "--json"]);
+        let told = doctor["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
+        assert!((told / live - 1.0).abs() < 0.1, "{name}: {doctor:#}");
+        // Four of five small blocks are free, here and there.
+        assert_eq!(doctor["findings"][0]["kind"], "fragmentation", "{doctor:#}");
+
+        let (_exporter, address) = export(&[&truth.child.id().to_string()]);
+        let metrics = get(&address, "/metrics", "");
+        assert!(metrics.contains("loam_live_bytes{"), "{name}: {metrics}");
+        assert!(!metrics.contains("loam_live_blocks{"), "{name}: {metrics}");
+        let top = truth.ask(&["top", "--batch", "--looks", "1"]);
+        assert_eq!(top.code, Some(0), "{top:?}");
+    }
+}
+
+#[test]
+fn what_mimalloc_does_not_tell_is_absent_and_not_zero() {
+    if !helper_is_here() {
+        return;
+    }
+    let names = here(&["mimalloc"]);
+    if names.is_empty() {
+        return skip("peers: mimalloc is not installed");
+    }
+    for name in names {
+        let truth = Truth::on(&name);
+        let found = truth.counters(|process| process["committed_bytes"].as_u64() > Some(1 << 20));
+        let process = &found["counters"]["process"];
+        for absent in [
+            "live_bytes",
+            "cached_bytes",
+            "span_free_bytes",
+            "dirty_bytes",
+        ] {
+            assert_eq!(process[absent], Value::Null, "{name}: {absent}");
+        }
+        let doctor = truth.json(&["doctor", "--json"]);
+        let error = doctor["evidence"]["heap_error"].as_str().unwrap();
+        assert!(error.contains("only that it has committed"), "{error}");
+        let unseen = doctor["ruled_out"].as_array().unwrap();
+        let leak = unseen.iter().find(|out| out["kind"] == "fragmentation");
+        assert_eq!(leak.unwrap()["was_looked_at"], false, "{doctor:#}");
+    }
+}
+
+#[test]
+fn who_tells_nothing_runs_all_the_same_and_it_is_said() {
+    let names = here(&["tbbmalloc", "snmalloc", "rpmalloc"]);
+    if names.is_empty() {
+        return skip("peers: none of tbbmalloc, snmalloc and rpmalloc is installed");
+    }
+    for name in names {
+        let run = ["run", "--allocator", &name, "--", "/bin/echo", "well"];
+        let ran = Ran::of(loam().args(run).output().unwrap());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), "well\n"), "{ran:?}");
+        assert!(ran.err.contains("tells no figures of its own"), "{ran:?}");
+    }
+    let ran = Ran::of(
+        loam()
+            .args(["run", "--allocator", "nosuch", "--", "true"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("unknown allocator"), "{ran:?}");
+    let system = ["run", "--allocator", "system", "--", "/bin/echo", "well"];
+    let ran = Ran::of(loam().args(system).output().unwrap());
+    assert_eq!(
+        (ran.code, ran.out.as_str(), ran.err.as_str()),
+        (Some(0), "well\n", "")
+    );
+}

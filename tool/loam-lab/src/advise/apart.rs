@@ -1,0 +1,160 @@
+//! What keeping long-lived blocks apart would have saved: replays whose long-lived blocks come from a private Loam heap,
+//! and all others from the recorded allocator.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Place, COST, WORTH};
+use crate::analyse::stats::Summary;
+use crate::replay::lives::CLASSES;
+use crate::traces::lives::Found;
+
+/// Labels of these replays: `apart-1` to `apart-3`, by the class of lifetime from which on a block is apart.
+const LABEL: &str = "apart-";
+/// A split is one if both sides have this share of the requested bytes. Chosen: less can not be seen.
+const LEAST_SHARE: f64 = 0.001;
+
+/// What it saves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Separated {
+    /// From this class of lifetime on (`replay::lives`).
+    pub class: u8,
+    /// Share of the requested bytes that is apart.
+    pub share: f64,
+    /// Whether blocks were split by their call sites, and not each by its own life.
+    pub by_site: bool,
+    /// Average memory by that of the recorded allocator.
+    pub ratio: Summary,
+    /// Average bytes that it saves.
+    pub bytes: u64,
+}
+
+/// Specs of the replays to try; the recorded allocator's own spec and the library come with them.
+pub fn candidates(base: &str, library: &Path, found: &Found) -> Vec<String> {
+    // A colon or a comma in the path would end the setting.
+    let library = library.to_string_lossy();
+    if library.contains([',', ' ']) {
+        return Vec::new();
+    }
+    let share = |class: usize| found.shares[class..].iter().sum::<f64>();
+    let is_split = |class: &usize| (LEAST_SHARE..=1.0 - LEAST_SHARE).contains(&share(*class));
+    // Two classes that split alike are tried once.
+    let is_new = |class: &usize| *class == CLASSES - 1 || found.shares[*class] > LEAST_SHARE;
+    (1..CLASSES)
+        .filter(is_split)
+        .filter(is_new)
+        .map(|class| format!("{LABEL}{class}={base}:REPLAY_APART={class}:{library}"))
+        .collect()
+}
+
+/// Whether the place is such a replay.
+pub fn is_apart(label: &str) -> bool {
+    class(label).is_some()
+}
+
+fn class(label: &str) -> Option<u8> {
+    let class = label.strip_prefix(LABEL)?.parse().ok()?;
+    (1..CLASSES as u8).contains(&class).then_some(class)
+}
+
+/// The one with least memory of those that were tried.
+pub fn least(places: &[Place]) -> Option<&Place> {
+    (places.iter())
+        .filter(|place| is_apart(&place.allocator))
+        .min_by(|a, b| a.memory.median.total_cmp(&b.memory.median))
+}
+
+/// What it surely saves: of the recorded allocator's memory, and more than a change of the allocator alone. `first` are
+/// the places of all that was tried, once.
+pub fn judge(places: &[Place], first: &[Place], base: &str, found: &Found) -> Option<Separated> {
+    let place = least(places)?;
+    let ratio = place.memory_ratio?;
+    let is_cheap = place.time_ratio.is_some_and(|time| time.median <= COST);
+    if ratio.median > WORTH || ratio.high >= 1.0 || ratio.count < 2 || !is_cheap {
+        return None;
+    }
+    // A heap that is as small without a change of the program is the better answer, if it is cheap too. So is the private
+    // heap's allocator itself, with all of the blocks: then it is not the separation that saves.
+    let is_other = |other: &&Place, base: Option<&Place>| {
+        let is_cheap = base.is_none_or(|base| other.time.median <= COST * base.time.median);
+        !is_apart(&other.allocator) && is_cheap
+    };
+    let of = |places: &[Place]| {
+        let base = places.iter().find(|other| other.allocator == base);
+        let others = places.iter().filter(|other| is_other(other, base));
+        let memory = others.map(|other| other.memory.median);
+        memory.min_by(f64::total_cmp)
+    };
+    let cheapest = of(first)
+        .into_iter()
+        .chain(of(places))
+        .min_by(f64::total_cmp)?;
+    if place.memory.median > WORTH * cheapest {
+        return None;
+    }
+    let class = class(&place.allocator)?;
+    let before = places.iter().find(|other| other.allocator == base)?;
+    Some(Separated {
+        class,
+        share: found.shares[usize::from(class)..].iter().sum(),
+        by_site: found.is_by_site,
+        ratio,
+        bytes: (before.memory.median - place.memory.median).max(0.0) as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(allocator: &str, memory: f64) -> Place {
+        let summary = |value: f64| Summary::of(&[value, value]).unwrap();
+        Place {
+            allocator: allocator.to_owned(),
+            memory: summary(memory),
+            time: summary(1.0),
+            memory_ratio: Some(summary(memory / 100.0)),
+            time_ratio: Some(summary(1.0)),
+        }
+    }
+
+    #[test]
+    fn separation_is_worth_it_if_it_saves_more_than_another_heap() {
+        let found = Found {
+            shares: [0.9, 0.0, 0.0, 0.1],
+            ..Found::default()
+        };
+        let base = place("system", 100.0);
+        let slow = Place {
+            time: Summary::of(&[2.0, 2.0]).unwrap(),
+            ..place("slow", 50.0)
+        };
+        let judged = |apart: f64, others: &[Place]| {
+            let others = [&[base.clone(), slow.clone()][..], others].concat();
+            let places = [base.clone(), place("apart-3", apart)];
+            judge(&places, &others, "system", &found).map(|one| one.bytes)
+        };
+        assert_eq!(judged(60.0, &[place("loam", 90.0)]), Some(40));
+        assert_eq!(judged(97.0, &[]), None);
+        assert_eq!(judged(60.0, &[place("loam", 61.0)]), None);
+    }
+
+    #[test]
+    fn only_classes_that_split_are_tried() {
+        let tried = |shares: [f64; CLASSES]| {
+            let found = Found {
+                shares,
+                ..Found::default()
+            };
+            candidates("system", Path::new("/l/libloam.so"), &found)
+        };
+        assert_eq!(
+            tried([0.9, 0.0, 0.0, 0.1]),
+            ["apart-3=system:REPLAY_APART=3:/l/libloam.so"]
+        );
+        assert_eq!(tried([0.5, 0.2, 0.2, 0.1]).len(), 3);
+        assert_eq!(tried([1.0, 0.0, 0.0, 0.0]).len(), 0);
+        assert_eq!(tried([0.0, 0.0, 0.0, 1.0]).len(), 0);
+    }
+}
