@@ -185,6 +185,7 @@ void PageHeap::ask_for_huge(Block* block, bool is_long) {
   if (!os::advise_huge(block_base(block), kBlockBytes, true)) return;
   __atomic_store_n(&block->huge, true, __ATOMIC_RELAXED);
   surplus_pages_ += Pages(kPagesPerBlock);
+  note_dirty();
 }
 
 // What is surplus goes back. Before other pages of the block go, too: the system would fill the

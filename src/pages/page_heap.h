@@ -564,7 +564,8 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
 
 LOAM_INLINE void PageHeap::note_dirty() {
   if (pages_wait()) return;
-  waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
+  waiting_hint_.store((dirty_pages_ + surplus_pages_ + parked_pages_).count,
+                      std::memory_order_relaxed);
   note_waiting();
 }
 

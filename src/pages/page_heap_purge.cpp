@@ -131,7 +131,7 @@ void PageHeap::tick_locked() {
   const Pages used = note_peak();
   const Pages elsewhere = dirty_pages_ + parked_pages_;
   const Pages waiting = elsewhere + (used_ - used);
-  const bool may_purge = waiting > PurgePolicy::kFloor;
+  const bool may_purge = waiting + surplus_pages_ > PurgePolicy::kFloor;
   // A system call: once in the coarse clock's step, and where it tells more than the clock does.
   const uint64_t running_ms =
       may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
@@ -171,7 +171,7 @@ void PageHeap::tick_locked() {
     block = age_.front();
   }
   // The last tick for now: nobody may come again.
-  if (may_purge && dirty_pages_ + parked_pages_ <= PurgePolicy::kFloor)
+  if (may_purge && dirty_pages_ + surplus_pages_ + parked_pages_ <= PurgePolicy::kFloor)
     static_cast<void>(purge_maps(kFewBlocks));
 }
 

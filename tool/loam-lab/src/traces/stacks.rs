@@ -362,7 +362,8 @@ fn follow(
             });
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 impl Stacks {
