@@ -27,8 +27,9 @@ pub fn python(module: &str) -> Option<PathBuf> {
 /// The command line of the Firefox Profiler.
 pub fn firefox_profiler() -> Option<PathBuf> {
     let script = root().join("build/firefox-profiler/dist/profiler-cli.js");
-    let node = Command::new("node").arg("--version").output();
-    if script.is_file() && node.is_ok_and(|out| out.status.success()) {
+    // An old node can not run it.
+    let version = Command::new("node").arg(&script).arg("--version").output();
+    if script.is_file() && version.is_ok_and(|out| out.status.success()) {
         return Some(script);
     }
     skip("the Firefox Profiler's command line is not here (`make setup` brings it where node is)");
