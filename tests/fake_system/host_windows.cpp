@@ -9,6 +9,7 @@
 #include "fake_system/fake_state.h"
 #include "fake_system/host.h"
 #include "os/charge.h"
+#include "os/shown_counters.h"
 
 namespace loam::os {
 
@@ -38,12 +39,10 @@ using namespace fake;
 
 constinit uint64_t charged_bytes = 0;
 
+// Of what a refused commit left it is no purge: parts may be gone.
 bool discard(void* address, size_t bytes) {
-  if (!purge(address, bytes)) return false;
-  Guard guard(state.mutex);
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
-  state.committed.remove(begin, begin + bytes);
-  return true;
+  if (!is_committed(reinterpret_cast<uintptr_t>(address), bytes)) return decommit(address, bytes);
+  return purge(address, bytes) && decommit(address, bytes);
 }
 
 // What is committed already is not asked for, so a plan that refuses commits is about others. Of
@@ -55,6 +54,8 @@ bool commit_again(void* address, size_t bytes) {
   if (is_committed(begin, end - begin)) return true;
   return commit(reinterpret_cast<void*>(begin), end - begin);
 }
+
+bool show_counters(const ShownCounter*, const uint64_t*, unsigned) { return false; }
 
 }  // namespace loam::os
 

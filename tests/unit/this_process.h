@@ -14,7 +14,7 @@
 
 namespace loam::test {
 
-inline constexpr bool kCanFork = false, kTellsSleep = false;
+inline constexpr bool kCanFork = false, kTellsSleep = false, kKeysEndFirst = true;
 
 inline size_t resident_bytes() {
   PROCESS_MEMORY_COUNTERS counters{};
@@ -42,7 +42,7 @@ inline void alarm(unsigned) {}
 
 namespace loam::test {
 
-inline constexpr bool kCanFork = true, kTellsSleep = true;
+inline constexpr bool kCanFork = true, kTellsSleep = true, kKeysEndFirst = false;
 
 inline size_t resident_bytes() {
   unsigned long total = 0, resident = 0;

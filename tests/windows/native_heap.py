@@ -13,10 +13,11 @@ import argparse
 import os
 import re
 import shlex
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import each
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "windows.md"
 BEGIN, END = "<!-- tests/windows/native_heap.py: begin -->", "<!-- tests/windows/native_heap.py: end -->"
@@ -33,26 +34,12 @@ def main() -> int:
     arguments = parser.parse_args()
     command = [*arguments.windows, arguments.program]
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *words], capture_output=True, text=True, errors="replace", timeout=300)
-
-    tests, suite = [], ""
-    for line in run("--gtest_list_tests", f"--gtest_filter={FILTER}").stdout.splitlines():
-        name = line.split("#")[0].rstrip()
-        if not name.startswith(" "):
-            suite = name
-        elif name.strip():
-            tests.append(suite + name.strip())
+    tests = each.cases(command, FILTER)
     if not tests:
         print("the program has no such tests")
         return 1
-
-    def fails(test: str) -> str | None:
-        done = run(f"--gtest_filter={test}", "--gtest_brief=1")
-        return None if done.returncode == 0 else f"{test}: {done.returncode}\n{done.stdout}{done.stderr}"
-
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        said = dict(zip(tests, pool.map(fails, tests)))
+        said = dict(zip(tests, pool.map(lambda test: each.failure(command, test), tests)))
     failing = [test for test in tests if said[test]]
     if arguments.show:
         print("\n".join(said[test] for test in failing))

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "portability.md"
 BEGIN, END = "<!-- tests/windows/table.py: begin -->", "<!-- tests/windows/table.py: end -->"
 CASE = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\) \{\n(.*)$", re.M)
-SKIPS = {"test::kCanFork": "there is no `fork()`", "test::kTellsSleep": "the system does not tell whether a thread sleeps"}
+SKIPS = {"os::kChargesCommit": "Windows has no huge pages, and commits a block at a time",
+         "test::kCanFork": "there is no `fork()`",
+         "test::kKeysEndFirst": "a key's destructor runs before the heap's hook",
+         "test::kTellsSleep": "the system does not tell whether a thread sleeps"}
 # Files of tests/unit that CMakeLists.txt leaves out, and why.
 LEFT_OUT = {"linux_test": "Linux's own port; `tests/windows/memory.cpp` is Windows'", "fork_test": "there is no `fork()`"}
 
@@ -30,19 +33,27 @@ def unit() -> str:
     listed = re.search(r'LOAM_UNIT_LINUX_ONLY "([^"]*)"', (ROOT / "tests/windows/CMakeLists.txt").read_text())[1]
     if set(listed.split("|")) != LEFT_OUT.keys():
         sys.exit(f"tests/windows/table.py knows no reason for one of: {listed}")
-    every, run, missing = 0, 0, []
+    layers = re.search(r"set\(LOAM_UNIT_LAYERS ([^)]*)\)", (ROOT / "tests/windows/CMakeLists.txt").read_text())[1].split()
+    every, run, missing, later = 0, 0, [], set()
     for path in sorted((ROOT / "tests/unit").glob("*/*_test.cpp")):
         found = cases(path)
         every += len(found)
+        if path.parent.name not in layers or (path.parent.name == "cache" and "fake_system/" in path.read_text()):
+            later.add(path.parent.name)
+            continue
         if path.stem in LEFT_OUT:
             missing.append(f"`{path.name}`: {LEFT_OUT[path.stem]}")
             continue
         skipped = [name for name, line in found if any(skip in line for skip in SKIPS)]
         run += len(found) - len(skipped)
     for skip, why in SKIPS.items():
-        count = sum(skip in line for path in (ROOT / "tests/unit").glob("*/*.cpp") for _, line in cases(path))
-        missing.append(f"{count} cases: {why}")
-    return f"| `tests/unit` | {run} of {every} cases, each layer as one program | {'; '.join(missing)} |"
+        count = sum(skip in line for path in (ROOT / "tests/unit").glob("*/*.cpp") for _, line in cases(path)
+                    if path.parent.name in layers)
+        if count == 0:
+            continue
+        missing.append(f"{count} {'case' if count == 1 else 'cases'}: {why}")
+    missing.append(f"not built for Windows yet, or in part: {', '.join(sorted(later))}")
+    return f"| `tests/unit` | {run} of {every} cases | {'; '.join(missing)} |"
 
 
 def heaps() -> str:

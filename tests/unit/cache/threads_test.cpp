@@ -13,6 +13,7 @@
 
 #include "cache/cache_registry.h"
 #include "random.h"
+#include "this_process.h"
 
 namespace loam {
 namespace {
@@ -174,6 +175,7 @@ void late_destructor(void*) {
 }
 
 TEST(Threads, WhatIsFreedAfterTheThreadsEndGoesHomeAtOnce) {
+  if (test::kKeysEndFirst) GTEST_SKIP() << "a key's destructor runs before the heap's hook";
   release(allocate(5));  // registers the hook, so that the key below comes after it
   ASSERT_EQ(pthread_key_create(&late_key, &late_destructor), 0);
   const size_t threads = cache_registry.totals().threads;

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Runs every case of a gtest program in a process of its own, as ctest does on Linux: cases count on that.
+
+    tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER]
+
+Exit status: 0 all passed or were skipped, 1 one did not, and what it said.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+
+def cases(command: list[str], chosen: str) -> list[str]:
+    listed = subprocess.run([*command, "--gtest_list_tests", f"--gtest_filter={chosen}"], capture_output=True, text=True,
+                            timeout=300).stdout
+    found, suite = [], ""
+    for line in listed.splitlines():
+        name = line.split("#")[0].rstrip()
+        if name.startswith(" "):
+            found.append(suite + name.strip())
+        else:
+            suite = name
+    return found
+
+
+def failure(command: list[str], case: str) -> str | None:
+    """What a case says that does not pass."""
+    done = subprocess.run([*command, f"--gtest_filter={case}", "--gtest_brief=1"], capture_output=True, text=True,
+                          errors="replace", timeout=600)
+    return None if done.returncode == 0 else f"{case}: {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--windows", type=shlex.split, default=[], metavar="RUNNER")
+    parser.add_argument("--filter", default="*")
+    arguments = parser.parse_args()
+    command = [*arguments.windows, arguments.program]
+    found = cases(command, arguments.filter)
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        failed = [said for said in pool.map(lambda case: failure(command, case), found) if said]
+    print("\n".join(failed + [f"{len(found)} cases, {len(failed)} failed"]))
+    return 1 if failed or not found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
