@@ -32,7 +32,7 @@ const WAITING: u64 = 4 << 20;
 /// How long a process that is to stop may take to answer.
 const DETACHING: Duration = Duration::from_secs(2);
 /// Passes that reach a fork's event at the end of a full ring, some times over.
-const PASSES_TO_A_FORK: u32 = 64;
+const PASSES_TO_A_FORK: u32 = 16;
 /// How often new files are looked for, and whether processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often the system's whole list of processes is looked at, once everything that is known has ended.
@@ -251,8 +251,9 @@ impl Drainer {
         let Some(index) = index else {
             return (parent, How::Fork, made);
         };
-        // One does where the ring is not fuller than what a pass reads.
-        for _ in 0..PASSES_TO_A_FORK {
+        // One does where the ring is not fuller than what a pass reads. A fork that was not announced is no event.
+        let passes = if number == 0 { 1 } else { PASSES_TO_A_FORK };
+        for _ in 0..passes {
             let pass = self.pass(index, false);
             // A pass that failed has ended the parent's image.
             let running = self
