@@ -11,6 +11,7 @@
 //! What does not add up is not counted but said. Figures of a process that allocates meanwhile are of no single moment: each
 //! chunk is as it was when its part of memory was copied.
 
+mod ahead;
 pub mod arenas;
 mod caches;
 pub mod layout;
@@ -19,6 +20,7 @@ mod mapped;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod there;
 mod walk;
 
 use std::time::{Duration, Instant};
@@ -32,7 +34,8 @@ use loam_format::memory::Memory;
 use crate::remote::ProcessMemory;
 use caches::FastChunks;
 use layout::{is_libc, Layout, Version, NEWEST, OLDEST};
-use pages::Residency;
+pub use pages::Residency;
+use there::There;
 use walk::{walk, Chunk, State, Stretch};
 
 pub use lengths::Lengths;
@@ -153,13 +156,34 @@ impl GlibcHeap {
     }
 }
 
+/// Is told of the blocks of arenas while a heap is read; those that are mappings of their own are not among them.
+pub trait Blocks {
+    /// A block, in the order of addresses within a stretch. What fast bins keep is none; what threads' caches keep looks
+    /// like one.
+    fn block(&mut self, address: u64, size: u64, residency: &Residency);
+    /// A stretch of an arena has ended.
+    fn stretch_ends(&mut self, residency: &Residency);
+}
+
+/// Nobody wants to know.
+impl Blocks for () {
+    fn block(&mut self, _: u64, _: u64, _: &Residency) {}
+    fn stretch_ends(&mut self, _: &Residency) {}
+}
+
 /// Reads the heap of a process.
 pub fn read(pid: Pid) -> Result<GlibcHeap, GlibcError> {
+    read_and_tell(pid, &mut ())
+}
+
+/// Reads the heap of a process and tells of each block.
+pub fn read_and_tell(pid: Pid, blocks: &mut impl Blocks) -> Result<GlibcHeap, GlibcError> {
     let mappings = mappings::read_names(pid)?;
     let version = version(pid, &mappings).ok_or(GlibcError::Absent)?;
     let layout = Layout::of(version).ok_or(GlibcError::Version(version))?;
     let mut residency = Residency::open(pid);
-    read_from(&ProcessMemory(pid), &mappings, &layout, &mut residency)
+    let memory = ProcessMemory(pid);
+    read_from(&memory, &mappings, &layout, &mut residency, blocks)
 }
 
 /// The version of the process's C library. A static program's is in its own file.
@@ -174,10 +198,11 @@ fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
 }
 
 fn read_from(
-    memory: &impl Memory,
+    memory: &(impl Memory + Sync),
     mappings: &[Mapping],
     layout: &Layout,
     residency: &mut Residency,
+    blocks: &mut impl Blocks,
 ) -> Result<GlibcHeap, GlibcError> {
     let begun = Instant::now();
     let (arenas, mut problems) = arenas::find(memory, mappings).ok_or(GlibcError::NoArena)?;
@@ -201,6 +226,7 @@ fn read_from(
             &fast,
             residency,
             &mut candidates,
+            blocks,
         ));
     }
     let mut caches = 0;
@@ -248,13 +274,17 @@ fn read_from(
     })
 }
 
+/// From a chunk to its block. The block has the first word of the next chunk, too.
+const HEADER: u64 = 16;
+
 fn walk_arena(
-    memory: &impl Memory,
+    memory: &(impl Memory + Sync),
     arena: &arenas::Arena,
     layout: &Layout,
     fast: &FastChunks,
     residency: &mut Residency,
     candidates: &mut Vec<u64>,
+    blocks: &mut impl Blocks,
 ) -> ArenaFigures {
     let mut figures = ArenaFigures {
         address: arena.address,
@@ -272,8 +302,13 @@ fn walk_arena(
         };
         let mut trim = Trim::default();
         let mut is_in_fast_bin = fast.ascending(*start);
-        let end_now = || arena.end_now(memory, *start);
-        let ended = walk(memory, stretch, end_now, |chunk| {
+        let residency = &*residency;
+        let there = There::new(memory, residency);
+        let end_now = || {
+            there.doubt();
+            arena.end_now(memory, *start)
+        };
+        let ended = walk(&there, stretch, end_now, |chunk| {
             let is_fast = chunk.state == State::InUse && is_in_fast_bin(chunk.address);
             match chunk.state {
                 State::InUse => {
@@ -284,6 +319,7 @@ fn walk_arena(
                         figures.lengths.add(chunk.size);
                         figures.behind_longest_hole.add(chunk.size);
                         figures.untouched += untouched(&chunk, residency);
+                        blocks.block(chunk.address + HEADER, chunk.size - 8, residency);
                     }
                     if chunk.size == layout.cache_chunk() {
                         candidates.push(chunk.address);
@@ -300,6 +336,7 @@ fn walk_arena(
             }
             trim.add(&chunk, is_fast, residency, &mut figures);
         });
+        blocks.stretch_ends(residency);
         figures.unread += ended.unread;
         figures.returns += ended.returns;
     }
@@ -355,6 +392,10 @@ impl Trim {
 
 /// Pages that lie whole within a long block and are not resident, in bytes.
 fn untouched(chunk: &Chunk, residency: &Residency) -> u64 {
+    // Most chunks are short.
+    if chunk.size < pages::PAGE {
+        return 0;
+    }
     let first = (chunk.address + 16).next_multiple_of(pages::PAGE);
     let behind = (chunk.address + chunk.size) & !(pages::PAGE - 1);
     match behind.checked_sub(first) {

@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use loam_format::memory::{Memory, ReadError};
 
@@ -12,7 +12,7 @@ struct Heap {
     bytes: Vec<u8>,
     /// Before which read it becomes the other one.
     change: Option<(u32, Vec<u8>)>,
-    reads: Cell<u32>,
+    reads: AtomicU32,
 }
 
 /// A stretch of chunks: length, and whether it is free. The last one is the top.
@@ -36,7 +36,7 @@ impl Heap {
         Heap {
             bytes: stretch(chunks),
             change: None,
-            reads: Cell::new(0),
+            reads: AtomicU32::new(0),
         }
     }
 
@@ -56,10 +56,10 @@ impl Heap {
 impl Memory for Heap {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let bytes = match &self.change {
-            Some((when, other)) if self.reads.get() >= *when => other,
+            Some((when, other)) if self.reads.load(Ordering::SeqCst) >= *when => other,
             _ => &self.bytes,
         };
-        self.reads.set(self.reads.get() + 1);
+        self.reads.fetch_add(1, Ordering::SeqCst);
         let unmapped = ReadError::Unmapped {
             address,
             length: buffer.len(),
@@ -98,7 +98,11 @@ fn every_chunk_is_told_once_with_its_state() {
 
 /// More than a window of chunks, so that each walk reads several.
 fn many() -> Vec<(u64, bool)> {
-    let mut chunks: Vec<(u64, bool)> = (0..20_000u64)
+    of_count(20_000)
+}
+
+fn of_count(count: u64) -> Vec<(u64, bool)> {
+    let mut chunks: Vec<(u64, bool)> = (0..count)
         .map(|number| (32 + 16 * (number % 5), number % 3 == 1))
         .collect();
     chunks.push((65536, false));
@@ -107,17 +111,36 @@ fn many() -> Vec<(u64, bool)> {
 
 #[test]
 fn a_heap_that_changes_between_two_windows_is_followed_all_the_same() {
-    let before = many();
+    changes_between(&many(), 1..12);
+}
+
+/// Long enough that windows are read ahead: how the reads of both threads fall is up to the system, what is told is not.
+#[test]
+fn a_long_heap_is_read_ahead_and_told_the_same() {
+    let long = of_count(120_000);
+    let heap = Heap::of(&long);
+    assert!(heap.bytes.len() > 6 << 20);
+    let (found, ended) = heap.walked();
+    assert_eq!((ended.unread, ended.returns), (0, 0));
+    let sizes = found.iter().map(|chunk| chunk.size);
+    assert!(sizes.eq(long.iter().map(|(size, _)| *size)));
+    // A window, and the word that leads to it.
+    let windows = heap.bytes.len().div_ceil(256 << 10);
+    assert!(heap.reads.load(Ordering::SeqCst) as usize >= 2 * windows - 2);
+    changes_between(&long, (1..60).step_by(7));
+}
+
+fn changes_between(before: &[(u64, bool)], times: impl Iterator<Item = u32>) {
     // Neighbours are joined all over: what was a chunk's start is now within one.
     let mut after = Vec::new();
-    for pair in before[..20_000].chunks(2) {
+    for pair in before[..before.len() - 1].chunks(2) {
         after.push((pair[0].0 + pair[1].0, false));
     }
     after.push((65536, false));
-    for when in 1..12 {
+    for when in times {
         let heap = Heap {
             change: Some((when, stretch(&after))),
-            ..Heap::of(&before)
+            ..Heap::of(before)
         };
         let (found, ended) = heap.walked();
         let total: u64 = found.iter().map(|chunk| chunk.size).sum();

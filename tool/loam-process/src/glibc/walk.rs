@@ -9,12 +9,13 @@
 //!
 //! The process may split and join chunks under the walk. Two habits keep it right: (1) each window of memory is read together
 //! with the header of the chunk that leads to it, one behind the other in one system call, and that header must still say the
-//! same; (2) what the last chunks said counts only when the walk is well past them. A header that can not be right makes the
+//! same (a window that was read ahead lies between two looks at it); (2) what the last chunks said counts only when the walk is well past them. A header that can not be right makes the
 //! walk go back, further each time, and read anew; where that does not help it looks for the chain further on, and says how
 //! many bytes it did not see.
 
 use std::collections::VecDeque;
 
+use super::ahead::{Ahead, Window, LEAD};
 use super::layout::{ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
 use loam_format::memory::{Memory, Piece};
 
@@ -53,6 +54,8 @@ pub struct Stretch {
 
 /// How much is read at a time. Chosen: the copy takes 30 us, in which few chunks change.
 const WINDOW: u64 = 256 << 10;
+/// A stretch of this length is read ahead. Chosen: starting a thread takes as long as reading a window.
+const LONG: u64 = 16 * WINDOW;
 /// So many chunks are held back, to go back to.
 const HELD: usize = 1024;
 /// How often a walk goes back for the same place.
@@ -76,18 +79,31 @@ pub struct End {
 /// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the stretch ends by now: it
 /// may grow meanwhile, and the chunk that ends it with it.
 pub fn walk(
-    memory: &impl Memory,
+    memory: &(impl Memory + Sync),
     stretch: Stretch,
+    end_now: impl Fn() -> Option<u64>,
+    tell: impl FnMut(Chunk),
+) -> End {
+    std::thread::scope(|scope| {
+        let is_long = stretch.end.saturating_sub(stretch.start) >= LONG;
+        let walk = Walk {
+            memory,
+            stretch,
+            ahead: is_long.then(|| Ahead::start(scope, memory)).flatten(),
+            window: Window::default(),
+            next: (0, 0),
+            held: VecDeque::with_capacity(HELD + 1),
+        };
+        to_the_end(walk, end_now, tell)
+    })
+}
+
+fn to_the_end<M: Memory>(
+    mut walk: Walk<'_, M>,
     end_now: impl Fn() -> Option<u64>,
     mut tell: impl FnMut(Chunk),
 ) -> End {
-    let mut walk = Walk {
-        memory,
-        stretch,
-        window: Vec::new(),
-        base: 0,
-        held: VecDeque::new(),
-    };
+    let stretch = walk.stretch;
     let mut place = stretch.start;
     // Chunks since the walk went back for the last time, and how often it did so without getting on.
     let mut since = 0;
@@ -131,7 +147,7 @@ pub fn walk(
                         place = chunk.address;
                     }
                 }
-                walk.window.clear();
+                walk.forget();
                 walk.stretch.end = end_now().unwrap_or(walk.stretch.end);
                 std::thread::yield_now();
             }
@@ -150,16 +166,25 @@ enum Step {
 struct Walk<'a, M> {
     memory: &'a M,
     stretch: Stretch,
-    window: Vec<u8>,
-    base: u64,
+    /// Reads the next window meanwhile, if the stretch is long.
+    ahead: Option<Ahead>,
+    /// What is walked, behind room for the word that leads to it.
+    window: Window,
+    /// The header that the last step found behind its chunk, by its place.
+    next: (u64, u64),
     held: VecDeque<Chunk>,
 }
 
 impl<M: Memory> Walk<'_, M> {
     fn step(&mut self, place: u64) -> Step {
         let end = self.stretch.end;
-        let Some((_, head)) = self.header(place, None) else {
-            return Step::Wrong;
+        let head = if self.next.0 == place {
+            self.next.1
+        } else {
+            let Some((_, head)) = self.header(place, None) else {
+                return Step::Wrong;
+            };
+            head
         };
         let size = head & !FLAGS;
         if size == FENCE {
@@ -180,6 +205,7 @@ impl<M: Memory> Walk<'_, M> {
         let Some((size_before, next)) = self.header(place + size, Some((place, head))) else {
             return Step::Wrong;
         };
+        self.next = (place + size, next);
         // A user's data would often pass for the header of one chunk, and rarely lead to what passes for another.
         if !self.is_sound(place + size, next) {
             return Step::Wrong;
@@ -219,20 +245,26 @@ impl<M: Memory> Walk<'_, M> {
             })
     }
 
+    /// Whatever was read is too old.
+    fn forget(&mut self) {
+        self.window.length = 0;
+        self.next = (0, 0);
+        if let Some(ahead) = &mut self.ahead {
+            ahead.forget();
+        }
+    }
+
     /// The two words of a header. `leading`: the header that leads here, read again if the window has to be.
     fn header(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
-        let is_here = place >= self.base && place + 16 <= self.base + self.window.len() as u64;
-        if !is_here {
+        if !self.window.has_header(place) {
             self.read_window(place, leading)?;
+            self.ask_ahead();
         }
-        let offset = (place - self.base) as usize;
-        let word = |offset: usize| {
-            self.window
-                .get(offset..)?
-                .first_chunk()
-                .map(|word| u64::from_le_bytes(*word))
-        };
-        Some((word(offset)?, word(offset + 8)?))
+        let offset = LEAD + (place - self.window.address) as usize;
+        let words: &[u8; 16] = self.window.bytes.get(offset..)?.first_chunk()?;
+        let (before, head) = words.split_at(8);
+        let word = |bytes: &[u8]| bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
+        Some((word(before)?, word(head)?))
     }
 
     fn read_window(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<()> {
@@ -240,30 +272,43 @@ impl<M: Memory> Walk<'_, M> {
         if length < 16 {
             return None;
         }
-        self.window.clear();
         let Some((before, head)) = leading else {
-            self.window.resize(length, 0);
-            self.base = place;
-            return self.memory.read(place, &mut self.window).ok();
+            return self.window.fill(self.memory, place, length);
         };
-        let mut bytes = vec![0; 8 + length];
-        let pieces = [
-            Piece {
-                address: before + 8,
-                length: 8,
-            },
-            Piece {
+        let lead = Piece {
+            address: before + 8,
+            length: LEAD,
+        };
+        let ahead = self.ahead.as_mut();
+        if ahead.is_some_and(|ahead| ahead.take(place, &mut self.window)) {
+            // The leading header was the same before and is the same after, so it was meanwhile.
+            let room = &mut self.window.bytes[..LEAD];
+            self.memory.read(lead.address, room).ok()?;
+        } else {
+            let window = Piece {
                 address: place,
                 length,
-            },
-        ];
-        self.memory.gather(&pieces, &mut bytes).ok()?;
-        let again = u64::from_le_bytes(*bytes.first_chunk()?);
+            };
+            self.window.make_room(length);
+            self.window.length = 0;
+            let bytes = &mut self.window.bytes[..LEAD + length];
+            self.memory.gather(&[lead, window], bytes).ok()?;
+            (self.window.address, self.window.length) = (place, length);
+        }
+        let again = u64::from_le_bytes(*self.window.bytes.first_chunk()?);
         if (again ^ head) & !PREVIOUS_IN_USE & !IN_OTHER_ARENA != 0 {
+            self.window.length = 0;
             return None;
         }
-        bytes.drain(..8);
-        (self.window, self.base) = (bytes, place);
         Some(())
+    }
+
+    /// The window behind this one, with what of a header this one may have cut off.
+    fn ask_ahead(&mut self) {
+        let next = self.window.address + self.window.length as u64 - ALIGNMENT;
+        let length = WINDOW.min(self.stretch.end.saturating_sub(next));
+        if let (Some(ahead), true) = (&mut self.ahead, length > ALIGNMENT) {
+            ahead.ask(next, length as usize);
+        }
     }
 }

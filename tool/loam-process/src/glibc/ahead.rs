@@ -1,0 +1,115 @@
+//! The next window of a long walk, read by a thread of its own while the one before is walked: copying memory takes as long as
+//! walking it.
+//!
+//! What was read ahead is older than what is read when it is wanted, so its reader checks more: see [`super::walk`].
+
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::thread::{Builder, Scope};
+
+use loam_format::memory::Memory;
+
+/// Bytes in front of a window that its reader fills itself.
+pub const LEAD: usize = 8;
+
+/// A window of memory.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Room, then what was read.
+    pub bytes: Vec<u8>,
+    /// Where it begins.
+    pub address: u64,
+    /// How much was read, behind the room; 0: nothing could be.
+    pub length: usize,
+}
+
+impl Window {
+    /// Reads.
+    pub fn fill(&mut self, memory: &impl Memory, address: u64, length: usize) -> Option<()> {
+        self.make_room(length);
+        self.length = 0;
+        let read = memory.read(address, &mut self.bytes[LEAD..LEAD + length]);
+        read.ok()?;
+        (self.address, self.length) = (address, length);
+        Some(())
+    }
+
+    /// Has room for so much. Nothing is cleared: the system fills it.
+    pub fn make_room(&mut self, length: usize) {
+        if self.bytes.len() < LEAD + length {
+            self.bytes.resize(LEAD + length, 0);
+        }
+    }
+
+    /// Whether it has the 16 bytes from there on.
+    pub fn has_header(&self, place: u64) -> bool {
+        place >= self.address && place + 16 <= self.address + self.length as u64
+    }
+}
+
+/// A thread that reads ahead.
+pub struct Ahead {
+    ask: SyncSender<(u64, usize, Window)>,
+    told: Receiver<Window>,
+    is_asked: bool,
+    spare: Window,
+}
+
+impl Ahead {
+    /// None where the system has no thread for it.
+    pub fn start<'scope, M: Memory + Sync>(
+        scope: &'scope Scope<'scope, '_>,
+        memory: &'scope M,
+    ) -> Option<Ahead> {
+        let (ask, asked) = sync_channel::<(u64, usize, Window)>(1);
+        let (tell, told) = sync_channel(1);
+        let read = move || {
+            for (address, length, mut window) in asked {
+                // It says by its length whether something was read.
+                let _ = window.fill(memory, address, length);
+                if tell.send(window).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = Builder::new().name("loam-ahead".to_owned());
+        thread.spawn_scoped(scope, read).ok()?;
+        Some(Ahead {
+            ask,
+            told,
+            is_asked: false,
+            spare: Window::default(),
+        })
+    }
+
+    /// What is wanted next. What was asked for before is forgotten.
+    pub fn ask(&mut self, address: u64, length: usize) {
+        self.forget();
+        let window = std::mem::take(&mut self.spare);
+        self.is_asked = self.ask.send((address, length, window)).is_ok();
+    }
+
+    /// What was asked for is too old by now.
+    pub fn forget(&mut self) {
+        if let Some(window) = self.receive() {
+            self.spare = window;
+        }
+    }
+
+    fn receive(&mut self) -> Option<Window> {
+        let is_asked = std::mem::take(&mut self.is_asked);
+        is_asked.then(|| self.told.recv().ok())?
+    }
+
+    /// Puts what was asked for in place of a window that was walked, if it has the header from there on.
+    pub fn take(&mut self, place: u64, walked: &mut Window) -> bool {
+        let Some(mut window) = self.receive() else {
+            return false;
+        };
+        let is_wanted = window.has_header(place);
+        if is_wanted {
+            std::mem::swap(walked, &mut window);
+        }
+        self.spare = window;
+        is_wanted
+    }
+}
