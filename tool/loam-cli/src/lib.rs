@@ -4,7 +4,8 @@
 //! and prints. `run` starts a program on the heap, `allocators` says which heaps this machine has,
 //! `lab` measures them, `record` writes what a program asks for into a trace, `trace` says what is
 //! in it, `replay` measures it on each heap and `gate` compares it with a baseline, `check` says whether the replacement of malloc
-//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `generate` prints
+//! took, `stats`, `top` and `export` show what heaps do, `doctor` judges them, `pins` says whose blocks keep sparse
+//! pages and `map` draws them, `generate` prints
 //! the documentation that is made from the help.
 //! `output` prints messages; `ending` listens for signals and for streams that go away.
 
@@ -21,7 +22,9 @@ pub mod export;
 pub mod gate;
 pub mod generate;
 pub mod lab;
+pub mod map;
 pub mod output;
+pub mod pins;
 pub mod record;
 pub mod replay;
 pub mod run;
@@ -56,6 +59,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         | Verb::Check(_)
         | Verb::Stats(_)
         | Verb::Trace(_)
+        | Verb::Pins(_)
+        | Verb::Map(_)
         | Verb::Generate(_) => {
             drop(Watch::at_once(&[]).begin()?);
         }
@@ -72,6 +77,8 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Verb::Gate(args) => gate::run(&args.resolve(), &layout),
         Verb::Check(args) => check::run(&args.resolve(), &layout),
         Verb::Stats(args) => stats::run(&args.resolve()),
+        Verb::Pins(args) => pins::run(&args.resolve()),
+        Verb::Map(args) => map::run(&args.resolve()),
         Verb::Doctor(args) => doctor::run(&args.resolve()),
         Verb::Top(args) => top::run(&args.resolve()),
         Verb::Export(args) => export::run(&args.resolve()),

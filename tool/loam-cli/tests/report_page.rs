@@ -5,21 +5,9 @@
 mod common;
 
 use std::fs;
-use std::process::{Command, Stdio};
 
+use common::browser::{browser, look, watch};
 use common::{Lab, GOOD};
-use serde_json::Value;
-
-/// Runs before everything else on the page and notes what must not happen.
-const WATCH: &str = "<script>
-  window.seen = [];
-  addEventListener('error', (e) => seen.push('error: ' + (e.message || e.target.tagName)), true);
-  addEventListener('unhandledrejection', (e) => seen.push('rejection: ' + e.reason));
-  document.addEventListener('securitypolicyviolation',
-    (e) => seen.push('blocked: ' + e.violatedDirective + ' ' + e.blockedURI));
-  for (const level of ['error', 'warn'])
-    console[level] = (...words) => seen.push(level + ': ' + words.join(' '));
-</script>";
 
 /// Runs after everything else: uses the page and writes down what it finds.
 const PROBE: &str = r#"<script>
@@ -122,82 +110,8 @@ const PROBE_ALL: &str = r#"<script>
   }, 300);
 </script>"#;
 
-/// Holds the page in a frame of any width (a window of headless Chromium is at least 500 wide) and
-/// writes down what it reports.
-fn frame(width: u32) -> String {
-    format!(
-        "<!doctype html><body><iframe src=\"watched.html\" width=\"{width}\" height=\"900\">\
-         </iframe><script>addEventListener('message', (event) => {{
-            const note = document.createElement('pre');
-            note.id = 'found';
-            note.textContent = event.data;
-            document.body.append(note);
-         }});</script>"
-    )
-}
-
 /// A results file of all experiments in a tiny form.
 const EVERY_EXPERIMENT: &str = include_str!("../../loam-lab/tests/data/every-experiment.json");
-
-fn browser() -> Option<&'static str> {
-    ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| {
-            let version = Command::new(name)
-                .arg("--version")
-                .stderr(Stdio::null())
-                .output();
-            version.is_ok_and(|output| output.status.success())
-        })
-}
-
-fn look(browser: &str, lab: &Lab, width: u32, dark: bool) -> Value {
-    let page = lab.path("frame.html");
-    fs::write(&page, frame(width)).unwrap();
-    let mut command = Command::new(browser);
-    command.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-    ]);
-    command.args([
-        "--disable-background-networking",
-        "--virtual-time-budget=10000",
-        "--dump-dom",
-    ]);
-    command.arg(format!("--user-data-dir={}", lab.path("profile").display()));
-    command.arg("--window-size=1600,1000");
-    if dark {
-        command.arg("--blink-settings=preferredColorScheme=0");
-    }
-    let output = command
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let mark = "<pre id=\"found\">";
-    let said = String::from_utf8_lossy(&output.stderr);
-    let start = dom
-        .find(mark)
-        .unwrap_or_else(|| panic!("the probe did not run: {said}"));
-    let start = start + mark.len();
-    let end = start + dom[start..].find("</pre>").unwrap();
-    let text = dom[start..end]
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&");
-    serde_json::from_str(&text).unwrap()
-}
-
-/// Writes the page with a watch before everything else and a probe after it.
-fn watch(lab: &Lab, page: &str, probe: &str) {
-    let mut watched = page.replacen("<head>", &format!("<head>{WATCH}"), 1);
-    // The last one: the chart library has one in a text.
-    let end = watched.rfind("</body>").unwrap();
-    watched.insert_str(end, probe);
-    fs::write(lab.path("watched.html"), watched).unwrap();
-}
 
 #[test]
 fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
@@ -213,9 +127,9 @@ fn every_chart_of_every_experiment_is_drawn_and_can_be_saved() {
     let shown = common::Ran::of(show.args(["--html", "r.html"]).output().unwrap());
     assert_eq!(shown.code, Some(0), "{shown:?}");
     let page = fs::read_to_string(lab.path("r.html")).unwrap();
-    watch(&lab, &page, PROBE_ALL);
+    watch(&lab.path(""), &page, PROBE_ALL);
     for (width, dark) in [(1440, false), (390, true)] {
-        let found = look(browser, &lab, width, dark);
+        let found = look(browser, &lab.path(""), width, dark);
         assert_eq!(found["width"], width, "{found}");
         for empty in ["seen", "problems", "requests"] {
             assert_eq!(found[empty], serde_json::json!([]), "{width}, {empty}");
@@ -284,10 +198,10 @@ fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
             "{word}"
         );
     }
-    watch(&lab, &page, PROBE);
+    watch(&lab.path(""), &page, PROBE);
 
     for (width, dark) in [(1440, false), (1440, true), (390, false), (390, true)] {
-        let found = look(browser, &lab, width, dark);
+        let found = look(browser, &lab.path(""), width, dark);
         assert_eq!(found["width"], width, "{found}");
         assert_eq!(found["seen"], serde_json::json!([]), "{width}: {found}");
         assert_eq!(found["requests"], serde_json::json!([]), "{width}");

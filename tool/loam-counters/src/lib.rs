@@ -18,6 +18,7 @@ pub mod account;
 mod derive;
 pub mod diagnosis;
 pub mod image;
+pub mod kept;
 pub mod locate;
 mod published;
 mod reader;

@@ -13,7 +13,7 @@
 //! `advise` picks an allocator for a trace by its replays. `gate` compares the replay of a trace with a baseline and says what got worse.
 //!
 //! `replay` makes an experiment of a trace: what the replayer runs, prepared in passes over the
-//! file. `traces` says what is in one.
+//! file. `traces` says what is in one; `pins` says whose blocks keep its sparse pages.
 //!
 //! Measuring, the results file and drawing are separate: nothing from `analyse` on measures, and
 //! all of it starts from the file's types alone. Nothing here prints: a text is a value, and
@@ -35,6 +35,7 @@ pub mod machine;
 pub mod measure;
 pub mod options;
 pub mod outputs;
+pub mod pins;
 pub mod plan;
 pub mod replay;
 pub mod resume;

@@ -51,7 +51,33 @@ impl Page<'_> {
             allocators: self.allocators,
             charts: self.charts,
         };
-        let data = serde_json::to_string(&data).expect("charts are plain data");
+        let frame = Frame {
+            generator: self.generator,
+            version: self.version,
+            title: self.title,
+            styles: &[],
+            data: serde_json::to_string(&data).expect("charts are plain data"),
+            scripts: &SCRIPTS,
+        };
+        frame.render(body)
+    }
+}
+
+/// What every page has.
+pub(crate) struct Frame<'a> {
+    pub generator: &'a str,
+    pub version: &'a str,
+    pub title: &'a str,
+    /// Beside the style of all pages.
+    pub styles: &'a [&'a str],
+    /// JSON that the scripts draw from.
+    pub data: String,
+    pub scripts: &'a [&'a str],
+}
+
+impl Frame<'_> {
+    /// The whole file.
+    pub fn render(&self, body: &Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -64,14 +90,17 @@ impl Page<'_> {
                     meta name="color-scheme" content="light dark";
                     title { (self.title) }
                     style { (PreEscaped(STYLE)) }
+                    @for style in self.styles {
+                        style { (PreEscaped(style)) }
+                    }
                 }
                 body {
                     (body)
                     // `<` can only be part of a string there, and must not end the element.
                     script type="application/json" id="loam-data" {
-                        (PreEscaped(data.replace('<', "\\u003c")))
+                        (PreEscaped(self.data.replace('<', "\\u003c")))
                     }
-                    @for script in SCRIPTS {
+                    @for script in self.scripts {
                         script { (PreEscaped(script)) }
                     }
                 }

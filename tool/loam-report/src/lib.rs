@@ -3,6 +3,7 @@
 //! ```text
 //! chart, grid       what is to be drawn
 //! html, markdown, terminal   the same for a page, a document, a terminal
+//! map               a page of many cells, with a slider over time
 //! columns, style    texts on a terminal
 //! ```
 //!
@@ -16,6 +17,7 @@ pub mod chart;
 pub mod columns;
 pub mod grid;
 pub mod html;
+pub mod map;
 pub mod markdown;
 pub mod style;
 pub mod terminal;

@@ -104,7 +104,7 @@ fn examine(identity: &Identity) -> Result<Examined> {
 }
 
 /// As `loam_process::allocator` names it.
-const GLIBC: &str = "glibc's malloc";
+pub const GLIBC: &str = "glibc's malloc";
 
 /// Apart from this thread: reading a stranger's memory may never end.
 fn read_glibc(pid: Pid) -> Result<GlibcHeap, String> {

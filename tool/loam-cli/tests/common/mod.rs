@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub mod browser;
+
 /// What a fake workload prints when all is well. `$RATE` is its speed.
 pub const GOOD: &str = r#"
 RATE=${RATE:-1000}

@@ -29,7 +29,7 @@ pub struct Estimate {
 
 impl Estimate {
     fn add(&mut self, size: u64, mean: u64, sign: f64) {
-        let chance = -f64::exp_m1(-(size as f64) / mean as f64);
+        let chance = chance(size, mean);
         let bytes = size as f64 / chance;
         self.samples = self.samples.wrapping_add_signed(sign as i64);
         self.blocks += sign / chance;
@@ -87,7 +87,8 @@ pub struct Stacks {
     pub sites: Vec<Site>,
 }
 
-type Key = (usize, Option<u64>, bool);
+/// A stack: place of its stream in the lineage, innermost frame, whether frames further out are missing.
+pub(crate) type Key = (usize, Option<u64>, bool);
 
 #[derive(Debug, Default)]
 struct Figures {
@@ -97,103 +98,125 @@ struct Figures {
     since: Estimate,
 }
 
-#[derive(Debug, Default)]
-struct Read {
+/// The stacks of a trace's blocks, as the file has them.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// Bytes between two chosen blocks, on average.
+    pub mean: u64,
+    /// Files that frames lie in, of all streams.
+    pub modules: Vec<Module>,
+    /// Where the modules of each stream begin.
+    first: Vec<usize>,
     frames: HashMap<(usize, u64), Frame>,
     /// By place of the stream in the lineage, and number of the event.
     stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
 }
 
+/// The chance that a block of so many bytes was chosen.
+pub(crate) fn chance(size: u64, mean: u64) -> f64 {
+    -f64::exp_m1(-(size as f64) / mean as f64)
+}
+
+impl Read {
+    /// Reads them; `None` where the trace has none.
+    pub fn of(survey: &Survey, streams: &[u32]) -> Result<Option<Read>, ReplayError> {
+        let mut read = Read {
+            mean: survey.header.stack_bytes,
+            modules: Vec::new(),
+            first: Vec::new(),
+            frames: HashMap::new(),
+            stacks: HashMap::new(),
+        };
+        lineage::items(&survey.path, |stream, item| {
+            let Some(place) = streams.iter().position(|one| *one == stream) else {
+                return Ok(());
+            };
+            match item {
+                Item::Frame(frame) => {
+                    if let Some(number) = frame.number {
+                        read.frames.insert((place, number), frame);
+                    }
+                }
+                Item::Stack(stack) => {
+                    if let Some(event) = stack.event {
+                        let known = (stack.frame, stack.cut != Some(0));
+                        read.stacks.insert((place, event), known);
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if read.mean == 0 || read.stacks.is_empty() {
+            return Ok(None);
+        }
+        for stream in streams {
+            read.first.push(read.modules.len());
+            let process = survey.processes.get(stream);
+            let modules = process.map(|one| one.process.modules.clone());
+            read.modules.extend(modules.unwrap_or_default());
+        }
+        Ok(Some(read))
+    }
+
+    /// A block's stack, if it was chosen. `begins`: where the events of each stream begin in the walk's count.
+    pub fn stack(&self, block: &Block, begins: &[u64]) -> Option<Key> {
+        let place = begins.iter().rposition(|begin| *begin <= block.event)?;
+        let (frame, is_cut) = self.stacks.get(&(place, block.event - begins[place]))?;
+        Some((place, *frame, *is_cut))
+    }
+
+    /// Frames from the innermost outwards. A frame that a damaged chunk had ends the stack.
+    pub fn places(&self, (place, frame, _): Key) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut next = frame;
+        while let Some(frame) = next.and_then(|number| self.frames.get(&(place, number))) {
+            let module = frame.module.and_then(|module| usize::try_from(module).ok());
+            places.push(Place {
+                module: module
+                    .map(|at| self.first[place] + at)
+                    .filter(|at| *at < self.modules.len()),
+                address: frame.address.unwrap_or(0),
+            });
+            // A caller comes before its callee, so a trace can not lead in circles.
+            next = frame.caller.filter(|caller| Some(*caller) < frame.number);
+        }
+        places
+    }
+}
+
 /// Reads them; `None` where the trace has none.
 pub fn of(survey: &Survey, stream: u32) -> Result<Option<Stacks>, ReplayError> {
-    let mean = survey.header.stack_bytes;
     let streams = lineage::of(survey, stream);
-    let mut read = Read::default();
-    lineage::items(&survey.path, |stream, item| {
-        let Some(place) = streams.iter().position(|one| *one == stream) else {
-            return Ok(());
-        };
-        match item {
-            Item::Frame(frame) => {
-                if let Some(number) = frame.number {
-                    read.frames.insert((place, number), frame);
-                }
-            }
-            Item::Stack(stack) => {
-                if let Some(event) = stack.event {
-                    let known = (stack.frame, stack.cut != Some(0));
-                    read.stacks.insert((place, event), known);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
-    if mean == 0 || read.stacks.is_empty() {
+    let Some(read) = Read::of(survey, &streams)? else {
         return Ok(None);
-    }
-    let figures = count(survey, &streams, mean, &read)?;
-    let mut stacks = Stacks {
-        mean,
-        ..Stacks::default()
     };
-    let first: Vec<usize> = streams
-        .iter()
-        .map(|stream| {
-            let first = stacks.modules.len();
-            let process = survey.processes.get(stream);
-            stacks.modules.extend(
-                process
-                    .into_iter()
-                    .flat_map(|one| one.process.modules.clone()),
-            );
-            first
-        })
-        .collect();
-    stacks.sites = figures
+    let figures = count(survey, &streams, &read)?;
+    let mut sites: Vec<Site> = figures
         .into_iter()
-        .map(|((place, frame, is_cut), figures)| Site {
-            frames: places(&read, place, frame, first[place], stacks.modules.len()),
-            is_cut,
+        .map(|(key, figures)| Site {
+            frames: read.places(key),
+            is_cut: key.2,
             allocated: figures.allocated,
             peak: figures.live.plus(&figures.since, -1.0),
         })
         .collect();
-    stacks.sites.sort_by(|a, b| {
+    sites.sort_by(|a, b| {
         let bytes = |site: &Site| (site.peak.bytes, site.allocated.bytes);
         bytes(b)
             .partial_cmp(&bytes(a))
             .unwrap_or(std::cmp::Ordering::Equal)
     });
-    Ok(Some(stacks))
-}
-
-/// Frames from the innermost outwards. A frame that a damaged chunk had ends the stack.
-fn places(
-    read: &Read,
-    place: usize,
-    frame: Option<u64>,
-    first: usize,
-    modules: usize,
-) -> Vec<Place> {
-    let mut places = Vec::new();
-    let mut next = frame;
-    while let Some(frame) = next.and_then(|number| read.frames.get(&(place, number))) {
-        let module = frame.module.and_then(|module| usize::try_from(module).ok());
-        places.push(Place {
-            module: module.map(|at| first + at).filter(|at| *at < modules),
-            address: frame.address.unwrap_or(0),
-        });
-        // A caller comes before its callee, so a trace can not lead in circles.
-        next = frame.caller.filter(|caller| Some(*caller) < frame.number);
-    }
-    places
+    Ok(Some(Stacks {
+        mean: read.mean,
+        modules: read.modules,
+        sites,
+    }))
 }
 
 fn count(
     survey: &Survey,
     streams: &[u32],
-    mean: u64,
     read: &Read,
 ) -> Result<BTreeMap<Key, Figures>, ReplayError> {
     let mut figures: BTreeMap<Key, Figures> = BTreeMap::new();
@@ -201,11 +224,7 @@ fn count(
     let mut begins = vec![0];
     let (mut live, mut peak) = (0u64, 0u64);
     let mut changed: Vec<Key> = Vec::new();
-    let chosen = |block: &Block, begins: &[u64]| -> Option<Key> {
-        let place = begins.iter().rposition(|begin| *begin <= block.event)?;
-        let (frame, is_cut) = read.stacks.get(&(place, block.event - begins[place]))?;
-        Some((place, *frame, *is_cut))
-    };
+    let mean = read.mean;
     lineage::walk(survey, streams, &Never, |step| {
         let act = match step {
             Step::Forked { events, .. } => {
@@ -226,7 +245,7 @@ fn count(
                 true => live.saturating_add(block.size),
                 false => live.saturating_sub(block.size),
             };
-            if let Some(key) = chosen(block, &begins) {
+            if let Some(key) = read.stack(block, &begins) {
                 let figures = figures.entry(key).or_default();
                 figures.live.add(block.size, mean, sign);
                 figures.since.add(block.size, mean, sign);

@@ -279,7 +279,7 @@ impl Counts {
 }
 
 /// Steps of 16 bytes up to 128, then four steps a doubling.
-fn class_of(size: u64) -> usize {
+pub(crate) fn class_of(size: u64) -> usize {
     if size <= 128 {
         return (size.max(1) as usize - 1) / 16;
     }
@@ -289,7 +289,7 @@ fn class_of(size: u64) -> usize {
 }
 
 /// The largest size of a class.
-fn largest(class: usize) -> u64 {
+pub(crate) fn largest(class: usize) -> u64 {
     if class < 8 {
         return 16 * (class as u64 + 1);
     }

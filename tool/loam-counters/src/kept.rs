@@ -1,0 +1,80 @@
+//! Free bytes that a heap of Loam keeps between live blocks, by size class.
+//!
+//! ```text
+//! sum of classes + mixed spans = span_free_bytes + span_tail_bytes - unbacked_bytes
+//! ```
+
+use loam_format::counters::ids;
+use serde::Serialize;
+
+use crate::snapshot::{ClassFigures, HeapFigures, Snapshot};
+
+/// A size class of all heaps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Class {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Free in backed pages of its spans.
+    pub free_bytes: u64,
+    /// Blocks that the program holds.
+    pub live_blocks: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// Spans.
+    pub spans: u64,
+}
+
+/// What a process keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Those with most free bytes first.
+    pub classes: Vec<Class>,
+    /// Free in backed pages of spans that serve several classes.
+    pub mixed_bytes: u64,
+    /// All together.
+    pub free_bytes: u64,
+    /// Freed bytes that threads' caches keep; not among the others.
+    pub cached_bytes: u64,
+}
+
+/// Counts it, all heaps together.
+pub fn of(snapshot: &Snapshot) -> Kept {
+    let mut kept = Kept::default();
+    for heap in &snapshot.heaps {
+        kept.free_bytes += free(heap);
+        kept.cached_bytes += heap.values.whole(ids::CACHED_BYTES);
+        for class in &heap.classes {
+            add(&mut kept.classes, class);
+        }
+    }
+    let of_classes: u64 = kept.classes.iter().map(|class| class.free_bytes).sum();
+    kept.mixed_bytes = kept.free_bytes.saturating_sub(of_classes);
+    kept.classes
+        .sort_by_key(|class| std::cmp::Reverse((class.free_bytes, class.block_bytes)));
+    kept
+}
+
+fn free(heap: &HeapFigures) -> u64 {
+    let value = |id| heap.values.whole(id);
+    (value(ids::SPAN_FREE_BYTES) + value(ids::SPAN_TAIL_BYTES))
+        .saturating_sub(value(ids::UNBACKED_BYTES))
+}
+
+fn add(classes: &mut Vec<Class>, figures: &ClassFigures) {
+    let value = |id| figures.values.whole(id);
+    let bytes = figures.block_bytes;
+    let free = value(ids::CLASS_FREE_BLOCKS) * bytes + value(ids::CLASS_TAIL_BYTES);
+    let place = classes.iter().position(|class| class.block_bytes == bytes);
+    let place = place.unwrap_or_else(|| {
+        classes.push(Class {
+            block_bytes: bytes,
+            ..Class::default()
+        });
+        classes.len() - 1
+    });
+    let class = &mut classes[place];
+    class.free_bytes += free.saturating_sub(value(ids::CLASS_UNBACKED_BYTES));
+    class.live_blocks += value(ids::CLASS_LIVE_BLOCKS);
+    class.live_bytes += value(ids::CLASS_LIVE_BLOCKS) * bytes;
+    class.spans += value(ids::CLASS_SPANS);
+}
