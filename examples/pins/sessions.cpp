@@ -5,12 +5,12 @@
 //   ./sessions apart    sessions have a pool of their own
 //
 // It prints what is resident after the rush, and waits for the end of its input.
+#include <malloc.h>
+#include <unistd.h>
 #include <cstdio>
 #include <cstring>
-#include <malloc.h>
 #include <memory_resource>
 #include <string>
-#include <unistd.h>
 #include <unordered_map>
 #include <vector>
 
@@ -33,7 +33,9 @@ class Sessions {
 
   void remember(unsigned long number) {
     Session& session = sessions_[number];
-    session.user = "user number " + std::to_string(number) + " of the morning";
+    session.user.assign("user number ");
+    session.user.append(std::to_string(number).c_str());
+    session.user.append(" of the morning");
     session.token.assign(64, static_cast<char>('a' + number % 26));
   }
 
@@ -71,7 +73,8 @@ int main(int count, char** arguments) {
   {
     // The rush: all of these requests are in flight at once.
     std::vector<Request> rush;
-    for (unsigned long number = 0; number < 16000; ++number) rush.push_back(serve(number, sessions));
+    for (unsigned long number = 0; number < 16000; ++number)
+      rush.push_back(serve(number, sessions));
     std::printf("in the rush     %6.1f MiB\n", resident_mib());
   }
   std::printf("after the rush  %6.1f MiB\n", resident_mib());

@@ -24,7 +24,7 @@ use loam_format::units::Unit;
 use serde::Serialize;
 
 use crate::traces::stacks::Key;
-use crate::traces::summary::{class_of, largest};
+use crate::traces::summary::largest;
 use timeline::{Moment, Sums};
 
 pub use map::{looks_like_map, map_of_process, map_of_trace};
@@ -160,11 +160,6 @@ fn name_of_size(class: usize) -> String {
             Unit::Bytes.show(to as f64)
         ),
     }
-}
-
-/// Sizes by class.
-pub fn size_class(size: u64) -> usize {
-    class_of(size)
 }
 
 /// Ages by decade, from 1 us on.

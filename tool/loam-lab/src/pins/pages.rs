@@ -81,7 +81,7 @@ impl<T: Copy> Pages<T> {
             self.finish(&mut tell);
             self.number = first;
         }
-        let bytes = end.min((first + 1) * PAGE) - start;
+        let bytes = end.min((first + 1).saturating_mul(PAGE)) - start;
         self.parts.push(Part { block, bytes });
         if last == first {
             return;

@@ -360,7 +360,8 @@ fn by_stack(snapshot: &Snapshot, moment: Moment, read: &Read, symbols: &mut Symb
             keys,
             shared_bytes: part,
             error_bytes: estimate.error.round() as u64,
-            sole_bytes: estimate.alone.round() as u64 + of_several,
+            // Both are estimates; a part is no more than the whole.
+            sole_bytes: (estimate.alone.round() as u64 + of_several).min(part),
             blocks: estimate.blocks.round() as u64,
             live_bytes: estimate.bytes.round() as u64,
             samples: Some(estimate.samples),
