@@ -18,7 +18,11 @@ use serde_json::Value;
 fn prepared(trace: &Path, folder: &Path, pauses: bool) -> Prepared {
     let survey = replay::survey(trace).unwrap();
     let stream = survey.choose(None).unwrap();
-    replay::prepare(&survey, stream, Wishes { pauses }, folder, &Never).unwrap()
+    let wishes = Wishes {
+        pauses,
+        ..Wishes::default()
+    };
+    replay::prepare(&survey, stream, wishes, folder, &Never).unwrap()
 }
 
 /// Runs the replayer alone; its lines.
@@ -325,7 +329,7 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     assert_eq!(survey.forked_from(1), Some(0));
     let folder = dir.path().join("child");
     std::fs::create_dir(&folder).unwrap();
-    let child = replay::prepare(&survey, 1, Wishes { pauses: false }, &folder, &Never).unwrap();
+    let child = replay::prepare(&survey, 1, Wishes::default(), &folder, &Never).unwrap();
     assert_eq!(child.repairs.unknown_frees, 0, "{child:?}");
     let lines = replayed(&child.path, &[]);
     let end = lines.last().unwrap();
@@ -352,7 +356,7 @@ fn a_child_of_fork_frees_what_its_parent_allocated() {
     // The parent's own replay ends with nothing.
     let folder = dir.path().join("parent");
     std::fs::create_dir(&folder).unwrap();
-    let parent = replay::prepare(&survey, 0, Wishes { pauses: false }, &folder, &Never).unwrap();
+    let parent = replay::prepare(&survey, 0, Wishes::default(), &folder, &Never).unwrap();
     let end = replayed(&parent.path, &[]).pop().unwrap();
     assert!(end["live_bytes"].as_u64().unwrap() < 100_000, "{end}");
 }

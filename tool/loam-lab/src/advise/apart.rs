@@ -26,6 +26,8 @@ pub struct Separated {
     pub by_site: bool,
     /// Average memory by that of the recorded allocator.
     pub ratio: Summary,
+    /// Processor time by that of the recorded allocator.
+    pub time_ratio: Option<Summary>,
     /// Average bytes that it saves.
     pub bytes: u64,
 }
@@ -70,8 +72,7 @@ pub fn least(places: &[Place]) -> Option<&Place> {
 pub fn judge(places: &[Place], first: &[Place], base: &str, found: &Found) -> Option<Separated> {
     let place = least(places)?;
     let ratio = place.memory_ratio?;
-    let is_cheap = place.time_ratio.is_some_and(|time| time.median <= COST);
-    if ratio.median > WORTH || ratio.high >= 1.0 || ratio.count < 2 || !is_cheap {
+    if ratio.median > WORTH || ratio.high >= 1.0 || ratio.count < 2 {
         return None;
     }
     // A heap that is as small without a change of the program is the better answer, if it is cheap too. So is the private
@@ -100,6 +101,7 @@ pub fn judge(places: &[Place], first: &[Place], base: &str, found: &Found) -> Op
         share: found.shares[usize::from(class)..].iter().sum(),
         by_site: found.is_by_site,
         ratio,
+        time_ratio: place.time_ratio,
         bytes: (before.memory.median - place.memory.median).max(0.0) as u64,
     })
 }

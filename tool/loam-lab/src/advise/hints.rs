@@ -2,6 +2,7 @@
 //! it, and what to do.
 
 use loam_format::units::Unit;
+use loam_format::words;
 use loam_process::symbols::Symbols;
 use serde::Serialize;
 
@@ -128,11 +129,11 @@ pub fn growing(shapes: &Shapes) -> Option<Hint> {
         kind: Kind::GrowingContainer,
         bytes: None,
         text: format!(
-            "{} of {} requests are resizes that moved a block, each by {:.2} times, and copied {}: a container grows \
+            "{} of {} requests are resizes that moved a block, each by {} on average, and copied {}: a container grows \
              step by step. Reserve its room at once, or grow by a factor.",
             shapes.moved,
             shapes.requests,
-            step,
+            bytes((shapes.grown - shapes.copied) / shapes.moved),
             bytes(shapes.copied)
         ),
     })
@@ -205,11 +206,12 @@ fn separate(one: &Separated, stacks: Option<&Stacks>) -> Hint {
     };
     let mut text = format!(
         "With the blocks that live {} ({:.0} % of the requested bytes) in a heap of their own the program has {} of the \
-         average memory, {} less. {how}. `loam_heap_create` makes such a heap.",
+         average memory, {} less, and {} of the processor time. {how}. `loam_heap_create` makes such a heap.",
         Clock::words(one.class),
         100.0 * one.share,
         super::ratio(&Some(one.ratio)),
-        bytes(one.bytes)
+        bytes(one.bytes),
+        super::ratio(&one.time_ratio)
     );
     match stacks.map(|stacks| call_sites(stacks, one.class)) {
         None => text += " Record with --stacks to see whose blocks they are.",
@@ -261,10 +263,10 @@ fn largest(shapes: &Shapes) -> Option<Hint> {
         kind: Kind::LargestSize,
         bytes: None,
         text: format!(
-            "{:.0} % of what lives at the peak are {} blocks of up to {}: fewer or smaller ones of these save more than any \
+            "{:.0} % of what lives at the peak are {} of up to {}: fewer or smaller ones of these save more than any \
              heap does.",
             percent(one.peak_bytes, shapes.peak_bytes),
-            one.peak_blocks,
+            words::count(one.peak_blocks as usize, "block"),
             bytes(1 << doubling)
         ),
     })
