@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes src/small/size_class_table.h: the size classes with the waste that each one costs.
 
-Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to 32 KiB. A span of a class is the smallest
-number of pages with at least the target number of slots whose tail is at most MAX_TAIL of the span, or twice
-that from 8 pages on.
+Classes: steps of 16 bytes to 256, then FINE_STEPS per doubling to 1 KiB and STEPS per doubling to 32 KiB. A span
+of a class is the smallest number of pages with at least the target number of slots whose tail is at most MAX_TAIL
+of the span, or twice that from 8 pages on.
 
 Usage: gen_size_classes.py [--check]     --check: exit 1 when the file is not what this script writes
 """

@@ -18,11 +18,11 @@
 //                        +---------------+--------------------------------------+
 //
 // alignment: its logarithm, 0: none. life: the block's class of lifetime, from 0 (short, or not
-// requested) to 3 (to the end), in every operation of the block. touched pages: for blocks of two pages and more; all ones: all
-// pages. Word 1 of a `time` is nanoseconds of the recording, and of a `trim` the bytes to keep. The
-// slot of a `start` is the thread, and of a `sample` the sample. A `touch` has two numbers of pages
-// in word 1: from the low half, up to the high half. A thread's stream is read with pread into a
-// buffer of its own: a mapping would fault and count as memory.
+// requested) to 3 (to the end), in every operation of the block. touched pages: for blocks of two
+// pages and more; all ones: all pages. Word 1 of a `time` is nanoseconds of the recording, and of a
+// `trim` the bytes to keep. The slot of a `start` is the thread, and of a `sample` the sample. A
+// `touch` has two numbers of pages in word 1: from the low half, up to the high half. A thread's
+// stream is read with pread into a buffer of its own: a mapping would fault and count as memory.
 #pragma once
 
 #include <cerrno>

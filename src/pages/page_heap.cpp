@@ -176,9 +176,10 @@ Pages PageHeap::note_peak() {
 // touch backs all of them: those that no run took are surplus. They stay unbacked in the bitmaps,
 // so a request takes them last, as if they held nothing. A small heap is not worth a block's
 // surplus.
-void PageHeap::ask_for_huge(Block* block, bool is_long) {
+void PageHeap::ask_for_huge(Block* block) {
   const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
-  if (when == HugePages::kNever || (is_long && when != HugePages::kAlways)) return;
+  if (when == HugePages::kNever) return;
+  if (block->kind != RunKind::kSpan && when != HugePages::kAlways) return;
   const size_t share = when == HugePages::kAlways ? kSurplusShareAlways : kSurplusShare;
   if (surplus_pages_.count + kPagesPerBlock > backed().count / share) return;
   if (os::granularity() != kPageBytes || !os::is_reserving()) return;
@@ -227,10 +228,10 @@ void PageHeap::end_huge_pages(Pages surplus) {
   }
 }
 
-unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count, bool is_long) {
+unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
   const unsigned held = block->backed.count_range(first, count);
   if (block->free_pages == kPagesPerBlock && block->dirty_pages == 0 && !block->huge)
-    ask_for_huge(block, is_long);
+    ask_for_huge(block);
   if (LOAM_UNLIKELY(block->huge)) surplus_pages_ -= Pages(count - held);
   block->free.clear_range(first, count);
   if (held != count) block->backed.set_range(first, count);

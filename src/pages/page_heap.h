@@ -112,9 +112,8 @@ class PageHeap {
 
   /// For what the heap asks the system to use huge pages (decision 97).
   enum class HugePages : uint8_t {
-    kLargeHeaps,  ///< blocks for runs of less than a block, while what is surplus stays below the
-                  ///< 64th part of the heap
-    kAlways,      ///< the same with the 8th part, longer runs, and mappings of their own
+    kLargeHeaps,  ///< blocks for spans, while what is surplus is at most the 32nd part of the heap
+    kAlways,      ///< the same with the 8th part, for all runs, and mappings of their own
     kNever,
   };
   void use_huge_pages(HugePages when) { huge_pages_when_.store(when, std::memory_order_relaxed); }
@@ -363,8 +362,8 @@ class PageHeap {
   /// As a mask of unbacked pages: all of however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
   /// Marks pages of one block used; returns how many of them were backed before.
-  unsigned mark_used(Block* block, unsigned first, unsigned count, bool is_long = false);
-  LOAM_NOINLINE void ask_for_huge(Block* block, bool is_long);
+  unsigned mark_used(Block* block, unsigned first, unsigned count);
+  LOAM_NOINLINE void ask_for_huge(Block* block);
   LOAM_COLD void end_huge(Block* block);
   LOAM_COLD void end_huge_pages(Pages surplus);
   LOAM_NOINLINE void shed_surplus();

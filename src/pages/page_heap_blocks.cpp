@@ -104,7 +104,7 @@ void PageHeap::use_blocks(Block* block, size_t pages, Taker taker) {
   for (; pages != 0; ++block) {
     const unsigned here = pages < kPagesPerBlock ? static_cast<unsigned>(pages) : kPagesPerBlock;
     activate(block, taker);
-    mark_used(block, 0, here, true);
+    mark_used(block, 0, here);
     pages -= here;
   }
 }

@@ -192,7 +192,7 @@ TEST_F(HeapTest, ABlockThatGrowsBySmallStepsMovesSeldom) {
     ASSERT_GE(heap::usable_size(grown), bytes);
     // Room to grow is no reason to take what the smaller classes' blocks do not: pages of its own.
     ASSERT_LE(heap::usable_size(grown),
-              std::min(bytes + bytes / 8 + bytes / 16 + 32, kLargestSmall));
+              std::min(bytes + bytes / 8 + bytes / 8 + 32, kLargestSmall));
     moves += grown != block;
     block = grown;
   }

@@ -58,7 +58,7 @@ TEST_F(SplitHeap, ASizeThatFillsTheHeapLosesNothingToItsClass) {
 
 TEST_F(SplitHeap, SizesThatAClassFitsKeepIt) {
   const unsigned classes = class_count();
-  for (const size_t bytes : {1024, 1088, 2048, 4096, 4090, 6500, 8120, 8192, 12288, 16384, 32768}) {
+  for (const size_t bytes : {1024, 1152, 2048, 4096, 4090, 6600, 8120, 8192, 12288, 16384, 32768}) {
     EXPECT_LE(cost_of(bytes, &kept), 1.06 * static_cast<double>(bytes)) << bytes;
   }
   EXPECT_EQ(class_count(), classes);

@@ -62,7 +62,7 @@ TEST(SplitClasses, RequestsUpToItsSizeGoToTheFinerClass) {
   EXPECT_EQ(classes->end(), finer + 1);
   EXPECT_EQ(classes->info(finer).bytes, 4368u);
   for (size_t bytes = kFineLimit + 1; bytes <= kLargestSmall; ++bytes) {
-    ASSERT_EQ(classes->class_for(bytes), bytes > 4352 && bytes <= 4368 ? finer : class_for(bytes))
+    ASSERT_EQ(classes->class_for(bytes), bytes > 4096 && bytes <= 4368 ? finer : class_for(bytes))
         << bytes;
   }
   // The same once more, and one that is no part of the class.
