@@ -341,7 +341,10 @@ void overflow(int rounds) {
   }
 }
 
-constexpr unsigned kTooMany = 80;  // for all threads together: more than kManyClasses
+// Classes and bytes of each that are too much for all threads together.
+constexpr unsigned kTooMany = kSizeClassCount - class_for(528);
+constexpr size_t kTooMuch = 2 * kClassBytes;
+static_assert(kTooMany > kManyClasses);
 
 TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
   in_thread([] {
@@ -350,9 +353,9 @@ TEST_F(ThreadCacheTest, AThreadAloneMayHoldAShareOfALargeHeap) {
     EXPECT_GT(current_cache->held_bytes(), kThreadBytes);
     // More than all threads may hold: it stops there, and is not taken for one of several that want
     // it.
-    static_cast<void>(slow_in_turn(kTooMany, 40, kClassBytes));
+    static_cast<void>(slow_in_turn(kTooMany, 40, kTooMuch));
     for (int round = 0; round < 40; ++round) {
-      static_cast<void>(slow_in_turn(kTooMany, 1, kClassBytes));
+      static_cast<void>(slow_in_turn(kTooMany, 1, kTooMuch));
       ASSERT_GT(current_cache->held_bytes(), 2 * kThreadBytes) << round;
       ASSERT_LE(current_cache->held_bytes(), ThreadCache::kProcessBytes + (size_t{512} << 10));
     }
@@ -386,12 +389,12 @@ TEST_F(ThreadCacheTest, WhoHoldsMuchMakesRoomForWhoIsRefused) {
     while (turn.load() != which) std::this_thread::yield();
   };
   std::thread first([&] {
-    static_cast<void>(slow_in_turn(kTooMany, 40, kClassBytes));
+    static_cast<void>(slow_in_turn(kTooMany, 40, kTooMuch));
     EXPECT_GT(current_cache->held_bytes(), 3 * kThreadBytes);
     turn = Turn::kSecond;
     wait_for(Turn::kNotice);
     // Every class in use misses: none of them rests, and none has too much.
-    for (int i = 0; i < 4; ++i) static_cast<void>(slow_in_turn(kTooMany, 1, kClassBytes * 9 / 8));
+    for (int i = 0; i < 4; ++i) static_cast<void>(slow_in_turn(kTooMany, 1, kTooMuch * 9 / 8));
     EXPECT_LE(current_cache->held_bytes(), kThreadBytes + kFirstSlotsBytes);
     static_cast<void>(slow_in_turn(kTooMany, 1));
     EXPECT_LE(current_cache->held_bytes(), kThreadBytes + kFirstSlotsBytes) << "not at once again";
