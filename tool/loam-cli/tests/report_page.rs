@@ -285,12 +285,12 @@ fn the_moments_that_a_replayed_program_named_are_drawn() {
         "{marks}"
     );
     watch(
-        &lab,
+        &lab.path("."),
         &fs::read_to_string(lab.path("r.html")).unwrap(),
         PROBE_MARKS,
     );
     for (width, dark) in [(1440, false), (390, true)] {
-        let found = look(browser, &lab, width, dark);
+        let found = look(browser, &lab.path("."), width, dark);
         assert_eq!(found["seen"], serde_json::json!([]), "{found}");
         let texts = found["texts"].as_array().unwrap();
         for name in ["load", "serve & <wait>"] {

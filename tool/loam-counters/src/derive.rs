@@ -273,7 +273,8 @@ fn notes(raw: &Raw) -> Vec<String> {
 }
 
 /// Tables that a library may well be without.
-const OPTIONAL: [&str; 8] = [
+const OPTIONAL: [&str; 9] = [
+    "commit_charge", // on Windows only
     "mixed",
     "more_bin",
     "split_class",
