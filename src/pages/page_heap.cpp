@@ -107,11 +107,13 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   Place place;
   place.region = region_of(block);
   place.page = first_page_of(block) + Pages(fit.first);
-  const uint32_t unbacked = ~block->backed.bits_at(fit.first, count < 32 ? count : 32);
+  if (count <= kMaxSpanPages) {
+    place.unbacked =
+        ~block->backed.bits_at(fit.first, count) & static_cast<uint32_t>(bit_range(0, count));
+  }
   place.zero = mark_used(block, fit.first, count) == 0;
   // The first touch of a huge page backs all of it.
-  if (count <= kMaxSpanPages && LOAM_LIKELY(!block->huge))
-    place.unbacked = unbacked & static_cast<uint32_t>(bit_range(0, count));
+  if (LOAM_UNLIKELY(block->huge)) place.unbacked = 0;
   return place;
 }
 
@@ -252,10 +254,10 @@ unsigned PageHeap::mark_used(Block* block, unsigned first, unsigned count) {
 void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t unbacked_mask,
                          uint64_t since_ms) {
   LOAM_ASSERT(dirty_bits(block).copy().count_range(first, count) == 0);
+  if (LOAM_UNLIKELY(block->huge) && unbacked_mask != 0) end_huge(block);  // pages of it went
   block->free.set_range(first, count);
   const bool is_listed = block->dirty_pages != 0;
   unsigned dirty = count;
-  if (LOAM_UNLIKELY(block->huge) && unbacked_mask != 0) end_huge(block);  // pages of it went
   if (LOAM_UNLIKELY(unbacked_mask == kNoneBacked)) {
     block->backed.clear_range(first, count);
     dirty = 0;

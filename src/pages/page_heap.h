@@ -111,7 +111,7 @@ class PageHeap {
   constexpr PageHeap() = default;
 
   /// For what the heap asks the system to use huge pages (decision 97).
-  enum class HugePages : uint8_t {
+  enum class HugePages : uint8_t {  // in the order of LOAM_HUGE_PAGES's values
     kLargeHeaps,  ///< blocks for spans, while what is surplus is at most the 32nd part of the heap
     kAlways,      ///< the same with the 8th part, for all runs, and mappings of their own
     kNever,

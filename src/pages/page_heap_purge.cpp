@@ -209,7 +209,7 @@ void PageHeap::tick_unless_busy() {
 Pages PageHeap::purge_all() {
   Lock lock(mutex_);
   release_parked();
-  size_t total = idle_.pages().count + surplus_pages_.count;
+  const uint64_t purged_before = purged_pages_;
   shed_mappings(idle_.pages());
   end_huge_pages(Pages(0));
   // Blocks that keep some dirty pages go behind `last`, so one round meets every block once.
@@ -217,12 +217,12 @@ Pages PageHeap::purge_all() {
   for (bool more = last != nullptr; more;) {
     Block* block = age_.front();
     more = block != last;
-    total += purge_block(block, Pages(kPagesPerBlock + 1)).count;
+    purge_block(block, Pages(kPagesPerBlock + 1));
   }
   if (!os::is_reserving()) unmap_ends(0);
   waiting_hint_.store((dirty_pages_ + parked_pages_).count, std::memory_order_relaxed);
   pages_wait_.store(dirty_pages_ > PurgePolicy::kFloor, std::memory_order_relaxed);
-  return Pages(total);
+  return Pages(purged_pages_ - purged_before);
 }
 
 }  // namespace loam

@@ -175,6 +175,20 @@ TEST_F(HugePagesTest, AHugePageInUseIsSplitForASixteenthOfItAndForNoLess) {
   EXPECT_GE(split_in_use(kSixteenth), 16u);
 }
 
+TEST_F(HugePagesTest, WhatTheSystemDoesNotTakeBackStaysCounted) {
+  fill_small_pages();
+  model().large(100, 1, 1);
+  Span* const goes = model().heap().allocate_large(Pages(100), Pages(1), 1, 3).span;
+  ASSERT_NE(goes, nullptr);
+  fake::fail(Call::kPurge, 1, 1);
+  model().heap().hand_over(goes);
+  model().check();
+  EXPECT_EQ(dirty(), kPagesPerBlock - 200) << "what was surplus";
+  model().heap().purge_all();
+  EXPECT_EQ(dirty(), 0u);
+  model().check();
+}
+
 TEST_F(HugePagesTest, ASpanIsBackedAllOver) {
   fill_small_pages();
   Span* const span = model()
