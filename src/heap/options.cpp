@@ -1,6 +1,7 @@
 #include "heap/options.h"
 
 #include <cstring>
+#include <initializer_list>
 
 #include "base/text.h"
 #include "cache/sampler.h"
@@ -61,25 +62,25 @@ struct Word {
   static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 };
 
-// The index of the value among the option's two values, or -1 when it is not set. A wrong value is
-// reported, and counts as `protects` if one of the two protects more.
-int choice(const char* name, const char* first, const char* second,
+// The index of the value among the option's values, or -1 when it is not set. A wrong value is
+// reported, and counts as `protects` if one of the values protects more.
+int choice(const char* name, std::initializer_list<const char*> values,
            const char* protects = nullptr) {
   const char* value = os::option(name);
   if (value == nullptr) return -1;
+  const auto index_of = [&](const Word& word) {
+    int index = 0;
+    for (const char* known : values) {
+      if (word.is(known)) return index;
+      ++index;
+    }
+    return -1;
+  };
   const Word word(value);
-  if (word.is(first) || word.is(second)) return word.is(second) ? 1 : 0;
+  if (const int index = index_of(word); index >= 0) return index;
   if (word.length == 0) protects = nullptr;  // empty: as if it was not set
   complain(name, protects);
-  return protects == nullptr ? -1 : text::same(protects, second) ? 1 : 0;
-}
-
-void apply_huge_pages(const char* value) {
-  if (value == nullptr) return;
-  const Word word(value);
-  if (word.is("on")) return page_heap.use_huge_pages(PageHeap::HugePages::kAlways);
-  if (word.is("off")) return page_heap.use_huge_pages(PageHeap::HugePages::kNever);
-  if (!word.is("auto")) complain("LOAM_HUGE_PAGES");
+  return protects == nullptr ? -1 : index_of(Word(protects));
 }
 
 // The text as a whole number from 1 to `most`; 0 for any other text.
@@ -195,13 +196,14 @@ void apply_hardening(const char* list, bool full_checks, PlainHeap (*plain)()) {
 
 void apply_options(PlainHeap (*plain)()) {
   if (LOAM_LIKELY(!os::has_options())) return;  // most programs, and this runs at the start of each
-  if (choice("LOAM_ON_CORRUPTION", "abort", "report", "abort") == 1)
+  if (choice("LOAM_ON_CORRUPTION", {"abort", "report"}, "abort") == 1)
     set_corruption_policy(CorruptionPolicy::kReport);
-  apply_huge_pages(os::option("LOAM_HUGE_PAGES"));
-  if (choice("LOAM_BACKGROUND_PURGE", "off", "on") == 1) background_purge.enable();
-  loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", "ignore", "keep") == 1;
-  apply_hardening(os::option("LOAM_HARDEN"), choice("LOAM_CHECK_FREE", "fast", "full", "full") == 1,
-                  plain);
+  if (const int when = choice("LOAM_HUGE_PAGES", {"auto", "on", "off"}); when >= 0)
+    page_heap.use_huge_pages(PageHeap::HugePages(when));
+  if (choice("LOAM_BACKGROUND_PURGE", {"off", "on"}) == 1) background_purge.enable();
+  loam_keeps_deep_binding = choice("LOAM_DEEP_BINDING", {"ignore", "keep"}) == 1;
+  const bool full_checks = choice("LOAM_CHECK_FREE", {"fast", "full"}, "full") == 1;
+  apply_hardening(os::option("LOAM_HARDEN"), full_checks, plain);
   if (const char* value = os::option("LOAM_SAMPLE"); value != nullptr) start_sampling(value);
   if (const char* value = os::option("LOAM_PUBLISH"); value != nullptr)
     publisher.enable(value, {&heap::lock_everything, &heap::unlock_everything});
