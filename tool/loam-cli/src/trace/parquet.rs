@@ -1,9 +1,8 @@
 //! Rows as a Parquet file: zstd, dictionaries, row groups of `GROUP` rows, the trace's header as metadata.
 //!
 //! Numbers are signed 64-bit ones, since not every reader knows others; larger ones are cut to the largest. Each column
-//! may be null. A serde serializer that knows structs of plain fields takes a row apart; no other shape is a row.
+//! may be null. A row is a struct of plain fields; `serde_json` takes it apart.
 
-use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use serde::ser::{Error, Impossible, SerializeStruct, Serializer};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::rows::{Kind, Row, Sink};
 
@@ -78,14 +77,22 @@ impl<W: Write + Send> Parquet<W> {
     }
 
     fn add(&mut self, row: &impl Serialize) -> io::Result<()> {
-        row.serialize(Fields {
-            names: &self.names,
-            columns: &mut self.columns,
-            next: 0,
-        })
-        .map_err(io::Error::other)?;
+        let Value::Object(mut fields) = serde_json::to_value(row)? else {
+            return Err(io::Error::other("a row is no struct"));
+        };
+        let own = self.columns.len() - self.same.len();
+        for (name, column) in self.names.iter().zip(&mut self.columns[..own]) {
+            let value = fields.remove(*name);
+            let fits = value.is_some_and(|value| column.take(value));
+            if !fits {
+                return Err(io::Error::other(format!("{name} does not fit its column")));
+            }
+        }
+        if let Some(name) = fields.keys().next() {
+            return Err(io::Error::other(format!("{name} has no column")));
+        }
         for (at, text) in &self.same {
-            self.columns[*at].text(text.as_deref());
+            self.columns[*at].take(text.clone().map_or(Value::Null, Value::String));
         }
         self.rows += 1;
         if self.rows == GROUP {
@@ -149,23 +156,40 @@ impl Column {
         }
     }
 
-    fn null(&mut self) {
+    fn known(&mut self) -> &mut Vec<i16> {
         match self {
             Column::Whole(_, known)
             | Column::Real(_, known)
             | Column::Text(_, known)
-            | Column::Truth(_, known) => known.push(0),
+            | Column::Truth(_, known) => known,
         }
     }
 
-    fn text(&mut self, text: Option<&str>) {
-        match (self, text) {
-            (Column::Text(values, known), Some(text)) => {
-                values.push(ByteArray::from(text));
-                known.push(1);
+    fn null(&mut self) {
+        self.known().push(0);
+    }
+
+    /// Adds a value; false where it is of another kind.
+    fn take(&mut self, value: Value) -> bool {
+        match (&mut *self, value) {
+            (column, Value::Null) => {
+                column.null();
+                return true;
             }
-            (column, _) => column.null(),
+            (Column::Whole(values, _), Value::Number(number)) if !number.is_f64() => {
+                values.push(number.as_i64().unwrap_or(i64::MAX));
+            }
+            (Column::Real(values, _), Value::Number(number)) => {
+                values.push(number.as_f64().unwrap_or(f64::NAN));
+            }
+            (Column::Text(values, _), Value::String(text)) => {
+                values.push(ByteArray::from(text.into_bytes()));
+            }
+            (Column::Truth(values, _), Value::Bool(truth)) => values.push(truth),
+            _ => return false,
         }
+        self.known().push(1);
+        true
     }
 
     fn write<W: Write + Send>(
@@ -192,259 +216,4 @@ fn write<T: DataType, W: Write + Send>(
     values.clear();
     known.clear();
     column.close()
-}
-
-/// Why a row has no place in its table: a mistake of this program.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Misfit(String);
-
-impl Error for Misfit {
-    fn custom<T: Display>(message: T) -> Misfit {
-        Misfit(message.to_string())
-    }
-}
-
-fn misfit<T>(what: &str) -> Result<T, Misfit> {
-    Err(Misfit(format!("{what} is no part of a flat row")))
-}
-
-/// Takes a row apart.
-struct Fields<'a> {
-    names: &'a [&'static str],
-    columns: &'a mut [Column],
-    next: usize,
-}
-
-impl SerializeStruct for Fields<'_> {
-    type Ok = ();
-    type Error = Misfit;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        name: &'static str,
-        value: &T,
-    ) -> Result<(), Misfit> {
-        let at = self.next;
-        self.next += 1;
-        if self.names.get(at) != Some(&name) {
-            return Err(Misfit(format!("{name} is not column {at} of its table")));
-        }
-        value.serialize(Value(&mut self.columns[at]))
-    }
-
-    fn end(self) -> Result<(), Misfit> {
-        Ok(())
-    }
-}
-
-/// Takes a field.
-struct Value<'a>(&'a mut Column);
-
-impl Value<'_> {
-    fn whole(self, value: i64) -> Result<(), Misfit> {
-        match self.0 {
-            Column::Whole(values, known) => {
-                values.push(value);
-                known.push(1);
-                Ok(())
-            }
-            _ => misfit("a number in another column"),
-        }
-    }
-}
-
-/// Methods for shapes that no row has.
-macro_rules! no {
-    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        $(fn $name(self, $(_: $argument),*) -> Result<$result, Misfit> {
-            misfit(stringify!($name))
-        })*
-    };
-}
-
-macro_rules! whole {
-    ($($name:ident $kind:ty,)*) => {
-        $(fn $name(self, value: $kind) -> Result<(), Misfit> {
-            self.whole(i64::try_from(value).unwrap_or(i64::MAX))
-        })*
-    };
-}
-
-type No = Impossible<(), Misfit>;
-
-impl Serializer for Value<'_> {
-    type Ok = ();
-    type Error = Misfit;
-    type SerializeSeq = No;
-    type SerializeTuple = No;
-    type SerializeTupleStruct = No;
-    type SerializeTupleVariant = No;
-    type SerializeMap = No;
-    type SerializeStruct = No;
-    type SerializeStructVariant = No;
-
-    whole! { serialize_i8 i8, serialize_i16 i16, serialize_i32 i32, serialize_i64 i64, serialize_u8 u8,
-    serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, }
-
-    fn serialize_bool(self, value: bool) -> Result<(), Misfit> {
-        match self.0 {
-            Column::Truth(values, known) => {
-                values.push(value);
-                known.push(1);
-                Ok(())
-            }
-            _ => misfit("a truth in another column"),
-        }
-    }
-
-    fn serialize_f32(self, value: f32) -> Result<(), Misfit> {
-        self.serialize_f64(value.into())
-    }
-
-    fn serialize_f64(self, value: f64) -> Result<(), Misfit> {
-        match self.0 {
-            Column::Real(values, known) => {
-                values.push(value);
-                known.push(1);
-                Ok(())
-            }
-            _ => misfit("a fraction in another column"),
-        }
-    }
-
-    fn serialize_char(self, value: char) -> Result<(), Misfit> {
-        self.serialize_str(value.encode_utf8(&mut [0; 4]))
-    }
-
-    fn serialize_str(self, value: &str) -> Result<(), Misfit> {
-        match self.0 {
-            Column::Text(..) => {
-                self.0.text(Some(value));
-                Ok(())
-            }
-            _ => misfit("a text in another column"),
-        }
-    }
-
-    fn serialize_none(self) -> Result<(), Misfit> {
-        self.0.null();
-        Ok(())
-    }
-
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Misfit> {
-        value.serialize(self)
-    }
-
-    fn serialize_unit(self) -> Result<(), Misfit> {
-        self.serialize_none()
-    }
-
-    fn serialize_unit_struct(self, _: &'static str) -> Result<(), Misfit> {
-        self.serialize_none()
-    }
-
-    fn serialize_unit_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        name: &'static str,
-    ) -> Result<(), Misfit> {
-        self.serialize_str(name)
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<(), Misfit> {
-        value.serialize(self)
-    }
-
-    fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: &T,
-    ) -> Result<(), Misfit> {
-        misfit("a variant with a value")
-    }
-
-    no! {
-        serialize_bytes(&[u8]) -> ();
-        serialize_seq(Option<usize>) -> No;
-        serialize_tuple(usize) -> No;
-        serialize_tuple_struct(&'static str, usize) -> No;
-        serialize_tuple_variant(&'static str, u32, &'static str, usize) -> No;
-        serialize_map(Option<usize>) -> No;
-        serialize_struct(&'static str, usize) -> No;
-        serialize_struct_variant(&'static str, u32, &'static str, usize) -> No;
-    }
-}
-
-/// A row itself: a struct, and nothing else.
-impl<'a> Serializer for Fields<'a> {
-    type Ok = ();
-    type Error = Misfit;
-    type SerializeSeq = No;
-    type SerializeTuple = No;
-    type SerializeTupleStruct = No;
-    type SerializeTupleVariant = No;
-    type SerializeMap = No;
-    type SerializeStruct = Fields<'a>;
-    type SerializeStructVariant = No;
-
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Fields<'a>, Misfit> {
-        Ok(self)
-    }
-
-    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<(), Misfit> {
-        misfit("an optional row")
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<(), Misfit> {
-        value.serialize(self)
-    }
-
-    fn serialize_newtype_variant<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: &T,
-    ) -> Result<(), Misfit> {
-        misfit("a variant")
-    }
-
-    no! {
-        serialize_bool(bool) -> ();
-        serialize_i8(i8) -> ();
-        serialize_i16(i16) -> ();
-        serialize_i32(i32) -> ();
-        serialize_i64(i64) -> ();
-        serialize_u8(u8) -> ();
-        serialize_u16(u16) -> ();
-        serialize_u32(u32) -> ();
-        serialize_u64(u64) -> ();
-        serialize_f32(f32) -> ();
-        serialize_f64(f64) -> ();
-        serialize_char(char) -> ();
-        serialize_str(&str) -> ();
-        serialize_bytes(&[u8]) -> ();
-        serialize_none() -> ();
-        serialize_unit() -> ();
-        serialize_unit_struct(&'static str) -> ();
-        serialize_unit_variant(&'static str, u32, &'static str) -> ();
-        serialize_seq(Option<usize>) -> No;
-        serialize_tuple(usize) -> No;
-        serialize_tuple_struct(&'static str, usize) -> No;
-        serialize_tuple_variant(&'static str, u32, &'static str, usize) -> No;
-        serialize_map(Option<usize>) -> No;
-        serialize_struct_variant(&'static str, u32, &'static str, usize) -> No;
-    }
 }
