@@ -46,6 +46,12 @@ fn advice_is_a_line_to_copy_or_that_nothing_helps_or_refused() {
     assert!(ran.err.contains("no advice is drawn"), "{ran:?}");
 }
 
+/// With a name for each frame: the tests read the stacks.
+fn compile_troubles(folder: &Path) {
+    let source = root().join("tests/advise/troubles.c");
+    compile(&["-O1", "-g"], &source, &folder.join("troubles"));
+}
+
 /// A program of tests/advise, recorded; what `--json` says of it.
 fn advice_for(folder: &Path, trouble: &str, recording: &[&str]) -> Value {
     let (trace, program) = (format!("{trouble}.trace"), "./troubles".to_owned());
@@ -69,9 +75,7 @@ fn what_to_change_in_the_program_is_named_and_not_where_it_is_well() {
     }
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let source = root().join("tests/advise/troubles.c");
-    // A name for each frame: the tests read the stacks.
-    compile(&["-O1", "-g"], &source, &dir.join("troubles"));
+    compile_troubles(dir);
     let rows = [
         ("above", "fitting", "size-above-class"),
         ("steps", "doubling", "growing-container"),
@@ -93,8 +97,7 @@ fn blocks_of_a_call_site_are_kept_apart_together_and_the_site_is_named() {
     }
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let source = root().join("tests/advise/troubles.c");
-    compile(&["-O1", "-g"], &source, &dir.join("troubles"));
+    compile_troubles(dir);
     let advice = advice_for(dir, "mixed", &["--stacks=1"]);
     let separated = &advice["separated"];
     assert_eq!(separated["by_site"], true, "{advice:#}");

@@ -4,11 +4,11 @@ mod common;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use common::{compile, root, skip, Ran};
+use common::{compile, root, skip, Ran, Talker};
 use loam_format::trace::{Ended, Event, How, Item, Items, Process, Wanted};
 
 /// Threads of the program that allocate all the time.
@@ -16,9 +16,7 @@ const THREADS: u64 = 4;
 
 /// A program on Loam that does what it is told.
 struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    talker: Talker,
     dir: tempfile::TempDir,
 }
 
@@ -38,45 +36,19 @@ impl Program {
             &source,
             &product,
         );
-        let mut child = Command::new(product)
-            .args(arguments)
-            .env("LD_PRELOAD", library)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Program {
-            child,
-            input,
-            output,
-            dir,
-        };
-        assert_eq!(program.line(), "ready");
-        Some(program)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    /// In one piece: the program takes what comes at once for a line.
-    fn tell(&mut self, what: &str) {
-        let line = format!("{what}\n");
-        self.input.write_all(line.as_bytes()).unwrap();
+        let mut command = Command::new(product);
+        let talker = Talker::start(command.args(arguments).env("LD_PRELOAD", library));
+        Some(Program { talker, dir })
     }
 
     fn order(&mut self, what: &str) {
-        self.tell(what);
-        assert_eq!(self.line(), if what == "quit" { "bye" } else { "done" });
+        let answer = if what == "quit" { "bye" } else { "done" };
+        assert_eq!(self.talker.ask(what), answer);
     }
 
     fn quit(mut self) {
         self.order("quit");
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.talker.wait().success());
     }
 
     fn trace(&self) -> PathBuf {
@@ -87,7 +59,7 @@ impl Program {
         let mut command = common::loam();
         command.args(["record", "--overwrite", "--output"]);
         command.arg(self.trace());
-        command.args(["--pid", &self.child.id().to_string()]);
+        command.args(["--pid", &self.talker.pid()]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Recording(child.spawn().unwrap())
     }
@@ -235,12 +207,11 @@ fn a_process_that_ends_meanwhile_leaves_a_trace() {
         let recording = program.record();
         program.order("work");
         if how == "quit" {
-            program.tell("quit");
-            assert_eq!(program.line(), "bye");
+            program.order("quit");
         } else {
-            common::signal(how, program.child.id());
+            common::signal(how, program.talker.pid());
         }
-        program.child.wait().unwrap();
+        program.talker.wait();
         let ran = Ran::of(recording.0.wait_with_output().unwrap());
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let told = read(&program.trace());

@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{compile, library, loam, root, skip, Ran};
+use common::{compile, library, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
 /// A program of tests/doctor, compiled once for all tests.
@@ -24,19 +23,7 @@ fn program(name: &'static str) -> PathBuf {
     folder.path().join(name)
 }
 
-/// A child that does not outlive its test, and talks.
-struct Patient {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Drop for Patient {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+struct Patient(Talker);
 
 impl Patient {
     fn start(program: &Path, arguments: &[&str], preload: Option<&Path>) -> Patient {
@@ -48,35 +35,15 @@ impl Patient {
         if let Some(library) = preload {
             command.env("LD_PRELOAD", library);
         }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut patient = Patient {
-            child,
-            input,
-            output,
-        };
-        assert_eq!(patient.line(), "ready", "{arguments:?}");
-        patient
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        Patient(Talker::start(&mut command))
     }
 
     fn ask(&mut self, command: &str) -> u64 {
-        writeln!(self.input, "{command}").unwrap();
-        self.line().parse().unwrap()
+        self.0.ask(command).parse().unwrap()
     }
 
     fn pid(&self) -> String {
-        self.child.id().to_string()
+        self.0.pid()
     }
 
     fn anonymous(&self) -> u64 {

@@ -102,24 +102,19 @@ fn record(path: &Path, of: &Recorded) {
     program.end();
 }
 
+/// Puts a trace into `fleet`, with more options.
+fn export(dir: &Path, trace: &str, release: &str, more: &[&str]) {
+    let begin = ["trace", "export", trace, "--dataset", "fleet"];
+    let ran = loam_in(dir, &[&begin[..], &["--release", release], more].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
 /// Records the fleet and puts it into `fleet`, without replays.
 fn dataset(dir: &Path) {
     for (number, of) in FLEET.iter().enumerate() {
         let trace = format!("{number}.trace");
         record(&dir.join(&trace), of);
-        let ran = loam_in(
-            dir,
-            &[
-                "trace",
-                "export",
-                &trace,
-                "--dataset",
-                "fleet",
-                "--release",
-                of.release,
-            ],
-        );
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        export(dir, &trace, of.release, &[]);
     }
 }
 
@@ -148,21 +143,7 @@ fn add_replays(dir: &Path) {
             "at_peak": 0.01, "on_average": 0.02, "points": 3, "trials": 2, "reproduces": true
         });
         fs::write(dir.join(&json), results.to_string()).unwrap();
-        let ran = loam_in(
-            dir,
-            &[
-                "trace",
-                "export",
-                &trace,
-                "--dataset",
-                "fleet",
-                "--release",
-                of.release,
-                "--replays",
-                &json,
-            ],
-        );
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        export(dir, &trace, of.release, &["--replays", &json]);
     }
 }
 

@@ -3,25 +3,13 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-
-use common::{compile, export, get, loam, root, skip, Ran};
+use common::{compile, export, get, loam, root, skip, Ran, Talker};
 use serde_json::Value;
 
-/// A child that does not outlive its test, and knows what it holds.
+/// A program that knows what it holds.
 struct Truth {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    talker: Talker,
     _folder: tempfile::TempDir,
-}
-
-impl Drop for Truth {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Truth {
@@ -30,41 +18,22 @@ impl Truth {
         let program = folder.path().join("truth");
         let source = root().join("tests/doctor/truth.c");
         compile(&["-O1", "-pthread"], &source, &program);
-        let mut child = loam()
-            .args(["run", "--allocator", allocator, "--"])
-            .arg(&program)
-            // A fifth of 64 MiB stays, in blocks of 16 to 516 bytes.
-            .args(["0", "1", "20", "64"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut truth = Truth {
-            child,
-            input,
-            output,
+        let mut command = loam();
+        command.args(["run", "--allocator", allocator, "--"]);
+        // A fifth of 64 MiB stays, in blocks of 16 to 516 bytes.
+        command.arg(&program).args(["0", "1", "20", "64"]);
+        Truth {
+            talker: Talker::start(&mut command),
             _folder: folder,
-        };
-        assert_eq!(truth.line(), "ready");
-        truth
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        }
     }
 
     fn live(&mut self) -> f64 {
-        writeln!(self.input, "live").unwrap();
-        self.line().parse().unwrap()
+        self.talker.ask("live").parse().unwrap()
     }
 
     fn ask(&self, verb: &[&str]) -> Ran {
-        let pid = self.child.id().to_string();
-        Ran::of(loam().args(verb).arg(pid).output().unwrap())
+        Ran::of(loam().args(verb).arg(self.talker.pid()).output().unwrap())
     }
 
     fn json(&self, verb: &[&str]) -> Value {
@@ -149,7 +118,7 @@ fn what_jemalloc_and_tcmalloc_tell_is_what_the_program_holds() {
 
         let (_exporter, address) = export(&[]);
         let metrics = get(&address, "/metrics", "");
-        let own = format!("pid=\"{}\"", truth.child.id());
+        let own = format!("pid=\"{}\"", truth.talker.pid());
         let has = |metric: &str| {
             let mut lines = metrics.lines().filter(|line| line.starts_with(metric));
             lines.any(|line| line.contains(&own))

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -182,6 +182,59 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A program that ends with the test, says `ready`, and answers a line with a line.
+pub struct Talker {
+    child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Talker {
+    /// Starts it, and waits until it is ready.
+    pub fn start(command: &mut Command) -> Talker {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut talker = Talker {
+            child: Running(child),
+            input,
+            output,
+        };
+        assert_eq!(talker.line(), "ready", "{command:?}");
+        talker
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// In one piece: a program may take what comes at once for a line.
+    pub fn tell(&mut self, what: &str) {
+        let line = format!("{what}\n");
+        self.input.write_all(line.as_bytes()).unwrap();
+    }
+
+    pub fn ask(&mut self, what: &str) -> String {
+        self.tell(what);
+        self.line()
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.0.id().to_string()
+    }
+
+    /// Until it ends by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.0.wait().unwrap()
     }
 }
 
