@@ -10,10 +10,11 @@ use std::path::Path;
 use common::{compile, loam_in, record_orders, root, Ran};
 use serde_json::Value;
 
+/// Of two trials one may be left out as noisy, and one alone has no interval; of three at least two count.
 fn advise(folder: &Path, trace: &str, more: &[&str]) -> Ran {
     let ran = loam_in(
         folder,
-        &[&["advise", trace, "--trials", "2"], more].concat(),
+        &[&["advise", trace, "--trials", "3"], more].concat(),
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran
