@@ -72,7 +72,7 @@ ALLOWED_IMPORTS = {
                      "sysconf"], "for the heap's own threads, " + _UNLOCKED),
     **dict.fromkeys(["pthread_key_create", "pthread_key_delete", "pthread_setspecific", "pthread_getspecific"],
                     "a thread's end, and the last error of the Win32 calls, " + _UNLOCKED),
-    **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym", "dlerror"], "registers fork handlers, finds other libraries' "
+    **dict.fromkeys(["pthread_atfork", "__register_atfork", "dlopen", "dlsym"], "registers fork handlers, finds other libraries' "
                                                                      "functions, " + _UNLOCKED),
     "sigaction": "when hardening starts, " + _UNLOCKED,
     "getauxval": "at the start, when options are read and when a folder is made, " + _UNLOCKED,

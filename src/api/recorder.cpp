@@ -7,7 +7,8 @@
 namespace loam {
 
 const Recorder* load_recorder(const char* file, const char** why) {
-  // By dlsym(), so that a program that is linked statically is linked without dlopen().
+  // By dlsym(), so that a program that is linked statically is linked without dlopen(), and no
+  // start looks dlerror() up.
   using Open = void* (*)(const char*, int);
   const auto open = reinterpret_cast<Open>(dlsym(RTLD_DEFAULT, "dlopen"));
   if (open == nullptr) {
@@ -16,7 +17,8 @@ const Recorder* load_recorder(const char* file, const char** why) {
   }
   void* const library = open(file, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const error = dlerror();
+    const auto last_error = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "dlerror"));
+    const char* const error = last_error != nullptr ? last_error() : nullptr;
     *why = error != nullptr ? error : "the recorder can not be loaded";
     return nullptr;
   }
