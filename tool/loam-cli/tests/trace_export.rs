@@ -193,6 +193,8 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
         points.iter().map(|point| point.as_f64().unwrap()).sum()
     };
     assert_eq!((last(0), last(1)), (700_009.0, 800_000.0));
+    let names = [&counters[0]["name"], &counters[1]["name"]];
+    assert_eq!(names, ["live", "resident"]);
 
     let Some(script) = clients::firefox_profiler() else {
         return;
@@ -220,8 +222,10 @@ fn the_firefox_profiler_shows_tracks_marks_and_allocations() {
     let retained = ask(&["thread", "samples-top-down", "--thread", "t-0"]);
     let stopped = ask(&["stop", "loam-test"]);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    // It calls all counters of memory "Memory", and shows their samples.
+    let has = |text: &str| counters.out.contains(text);
     assert!(
-        counters.out.contains("live") && counters.out.contains("resident"),
+        has("Counters (2)") && has("[72 samples]") && has("[3 samples]"),
         "{counters:?}"
     );
     assert!(
