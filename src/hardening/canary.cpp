@@ -72,14 +72,18 @@ void write_canary(void* block, size_t from, size_t to) {
 size_t first_overwritten(const void* block, size_t from, size_t to) {
   const uint64_t pattern = pattern_of(block);
   const auto* bytes = static_cast<const unsigned char*>(block);
-  uint64_t mask = bytes_from(from % 8);
-  size_t at = from - from % 8;
-  for (; at < to; at += 8, mask = ~uint64_t{0}) {
-    if (LOAM_UNLIKELY(((word_at(bytes + at) ^ pattern) & mask) != 0)) break;
+  const auto is_whole = [&](size_t at) {
+    return bytes[at] == static_cast<unsigned char>(pattern >> (at % 8 * 8));
+  };
+  size_t at = from;
+  // The program may write the bytes before `from` meanwhile, so their word is not read as a whole.
+  for (; at % 8 != 0; ++at) {
+    if (LOAM_UNLIKELY(!is_whole(at))) return at;
   }
-  if (LOAM_LIKELY(at >= to)) return to;
-  if (at < from) at = from;
-  while (at < to && bytes[at] == static_cast<unsigned char>(pattern >> (at % 8 * 8))) ++at;
+  for (; at < to; at += 8) {
+    if (LOAM_UNLIKELY(word_at(bytes + at) != pattern)) break;
+  }
+  while (at < to && is_whole(at)) ++at;
   return at;
 }
 
