@@ -715,7 +715,8 @@ bool ThreadCache::attend() {
     page_heap.tick();
     return true;
   }
-  if (now - last_tick_ms_ < kTickMs) return ++slow_in_this_tick_ < kBusy || always_armed;
+  if (now - last_tick_ms_ < kTickMs && !page_heap.is_behind())
+    return ++slow_in_this_tick_ < kBusy || always_armed;
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   default_small_heap.tick();

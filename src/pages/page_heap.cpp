@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kOperationsPerTick = 32;
 
 // A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most
-// programs, far shorter than PurgePolicy::kIdleMs, from when on it may go back to the system.
+// programs, far shorter than PurgePolicy::kSoonMs, from when on it may go back to the system.
 constexpr uint64_t kParkedMs = 100;
 
 // The part of what the heap holds that may be surplus when another block asks for a huge page: a
@@ -517,7 +517,7 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
 
 // One look at what waits: what has waited for long is joined, a bounded part of it.
 void PageHeap::release_old_parked() {
-  if (now_ms_ == looked_at_parked_ms_ || now_ms_ < kParkedMs) return;
+  if ((now_ms_ == looked_at_parked_ms_ && !is_behind()) || now_ms_ < kParkedMs) return;
   looked_at_parked_ms_ = now_ms_;
   for (size_t left = 64 + parked_pages_.count / 512; left != 0; --left) {
     Span* span = whole_spans_.back();

@@ -270,6 +270,8 @@ class PageHeap {
   [[nodiscard]] bool wants_ticks() const {
     return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
   }
+  /// True while a silence is made up for: whoever calls should call tick() at once.
+  [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
   /// Whether so many pages lie free that hold memory that a search for short runs of them is worth
@@ -488,6 +490,7 @@ class PageHeap {
   FreeIndex free_[kRunKinds];           // that of spans last: see free_index()
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
+  std::atomic<bool> is_behind_{false};
   std::atomic<bool> spans_wait_{false};
   std::atomic<HugePages> huge_pages_when_{HugePages::kLargeHeaps};
   std::atomic<size_t> waiting_hint_{

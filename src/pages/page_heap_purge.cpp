@@ -14,7 +14,7 @@ constexpr size_t kPagesPerTick = 2048;
 // How often pages of free records are looked for, and in regions of how many records that were ever
 // handed out. Chosen: as seldom as what is idle goes; fewer records are less than the floor that is
 // always kept.
-constexpr uint64_t kRecordsMs = PurgePolicy::kIdleMs;
+constexpr uint64_t kRecordsMs = PurgePolicy::kSoonMs;
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
 // ... of the maps of how many blocks.
 constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
@@ -118,7 +118,7 @@ void PageHeap::pay_growth(Pages owed) {
 
 // What is surplus beyond the fresh pages of the last moment is not about to be taken.
 void PageHeap::shed_surplus() {
-  if (now_ms_ - looked_at_surplus_ms_ < PurgePolicy::kIdleMs) return;
+  if (now_ms_ - looked_at_surplus_ms_ < PurgePolicy::kSoonMs) return;
   looked_at_surplus_ms_ = now_ms_;
   end_huge_pages(Pages(fresh_.of_runs() - fresh_at_look_));
   fresh_at_look_ = fresh_.of_runs();
@@ -126,6 +126,9 @@ void PageHeap::shed_surplus() {
 
 void PageHeap::tick_locked() {
   now_ms_ = os::now_coarse_ms();
+  if (LOAM_UNLIKELY(policy_.ends_silence(now_ms_)))
+    is_behind_.store(true, std::memory_order_relaxed);
+  const Pages parked_before = parked_pages_;
   release_old_parked();
   if (LOAM_UNLIKELY(!idle_.empty())) shed_due_mappings();
   const Pages used = note_peak();
@@ -170,6 +173,9 @@ void PageHeap::tick_locked() {
     bound -= done < bound ? done : bound;
     block = age_.front();
   }
+  // A clock would have had more ticks, and only this tick's bounds held more back.
+  if (LOAM_UNLIKELY(is_behind()) && bound != 0 && parked_pages_ == parked_before)
+    is_behind_.store(false, std::memory_order_relaxed);
   // The last tick for now: nobody may come again.
   if (may_purge && dirty_pages_ + surplus_pages_ + parked_pages_ <= PurgePolicy::kFloor)
     static_cast<void>(purge_maps(kFewBlocks));

@@ -11,16 +11,39 @@ Pages PurgePolicy::peak_of(unsigned slots) const {
   return Pages(peak);
 }
 
+// What use reached in this slot and in an earlier one, beyond its highest between them.
+size_t PurgePolicy::came_back() const {
+  size_t most = 0, between = 0;
+  for (unsigned back = 1; back < kSlots; ++back) {
+    const size_t then = peaks_[(slot_ + kSlots - back) % kSlots];
+    const size_t both = then < peaks_[slot_] ? then : peaks_[slot_];
+    if (back > 1 && both > between && both - between > most) most = both - between;
+    if (then > between) between = then;
+  }
+  return most;
+}
+
+void PurgePolicy::end_slot(size_t used) {
+  const size_t back = came_back();
+  if (back > came_back_) came_back_ = back;
+  slot_ = (slot_ + 1) % kSlots;
+  peaks_[slot_] = used;
+  slot_began_ms_ += kSlotMs;
+  if (slot_ != 0) return;
+  came_back_before_ = came_back_;
+  came_back_ = 0;
+}
+
 PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty,
                                           uint64_t running_ms) {
   if (slot_began_ms_ == 0) slot_began_ms_ = last_ms_ = now_ms;
   // The window slides by slots; a long silence empties it whole.
-  for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved) {
-    slot_ = (slot_ + 1) % kSlots;
-    peaks_[slot_] = used.count;
-    slot_began_ms_ += kSlotMs;
+  for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved)
+    end_slot(used.count);
+  if (now_ms - slot_began_ms_ >= kSlotMs) {
+    slot_began_ms_ = now_ms;
+    came_back_ = came_back_before_ = 0;
   }
-  if (now_ms - slot_began_ms_ >= kSlotMs) slot_began_ms_ = now_ms;
   observe(used);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
@@ -37,17 +60,17 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   if (spent_ < 0) spent_ = 0;
   last_ms_ = now_ms;
 
-  const auto beyond = [&](Pages peak) {
-    const Pages keep = peak - used + kFloor;
-    return dirty > keep ? dirty - keep : Pages(0);
-  };
+  const size_t returns = came_back_ > came_back_before_ ? came_back_ : came_back_before_;
+  size_t expected = used.count + returns;
+  if (expected > recent_peak().count) expected = recent_peak().count;
+  if (expected < latest_peak().count) expected = latest_peak().count;
+  const Pages keep = Pages(expected) - used + kFloor;
   Decision decision;
-  decision.idle = beyond(recent_peak());
-  decision.young = beyond(latest_peak());
+  decision.idle = decision.young = dirty > keep ? dirty - keep : Pages(0);
   const Pages affordable(spent_ < kBudgetCap ? static_cast<size_t>(kBudgetCap - spent_) : 0);
   if (decision.young > affordable) decision.young = affordable;
   if (decision.young < kBatch) decision.young = Pages(0);
-  decision.idle_before_ms = static_cast<uint32_t>(now_ms > kIdleMs ? now_ms - kIdleMs : 0);
+  decision.idle_before_ms = static_cast<uint32_t>(now_ms > kSoonMs ? now_ms - kSoonMs : 0);
   return decision;
 }
 

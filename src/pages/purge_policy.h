@@ -1,10 +1,15 @@
 // How many free pages to give back, and when. Pure arithmetic over counts and clock readings, so
 // that tests drive it through hours in microseconds.
 //
-//   keep   = peak use of the last kHoldMs - use now + kFloor     what the near future may need again
-//   idle   = dirty - keep                                        may go once nobody wanted it for kIdleMs
-//   soon   = peak use of the last kSoonMs - use now + kFloor     what it needs again most likely
-//   young  = dirty - soon                                        may go against the budget
+//   soon   = peak use of the last kSoonMs                         what it is about to use again, most likely
+//   again  = use now + what came back, at most the peak of the last kHoldMs
+//   keep   = the larger of both - use now + kFloor                what the near future may need
+//   idle   = dirty - keep                                         may go once nobody wanted it for kSoonMs
+//   young  = the same                                             may go at once, against the budget
+//
+// What came back is how far use fell and rose again within kHoldMs, in the last kHoldMs or two. A
+// program that goes in rounds keeps what its rounds need, and one whose peak never returned gives
+// it back after kSoonMs. Who comes back for the first time pays one fault a page.
 //
 // A page that is purged too early costs a fault, so at most kPagesPerSecond / (pages that a second
 // of faults brings) of the running time, all threads' together, goes into faults that we caused:
@@ -20,16 +25,14 @@ namespace loam {
 
 class PurgePolicy {
  public:
-  /// Chosen: long enough to bridge the rounds of a batch program, short enough that a service is
-  /// small again soon after its peak. Longer keeps more, shorter refaults more.
+  /// Chosen: a peak that comes back within this time is worth its pages meanwhile. Longer keeps
+  /// more, shorter refaults more: rounds that are longer pay a fault a page each.
   static constexpr uint64_t kHoldMs = 4000;
   /// Chosen: what a program used within the last moment it is about to use again more often than
   /// not, and then a purge costs a fault and saves nothing. Counted by slots: a quarter of a second
-  /// at least, half at most. Measured against twice and half as long (decision 3).
+  /// at least, half at most. Measured against twice and half as long (decision 3). A page that
+  /// nobody wanted for this long goes without counting: it will not be missed much.
   static constexpr uint64_t kSoonMs = 500;
-  /// Chosen: a page that nobody wanted for this long will not be missed much (a fault is 2 us a
-  /// second).
-  static constexpr uint64_t kIdleMs = 1000;
   /// Kept always: 1 MiB, so that small programs never pay.
   static constexpr Pages kFloor{256};
   /// Derived: 2 % of the running time at 2 us a page (1.4 to 1.9 us a fault measured, and 0.4 to
@@ -58,6 +61,8 @@ class PurgePolicy {
 
   /// Than the last decision.
   [[nodiscard]] bool is_later(uint64_t now_ms) const { return now_ms != last_ms_; }
+  /// Nobody came for as long as a page is to lie idle: what went idle meanwhile waits at once.
+  [[nodiscard]] bool ends_silence(uint64_t now_ms) const { return now_ms - last_ms_ >= kSoonMs; }
 
   /// Pages that were purged against the budget.
   void spend(Pages young) { spent_ += static_cast<int64_t>(young.count); }
@@ -78,6 +83,8 @@ class PurgePolicy {
   static_assert(kSoonMs % kSlotMs == 0 && kSoonMs < kHoldMs, "peaks are known by slots");
 
   [[nodiscard]] Pages peak_of(unsigned slots) const;
+  [[nodiscard]] size_t came_back() const;
+  void end_slot(size_t used);
 
   uint64_t slot_began_ms_ = 0;
   uint64_t last_ms_ = 0;
@@ -85,6 +92,8 @@ class PurgePolicy {
   int64_t spent_ =
       0;  // of kBudgetCap; may go into debt: a purge ends at a run's end, not inside it
   size_t peaks_[kSlots] = {};
+  size_t came_back_ = 0;         // the most, in this round of the slots
+  size_t came_back_before_ = 0;  // ... in the round before
   unsigned slot_ = 0;
 };
 

@@ -27,9 +27,9 @@ class IdleSlots {
   /// Free bytes of a class that are its own breathing, and not worth a search. Chosen: a search for
   /// less would touch more records than it gives back pages.
   static constexpr size_t kStep = size_t{128} << 10;
-  /// Chosen: as long as a free page is to lie idle before it goes for nothing
-  /// (PurgePolicy::kIdleMs); what is unwanted was free for one period at least, and for two at
-  /// most.
+  /// Chosen: twice as long as a free page lies idle before it goes for nothing
+  /// (PurgePolicy::kSoonMs), since a page here costs a search besides. What is unwanted was free
+  /// for one period at least, and for two at most.
   static constexpr uint64_t kPeriodMs = 1000;
 
   /// True where a watch begins. Called when slots came back.

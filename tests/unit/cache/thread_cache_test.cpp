@@ -218,6 +218,28 @@ TEST_F(ThreadCacheTest, AThreadThatOnlyHitsItsCacheStillTicksThePageHeap) {
   });
 }
 
+// 100 MiB in ticks of 8 MiB at least, all of them in the clock's same step.
+TEST_F(ThreadCacheTest, AHundredCallsAfterASilenceGiveBackWhatAClockWouldHave) {
+  in_thread([] {
+    std::vector<Span*> runs;
+    for (int i = 0; i < 50; ++i)
+      runs.push_back(page_heap.allocate_large(Pages(512), Pages(1), 1, 0).span);
+    for (Span* run : runs) page_heap.free(run);
+    page_heap.tick();
+    ASSERT_TRUE(page_heap.wants_ticks());
+    void* block = allocate(3);
+    release(block);
+    fake::advance_ms(1500);
+    // The first slow call sees the clock, whichever class it is of.
+    release(allocate(60));
+    for (int i = 0; i < 50; ++i) {
+      block = allocate(3);
+      release(block);
+    }
+    EXPECT_LE(page_heap.stats().dirty.count, PurgePolicy::kFloor.count);
+  });
+}
+
 TEST_F(ThreadCacheTest, FreesThatHitAreCountedInEveryOrder) {
   in_thread([] {
     for (const size_t stride :

@@ -95,7 +95,7 @@ TEST_F(HugePagesTest, WhatIsSurplusGoesWhenTheHeapDoesNotGrow) {
   // Some other free page is what has the heap look at the clock.
   model().free(model().large(2 * PurgePolicy::kFloor.count, 1, 1));
   const size_t before = dirty();
-  for (int i = 0; i < 2 * int(PurgePolicy::kIdleMs) / 10; ++i) {
+  for (int i = 0; i < 2 * int(PurgePolicy::kSoonMs) / 10; ++i) {
     fake::advance_ms(10);
     model().heap().tick();
   }

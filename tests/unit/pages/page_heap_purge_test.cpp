@@ -79,6 +79,31 @@ TEST_F(PurgeTest, AfterTheLastFreeAlmostNothingIsLeftWithinSeconds) {
   }
 }
 
+TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
+  for (const size_t megabytes : {100, 1000}) {
+    SCOPED_TRACE(testing::Message() << megabytes << " MiB freed");
+    // Nothing that came back before is waited for.
+    pass(3 * PurgePolicy::kHoldMs);
+    const size_t pages = (megabytes << 20) / kPageBytes;
+    while (model.used() < pages) model.large(100, 1, 100 * kPageBytes);
+    model.free_all();
+    model.heap().tick();
+    EXPECT_FALSE(model.heap().is_behind());
+    fake::advance_ms(1500);
+    int ticks = 0;
+    do {
+      model.heap().tick();
+      ASSERT_LE(++ticks, 100);
+    } while (model.heap().is_behind());
+    EXPECT_GT(ticks, 1) << "one call would pay for all";
+    EXPECT_LE(dirty(), PurgePolicy::kFloor);
+    // A clock's next tick has nothing to make up for.
+    pass(2 * kTickMs);
+    EXPECT_FALSE(model.heap().is_behind());
+    model.check();
+  }
+}
+
 TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
   // Pages of records: 8 MiB at most in a tick.
   constexpr size_t kSpans = 200'000, kMost = 8 << 20;

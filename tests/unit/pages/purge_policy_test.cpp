@@ -33,34 +33,81 @@ TEST(PurgePolicy, WithinTheFloorNothingGoes) {
   EXPECT_EQ(idle(policy, kStart + 101 * kSecond, 1000, PurgePolicy::kFloor.count + 5).count, 5u);
 }
 
-TEST(PurgePolicy, WhatTheRecentPeakUsedIsKeptAndThenForgotten) {
-  PurgePolicy policy;
-  ASSERT_EQ(idle(policy, kStart, 10'000, 0).count, 0u);
-  uint64_t t = kStart;
-  for (; t <= kStart + kHeldSurely; t += 50) {
-    ASSERT_EQ(idle(policy, t, 100, 9'900).count, 0u) << t - kStart << " ms after the peak";
-  }
-  t = kStart + PurgePolicy::kHoldMs + 1;
-  EXPECT_EQ(idle(policy, t, 100, 9'900).count, 9'900 - PurgePolicy::kFloor.count);
-}
+// The window of the latest peak slides by sixteenths of the hold.
+constexpr uint64_t kSlot = PurgePolicy::kHoldMs / 16;
+constexpr uint64_t kSoonSurely = PurgePolicy::kSoonMs - kSlot;
+constexpr size_t kFloorPages = PurgePolicy::kFloor.count;
 
-TEST(PurgePolicy, WhatWasInUseAMomentAgoIsNotYetYoung) {
+TEST(PurgePolicy, APeakThatNeverCameBackIsForgottenAfterAMoment) {
   PurgePolicy policy;
   ASSERT_EQ(policy.decide(kStart, Pages(10'000), Pages(0)).young.count, 0u);
-  constexpr uint64_t kSurely = PurgePolicy::kSoonMs - PurgePolicy::kHoldMs / 16;
   uint64_t t = kStart;
-  for (; t <= kStart + kSurely; t += 50) {
-    ASSERT_EQ(policy.decide(t, Pages(100), Pages(9'900)).young.count, 0u)
-        << t - kStart << " ms after the peak";
+  for (; t <= kStart + kSoonSurely; t += 50) {
+    const auto decision = policy.decide(t, Pages(100), Pages(9'900));
+    ASSERT_EQ(decision.idle.count, 0u) << t - kStart << " ms after the peak";
+    ASSERT_EQ(decision.young.count, 0u) << t - kStart << " ms after the peak";
     // What was backed beside the peak has no such reason to stay.
     ASSERT_GT(policy.decide(t, Pages(100), Pages(10'300)).young.count, 0u)
         << t - kStart << " ms after the peak";
   }
   const auto decision = policy.decide(kStart + PurgePolicy::kSoonMs + 1, Pages(100), Pages(9'900));
+  EXPECT_EQ(decision.idle.count, 9'900 - kFloorPages);
   EXPECT_EQ(decision.young.count, kCap);
-  EXPECT_EQ(decision.idle.count, 0u) << "idle pages stay for longer";
   EXPECT_EQ(policy.latest_peak().count, 100u);
   EXPECT_EQ(policy.recent_peak().count, 10'000u);
+}
+
+/// Drives a peak of `high` for a moment and then `low` for `gap_ms`; true if a page of the peak
+/// could have gone meanwhile.
+bool loses_a_round(PurgePolicy& policy, uint64_t* t, size_t high, size_t low, uint64_t gap_ms) {
+  for (uint64_t end = *t + 100; *t < end; *t += 20)
+    static_cast<void>(policy.decide(*t, Pages(high), Pages(0)));
+  bool loses = false;
+  for (uint64_t end = *t + gap_ms; *t < end; *t += 20)
+    loses |= idle(policy, *t, low, high - low) != Pages(0);
+  return loses;
+}
+
+TEST(PurgePolicy, APeakThatCameBackIsKept) {
+  for (uint64_t gap = 100; gap < PurgePolicy::kHoldMs - 2 * kSlot; gap += 150) {
+    PurgePolicy policy;
+    uint64_t t = kStart;
+    int lost = 0;
+    for (int round = 0; round < 50; ++round) lost += loses_a_round(policy, &t, 50'000, 100, gap);
+    EXPECT_LE(lost, 1) << gap;
+    EXPECT_TRUE(lost == 1 || gap <= PurgePolicy::kSoonMs) << gap;
+  }
+}
+
+TEST(PurgePolicy, RoundsThatAreLongerThanTheHoldAreNotWaitedFor) {
+  PurgePolicy policy;
+  uint64_t t = kStart;
+  for (int round = 0; round < 5; ++round)
+    EXPECT_TRUE(loses_a_round(policy, &t, 50'000, 100, PurgePolicy::kHoldMs + kSecond)) << round;
+}
+
+TEST(PurgePolicy, OnlyAsMuchIsKeptAsCameBack) {
+  PurgePolicy policy;
+  uint64_t t = kStart;
+  for (int round = 0; round < 4; ++round)
+    static_cast<void>(loses_a_round(policy, &t, 3'000, 1'000, 1500));
+  // One large peak, of which nobody knows whether it returns.
+  for (uint64_t end = t + 100; t < end; t += 20)
+    static_cast<void>(policy.decide(t, Pages(90'000), Pages(0)));
+  t += PurgePolicy::kSoonMs + kSlot;
+  EXPECT_EQ(idle(policy, t, 1'000, 89'000).count, 89'000 - 2'000 - kFloorPages);
+}
+
+TEST(PurgePolicy, WhatCameBackOnceIsForgottenWhenItStaysAway) {
+  PurgePolicy policy;
+  uint64_t t = kStart;
+  for (int round = 0; round < 3; ++round)
+    static_cast<void>(loses_a_round(policy, &t, 50'000, 100, 1500));
+  const uint64_t last = t;
+  for (; t < last + 3 * PurgePolicy::kHoldMs; t += 100)
+    static_cast<void>(idle(policy, t, 100, 49'900));
+  EXPECT_TRUE(loses_a_round(policy, &t, 50'000, 100, 1500))
+      << "who came back long ago is a stranger";
 }
 
 TEST(PurgePolicy, APeakBetweenTwoDecisionsCounts) {
@@ -212,10 +259,10 @@ TEST(PurgePolicy, YoungPagesGoInBatchesOrStay) {
   EXPECT_GE(spent, 10 * kRate) << "the rate is the same";
 }
 
-TEST(PurgePolicy, IdleIsOneSecondAgo) {
+TEST(PurgePolicy, IdleIsAMomentAgo) {
   PurgePolicy policy;
   EXPECT_EQ(policy.decide(kStart, Pages(0), Pages(0)).idle_before_ms,
-            kStart - PurgePolicy::kIdleMs);
+            kStart - PurgePolicy::kSoonMs);
   PurgePolicy young;
   EXPECT_EQ(young.decide(5, Pages(0), Pages(0)).idle_before_ms, 0u) << "the clock has just begun";
 }
