@@ -51,8 +51,8 @@ class FollowedBlocks {
       if (there != 0 && there >> kAddressBits == era) continue;
       // relaxed: nobody but this block's owner looks for its address, and whoever frees it was
       // handed the block
-      if (places_[place].compare_exchange_strong(there, word_of(block, era),
-                                                 std::memory_order_relaxed))
+      if (places_[place].compare_exchange_strong(
+              there, word_of(block, era), std::memory_order_relaxed, std::memory_order_relaxed))
         return place;
     }
     return kNowhere;
@@ -68,7 +68,8 @@ class FollowedBlocks {
   /// False for a block that two threads free at once: one of them is told so.
   [[nodiscard]] bool release(size_t place, const void* block, uint16_t era) {
     uint64_t expected = word_of(block, era);
-    return places_[place].compare_exchange_strong(expected, 0, std::memory_order_relaxed);
+    return places_[place].compare_exchange_strong(expected, 0, std::memory_order_relaxed,
+                                                  std::memory_order_relaxed);
   }
 
  private:

@@ -315,7 +315,7 @@ LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (alignment <= 16) return allocate(bytes);
   return LOAM_UNLIKELY(detours() != 0) ? allocate_aligned_by_detour(alignment, bytes)
-                                     : allocate_aligned_unrecorded(alignment, bytes);
+                                       : allocate_aligned_unrecorded(alignment, bytes);
 }
 
 namespace {

@@ -86,6 +86,9 @@ void stop() {
   wait_for(Request::kIdle);
 }
 
+// A thread that loses the processor in a call while recording begins may have that call missing.
+constexpr size_t kMissing = 1;
+
 class RecordingTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { test::start_once(); }
@@ -151,8 +154,7 @@ TEST_F(RecordingTest, ThreadsGoOnWhileItBeginsAndEnds) {
       threads.clear();
     }
     stop();
-    // A thread that lost the processor in a fast path may have a call missing.
-    EXPECT_LE(told.odd, kThreads);
+    EXPECT_LE(told.odd, kThreads * kMissing);
     ends = true;
     for (std::thread& thread : threads) thread.join();
   }
@@ -165,6 +167,10 @@ TEST_F(RecordingTest, AProfilerMayListenMeanwhile) {
   const auto until = [](auto is_so) {
     while (!is_so()) heap::free(heap::allocate(100));
   };
+  const auto listen = [](uint16_t listeners) {
+    os::loam_allocation_listeners = listeners;
+    os::loam_free_listeners = listeners;
+  };
   const auto probed = [] { return (detours() & kProbed) != 0; };
   const auto whole = [] {
     void* small = heap::allocate(100);
@@ -172,22 +178,22 @@ TEST_F(RecordingTest, AProfilerMayListenMeanwhile) {
     void* grown = heap::reallocate(heap::allocate(10), 5000);
     EXPECT_EQ(told.live.at(small) + told.live.at(large) + told.live.at(grown), 105'100u);
     for (void* block : {small, large, grown}) heap::free(block);
-    EXPECT_EQ(told.odd, 0u);
+    EXPECT_LE(told.odd, kMissing);
   };
-  os::loam_allocation_listeners = os::loam_free_listeners = 1;
+  listen(1);
   until(probed);
   record();
   EXPECT_TRUE(probed()) << "the request has lost the heap's own bit";
   whole();
-  os::loam_allocation_listeners = os::loam_free_listeners = 0;
+  listen(0);
   until([&] { return !probed(); });
   whole();
-  os::loam_allocation_listeners = os::loam_free_listeners = 1;
+  listen(1);
   until(probed);
   whole();
   stop();
   EXPECT_TRUE(probed());
-  os::loam_allocation_listeners = os::loam_free_listeners = 0;
+  listen(0);
   until([&] { return !probed(); });
   EXPECT_EQ(detours(), unsigned{kRecorded});
   EXPECT_FALSE(is_on_slow_path());
@@ -225,7 +231,7 @@ TEST_F(RecordingTest, AChildIsNotRecordedAndCanBe) {
     if (told.calls != before || is_on_slow_path()) _exit(1);
     record();
     heap::free(heap::allocate(100));
-    _exit(told.calls >= 2 && told.odd == 0 ? 0 : 2);
+    _exit(told.calls >= 2 && told.odd <= kMissing ? 0 : 2);
   }
   int status = 0;
   waitpid(child, &status, 0);
