@@ -16,37 +16,59 @@ MUSL = ROOT / "tools/portability/musl.cmake"
 class Variant:
     processor: str
     libc: str  # gnu or musl
-    prefix: str = ""  # of the compiler's and binutils' names
+    compiler: tuple[str, ...]  # the C compiler's words
+    prefix: str = ""  # of binutils' names
     options: tuple[str, ...] = field(default=())
+    flags: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.processor}-{self.libc}"
 
+    @property
+    def missing(self) -> str:
+        """What this machine lacks to build it, and the remedy; nothing if nothing."""
+        lacks = [word for word in (self.compiler[0], f"{self.prefix}strip") if shutil.which(word) is None]
+        return f"{' and '.join(lacks)} not found; `tools/setup test packages` installs what has it" if lacks else ""
 
-def cross(processor: str) -> tuple[str, ...]:
+
+def cross(processor: str, c: tuple[str, ...], cxx: tuple[str, ...]) -> tuple[str, ...]:
     return ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}",
-            f"-DCMAKE_C_COMPILER={processor}-linux-gnu-gcc", f"-DCMAKE_CXX_COMPILER={processor}-linux-gnu-g++")
+            f"-DCMAKE_C_COMPILER={';'.join(c)}", f"-DCMAKE_CXX_COMPILER={';'.join(cxx)}")
 
 
-VARIANTS = {variant.name: variant for variant in (
-    Variant("x86_64", "gnu"),
-    Variant("x86_64", "musl", options=("--toolchain", str(MUSL))),
-    Variant("aarch64", "gnu", "aarch64-linux-gnu-", cross("aarch64")),
-)}
+def zig() -> str:
+    """The compiler that brings musl for every processor, as PyPI's package ziglang has it."""
+    found = shutil.which("zig") or next((ROOT / "build/python").glob("lib/python3*/site-packages/ziglang/zig"), "zig")
+    return str(found)
+
+
+def variants() -> list[Variant]:
+    arm = "aarch64-linux-gnu-"
+    gcc, musl = (f"{arm}gcc",), ("-target", "aarch64-linux-musl")
+    return [
+        Variant("x86_64", "gnu", ("gcc",)),
+        Variant("x86_64", "musl", ("musl-gcc",), options=("--toolchain", str(MUSL))),
+        Variant("aarch64", "gnu", gcc, arm, cross("aarch64", gcc, (f"{arm}g++",))),
+        # The map's directory is an array that the compiler must know to be zero; clang counts steps.
+        Variant("aarch64", "musl", (zig(), "cc", *musl), arm,
+                cross("aarch64", (zig(), "cc", *musl), (zig(), "c++", *musl)), "-fconstexpr-steps=100000000"),
+    ]
+
+
+VARIANTS = {variant.name: variant for variant in variants()}
 
 
 def build(variant: Variant, work: Path, programs: bool = False, options: tuple[str, ...] = (), name: str = "") -> Path:
     """The folder with libloam.so, libloam.a and libloam-record.so; `programs`: workloads and replayer as well."""
     folder = work / "native" / (name or variant.name)
-    compiler = variant.prefix + ("musl-gcc" if variant.libc == "musl" and not variant.prefix else "gcc")
-    if shutil.which(compiler) is None:
-        raise Failed(f"{compiler} is not here; `tools/setup test` installs it")
+    if variant.missing:
+        raise Failed(variant.missing)
     flags = f"-ffile-prefix-map={ROOT}=. -ffile-prefix-map={folder}=build"
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
          f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={flags}",
          *variant.options, *options],
-        folder / "configure.log", CXXFLAGS=flags)
+        folder / "configure.log", CXXFLAGS=f"{flags} {variant.flags}".strip())
     run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2)], folder / "build.log")
     return folder
 
