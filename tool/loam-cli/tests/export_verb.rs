@@ -175,7 +175,10 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
         let path = format!("/api/v1/query?query={}", percent(&query));
         wait_for(&query, || {
             let answer = ask(&free, &path);
-            assert!(!answer.contains("\"status\":\"error\""), "{query}: {answer}");
+            assert!(
+                !answer.contains("\"status\":\"error\""),
+                "{query}: {answer}"
+            );
             answer.contains("\"value\":[")
         });
     }

@@ -86,7 +86,7 @@ impl Attached {
             Ok(stat) if !stat.is_dead() => stat.started,
             _ => bail!("there is no process {pid}"),
         };
-        let mappings = mappings::read_names(pid)
+        let mappings = mappings::read_files(pid)
             .with_context(|| format!("process {pid} can not be recorded"))?;
         let memory = ProcessMemory(pid);
         let directory = match locate::find(pid, &mappings) {
