@@ -9,7 +9,9 @@ from pathlib import Path
 
 from .source import ROOT, Failed, run
 
-MUSL = ROOT / "tools/portability/musl.cmake"
+PORTABILITY = ROOT / "tools/portability"
+# Debian's musl-dev for aarch64, unpacked by `tools/setup packages`.
+MUSL_AARCH64 = ROOT / "build/musl-aarch64"
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,6 @@ class Variant:
     compiler: tuple[str, ...]  # the C compiler's words
     prefix: str = ""  # of binutils' names
     options: tuple[str, ...] = field(default=())
-    flags: str = ""
 
     @property
     def name(self) -> str:
@@ -29,30 +30,24 @@ class Variant:
     def missing(self) -> str:
         """What this machine lacks to build it, and the remedy; nothing if nothing."""
         lacks = [word for word in (self.compiler[0], f"{self.prefix}strip") if shutil.which(word) is None]
+        if self.name == "aarch64-musl" and not (MUSL_AARCH64 / "musl-gcc.specs").exists():
+            lacks.append(str(MUSL_AARCH64))
         return f"{' and '.join(lacks)} not found; `tools/setup test packages` installs what has it" if lacks else ""
 
 
-def cross(processor: str, c: tuple[str, ...], cxx: tuple[str, ...]) -> tuple[str, ...]:
+def cross(processor: str) -> tuple[str, ...]:
     return ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}",
-            f"-DCMAKE_C_COMPILER={';'.join(c)}", f"-DCMAKE_CXX_COMPILER={';'.join(cxx)}")
-
-
-def zig() -> str:
-    """The compiler that brings musl for every processor, as PyPI's package ziglang has it."""
-    found = shutil.which("zig") or next((ROOT / "build/python").glob("lib/python3*/site-packages/ziglang/zig"), "zig")
-    return str(found)
+            f"-DCMAKE_C_COMPILER={processor}-linux-gnu-gcc", f"-DCMAKE_CXX_COMPILER={processor}-linux-gnu-g++")
 
 
 def variants() -> list[Variant]:
     arm = "aarch64-linux-gnu-"
-    gcc, musl = (f"{arm}gcc",), ("-target", "aarch64-linux-musl")
     return [
         Variant("x86_64", "gnu", ("gcc",)),
-        Variant("x86_64", "musl", ("musl-gcc",), options=("--toolchain", str(MUSL))),
-        Variant("aarch64", "gnu", gcc, arm, cross("aarch64", gcc, (f"{arm}g++",))),
-        # The map's directory is an array that the compiler must know to be zero; clang counts steps.
-        Variant("aarch64", "musl", (zig(), "cc", *musl), arm,
-                cross("aarch64", (zig(), "cc", *musl), (zig(), "c++", *musl)), "-fconstexpr-steps=100000000"),
+        Variant("x86_64", "musl", ("musl-gcc",), options=("--toolchain", str(PORTABILITY / "musl.cmake"))),
+        Variant("aarch64", "gnu", (f"{arm}gcc",), arm, cross("aarch64")),
+        Variant("aarch64", "musl", (f"{arm}gcc", f"-specs={MUSL_AARCH64 / 'musl-gcc.specs'}"), arm,
+                ("--toolchain", str(PORTABILITY / "musl-aarch64.cmake"))),
     ]
 
 
@@ -66,9 +61,9 @@ def build(variant: Variant, work: Path, programs: bool = False, options: tuple[s
         raise Failed(variant.missing)
     flags = f"-ffile-prefix-map={ROOT}=. -ffile-prefix-map={folder}=build"
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
-         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={flags}",
+         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={' '.join([*variant.compiler[1:], flags])}",
          *variant.options, *options],
-        folder / "configure.log", CXXFLAGS=f"{flags} {variant.flags}".strip())
+        folder / "configure.log", CXXFLAGS=flags)
     run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2)], folder / "build.log")
     return folder
 

@@ -21,9 +21,9 @@ def program(variant: native.Variant, work: Path) -> Path:
     flags = [f"--remap-path-prefix={home}=cargo", f"--remap-path-prefix={ROOT}=."]
     upper = target.upper().replace("-", "_")
     environment = {f"CC_{target.replace('-', '_')}": " ".join(variant.compiler),
-                   f"CFLAGS_{target.replace('-', '_')}": f"-ffile-prefix-map={home}=cargo -fno-sanitize=undefined"}
+                   f"CFLAGS_{target.replace('-', '_')}": f"-ffile-prefix-map={home}=cargo"}
     if variant.name == "aarch64-musl":
-        # Rust's own start files, C library and linker: zig's would be there twice.
+        # Rust brings musl itself, with its start files and its linker.
         environment[f"CARGO_TARGET_{upper}_LINKER"] = "rust-lld"
         flags += ["-Clinker-flavor=ld.lld", "-Clink-self-contained=yes"]
     elif variant.prefix:

@@ -33,7 +33,7 @@ LOAM = ROOT / "build" / "loam"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "packaging"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from making.native import VARIANTS  # noqa: E402
+from making.native import MUSL_AARCH64, VARIANTS  # noqa: E402
 from making.source import files, version  # noqa: E402
 from page import INSTALL, block, lines as lines_of  # noqa: E402
 
@@ -108,11 +108,7 @@ def emulated(name: str) -> list[str | Path] | None:
         return [] if is_here else None
     root = Path("/usr/aarch64-linux-gnu")
     if name == "aarch64-musl":
-        # The C library alone, of Debian's package for that processor.
-        root = WORK / "musl-aarch64"
-        if not (root / "lib/ld-musl-aarch64.so.1").exists() and shutil.which("mmdebstrap"):
-            shutil.rmtree(root, ignore_errors=True)
-            run("mmdebstrap", "--architectures=arm64", "--variant=extract", "--include=musl", "bookworm", root, status=None)
+        root = MUSL_AARCH64
     is_here = shutil.which("qemu-aarch64") and any(root.glob("lib/ld-*.so.1"))
     return ["qemu-aarch64", "-L", root] if is_here else None
 
@@ -121,9 +117,7 @@ def served(name: str, folder: Path) -> Path:
     """A program of the variant that says whose its blocks are."""
     source, target = folder / "served.c", folder / f"served-{name}"
     source.write_text(SERVED)
-    compiler = VARIANTS[name].compiler
-    dynamic = ["-dynamic"] if "zig" in Path(compiler[0]).name else []
-    run(*compiler, *dynamic, "-O1", "-fno-builtin", source, "-o", target)
+    run(*VARIANTS[name].compiler, "-O1", "-fno-builtin", source, "-o", target)
     return target
 
 
@@ -499,7 +493,7 @@ def container(full: bool) -> None:
         seen, said = preloaded(ordinary, images[f"{version()}/arm64"])
         expect(seen == "on another heap" and "ignored" in said[0], f"another processor's library: {seen}, {said}")
         expect_served("aarch64-gnu", images[f"{version()}/arm64"], folder)
-    if full and "aarch64-musl" in variants:
+    if "aarch64-musl" in variants:
         expect_served("aarch64-musl", images[f"{version()}-musl/arm64"], folder)
         expect_served("aarch64-musl", images[f"{version()}/arm64"], folder)
     for name, reason in lacking.items():
