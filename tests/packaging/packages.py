@@ -375,7 +375,7 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
         return run("chroot", root, *command, status=status, LC_ALL="C", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
 
     def content() -> set[str]:
-        kept = ("var/lib/dpkg", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
+        kept = ("var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
         found = (str(path.relative_to(root)) for path in root.rglob("*"))
         return {name for name in found if not name.startswith(kept) and "__pycache__" not in name}
 
