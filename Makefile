@@ -17,7 +17,7 @@ ALL_EXPERIMENTS := lfh contention tokens buffer-cache queue sizes levels phase s
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 export CARGO_NET_RETRY ?= 5
 
-.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab build library tool lab lab-all lab-full test check sanitize \
+.PHONY: fleet release packages packages-test ageing windows compilers fuzz portability soak record-soak doctor-study help setup setup-build setup-test setup-lab setup-packages build library tool lab lab-all lab-full test check sanitize \
 	peers bench bench-build install format clean
 
 help: ## Show this list
@@ -135,15 +135,18 @@ ageing: build ## A hundred rounds of every workload: does time or memory grow? A
 
 PACKAGES ?=
 
-packages: build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
+setup-packages:
+	@tools/setup build test packages
+
+packages: setup-packages build ## Build every package into build/packages (PACKAGES="crates wheel": these only)
 	@packaging/build $(PACKAGES)
 
-release: build ## Build every package, the sources' archive, a bill of materials and SHA256SUMS
+release: setup-packages build ## Build every package, the sources' archive, a bill of materials and SHA256SUMS
 	@rm -rf build/packages
 	@packaging/build
 	@packaging/build release
 
-packages-test: build ## Install and use every package, in clean places and with its own client
+packages-test: setup-packages build ## Install and use every package, in clean places and with its own client
 	@tests/packaging/packages.py --full
 
 install: build ## Install library, tool, manual pages and completions (DESTDIR and PREFIX as usual)

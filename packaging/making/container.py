@@ -1,7 +1,7 @@
 """An image of the library alone, as an OCI layout: a folder that every registry client copies (skopeo, crane, oras).
 
     index.json --> 0.1.0        linux/amd64, linux/arm64     for images with the GNU C library
-               --> 0.1.0-musl   linux/amd64                  for images with musl (Alpine)
+               --> 0.1.0-musl   linux/amd64, linux/arm64     for images with musl (Alpine)
 
 Both have /usr/lib/libloam.so, whatever the processor.
 """
@@ -16,7 +16,6 @@ from . import archive, native
 from .source import ROOT, epoch, version
 
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
-VARIANTS = ("x86_64-gnu", "aarch64-gnu", "x86_64-musl")
 LIBRARY = "usr/lib/libloam.so"
 
 
@@ -58,11 +57,10 @@ def make(work: Path, out: Path, variants: list[str]) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     layout = Layout(folder)
     tags: dict[str, list[dict[str, object]]] = {}
-    for name in VARIANTS:
-        if name in variants:
-            variant = native.VARIANTS[name]
-            tag = version() + ("-musl" if variant.libc == "musl" else "")
-            tags.setdefault(tag, []).append(image(layout, variant, work))
+    for name in variants:
+        variant = native.VARIANTS[name]
+        tag = version() + ("-musl" if variant.libc == "musl" else "")
+        tags.setdefault(tag, []).append(image(layout, variant, work))
     index = [layout.put(text({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
                               "manifests": manifests}), "index.v1+json",
                         annotations={"org.opencontainers.image.ref.name": tag}) for tag, manifests in tags.items()]

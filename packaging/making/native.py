@@ -9,19 +9,30 @@ from pathlib import Path
 
 from .source import ROOT, Failed, run
 
-MUSL = ROOT / "tools/portability/musl.cmake"
+PORTABILITY = ROOT / "tools/portability"
+# Debian's musl-dev for aarch64, unpacked by `tools/setup packages`.
+MUSL_AARCH64 = ROOT / "build/musl-aarch64"
 
 
 @dataclass(frozen=True)
 class Variant:
     processor: str
     libc: str  # gnu or musl
-    prefix: str = ""  # of the compiler's and binutils' names
+    compiler: tuple[str, ...]  # the C compiler's words
+    prefix: str = ""  # of binutils' names
     options: tuple[str, ...] = field(default=())
 
     @property
     def name(self) -> str:
         return f"{self.processor}-{self.libc}"
+
+    @property
+    def missing(self) -> str:
+        """What this machine lacks to build it, and the remedy; nothing if nothing."""
+        lacks = [word for word in (self.compiler[0], f"{self.prefix}strip") if shutil.which(word) is None]
+        if self.name == "aarch64-musl" and not (MUSL_AARCH64 / "musl-gcc.specs").exists():
+            lacks.append(str(MUSL_AARCH64))
+        return f"{' and '.join(lacks)} not found; `tools/setup test packages` installs what has it" if lacks else ""
 
 
 def cross(processor: str) -> tuple[str, ...]:
@@ -29,22 +40,28 @@ def cross(processor: str) -> tuple[str, ...]:
             f"-DCMAKE_C_COMPILER={processor}-linux-gnu-gcc", f"-DCMAKE_CXX_COMPILER={processor}-linux-gnu-g++")
 
 
-VARIANTS = {variant.name: variant for variant in (
-    Variant("x86_64", "gnu"),
-    Variant("x86_64", "musl", options=("--toolchain", str(MUSL))),
-    Variant("aarch64", "gnu", "aarch64-linux-gnu-", cross("aarch64")),
-)}
+def variants() -> list[Variant]:
+    arm = "aarch64-linux-gnu-"
+    return [
+        Variant("x86_64", "gnu", ("gcc",)),
+        Variant("x86_64", "musl", ("musl-gcc",), options=("--toolchain", str(PORTABILITY / "musl.cmake"))),
+        Variant("aarch64", "gnu", (f"{arm}gcc",), arm, cross("aarch64")),
+        Variant("aarch64", "musl", (f"{arm}gcc", f"-specs={MUSL_AARCH64 / 'musl-gcc.specs'}"), arm,
+                ("--toolchain", str(PORTABILITY / "musl-aarch64.cmake"))),
+    ]
+
+
+VARIANTS = {variant.name: variant for variant in variants()}
 
 
 def build(variant: Variant, work: Path, programs: bool = False, options: tuple[str, ...] = (), name: str = "") -> Path:
     """The folder with libloam.so, libloam.a and libloam-record.so; `programs`: workloads and replayer as well."""
     folder = work / "native" / (name or variant.name)
-    compiler = variant.prefix + ("musl-gcc" if variant.libc == "musl" and not variant.prefix else "gcc")
-    if shutil.which(compiler) is None:
-        raise Failed(f"{compiler} is not here; `tools/setup test` installs it")
+    if variant.missing:
+        raise Failed(variant.missing)
     flags = f"-ffile-prefix-map={ROOT}=. -ffile-prefix-map={folder}=build"
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
-         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={flags}",
+         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={' '.join([*variant.compiler[1:], flags])}",
          *variant.options, *options],
         folder / "configure.log", CXXFLAGS=flags)
     run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2)], folder / "build.log")

@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from . import archive, native
+from . import archive, native, tool
 from .source import ROOT, Failed, run, version
 
 NAME = "loam_heap"
@@ -29,26 +29,13 @@ def entries(variant: native.Variant, work: Path) -> dict[str, archive.Entry]:
     built = native.build(variant, work, programs=is_gnu, name=f"{variant.name}-programs" if is_gnu else "")
     prefix = {f"lib/{name}": archive.Entry(native.stripped(built / name, variant), True)
               for name in ("libloam.so", "libloam-record.so", "libpeer-counters.so")}
-    prefix["bin/loam"] = archive.Entry(tool(variant, work), True)
+    prefix["bin/loam"] = archive.Entry(tool.program(variant, work).read_bytes(), True)
     if is_gnu:
         prefix["libexec/loam/replay"] = archive.Entry(native.stripped(built / "replayer/replay", variant), True)
         for program in sorted((built / "workloads").iterdir()):
             if program.is_file() and program.stat().st_mode & 0o111:
                 prefix[f"lib/loam/workloads/{program.name}"] = archive.Entry(native.stripped(program, variant), True)
     return prefix
-
-
-def tool(variant: native.Variant, work: Path) -> bytes:
-    """The program: for glibc the one that `make tool` built; for musl a static one."""
-    if variant.libc == "gnu":
-        built = ROOT / "build/cargo/release/loam"
-        if not built.is_file():
-            raise Failed("there is no build/loam; run `make tool`")
-        return built.read_bytes()
-    target = f"{variant.processor}-unknown-linux-musl"
-    run([ROOT / "tools/cargo", "build", "--manifest-path", ROOT / "tool/Cargo.toml", "--release", "--locked",
-         "--target", target, "--target-dir", work / "tool-musl"], CC=f"{variant.prefix}musl-gcc")
-    return (work / "tool-musl" / target / "release/loam").read_bytes()
 
 
 def tag_of(files: dict[str, archive.Entry], variant: native.Variant, work: Path) -> str:
@@ -105,11 +92,9 @@ def digest(data: bytes) -> str:
 
 
 def make(work: Path, out: Path, variants: list[str]) -> list[Path]:
-    """For x86-64; another processor's tool is not built here."""
     made = []
-    for variant in ("x86_64-gnu", "x86_64-musl"):
-        if variant in variants:
-            name, data = wheel(native.VARIANTS[variant], work)
-            (out / name).write_bytes(data)
-            made.append(out / name)
+    for variant in variants:
+        name, data = wheel(native.VARIANTS[variant], work)
+        (out / name).write_bytes(data)
+        made.append(out / name)
     return made

@@ -4,13 +4,23 @@
 
 namespace loam {
 
-constinit unsigned detours = 0;
+constinit std::atomic<unsigned> taken_detours{0};
 
 void take_detour(Detour detour) {
   take_rare_detour(detour);
   keep_magazines_armed();
 }
 
-void take_rare_detour(Detour detour) { detours |= detour; }
+void take_rare_detour(Detour detour) { taken_detours.fetch_or(detour, std::memory_order_relaxed); }
+
+void take_passing_detour(Detour detour) {
+  keep_magazines_armed_meanwhile(true);
+  take_rare_detour(detour);
+}
+
+void leave_passing_detour(Detour detour) {
+  taken_detours.fetch_and(~unsigned{detour}, std::memory_order_relaxed);
+  keep_magazines_armed_meanwhile(false);
+}
 
 }  // namespace loam

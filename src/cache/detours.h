@@ -1,21 +1,41 @@
 // The ways that malloc() and free() take beside the common one: the slow paths look at one word,
 // which is zero, and nothing else, in a program that asked for no detour.
 //
-// While calls are sampled, or the heap is hardened, all magazines are armed (thread_cache.h): every
-// call takes the slow path, which looks here. Written before threads start, but for kRecorded.
+// While calls are sampled, the heap is hardened, or a profiler listens, all magazines are armed
+// (thread_cache.h): every call takes the slow path, which looks here. kSampled, kHardened and
+// kGuarded are set before threads start; the others while they run.
+//
+//   | kSampled kHardened kGuarded kProbed | kRecorded |      bytes of the word, the lowest first
+//     the heap's own, by atomic operations  the tool's, by a store of one byte
 #pragma once
+
+#include <atomic>
 
 #include "base/config.h"
 
 namespace loam {
 
-/// kRecorded is set by another process, while threads run (cache/recording_request.h), and stays.
-enum Detour : unsigned { kSampled = 1, kHardened = 2, kGuarded = 4, kRecorded = 8 };
-extern constinit unsigned detours;
+/// kRecorded is set by another process (cache/recording_request.h), and stays. It has a byte of the
+/// word to itself: the tool stores that byte, and so loses no bit that the heap sets meanwhile.
+enum Detour : unsigned {
+  kSampled = 1,
+  kHardened = 2,
+  kGuarded = 4,
+  kProbed = 8,
+  kRecorded = 0x100,
+};
+extern constinit std::atomic<unsigned> taken_detours;
+// relaxed: a thread that learns late takes the common way until then
+[[nodiscard]] LOAM_INLINE unsigned detours() {
+  return taken_detours.load(std::memory_order_relaxed);
+}
 
 /// Once a detour, before threads start.
 void take_detour(Detour detour);
 /// The same, but magazines are not armed: for a detour that only calls take that are slow anyway.
 void take_rare_detour(Detour detour);
+/// For a detour that comes and goes while threads run: each of them arms its magazines itself.
+void take_passing_detour(Detour detour);
+void leave_passing_detour(Detour detour);
 
 }  // namespace loam

@@ -23,17 +23,9 @@ uint64_t elapsed(uint64_t began) { return os::now_ns() - began; }
 }  // namespace
 
 bool Sampler::start(uint64_t calls_between_samples) {
-  const size_t addresses = sizeof(Addresses) << kBucketBits, roundings = sizeof(Roundings)
-                                                                         << kBucketBits;
-  void* memory = os::reserve_metadata(addresses + roundings, os::granularity());
-  if (memory == nullptr) return false;
-  if (!os::commit(memory, addresses + roundings)) {
-    os::release(memory, addresses + roundings);
-    return false;
-  }
-  addresses_ = static_cast<Addresses*>(memory);  // zeros: all places are empty
-  roundings_ = reinterpret_cast<Roundings*>(static_cast<char*>(memory) + addresses);
-  table_bytes_ = addresses + roundings;
+  roundings_ = static_cast<uint32_t*>(blocks_.start(kBucketBits, sizeof(uint32_t)));
+  if (roundings_ == nullptr) return false;
+  table_bytes_ = blocks_.bytes();
   rate_ = calls_between_samples;
   take_detour(kSampled);
   return true;
@@ -41,53 +33,34 @@ bool Sampler::start(uint64_t calls_between_samples) {
 
 void Sampler::follow(const void* block, size_t block_bytes, size_t bytes) {
   sampled_.fetch_add(1, std::memory_order_relaxed);
-  const size_t bucket = bucket_of(block);
-  for (unsigned i = 0; i < kPlaces; ++i) {
-    std::atomic<uintptr_t>& place = addresses_[bucket].at[i];
-    if (place.load(std::memory_order_relaxed) != 0) continue;
-    uintptr_t empty = 0;
-    // relaxed: nobody but this block's owner looks for its address, and whoever frees it was handed
-    // the block
-    if (!place.compare_exchange_strong(empty, reinterpret_cast<uintptr_t>(block),
-                                       std::memory_order_relaxed))
-      continue;
-    const uint32_t rounding = static_cast<uint32_t>(block_bytes - bytes);
-    __atomic_store_n(&roundings_[bucket].at[i], rounding, __ATOMIC_RELAXED);
-    live_rounding_.fetch_add(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
-    followed_.fetch_add(1, std::memory_order_relaxed);
+  const size_t place = blocks_.claim(block, kEra);
+  if (place == FollowedBlocks::kNowhere) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  lost_.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t rounding = static_cast<uint32_t>(block_bytes - bytes);
+  __atomic_store_n(&roundings_[place], rounding, __ATOMIC_RELAXED);
+  live_rounding_.fetch_add(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
+  followed_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Sampler::forget(const void* block) {
-  const size_t bucket = bucket_of(block);
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block);
-  for (unsigned i = 0; i < kPlaces; ++i) {
-    std::atomic<uintptr_t>& place = addresses_[bucket].at[i];
-    if (place.load(std::memory_order_relaxed) != address) continue;
-    const uint32_t rounding = __atomic_load_n(&roundings_[bucket].at[i], __ATOMIC_RELAXED);
-    uintptr_t expected = address;
-    // Fails only for a block that two threads free at once: one of them counts.
-    if (!place.compare_exchange_strong(expected, 0, std::memory_order_relaxed)) return;
-    live_rounding_.fetch_sub(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
-    followed_.fetch_sub(1, std::memory_order_relaxed);
-    return;
-  }
+  const size_t place = blocks_.find(block, kEra);
+  if (place == FollowedBlocks::kNowhere) return;
+  const uint32_t rounding = __atomic_load_n(&roundings_[place], __ATOMIC_RELAXED);
+  // Of a block that two threads free at once, one of them counts.
+  if (!blocks_.release(place, block, kEra)) return;
+  live_rounding_.fetch_sub(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
+  followed_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Sampler::resize(const void* block, size_t block_bytes, size_t bytes) {
-  const size_t bucket = bucket_of(block);
-  for (unsigned i = 0; i < kPlaces; ++i) {
-    if (addresses_[bucket].at[i].load(std::memory_order_relaxed) !=
-        reinterpret_cast<uintptr_t>(block))
-      continue;
-    const uint32_t now = static_cast<uint32_t>(block_bytes - bytes);
-    const uint32_t before = __atomic_exchange_n(&roundings_[bucket].at[i], now, __ATOMIC_RELAXED);
-    live_rounding_.fetch_add((static_cast<int64_t>(now) - before) * static_cast<int64_t>(rate_),
-                             std::memory_order_relaxed);
-    return;
-  }
+  const size_t place = blocks_.find(block, kEra);
+  if (place == FollowedBlocks::kNowhere) return;
+  const uint32_t now = static_cast<uint32_t>(block_bytes - bytes);
+  const uint32_t before = __atomic_exchange_n(&roundings_[place], now, __ATOMIC_RELAXED);
+  live_rounding_.fetch_add((static_cast<int64_t>(now) - before) * static_cast<int64_t>(rate_),
+                           std::memory_order_relaxed);
 }
 
 uint64_t Sampler::begin() {

@@ -8,16 +8,13 @@
 //   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
 //   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
 //
-// Followed blocks stand in a table of buckets by a hash of their address: eight places, no probing,
-// so that a free looks at one cache line. A block that finds its bucket full is not followed, and
-// counted as lost.
-//
-// Thread-safe without a lock: a place is claimed by a compare-and-swap and cleared by who frees the
-// block.
+// A block that finds its bucket among the followed ones (followed_blocks.h) full is not followed,
+// and counted as lost. Thread-safe without a lock.
 #pragma once
 
 #include <atomic>
 
+#include "cache/followed_blocks.h"
 #include "cache/thread_cache.h"
 
 namespace loam {
@@ -57,25 +54,16 @@ class Sampler {
 
  private:
   friend struct CounterFields;
-  static constexpr unsigned kPlaces = 8;
   static constexpr unsigned kBucketBits =
       16;  // half a million blocks; 6 MiB, of which what is used gets backed
-  struct alignas(64) Addresses {
-    std::atomic<uintptr_t> at[kPlaces];
-  };
-  struct Roundings {
-    uint32_t at[kPlaces];
-  };
-  [[nodiscard]] static size_t bucket_of(const void* block) {
-    return (reinterpret_cast<uintptr_t>(block) >> 4) * 0x9e3779b97f4a7c15u >> (64 - kBucketBits);
-  }
+  static constexpr uint16_t kEra = 0;  // sampling never ends
   void follow(const void* block, size_t block_bytes, size_t bytes);
   void forget(const void* block);
 
   uint64_t rate_ = 0;
   size_t table_bytes_ = 0;
-  Addresses* addresses_ = nullptr;
-  Roundings* roundings_ = nullptr;
+  FollowedBlocks blocks_;
+  uint32_t* roundings_ = nullptr;  // of the blocks, by their places
   std::atomic<int64_t> live_rounding_{
       0};  // below 0 for a moment: a free may be counted before its allocation
   std::atomic<uint64_t> followed_{0};

@@ -63,7 +63,10 @@ constexpr uint32_t kBusy = 64;
 
 constinit bool full_checks = false;
 constinit bool sampled = false;
-constinit bool always_armed = false;  // one of the two
+constinit bool armed_by_options = false;  // one of the two
+// That, or a profiler listens. relaxed: a thread that learns late arms its magazines late
+constinit std::atomic<bool> always_armed{false};
+LOAM_INLINE bool stays_armed() { return always_armed.load(std::memory_order_relaxed); }
 constinit bool guards_sampled = false;
 constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
 
@@ -149,14 +152,21 @@ void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned
 
 constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
-void keep_magazines_armed() { sampled = always_armed = true; }
+void keep_magazines_armed() {
+  sampled = armed_by_options = true;
+  always_armed.store(true, std::memory_order_relaxed);
+}
+void keep_magazines_armed_meanwhile(bool on) {
+  always_armed.store(on || armed_by_options, std::memory_order_relaxed);
+}
 bool calls_are_counted() { return sampled; }
 
 void sample_guards() { guards_sampled = true; }
 
 void set_full_free_checks(bool on) {
   full_checks = on;
-  always_armed = on || sampled;
+  armed_by_options = on || sampled;
+  always_armed.store(armed_by_options, std::memory_order_relaxed);
   if (on) default_small_heap.keep_spans_pure();
 }
 
@@ -314,7 +324,7 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   }
   if (largest != 0) {
     shrink(largest);
-    if (always_armed || tuning_[largest].use == Use::kNone) arm(magazine(largest));
+    if (stays_armed() || tuning_[largest].use == Use::kNone) arm(magazine(largest));
   }
   return has_room(bytes);
 }
@@ -375,7 +385,7 @@ void* ThreadCache::allocate_slow(unsigned size_class) {
     return live != nullptr ? live->allocate_slow(size_class) : take_one(size_class);
   }
   note(size_class, Use::kHit);
-  if (LOAM_LIKELY(!page_heap.wants_ticks() && !always_armed)) {
+  if (LOAM_LIKELY(!page_heap.wants_ticks() && !stays_armed())) {
     disarm(size_class);
     return refill_and_pop(size_class);
   }
@@ -539,7 +549,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     if (frees >= kCollectUnearnedFrees || holds_unearned(0)) collect();
   }
   const bool stay_armed =
-      (LOAM_UNLIKELY(page_heap.wants_ticks() || always_armed) && attend()) || guard_is_due_;
+      (LOAM_UNLIKELY(page_heap.wants_ticks() || stays_armed()) && attend()) || guard_is_due_;
   disarm(size_class);
   if (!push(size_class, block) && !put_below(size_class, block))
     make_room_and_push(size_class, block);
@@ -558,6 +568,7 @@ bool ThreadCache::free_run(Span* span) {
 }
 
 void ThreadCache::attend_kept() {
+  poll_probes();
   if (!page_heap.wants_ticks()) return;
   os::ErrnoGuard guard;
   attend();
@@ -675,6 +686,7 @@ void ThreadCache::make_room_and_push(unsigned size_class, void* block) {
 void ThreadCache::collect() {
   slow_operations_ = 0;
   collected_at_ = pushed();
+  poll_probes();
   default_small_heap.tick();
   runs_.collect();
   const unsigned end = split_classes.end();
@@ -716,7 +728,7 @@ bool ThreadCache::attend() {
     return true;
   }
   if (now - last_tick_ms_ < kTickMs && !page_heap.is_behind())
-    return ++slow_in_this_tick_ < kBusy || always_armed;
+    return ++slow_in_this_tick_ < kBusy || stays_armed();
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   default_small_heap.tick();
@@ -738,7 +750,7 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
     if (m.head == nullptr && m.base != nullptr) __atomic_store_n(&m.head, m.base, __ATOMIC_RELAXED);
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
     disarm(c);
-    if (LOAM_UNLIKELY(always_armed)) arm(m);
+    if (LOAM_UNLIKELY(stays_armed())) arm(m);
   }
 }
 

@@ -47,6 +47,7 @@
 #include "base/shared_room.h"
 #include "cache/call_counts.h"
 #include "cache/magazine_policy.h"
+#include "cache/memory_probes.h"
 #include "cache/miss_rate.h"
 #include "cache/run_cache.h"
 #include "map/page_map.h"
@@ -103,7 +104,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr uint32_t kRunsPerLook = 32;
 
   /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
-  constexpr ThreadCache() : until_look_(0), calls_{} {}
+  constexpr ThreadCache() : until_look_(0), calls_{}, bytes_to_probe(0) {}
   struct Live {};
   /// pre: in zeroed memory
   explicit ThreadCache(Live);
@@ -155,13 +156,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// Past the armed magazine as well. False when the slow path must run.
   [[nodiscard]] LOAM_INLINE bool push_armed(unsigned size_class, void* block) {
     const Magazine m = magazine(size_class);
-    if (LOAM_UNLIKELY(shares_lines(size_class))) {
-      if (LOAM_UNLIKELY(m.head == nullptr)) return false;
-      disarm(size_class);
-      const bool pushed = push(size_class, block);
-      arm(m);
-      return pushed;
-    }
+    if (LOAM_UNLIKELY(shares_lines(size_class))) return push_noted_armed(size_class, block);
     // Without a note among the recent frees: who comes this way knows of double frees by other
     // means.
     void** const head = m.head;
@@ -173,6 +168,16 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     __atomic_store_n(&m.head, head + 1, __ATOMIC_RELEASE);
     arm(m);
     return true;
+  }
+
+  /// The same with the note, so that a double free is found.
+  [[nodiscard]] LOAM_INLINE bool push_noted_armed(unsigned size_class, void* block) {
+    const Magazine m = magazine(size_class);
+    if (LOAM_UNLIKELY(m.head == nullptr)) return false;
+    disarm(size_class);
+    const bool pushed = push(size_class, block);
+    arm(m);
+    return pushed;
   }
 
   /// The slow halves. allocate_slow returns null when memory is refused.
@@ -260,6 +265,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     const bool due = guard_is_due_;
     guard_is_due_ = false;
     return due;
+  }
+  [[nodiscard]] uint64_t random_bits();
+  /// Looks whether a profiler came or went, and then arms all magazines.
+  LOAM_INLINE void poll_probes() {
+    if (LOAM_UNLIKELY(memory_probes.has_turned(probe_era_))) notice_probes();
   }
   [[nodiscard]] bool coin() { return (draw(uint64_t{1} << 32) & 1) != 0; }
   /// What sampling counts; the owner writes, anybody reads.
@@ -391,6 +401,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] unsigned end_of_span(unsigned size_class, unsigned count) const;
   void collect();
   void notice_refusals();
+  LOAM_COLD void notice_probes();
   LOAM_COLD void count_look();
   [[nodiscard]] uint64_t draw(uint64_t mean);
   [[nodiscard]] uint32_t random_below(uint32_t limit);
@@ -414,6 +425,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint64_t collected_at_ = 0;  ///< frees, at the last collection
   uint8_t next_idle_ = 0;      ///< the class at which the last search for an idle one ended
   bool guard_is_due_ = false;
+  uint8_t probe_era_ = 0;  ///< the last bits of memory_probes.era(), when this thread looked
   uint8_t modest_ =
       0;  ///< collections for which this thread may hold no more than others, who were refused room
   uint32_t seen_refusals_ = 0;
@@ -449,9 +461,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  private:
   // Last, and no start touches it: zero until something is sampled.
   CallCounts calls_;
+
+ public:
+  uint64_t bytes_to_probe;  ///< to the next block that memory_probes samples; 0 = not drawn yet
 };
 
-static_assert(sizeof(ThreadCache) - sizeof(CallCounts) <= 2 * kPageBytes,
+static_assert(sizeof(ThreadCache) - sizeof(CallCounts) - 64 <= 2 * kPageBytes,
               "a thread's start touches all of that");
 
 /// The caches of threads that did not allocate yet, and of those that have ended.
@@ -468,6 +483,8 @@ inline ThreadCache::State ThreadCache::state() const {
 /// Has every call take the slow path from now on, where it is counted (ThreadCache::calls()). Set
 /// before threads start.
 void keep_magazines_armed();
+/// The same for a while, while threads run: each arms its magazines itself when it notices.
+void keep_magazines_armed_meanwhile(bool on);
 [[nodiscard]] bool calls_are_counted();
 
 /// Has a thread's next allocation take the slow path after some thousand of its frees

@@ -56,6 +56,7 @@ LOAM_INLINE void ThreadCache::begin_next_look() {
 // False where the block that is freed seems to be none, and went home.
 bool ThreadCache::look(unsigned size_class, void* block) {
   begin_next_look();
+  poll_probes();
   if (LOAM_UNLIKELY(heads_[kMixedClass] != bases_[kMixedClass])) check_one_mixed();
   if (LOAM_UNLIKELY(!has_own_spans(size_class))) return true;
   const Magazine m = magazine(size_class);

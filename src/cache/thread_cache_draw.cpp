@@ -29,15 +29,26 @@ void ThreadCache::count_look() {
   until_guard_ = static_cast<uint32_t>(draw(kLooksPerGuard));
 }
 
-// Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
-uint64_t ThreadCache::draw(uint64_t mean) {
+void ThreadCache::notice_probes() {
+  const uint32_t era = memory_probes.era();
+  if (state() != State::kLive) return;  // the static caches are all threads'
+  probe_era_ = static_cast<uint8_t>(era);
+  if ((era & 1) == 0) return;  // the next slow call of each class disarms its magazine
+  const unsigned end = split_classes.end();
+  for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+}
+
+uint64_t ThreadCache::random_bits() {
   // xorshift64 (Marsaglia 2003)
   if (random_ == 0) random_ = os::now_ns() ^ reinterpret_cast<uintptr_t>(this) ^ 1;
   random_ ^= random_ << 13;
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
-  return 1 + (random_ >> 11) % (2 * mean - 1);
+  return random_;
 }
+
+// Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
+uint64_t ThreadCache::draw(uint64_t mean) { return 1 + (random_bits() >> 11) % (2 * mean - 1); }
 
 bool ThreadCache::sample_is_due(uint64_t mean) {
   if (LOAM_LIKELY(until_sample_ > 1)) {

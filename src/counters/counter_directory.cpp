@@ -377,7 +377,7 @@ constexpr CounterFields::Directory CounterFields::make() {
   h.self = &loam_counters;
   h.recording_version = kRecordingVersion;
   h.recording = &recording_request;
-  h.detours = &detours;
+  h.detours = &taken_detours;
   h.detour = kRecorded;
   h.header_size = sizeof h;
   h.total_size = sizeof d;

@@ -1,6 +1,7 @@
 #include "counters/stats.h"
 
 #include <cstring>
+#include <initializer_list>
 
 #include "base/text.h"
 #include "cache/cache_registry.h"

@@ -4,6 +4,7 @@
 
 #include "cache/cache_registry.h"
 #include "cache/detours.h"
+#include "cache/memory_probes.h"
 #include "cache/resizing.h"
 #include "cache/sampler.h"
 #include "counters/publisher.h"
@@ -68,12 +69,30 @@ void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* z
   return block;
 }
 
+// What a profiler learns, where one listens. The block is what malloc() and its like return.
+LOAM_INLINE void* probed(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.allocated(block, bytes);
+  return block;
+}
+LOAM_INLINE void probe_end_of(const void* block) {
+  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.freed(block);
+}
+LOAM_INLINE void* probed_again(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.resized(block, bytes);
+  return block;
+}
+
 void* allocate_unrecorded(unsigned size_class, size_t bytes) {
-  if (LOAM_LIKELY(hardening.on())) return hardening.allocate_small(size_class, bytes);
-  if ((detours & kGuarded) != 0) {
-    if (void* block = hardening.allocate_sampled(bytes, 16)) return block;
+  if (LOAM_LIKELY(hardening.on()))
+    return probed(hardening.allocate_small(size_class, bytes), bytes);
+  if ((detours() & kGuarded) != 0) {
+    if (void* block = hardening.allocate_sampled(bytes, 16)) return probed(block, bytes);
   }
-  return plain_allocate_small(size_class, bytes);
+  // Magazines that are armed for the profiler alone need no look at the page heap in every call.
+  if (LOAM_LIKELY(detours() == kProbed)) {
+    if (void* block = current_cache->pop_armed(size_class)) return probed(block, bytes);
+  }
+  return probed(plain_allocate_small(size_class, bytes), bytes);
 }
 
 // Alignment 0: none was asked for.
@@ -83,35 +102,35 @@ void* tell_allocated(const RecordedCall& call, void* block, size_t bytes, size_t
 }
 
 LOAM_COLD void* allocate_by_detour(unsigned size_class, size_t bytes) {
-  if ((detours & kRecorded) == 0) return allocate_unrecorded(size_class, bytes);
+  if ((detours() & kRecorded) == 0) return allocate_unrecorded(size_class, bytes);
   const RecordedCall call;
   return tell_allocated(call, allocate_unrecorded(size_class, bytes), bytes);
 }
 
 // The path of a request whose magazine is empty.
 LOAM_INLINE void* allocate_uncached(ThreadCache* cache, unsigned size_class, size_t bytes) {
-  return LOAM_UNLIKELY(detours != 0) ? allocate_by_detour(size_class, bytes)
-                                     : cache->allocate_slow(size_class);
+  return LOAM_UNLIKELY(detours() != 0) ? allocate_by_detour(size_class, bytes)
+                                       : cache->allocate_slow(size_class);
 }
 
 void* allocate_pages_unrecorded(size_t bytes, size_t alignment, bool* zero) {
-  if (hardening.on()) return hardening.allocate(bytes, alignment, zero);
-  if ((detours & kGuarded) != 0) {
+  if (hardening.on()) return probed(hardening.allocate(bytes, alignment, zero), bytes);
+  if ((detours() & kGuarded) != 0) {
     if (void* block = hardening.allocate_sampled(bytes, alignment))
-      return block;  // *zero is as it was: no bytes are cleared in vain
+      return probed(block, bytes);  // *zero is as it was: no bytes are cleared in vain
   }
-  return plain_allocate_pages(bytes, alignment, 0, zero);
+  return probed(plain_allocate_pages(bytes, alignment, 0, zero), bytes);
 }
 
 LOAM_COLD void* allocate_pages_by_detour(size_t bytes, size_t alignment, bool* zero) {
-  if ((detours & kRecorded) == 0) return allocate_pages_unrecorded(bytes, alignment, zero);
+  if ((detours() & kRecorded) == 0) return allocate_pages_unrecorded(bytes, alignment, zero);
   const RecordedCall call;
   return tell_allocated(call, allocate_pages_unrecorded(bytes, alignment, zero), bytes);
 }
 
 // A large block of the default heap.
 LOAM_INLINE void* allocate_pages(size_t bytes, size_t alignment, bool* zero) {
-  if (LOAM_UNLIKELY(detours != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
+  if (LOAM_UNLIKELY(detours() != 0)) return allocate_pages_by_detour(bytes, alignment, zero);
   void* block = allocate_cached_run(bytes, alignment, zero);
   return block != nullptr ? block : allocate_large_block(bytes, alignment, 0, zero);
 }
@@ -145,7 +164,7 @@ void* move_to(void* block, size_t old_bytes, size_t bytes) {
 
 // pre: a large run, and bytes > found.bytes
 void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
-  if (detours == 0) {
+  if (detours() == 0) {
     if (void* moved = huge_map.take_over(found.span, bytes, 0)) return moved;
   }
   const uint64_t began = sampler.on() ? sampler.begin() : 0;
@@ -155,7 +174,7 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
   if (sampler.on()) sampler.end_allocation(began, false);
   memcpy(moved, block, found.bytes);
   heap::free(block);
-  return moved;
+  return probed(moved, bytes);
 }
 
 // A program that makes a block longer by less than this part of it is likely to do so again, and
@@ -180,8 +199,13 @@ LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
   return moved;
 }
 
+LOAM_COLD void stay_by_detour(const void* block, size_t slot_bytes, size_t bytes) {
+  if (sampler.on()) sampler.resize(block, slot_bytes, bytes);
+  if ((detours() & kProbed) != 0) memory_probes.resized(block, bytes);
+}
+
 LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
-  if (LOAM_UNLIKELY(sampler.on())) sampler.resize(block, slot_bytes, bytes);
+  if (LOAM_UNLIKELY(detours() != 0)) stay_by_detour(block, slot_bytes, bytes);
   return block;
 }
 
@@ -214,9 +238,10 @@ bool resize_in_place(void* block, const FoundBlock& found, size_t bytes) {
 
 // Does not look at the runs that the thread keeps, unless there is a detour.
 LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
+  current_cache->poll_probes();
   bool zero = false;
-  void* block = LOAM_UNLIKELY(detours != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
-                                            : allocate_large_block(bytes, kPageBytes, 0, &zero);
+  void* block = LOAM_UNLIKELY(detours() != 0) ? allocate_pages_by_detour(bytes, kPageBytes, &zero)
+                                              : allocate_large_block(bytes, kPageBytes, 0, &zero);
   if (LOAM_UNLIKELY(block == nullptr)) os::set_errno_out_of_memory();
   return block;
 }
@@ -225,7 +250,7 @@ LOAM_NOINLINE void* allocate_unkept(size_t bytes) {
 
 void* allocate_slow(size_t bytes) {
   if (bytes > kLargestSmall) {
-    if (LOAM_UNLIKELY(detours != 0 || !may_be_cached(bytes))) return allocate_unkept(bytes);
+    if (LOAM_UNLIKELY(detours() != 0 || !may_be_cached(bytes))) return allocate_unkept(bytes);
     Span* span = current_cache->take_run(Pages::covering(bytes), bytes);
     return LOAM_LIKELY(span != nullptr) ? reinterpret_cast<void*>(span_base(span))
                                         : allocate_unkept(bytes);
@@ -278,9 +303,9 @@ LOAM_INLINE void* allocate_aligned_unrecorded(size_t alignment, size_t bytes) {
 LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
   if (hardening.on()) {
     bool zero = false;
-    return hardening.allocate(bytes, alignment, &zero);
+    return probed(hardening.allocate(bytes, alignment, &zero), bytes);
   }
-  if ((detours & kRecorded) == 0) return allocate_aligned_unrecorded(alignment, bytes);
+  if ((detours() & kRecorded) == 0) return allocate_aligned_unrecorded(alignment, bytes);
   const RecordedCall call;
   return tell_allocated(call, allocate_aligned_unrecorded(alignment, bytes), bytes, alignment);
 }
@@ -289,8 +314,8 @@ LOAM_COLD void* allocate_aligned_by_detour(size_t alignment, size_t bytes) {
 
 void* allocate_aligned(size_t alignment, size_t bytes) {
   if (alignment <= 16) return allocate(bytes);
-  return LOAM_UNLIKELY(detours != 0) ? allocate_aligned_by_detour(alignment, bytes)
-                                     : allocate_aligned_unrecorded(alignment, bytes);
+  return LOAM_UNLIKELY(detours() != 0) ? allocate_aligned_by_detour(alignment, bytes)
+                                       : allocate_aligned_unrecorded(alignment, bytes);
 }
 
 namespace {
@@ -339,12 +364,13 @@ void plain_free_large(void* block) {
 bool is_private(const void* block) { return PrivateHeap::heap_of(block) != nullptr; }
 
 LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
+  probe_end_of(block);
   if (hardening.on()) return hardening.free(block, caller);
-  if ((detours & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
+  if ((detours() & kGuarded) != 0 && span_at(reinterpret_cast<uintptr_t>(block)) == nullptr &&
       walled_blocks.free(block, caller, os::thread_number())) {
     return;
   }
-  if ((detours & kRecorded) == 0 || is_private(block)) return plain_free_large(block);
+  if ((detours() & kRecorded) == 0 || is_private(block)) return plain_free_large(block);
   const RecordedCall call;
   if (const Recorder* recorder = call.recorder()) recorder->frees(block);
   plain_free_large(block);
@@ -354,14 +380,14 @@ LOAM_COLD void free_large_by_detour(void* block, const void* caller) {
 // it. pre: span == span_at(block)
 LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   if (span == nullptr || span->run_kind() != SpanKind::kLarge || span->heap != kDefaultHeap ||
-      detours != 0)
+      detours() != 0)
     return false;
   if (background_purge.is_idle() || publisher.is_idle()) return false;
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
-LOAM_COLD void free_small_by_detour(unsigned size_class, void* block) {
-  if ((detours & kRecorded) != 0) {
+void free_unprobed(unsigned size_class, void* block) {
+  if ((detours() & kRecorded) != 0) {
     const RecordedCall call;
     if (const Recorder* recorder = call.recorder()) recorder->frees(block);
     return current_cache->free_slow(size_class, block);
@@ -371,10 +397,17 @@ LOAM_COLD void free_small_by_detour(unsigned size_class, void* block) {
 
 LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
   os::ErrnoGuard guard;
-  LOAM_UNLIKELY(detours != 0) ? free_small_by_detour(size_class, block)
-                              : current_cache->free_slow(size_class, block);
+  LOAM_UNLIKELY(detours() != 0) ? free_unprobed(size_class, block)
+                                : current_cache->free_slow(size_class, block);
   background_purge.poke(page_heap.wants_ticks());
   publisher.poke();
+}
+
+LOAM_COLD void free_small_by_detour(unsigned size_class, void* block, const void* caller) {
+  probe_end_of(block);
+  if (hardening.on()) return hardening.free_small(size_class, block, caller);
+  if (detours() == kProbed && current_cache->push_noted_armed(size_class, block)) return;
+  free_small(size_class, block);
 }
 
 // Frees a block that is no small block of the default heap, nor a run that the thread's cache took.
@@ -387,7 +420,7 @@ LOAM_NOINLINE void free_unkept(Span* span, void* block, const void* caller) {
     if (PrivateHeap::push(heap, span, block) || PrivateHeap::push_special(heap, span, block))
       return;
   }
-  LOAM_UNLIKELY(detours != 0) ? free_large_by_detour(block, caller) : free_large(span, block);
+  LOAM_UNLIKELY(detours() != 0) ? free_large_by_detour(block, caller) : free_large(span, block);
   background_purge.poke(true);
   publisher.poke();
 }
@@ -409,8 +442,8 @@ void free_slow(void* block) {
     const PageId page = Region::page_of(address);
     const unsigned size_class = class_in(region, page);
     if (LOAM_LIKELY(size_class != 0 && address % 16 == 0)) {
-      return hardening.on() ? hardening.free_small(size_class, block, caller)
-                            : free_small(size_class, block);
+      return LOAM_UNLIKELY(detours() != 0) ? free_small_by_detour(size_class, block, caller)
+                                           : free_small(size_class, block);
     }
     Span* span = span_in(region, page);
     if (LOAM_UNLIKELY(!is_plain_run(span, block))) return free_unkept(span, block, caller);
@@ -422,6 +455,7 @@ void free_slow(void* block) {
 void free_sized_slow(void* block, size_t bytes) {
   if (!hardening.on() || block == nullptr) return free_slow(block);
   os::ErrnoGuard guard;
+  probe_end_of(block);
   hardening.free(block, __builtin_return_address(0), bytes);
 }
 
@@ -431,7 +465,10 @@ namespace {
 // and *common is true.
 LOAM_COLD void* reallocate_hardened(void* block, size_t bytes, const void* caller, bool* common) {
   *common = false;
-  if (hardening.owns(block)) return hardening.reallocate(block, bytes, caller);
+  if (hardening.owns(block)) {
+    probe_end_of(block);
+    return probed(hardening.reallocate(block, bytes, caller), bytes);
+  }
   const bool twice =
       (hardening.freed(block) || is_held(block)) && find_block(block).kind != FoundBlock::kPrivate;
   if (twice) report_misuse("realloc of a freed block", block);
@@ -443,7 +480,7 @@ void* resize_run(void* block, const FoundBlock& found, size_t bytes) {
   if (bytes > found.bytes && bytes > kMovesToMapping) {
     if (void* moved = move_to_mapping(block, found, bytes)) return moved;
   }
-  if (resize_in_place(block, found, bytes)) return block;
+  if (resize_in_place(block, found, bytes)) return probed_again(block, bytes);
   return move_to(block, found.bytes, bytes);
 }
 
@@ -461,8 +498,9 @@ LOAM_NOINLINE void* reallocate_found(void* block, size_t bytes) {
       return resize_run(block, found, bytes);
     case FoundBlock::kHuge:
       if (bytes > kMovesToMapping) {
+        probe_end_of(block);  // its address may be another block's as soon as it has moved
         if (void* resized = huge_map.resize(reinterpret_cast<uintptr_t>(block), bytes, false))
-          return resized;
+          return probed(resized, bytes);
       }
       return move_to(block, found.bytes, bytes);
     case FoundBlock::kPrivate: {
@@ -507,7 +545,7 @@ LOAM_COLD void* reallocate_by_detour(void* block, size_t bytes, const void* call
     void* result = reallocate_hardened(block, bytes, caller, &common);
     return common ? reallocate_found(block, bytes) : result;
   }
-  if ((detours & kRecorded) == 0 || is_private(block)) return reallocate_unrecorded(block, bytes);
+  if ((detours() & kRecorded) == 0 || is_private(block)) return reallocate_unrecorded(block, bytes);
   const RecordedCall call;
   const Recorder* const recorder = call.recorder();
   if (recorder != nullptr) recorder->resize_begins(block);
@@ -516,19 +554,13 @@ LOAM_COLD void* reallocate_by_detour(void* block, size_t bytes, const void* call
   return result;
 }
 
-}  // namespace
-
-void* reallocate(void* block, size_t bytes) {
-  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
-  if (LOAM_UNLIKELY(detours != 0))
-    return reallocate_by_detour(block, bytes, __builtin_return_address(0));
-  return reallocate_unrecorded(block, bytes);
-}
-
-bool try_resize(void* block, size_t bytes) {
-  if (hardening.owns(block)) return hardening.try_resize(block, bytes);
-  if (LOAM_LIKELY((detours & kRecorded) == 0))
-    return resize_in_place(block, find_block(block), bytes);
+// pre: not hardening.owns(block)
+LOAM_COLD bool try_resize_by_detour(void* block, size_t bytes) {
+  if ((detours() & kRecorded) == 0) {
+    const bool resized = resize_in_place(block, find_block(block), bytes);
+    if (resized) static_cast<void>(probed_again(block, bytes));
+    return resized;
+  }
   const RecordedCall call;
   if (!resize_in_place(block, find_block(block), bytes)) return false;
   // In place, so nobody could be given the block's place meanwhile.
@@ -536,7 +568,27 @@ bool try_resize(void* block, size_t bytes) {
     recorder->resize_begins(block);
     recorder->resize_ends(block, bytes);
   }
+  static_cast<void>(probed_again(block, bytes));
   return true;
+}
+
+}  // namespace
+
+void* reallocate(void* block, size_t bytes) {
+  if (LOAM_UNLIKELY(bytes > kLargestRequest)) return nullptr;
+  if (LOAM_UNLIKELY(detours() != 0))
+    return reallocate_by_detour(block, bytes, __builtin_return_address(0));
+  return reallocate_unrecorded(block, bytes);
+}
+
+bool try_resize(void* block, size_t bytes) {
+  if (hardening.owns(block)) {
+    const bool resized = hardening.try_resize(block, bytes);
+    if (resized) static_cast<void>(probed_again(block, bytes));
+    return resized;
+  }
+  if (LOAM_LIKELY(detours() == 0)) return resize_in_place(block, find_block(block), bytes);
+  return try_resize_by_detour(block, bytes);
 }
 
 namespace {

@@ -7,13 +7,13 @@
 //   on         each call is recorded
 //
 // While the state is not `off`, every thread's `fast_cache` is `unused_cache`, which serves
-// nothing: so each call takes the slow path, which sees `detours` and comes here. In a call
+// nothing: so each call takes the slow path, which sees detours() and comes here. In a call
 // `fast_cache` is another cache: then calls that the heap makes of itself are parts of that call,
 // and others see that the thread is inside.
 //
 //   inside(thread) = its fast_cache != &unused_cache        in the states closed and on
 //
-// The fast paths know nothing of this, and the slow paths read `detours`, as they do anyway. A
+// The fast paths know nothing of this, and the slow paths read detours(), as they do anyway. A
 // thread of the heap's own does the work. libloam-record.so, which that thread loads, writes the
 // rings.
 #pragma once
@@ -46,7 +46,7 @@ class Recording {
   constexpr Recording() = default;
 
   /// A call of the program begins. False: it is a part of another one, or nothing is recorded. Then
-  /// leave() must not be called. pre: (detours & kRecorded) != 0
+  /// leave() must not be called. pre: (detours() & kRecorded) != 0
   [[nodiscard]] bool enter();
   void leave();
   /// What to tell of the call. pre: enter()
@@ -81,7 +81,7 @@ class Recording {
 
 extern Recording recording;
 
-/// A call of the program, from its begin to its end. pre: (detours & kRecorded) != 0
+/// A call of the program, from its begin to its end. pre: (detours() & kRecorded) != 0
 class RecordedCall {
  public:
   RecordedCall() : is_outer_(recording.enter()) {}

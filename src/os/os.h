@@ -191,6 +191,20 @@ void report_faults(bool (*report)(const void* address));
 /// takes no lock.
 [[nodiscard]] bool describe_code(const void* code, char* out, size_t size);
 
+/// How many profilers listen to OpenTelemetry's memory probes, of allocations and of frees. The
+/// system writes them.
+extern "C" [[gnu::visibility("hidden")]] volatile uint16_t loam_allocation_listeners;
+extern "C" [[gnu::visibility("hidden")]] volatile uint16_t loam_free_listeners;
+[[nodiscard]] LOAM_INLINE bool allocations_are_probed() {
+  return __atomic_load_n(&loam_allocation_listeners, __ATOMIC_RELAXED) != 0;
+}
+[[nodiscard]] LOAM_INLINE bool frees_are_probed() {
+  return __atomic_load_n(&loam_free_listeners, __ATOMIC_RELAXED) != 0;
+}
+/// The probes: otel_memory:alloc(block, bytes, weight) and otel_memory:free(block).
+void probe_allocation(const void* block, size_t bytes, uint64_t weight);
+void probe_free(const void* block);
+
 /// Writes to standard error; never fails.
 void write_error(const char* text, size_t length);
 

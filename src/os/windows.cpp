@@ -406,6 +406,15 @@ const char* variable(const char* name) {
 const char* option(const char* name) { return variable(name); }
 bool has_options() { return options_length != 0; }
 
+// --- Probes ------------------------------------------------------------------------------------
+
+// The system knows no such thing: nobody ever listens.
+extern "C" {
+volatile uint16_t loam_allocation_listeners = 0, loam_free_listeners = 0;
+}
+void probe_allocation(const void*, size_t, uint64_t) {}
+void probe_free(const void*) {}
+
 // --- Errors ------------------------------------------------------------------------------------
 
 void write_error(const char* text, size_t length) {

@@ -394,6 +394,18 @@ void write_error(const char* text, size_t length) {
 
 void abort_process() { abort(); }
 
+extern "C" {
+volatile uint16_t loam_allocation_listeners = 0, loam_free_listeners = 0;
+}
+void probe_allocation(const void* block, size_t bytes, uint64_t weight) {
+  Guard guard(state.mutex);
+  state.probed.push_back({block, bytes, weight});
+}
+void probe_free(const void* block) {
+  Guard guard(state.mutex);
+  state.probed.push_back({block, 0, 0});
+}
+
 size_t system_block_bytes(const void*) { return 0; }
 void free_system_block(void*) { abort(); }
 

@@ -72,6 +72,18 @@ void advance_ms(uint64_t ms);
 /// So many threads have run all the time; 1 at first.
 void set_running_threads(unsigned threads);
 
+// ---- the probes -------------------------------------------------------------------------------
+
+/// A profiler comes, or goes.
+void listen_to_probes(bool allocations, bool frees);
+struct Probed {
+  const void* block;
+  size_t bytes;
+  uint64_t weight;  ///< 0: the block was freed
+};
+/// What the probes said since the last call.
+std::vector<Probed> take_probed();
+
 // ---- injected failures ------------------------------------------------------------------------
 
 inline constexpr uint64_t kForever = UINT64_MAX;

@@ -1,8 +1,10 @@
 // The handles of fake.h.
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/units.h"
+
 #include "fake_system/fake_state.h"
 #include "os/os.h"
 
@@ -23,6 +25,7 @@ void reset() {
   Guard guard(state.mutex);
   static_cast<Settings&>(state) = Settings{};
   state.waits.store(0, std::memory_order_relaxed);
+  listen_to_probes(false, false);
   state.metadata_before = state.metadata.total();
   // On a region's boundary, so that no test meets a region of an earlier one.
   state.next = round_up(state.next + 1, kRegionBytes);
@@ -72,6 +75,16 @@ void advance_ms(uint64_t ms) {
 void set_running_threads(unsigned threads) {
   Guard guard(state.mutex);
   state.running_threads = threads;
+}
+
+void listen_to_probes(bool allocations, bool frees) {
+  __atomic_store_n(&loam_allocation_listeners, allocations ? 1 : 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&loam_free_listeners, frees ? 1 : 0, __ATOMIC_RELAXED);
+}
+
+std::vector<Probed> take_probed() {
+  Guard guard(state.mutex);
+  return std::exchange(state.probed, {});
 }
 
 void fail(Call call, uint64_t nth, uint64_t count) {

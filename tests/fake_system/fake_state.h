@@ -131,6 +131,7 @@ struct Settings {
   bool has_thread_exit_key = false;
   void (*thread_body)() = nullptr;  // what start_thread() was asked to run; it does not run
   uint64_t slept_ms = 0;
+  std::vector<Probed> probed;
 };
 
 struct State : Settings {

@@ -323,6 +323,13 @@ void free_system_block(void*) { abort(); }
 
 bool describe_code(const void*, char*, size_t) { return false; }
 
+// Nobody listens.
+extern "C" {
+volatile uint16_t loam_allocation_listeners = 0, loam_free_listeners = 0;
+}
+void probe_allocation(const void*, size_t, uint64_t) {}
+void probe_free(const void*) {}
+
 void write_error(const char* text, size_t length) {
   ++state.lines;
   // What ends the process should be seen; reports are the program's to count.

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
+import zipfile
 from pathlib import Path
 from typing import Iterator
 
@@ -32,7 +32,10 @@ LOAM = ROOT / "build" / "loam"
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "packaging"))
-from making.source import version  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from making.native import MUSL_AARCH64, VARIANTS  # noqa: E402
+from making.source import files, version  # noqa: E402
+from page import INSTALL, block, lines as lines_of  # noqa: E402
 
 
 def skip(reason: str) -> None:
@@ -57,6 +60,11 @@ def run(*command: str | Path, status: int | None = 0, cwd: Path = ROOT, **enviro
     return done.stdout
 
 
+def type_in(lines: str, **options: object) -> str:
+    """Lines of a document, as a reader types them; the first that fails is the end."""
+    return run("sh", "-ec", lines, **options)
+
+
 def expect(condition: bool, words: str) -> None:
     if not condition:
         sys.exit(words)
@@ -69,21 +77,61 @@ def fresh(name: str) -> Path:
     return folder
 
 
+# In the short form: the tool as `make tool` built it, and not one that cargo builds for the packages.
+SHORT = ("--tool", str(LOAM), "--variant", "x86_64-gnu")
+
+
 def build(kind: str, out: Path, *options: str) -> list[Path]:
     listed = run(ROOT / "packaging/build", "--out", out, *options, kind)
     return [Path(line) for line in listed.splitlines() if line.startswith("/")]
 
 
 def expect_same_twice(kind: str, folder: Path, *options: str) -> list[Path]:
-    """Builds a package twice, in different places; the same bytes."""
+    """Builds a package twice, into different places; the same bytes."""
     first, second = (build(kind, folder / name, *options) for name in ("first", "second"))
-    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second],
-           f"{kind}: {first} and then {second}")
+    expect_same(first, second)
+    return first
+
+
+def expect_same(first: list[Path], second: list[Path]) -> None:
+    expect(len(first) > 0 and [path.name for path in first] == [path.name for path in second], f"{first} and then {second}")
     for one, other in zip(first, second):
         for path in sorted(one.rglob("*")) if one.is_dir() else [one]:
             twin = other / path.relative_to(one)
             expect(path.is_dir() or path.read_bytes() == twin.read_bytes(), f"{path} and {twin} differ")
-    return first
+
+
+def emulated(name: str) -> list[str | Path] | None:
+    """The words before a program of a variant that lets it run here, none for this machine's own; null: it can not."""
+    if name.startswith("x86_64"):
+        is_here = name == "x86_64-gnu" or Path("/lib/ld-musl-x86_64.so.1").exists()
+        return [] if is_here else None
+    root = Path("/usr/aarch64-linux-gnu")
+    if name == "aarch64-musl":
+        root = MUSL_AARCH64
+    is_here = shutil.which("qemu-aarch64") and any(root.glob("lib/ld-*.so.1"))
+    return ["qemu-aarch64", "-L", root] if is_here else None
+
+
+def served(name: str, folder: Path) -> Path:
+    """A program of the variant that says whose its blocks are."""
+    source, target = folder / "served.c", folder / f"served-{name}"
+    source.write_text(SERVED)
+    run(*VARIANTS[name].compiler, "-O1", "-fno-builtin", source, "-o", target)
+    return target
+
+
+def expect_served(name: str, library: Path, folder: Path) -> None:
+    """The library serves a program of its own processor and C library, without a word."""
+    before = emulated(name)
+    if before is None:
+        print(f"not run: {name}: no emulator, or no C library for it")
+        return
+    program = served(name, folder)
+    preload = ["-E", f"LD_PRELOAD={library}"] if before else []
+    environment = {} if before else {"LD_PRELOAD": str(library)}
+    seen = run(*before, *preload, program, **environment).strip()
+    expect(seen == "on Loam", f"{library} under {name}: {seen}")
 
 
 @contextlib.contextmanager
@@ -145,6 +193,14 @@ ALL_ON_LOAM = ["a Rust vector", "a Rust box of 256 bytes' alignment", "malloc() 
                "a string of libstdc++", "strdup() of the C library"]
 
 
+RUST_ON_LOAM = """
+fn main() {
+    let numbers = vec![1u64; 1000];
+    println!("{}", if loam_alloc::owns(numbers.as_ptr()) { "on Loam" } else { "on another heap" });
+}
+"""
+
+
 def crates(full: bool) -> None:
     """An empty package with C++ code takes the packed crates: every block is Loam's, and the tool sees it."""
     folder = fresh("crates")
@@ -159,6 +215,14 @@ def crates(full: bool) -> None:
     with started(program, "wait") as process:
         expect_stats(LOAM, process)
         run(LOAM, "check", str(process.pid))
+    page = folder / "page"
+    (page / "src").mkdir(parents=True)
+    (page / "Cargo.toml").write_text('[package]\nname = "page"\nversion = "1.0.0"\nedition = "2021"\n\n'
+                                     + block(INSTALL, "Rust", "toml"))
+    (page / "src/main.rs").write_text(block(INSTALL, "Rust", "rust") + RUST_ON_LOAM)
+    cargo(client(folder / "of the page", page, packed), "build")
+    seen = run(WORK / "crates-target/debug/page").strip()
+    expect(seen == "on Loam", f"a program by {INSTALL}: {seen}")
     if full:
         # A Rust allocator alone: C and C++ stay where they were, and the program says so.
         cargo(package, "build", "--no-default-features")
@@ -200,16 +264,19 @@ print(round(sums.sum() - again, 6), temporaries[-1][0, 0], pyarrow.system_memory
 def wheel(full: bool) -> None:
     """pip installs the wheel in an empty environment whose path has a blank; programs run on the heap."""
     folder = fresh("wheel")
-    packed = expect_same_twice("wheel", folder, *([] if full else ["--variant", "x86_64-gnu"]))
-    wheels = {re.search(r"manylinux|musllinux", path.name)[0]: path for path in packed}
+    packed = expect_same_twice("wheel", folder, *(() if full else SHORT))
+    wheels = {(found[1], found[2]): path for path in packed
+              if (found := re.search(r"(manylinux|musllinux)_\d+_\d+_(\w+)\.whl", path.name))}
+    own = wheels["manylinux", "x86_64"]
     environment = folder / "an environment"
     run(sys.executable, "-m", "venv", environment)
     binaries = environment / "bin"
     pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(*pip, "install", "--no-index", wheels["manylinux"])
+    run(*pip, "install", "--no-index", own)
     loam, python = binaries / "loam", binaries / "python"
     expect(run(loam, "--version").strip() == f"loam {version()}", "loam --version")
     expected = next(environment.rglob("libloam.so"))
+    typed_wheel(folder, binaries, own)
     for words in ([loam], [python, "-m", "loam_heap"]):
         # The last word of a line of maps whose path has blanks.
         seen = run(*words, "run", "--", python, "-c", LOADED_FROM).strip()
@@ -229,9 +296,37 @@ def wheel(full: bool) -> None:
     if full:
         run(loam, "replay", trace, "--trials", "1", "--allocators", "system,loam", cwd=folder)
         foreign(pip, loam, python, folder)
+        for (libc, processor), packed in wheels.items():
+            opened_wheel(f"{processor}-{'gnu' if libc == 'manylinux' else 'musl'}", packed, folder)
     run(*pip, "uninstall", "--yes", "loam-heap")
     left = [path for path in environment.rglob("*loam*") if path.is_file()]
     expect(not left, f"pip uninstall left {left}")
+
+
+def opened_wheel(name: str, packed: Path, folder: Path) -> None:
+    """What a wheel for another processor or C library holds does its work, under an emulator."""
+    place = folder / name
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(place)
+    prefix = place / "loam_heap/prefix"
+    (prefix / "bin/loam").chmod(0o755)
+    before = emulated(name)
+    if before is not None:
+        said = run(*before, prefix / "bin/loam", "--version").strip()
+        expect(said == f"loam {version()}", f"loam of the wheel for {name}: {said}")
+    expect_served(name, prefix / "lib/libloam.so", folder)
+
+
+def typed_wheel(folder: Path, binaries: Path, packed: Path) -> None:
+    """What the page says, typed where the wheel and an app.py lie."""
+    place = folder / "typed"
+    place.mkdir()
+    shutil.copy(packed, place)
+    (place / "app.py").write_text(LOADED_FROM)
+    path = {"PATH": f"{binaries}:{os.environ['PATH']}", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    for number in range(2):
+        seen = type_in(block(INSTALL, "Python", number=number), cwd=place, **path).splitlines()[-1]
+        expect(seen.endswith("libloam.so"), f"{INSTALL}, Python, block {number}: {seen}")
 
 
 def foreign(pip: list, loam: Path, python: Path, folder: Path) -> None:
@@ -253,7 +348,7 @@ def debian(full: bool) -> None:
     """lintian finds nothing; in a clean Debian the packages install, serve, and leave nothing when they go."""
     need("dpkg-buildpackage", "dh", "lintian")
     folder = fresh("debian")
-    packages = expect_same_twice("debian", folder) if full else build("debian", folder)
+    packages = expect_same_twice("debian", folder) if full else build("debian", folder, *SHORT)
     names = [path.name.split("_")[0] for path in packages]
     expect(names == ["libloam-dev", "libloam1", "loam-tools"], f"packages: {names}")
     run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", *packages)
@@ -280,7 +375,7 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
         return run("chroot", root, *command, status=status, LC_ALL="C", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
 
     def content() -> set[str]:
-        kept = ("var/lib/dpkg", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
+        kept = ("var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "etc/ld.so.cache", "proc", "tmp")
         found = (str(path.relative_to(root)) for path in root.rglob("*"))
         return {name for name in found if not name.startswith(kept) and "__pycache__" not in name}
 
@@ -289,10 +384,9 @@ def clean_debian(folder: Path, packages: list[Path]) -> None:
         shutil.copy(package, root / "tmp")
     run("mount", "-t", "proc", "proc", root / "proc")
     try:
-        inside("sh", "-c", "dpkg --install /tmp/*.deb")
-        # As docs/install.md says: by name, without the tool.
-        seen = inside("env", "LD_PRELOAD=libloam.so.1", "grep", "-c", "libloam", "/proc/self/maps")
-        expect(int(seen) > 0, "LD_PRELOAD=libloam.so.1 does not preload")
+        seen = inside("sh", "-ec", "cd /tmp\n" + block(INSTALL, "Debian", PROGRAM="grep -c libloam /proc/self/maps"))
+        expect(int(seen.splitlines()[-1]) > 0, f"{INSTALL}, Debian: the program is not on Loam:\n{seen}")
+        inside("sh", "-c", "dpkg --install /tmp/libloam-dev_*.deb")
         inside("loam", "check", "/usr/bin/python3")
         seen = inside("sh", "-c", "loam run -- sleep 20 & sleep 1; loam stats $!; kill $!")
         expect(f"on Loam {version()}" in seen, seen)
@@ -356,51 +450,66 @@ def unpack(layout: Path, folder: Path) -> dict[str, Path]:
     return images
 
 
+def expect_dockerfile(image: Path, program: Path) -> None:
+    """The page's two lines of a Dockerfile, done by hand in an empty folder that takes the image's place."""
+    copy, preload = block(INSTALL, "Container images", VERSION=version()).splitlines()
+    found = re.fullmatch(rf"COPY --from=REGISTRY/loam:{re.escape(version())} (/\S+) (/\S+)", copy)
+    expect(found is not None, f"{INSTALL}: the line that copies is {copy}")
+    service = image.parent / "service"
+    target = service / found[2].lstrip("/")
+    target.parent.mkdir(parents=True)
+    shutil.copy(image / found[1].lstrip("/"), target)
+    expect(preload == f"ENV LD_PRELOAD={found[2]}", f"{INSTALL}: {preload} preloads another file than {found[2]}")
+    seen = run(program, LD_PRELOAD=str(target)).strip()
+    expect(seen == "on Loam", f"a service by the page's Dockerfile: {seen}")
+
+
 def container(full: bool) -> None:
     """The library of the unpacked image serves; that of another C library harms nothing."""
     folder = fresh("container")
-    needed = {"x86_64-gnu": "gcc", "x86_64-musl": "musl-gcc", "aarch64-gnu": "aarch64-linux-gnu-gcc"}
-    variants = [name for name, compiler in needed.items() if shutil.which(compiler)]
+    lacking = {name: variant.missing for name, variant in VARIANTS.items() if variant.missing}
+    variants = [name for name in VARIANTS if name not in lacking]
     options = [word for name in variants for word in ("--variant", name)]
     images = unpack(expect_same_twice("container", folder, *options)[0], folder / "images")
-    source = folder / "served.c"
-    source.write_text(SERVED)
-
-    def program(compiler: str) -> Path:
-        run(compiler, "-O1", "-fno-builtin", source, "-o", folder / compiler)
-        return folder / compiler
-
     def preloaded(path: Path, library: Path) -> tuple[str, list[str]]:
         done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
         expect(done.returncode == 0, f"{path} with {library}: {done}")
         return done.stdout.strip(), done.stderr.splitlines()
 
     gnu = images[f"{version()}/amd64"]
-    ordinary = program("gcc")
+    ordinary = served("x86_64-gnu", folder)
+    expect_dockerfile(folder / "images" / f"{version()}/amd64", ordinary)
     expect(preloaded(ordinary, gnu) == ("on Loam", []), "the image's library does not serve")
     expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap", "a library that is not there")
     if "x86_64-musl" in variants and Path("/lib/ld-musl-x86_64.so.1").exists():
         musl = images[f"{version()}-musl/amd64"]
-        other = program("musl-gcc")
+        other = served("x86_64-musl", folder)
         expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")
         seen, said = preloaded(ordinary, musl)
         expect(seen == "on another heap" and len(said) == 1 and "ignored" in said[0], f"musl's on glibc: {seen}, {said}")
         # Every function that it needs is there too, and it needs no version of one.
         expect(preloaded(other, gnu) == ("on Loam", []), "glibc's library does not serve on musl")
-    if "aarch64-gnu" in variants and shutil.which("qemu-aarch64"):
-        seen = run("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={images[f'{version()}/arm64']}",
-                   program("aarch64-linux-gnu-gcc"))
-        expect(seen.strip() == "on Loam", f"aarch64: {seen}")
-    missing = set(needed) - set(variants)
-    if missing:
-        print(f"not looked at, for want of a compiler: {', '.join(sorted(missing))}")
+    if "aarch64-gnu" in variants:
+        seen, said = preloaded(ordinary, images[f"{version()}/arm64"])
+        expect(seen == "on another heap" and "ignored" in said[0], f"another processor's library: {seen}, {said}")
+        expect_served("aarch64-gnu", images[f"{version()}/arm64"], folder)
+    if "aarch64-musl" in variants:
+        expect_served("aarch64-musl", images[f"{version()}-musl/arm64"], folder)
+        expect_served("aarch64-musl", images[f"{version()}/arm64"], folder)
+    for name, reason in lacking.items():
+        print(f"not looked at: {name}: {reason}")
 
 
 # --- Conan, release --------------------------------------------------------------------------------
 
+# As the page has it, in a sentence.
+CONAN = "conan create packaging/conan"
+
+
 def conan(full: bool) -> None:
     """`conan create` builds the recipe and runs its test package, shared and static."""
     folder = fresh("conan")
+    expect(f"`{CONAN}`" in (ROOT / INSTALL).read_text(), f"{INSTALL} says no more `{CONAN}`")
     expect_same_twice("conan", folder)
     if not full:
         return
@@ -415,9 +524,26 @@ def conan(full: bool) -> None:
     run(command, "profile", "detect", **home)
     scratch = f"tools.cmake.cmake_layout:test_folder={folder}/test"
     for shared in ("True", "False"):
-        seen = run(command, "create", ROOT / "packaging/conan", "--options", f"loam/*:shared={shared}",
-                   "--conf", scratch, **home)
+        seen = type_in(f"{CONAN} --options 'loam/*:shared={shared}' --conf '{scratch}'",
+                       PATH=f"{environment}/bin:{os.environ['PATH']}", **home)
         expect("served by loam" in seen, f"shared={shared}: {seen[-2000:]}")
+
+
+def vcpkg(full: bool) -> None:
+    """The port's steps, done by CMake alone, install a package that a project finds. vcpkg itself does not run here."""
+    if not full:
+        skip("`make packages-test` builds the port")
+    need("cmake", "ninja")
+    folder = fresh("vcpkg")
+    prefix = folder / "packages"
+    run("cmake", f"-DPORT={ROOT}/packaging/vcpkg", f"-DCURRENT_PACKAGES_DIR={prefix}", f"-DBUILD={folder}/build", "-P",
+        ROOT / "tests/packaging/vcpkg.cmake")
+    expect(not (prefix / "debug").exists() and (prefix / "share/copyright").exists(), "what a port must leave")
+    run("cmake", "-G", "Ninja", "-S", ROOT / "tests/packaging/consumer", "-B", folder / "consumer",
+        "-DLOAM_HOW=find_package", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", folder / "consumer", "--parallel", "2")
+    for name in ("shared", "static"):
+        expect(run(folder / "consumer" / name).strip() == "served by loam", f"the consumer's {name} is not on Loam")
 
 
 def release(full: bool) -> None:
@@ -433,9 +559,48 @@ def release(full: bool) -> None:
     expect(bill["bomFormat"] == "CycloneDX" and set(locked) <= named and len(locked) > 50, "the bill is not whole")
     checked = run("sha256sum", "--check", "SHA256SUMS", cwd=first)
     expect(len(checked.splitlines()) == len(list(first.iterdir())) - 1, f"SHA256SUMS: {checked}")
+    if full:
+        elsewhere(folder)
 
 
-CASES = {case.__name__: case for case in (crates, wheel, debian, container, conan, release)}
+def elsewhere(folder: Path) -> None:
+    """A clone in another folder, where nothing was built, makes the same bytes: libraries, programs, packages, sums."""
+    need("git")
+    clone = folder / "elsewhere/clone"
+    run("git", "clone", "--quiet", ROOT, clone)
+    # What is not committed yet as well.
+    for name in files("."):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    shutil.copytree(ROOT / "build/share", clone / "build/share")
+    made = []
+    for root in (ROOT, clone):
+        out = root / "build/packaging/everything"
+        shutil.rmtree(out, ignore_errors=True)
+        run(root / "packaging/build", "--out", out, "--variant", "x86_64-gnu", cwd=root)
+        run(root / "packaging/build", "--out", out, "--variant", "x86_64-gnu", "release", cwd=root)
+        made.append(sorted(out.iterdir()))
+    expect_same(*made)
+    expect(len(made[0]) >= 12, f"made: {made[0]}")
+
+
+def readme(full: bool) -> None:
+    """The lines of the front page that run a program on the heap, from what `make build` built."""
+    lines = block("README.md", "Try it").splitlines()
+    typed = [line for line in lines if line.startswith("build/loam run ")]
+    expect(len(typed) > 0, "README.md has no line `build/loam run` under 'Try it'")
+    for line in typed:
+        expect("on Loam" in type_in(line), f"README.md: {line}")
+    # Lines that install are typed by the other cases, from the page that has them all.
+    if re.search(r"^## Install$", (ROOT / "README.md").read_text(), re.M):
+        page = re.sub(r"^```.*$", "", (ROOT / INSTALL).read_text(), flags=re.M)
+        strange = lines_of(block("README.md", "Install")) - lines_of(page)
+        expect(not strange, f"README.md says {sorted(strange)}, and {INSTALL} does not")
+    targets = re.findall(r"^make ([a-z-]+)", "\n".join(lines), re.M)
+    expect("build" in targets and "lab" in targets, f"README.md: make {targets}")
+
+
+CASES = {case.__name__: case for case in (readme, crates, wheel, debian, container, conan, vcpkg, release)}
 
 
 def all_cases() -> int:

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -121,6 +122,32 @@ fn rules_and_exposition_pass_promtool() {
     assert_eq!(ran.code, Some(0), "{ran:?}\n{page}");
 }
 
+/// Words of a text that name a series of ours.
+fn series(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'))
+        .filter(|word| word.starts_with("loam_"))
+        .collect()
+}
+
+#[test]
+fn dashboard_and_alerts_name_series_that_are_offered() {
+    let Some(_program) = on_loam() else {
+        common::skip("no build/libloam.so (make build, or LOAM_LIBRARY)");
+        return;
+    };
+    let (_exporter, address) = export(&[]);
+    let page = get(&address, "/metrics", "*/*");
+    let offered = series(&page);
+    let folder = root().join("docs/monitoring");
+    for (name, least) in [("dashboard.json", 10), ("alerts.yml", 4)] {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        let named = series(&text);
+        assert!(named.len() >= least, "{name}: {named:?}");
+        let unknown: Vec<_> = named.difference(&offered).collect();
+        assert!(unknown.is_empty(), "{name} names {unknown:?}\n{page}");
+    }
+}
+
 #[test]
 fn a_real_server_scrapes_a_real_program_until_it_ends() {
     let Some(server) = program("prometheus") else {
@@ -144,10 +171,45 @@ fn a_real_server_scrapes_a_real_program_until_it_ends() {
     wait_for("the series", || {
         ask(&free, &query).contains(&format!("\"pid\":\"{pid}\""))
     });
+    for query in panels("sleep") {
+        let path = format!("/api/v1/query?query={}", percent(&query));
+        wait_for(&query, || {
+            let answer = ask(&free, &path);
+            assert!(
+                !answer.contains("\"status\":\"error\""),
+                "{query}: {answer}"
+            );
+            answer.contains("\"value\":[")
+        });
+    }
     drop(sleeper);
     wait_for("the series' end", || {
         ask(&free, &query).contains("\"result\":[]")
     });
+}
+
+/// What the dashboard's panels ask, as Grafana asks it of a program of that name.
+fn panels(program: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/monitoring/dashboard.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries: Vec<String> = targets
+        .map(|target| {
+            let query = target["expr"].as_str().unwrap();
+            query
+                .replace("$instance", ".*")
+                .replace("$comm", program)
+                .replace("$__rate_interval", "10s")
+        })
+        .collect();
+    assert!(queries.len() >= 10, "{queries:?}");
+    queries
+}
+
+/// A text as a part of an address.
+fn percent(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 /// The server, and where it answers. A port that was free a moment ago may be another's by now: then it ends at once,

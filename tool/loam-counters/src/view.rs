@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use loam_format::counters::ids;
 use loam_process::allocator::{self, Allocator};
 use loam_process::apart::{self, Crew, Doing, MOST_LEFT};
-use loam_process::mappings::{self, Mapping};
+use loam_process::mappings;
 use loam_process::process::{Identity, Outline, Pid, ProcessError};
-use loam_process::residence::{stack_pointers, Kind, OwnRanges, Residence};
+use loam_process::residence::{look_into, stack_pointers, Kind, OwnRanges, Residence};
 
 use crate::account::{own_ranges, Account};
 use crate::{CountersError, Snapshot};
@@ -90,7 +90,11 @@ impl View {
             return Err(ProcessError::Ended(pid));
         }
         let snapshot = counters.as_ref().ok().and_then(Option::as_ref);
-        let residence = residence_of(&mappings, &stack_pointers(pid), snapshot);
+        let own = snapshot.map_or_else(OwnRanges::default, |snapshot| {
+            own_ranges(snapshot, &mappings)
+        });
+        let mappings = own.cut(mappings, look_into(pid));
+        let residence = Residence::of(&mappings, &stack_pointers(pid), &own);
         let account = Account::of(&residence, snapshot);
         // A number that was given to somebody else meanwhile would mix two processes.
         if Identity::read(pid)?.key != identity.key {
@@ -139,11 +143,4 @@ impl View {
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.counters.as_ref().ok().and_then(Option::as_ref)
     }
-}
-
-fn residence_of(mappings: &[Mapping], stacks: &[u64], snapshot: Option<&Snapshot>) -> Residence {
-    let own = snapshot.map_or_else(OwnRanges::default, |snapshot| {
-        own_ranges(snapshot, mappings)
-    });
-    Residence::of(mappings, stacks, &own)
 }

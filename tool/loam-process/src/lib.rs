@@ -7,13 +7,15 @@
 //!                 -> residence (where memory is), allocator (what it allocates with)
 //!                 -> remote (its bytes) -> glibc (its heap)
 //!                 -> container (what it may use)
+//! newer kernels  queries, for mappings and pagemap
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
 //! ```
 //!
 //! All looks at processes may be held up by the one who is looked at, so they are done `apart`, and
 //! no more often than their `budget` allows. Nothing here prints.
 
-#![forbid(unsafe_code)]
+// Allowed in `queries` alone.
+#![deny(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod allocator;
@@ -31,6 +33,7 @@ pub mod plain_path;
 pub mod preload;
 pub mod privilege;
 pub mod process;
+pub mod queries;
 pub mod remote;
 pub mod residence;
 pub mod rings;

@@ -11,6 +11,7 @@ use loam_format::plain::printable;
 
 use crate::apart::{step, Doing};
 use crate::process::{Pid, ProcessError};
+use crate::queries::{self, Found, Which};
 
 /// One mapping. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -93,6 +94,70 @@ pub fn read_all(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
 /// Reads the mappings without figures, which is cheap.
 pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     read(pid, "maps", "the address space")
+}
+
+/// Reads the mappings of files, without figures: of a heap of 60,000 mappings the kernel need not
+/// write a line for each. Where the kernel has no PROCMAP_QUERY, the lines are read after all.
+pub fn read_files(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
+    if let Some(found) = ask_files(pid) {
+        return Ok(found);
+    }
+    let mut found = read_names(pid)?;
+    found.retain(|mapping| mapping.inode != 0);
+    Ok(found)
+}
+
+/// The same by PROCMAP_QUERY alone; none where that can not be had.
+fn ask_files(pid: Pid) -> Option<Vec<Mapping>> {
+    let maps = open_maps(pid)?;
+    let mut found: Vec<Mapping> = Vec::new();
+    while found.len() < MOST_MAPPINGS {
+        step(Doing::Process(pid));
+        let behind = found.last().map_or(0, |last| last.end);
+        match queries::mapping(&maps, behind, Which::NextOfFile).ok()? {
+            Some(next) => found.push(next.into()),
+            None => break,
+        }
+    }
+    Some(found)
+}
+
+/// The mapping that contains an address now; none where PROCMAP_QUERY does not say.
+pub fn ask(pid: Pid, address: u64) -> Option<Mapping> {
+    let maps = open_maps(pid)?;
+    let found = queries::mapping(&maps, address, Which::Containing).ok()??;
+    Some(found.into())
+}
+
+fn open_maps(pid: Pid) -> Option<File> {
+    step(Doing::Process(pid));
+    File::open(format!("/proc/{}/maps", super::process::face(pid))).ok()
+}
+
+impl From<Found> for Mapping {
+    fn from(found: Found) -> Mapping {
+        let may = |bit| found.permissions & bit != 0;
+        let (major, minor) = found.device;
+        Mapping {
+            start: found.start,
+            end: found.end,
+            readable: may(1),
+            writable: may(2),
+            executable: may(4),
+            shared: may(8),
+            offset: found.offset,
+            device: format!("{major:02x}:{minor:02x}"),
+            inode: found.inode,
+            name: name_of(&found.name),
+            ..Mapping::default()
+        }
+    }
+}
+
+/// As `maps` has it, which is a line: an end of a line in a name is written as `\012`.
+fn name_of(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes.trim_ascii());
+    printable(&text.replace('\n', "\\012"))
 }
 
 fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, ProcessError> {
@@ -227,6 +292,44 @@ mod tests {
         let here = this_process_has_a_stack_and_its_own_file as *const () as u64;
         let code = found.iter().find(|mapping| mapping.contains(here)).unwrap();
         assert!(code.executable && code.file_name().is_some());
+    }
+
+    #[test]
+    fn queries_and_lines_tell_the_same_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a b\nc\\d");
+        std::fs::copy("/bin/sleep", &odd).unwrap();
+        let mut program = std::process::Command::new(&odd).arg("60").spawn().unwrap();
+        let pid = program.id() as Pid;
+        // Until it has become that program and loaded its libraries.
+        while !read_names(pid)
+            .unwrap_or_default()
+            .iter()
+            .any(|one| one.name.ends_with("d") && one.executable)
+        {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let mut lines = read_names(pid).unwrap();
+        let stack = lines.iter().find(|one| one.name == "[stack]").cloned();
+        let stack = stack.unwrap();
+        let asked = ask_files(pid);
+        let at_stack = ask(pid, stack.start + 5);
+        let nowhere = ask(pid, stack.end + (1 << 20));
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let Some(asked) = asked else {
+            eprintln!("skipped: this kernel has no PROCMAP_QUERY");
+            return;
+        };
+        lines.retain(|one| one.inode != 0);
+        assert_eq!(asked, lines);
+        assert!(
+            lines.len() >= 5 && lines[0].name.contains("a b\\012c"),
+            "{lines:?}"
+        );
+        assert_eq!((at_stack, nowhere), (Some(stack), None));
+        assert!(ask_files(pid).is_none(), "the process has ended");
     }
 
     proptest! {

@@ -1,11 +1,16 @@
 //! Which pages of a process are resident, by `/proc/PID/pagemap`: 8 bytes a page, whose highest bits
 //! say that the page is in memory, or swapped out. The owner of a process may read these bits.
+//!
+//! Where the kernel has PAGEMAP_SCAN it is asked for runs instead, so that a long stretch without
+//! memory costs one call. Both ways give the same answers.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::process::Pid;
+use crate::queries::{self, Run};
 
 /// Bytes of an entry.
 const ENTRY: usize = 8;
@@ -14,6 +19,10 @@ const PRESENT: u8 = 0x80;
 const SWAPPED: u8 = 0x40;
 /// So many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
+/// So many runs are asked for at a time.
+const RUNS: usize = 512;
+/// Bytes of a page. Elsewhere than on x86-64 they may be more; then the file is read.
+const PAGE: u64 = 4_096;
 
 /// Where a page's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +45,70 @@ impl Whereabouts {
     }
 }
 
+/// What the pages between two addresses hold, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// In memory.
+    pub resident: u64,
+    /// Resident, and not a page of a file.
+    pub anonymous: u64,
+    /// Resident in huge pages.
+    pub huge: u64,
+    /// Swapped out.
+    pub swapped: u64,
+}
+
 /// The pages of a process.
 #[derive(Debug)]
-pub struct Pagemap(File);
+pub struct Pagemap {
+    file: File,
+    /// Whether the kernel has PAGEMAP_SCAN, as far as is known.
+    scans: AtomicBool,
+}
 
 impl Pagemap {
     /// Opens it.
     pub fn open(pid: Pid) -> io::Result<Pagemap> {
-        File::open(format!("/proc/{pid}/pagemap")).map(Pagemap)
+        let file = File::open(format!("/proc/{pid}/pagemap"))?;
+        let scans = AtomicBool::new(rustix::param::page_size() as u64 == PAGE);
+        Ok(Pagemap { file, scans })
+    }
+
+    /// What a stretch holds; none where only PAGEMAP_SCAN could say.
+    pub fn held(&self, start: u64, end: u64) -> Option<Held> {
+        let mut held = Held::default();
+        self.scan(start, end, |run| {
+            let has = |bit| run.pages & bit != 0;
+            let bytes = run.end - run.start;
+            if has(queries::PAGE_SWAPPED) {
+                held.swapped += bytes;
+            } else if !has(queries::PAGE_ZERO) {
+                held.resident += bytes;
+                held.anonymous += if has(queries::PAGE_OF_FILE) { 0 } else { bytes };
+                held.huge += if has(queries::PAGE_HUGE) { bytes } else { 0 };
+            }
+        })
+        .then_some(held)
+    }
+
+    /// Tells of each run that holds something. False: the kernel does not say.
+    fn scan(&self, start: u64, end: u64, mut tell: impl FnMut(&Run)) -> bool {
+        let mut runs = [Run::default(); RUNS];
+        let mut at = start;
+        while self.scans.load(Ordering::Relaxed) && at < end {
+            let Ok((found, ended)) = queries::scan(&self.file, at, end, &mut runs) else {
+                self.scans.store(false, Ordering::Relaxed);
+                break;
+            };
+            runs[..found].iter().for_each(&mut tell);
+            // It ends early only when the room is used up.
+            at = if found < RUNS {
+                end
+            } else {
+                ended.max(at + PAGE)
+            };
+        }
+        self.scans.load(Ordering::Relaxed)
     }
 
     /// Tells of each page from number `first` on whether it is resident. After an error the pages that
@@ -59,16 +124,103 @@ impl Pagemap {
         count: u64,
         mut tell: impl FnMut(Whereabouts),
     ) -> io::Result<()> {
+        let mut told = first;
+        let mut tell_until = |page: u64, whereabouts: Whereabouts| {
+            (told..page).for_each(|_| tell(whereabouts));
+            told = told.max(page);
+        };
+        let scanned = self.scan(first * PAGE, (first + count) * PAGE, |run| {
+            let is_swapped = run.pages & queries::PAGE_IN_MEMORY == 0;
+            tell_until(run.start / PAGE, Whereabouts::Nowhere);
+            let holds = if is_swapped {
+                Whereabouts::Swapped
+            } else {
+                Whereabouts::Resident
+            };
+            tell_until(run.end / PAGE, holds);
+        });
+        if scanned {
+            tell_until(first + count, Whereabouts::Nowhere);
+            return Ok(());
+        }
+        let first = told;
+        let count = count - (told - first);
         let mut entries = vec![0; ENTRY * count.min(AT_ONCE) as usize];
         let mut done = 0;
         while done < count {
             let some = (count - done).min(AT_ONCE);
             let part = &mut entries[..ENTRY * some as usize];
-            self.0.read_exact_at(part, (first + done) * ENTRY as u64)?;
+            self.file
+                .read_exact_at(part, (first + done) * ENTRY as u64)?;
             let flags = part.chunks_exact(ENTRY).map(|entry| entry[ENTRY - 1]);
             flags.for_each(|flags| tell(Whereabouts::of(flags)));
             done += some;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process;
+
+    /// A stretch of this process with memory in every third page of its first half, and none behind.
+    fn stretch() -> (Vec<u8>, u64, u64) {
+        let pages = 3_000;
+        let mut memory = Vec::with_capacity((pages * PAGE) as usize);
+        let first = (memory.as_ptr() as u64).div_ceil(PAGE);
+        let skipped = (first * PAGE - memory.as_ptr() as u64) as usize;
+        let room = memory.spare_capacity_mut();
+        for page in (0..pages / 2).step_by(3) {
+            room[skipped + (page * PAGE) as usize].write(1);
+        }
+        (memory, first, pages - 1)
+    }
+
+    fn told(map: &Pagemap, first: u64, count: u64) -> Vec<Whereabouts> {
+        let mut pages = Vec::new();
+        map.find(first, count, |page| pages.push(page)).unwrap();
+        pages
+    }
+
+    #[test]
+    fn scanned_and_read_pages_are_the_same() {
+        let (_memory, first, count) = stretch();
+        let map = Pagemap::open(process::id() as Pid).unwrap();
+        let read = Pagemap::open(process::id() as Pid).unwrap();
+        read.scans.store(false, Ordering::Relaxed);
+        let pages = told(&read, first, count);
+        assert_eq!(told(&map, first, count), pages);
+        assert_eq!(pages.len() as u64, count);
+        let resident = pages.iter().filter(|page| **page == Whereabouts::Resident);
+        let resident = resident.count() as u64;
+        assert!(resident >= 500 && resident < count, "{resident}");
+        assert_eq!(read.held(first * PAGE, (first + count) * PAGE), None);
+        match map.held(first * PAGE, (first + count) * PAGE) {
+            Some(held) => {
+                assert_eq!(held.resident + held.swapped, resident * PAGE);
+                assert_eq!(held.anonymous, held.resident);
+            }
+            None => eprintln!("skipped: this kernel has no PAGEMAP_SCAN"),
+        }
+    }
+
+    #[test]
+    fn more_runs_than_are_asked_for_at_a_time_are_told() {
+        let pages = 4 * RUNS as u64;
+        let mut memory: Vec<u8> = Vec::with_capacity(((pages + 1) * PAGE) as usize);
+        let first = (memory.as_ptr() as u64).div_ceil(PAGE);
+        let skipped = (first * PAGE - memory.as_ptr() as u64) as usize;
+        let room = memory.spare_capacity_mut();
+        for page in (0..pages).step_by(2) {
+            room[skipped + (page * PAGE) as usize].write(1);
+        }
+        let map = Pagemap::open(process::id() as Pid).unwrap();
+        let told = told(&map, first, pages);
+        assert_eq!(told.len() as u64, pages);
+        let resident = |page: &Whereabouts| *page == Whereabouts::Resident;
+        // Huge pages may back more.
+        assert!(told.iter().step_by(2).all(resident));
     }
 }

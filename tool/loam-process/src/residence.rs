@@ -7,7 +7,8 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::mappings::Mapping;
+use crate::mappings::{self, Mapping};
+use crate::pagemap::{Held, Pagemap};
 use crate::process::Pid;
 
 /// What a mapping is for, as far as the system can tell.
@@ -126,17 +127,92 @@ impl OwnRanges {
         OwnRanges { ranges }
     }
 
-    /// The kind of the range that the mapping mostly lies in. The kernel never joins a heap's mapping
-    /// with another's unless both are adjacent and alike, so most of it is all of it.
-    fn kind(&self, mapping: &Mapping) -> Option<Kind> {
+    /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends. It
+    /// joins private memory that is alike, unless the heap could name its own. `look` says what a piece
+    /// of the mapping holds; where it does not, the mapping stays whole.
+    pub fn cut(
+        &self,
+        mappings: Vec<Mapping>,
+        look: impl Fn(&Mapping, u64, u64) -> Option<Held>,
+    ) -> Vec<Mapping> {
+        let mut found = Vec::with_capacity(mappings.len());
+        for mapping in mappings {
+            match self.pieces(&mapping, &look) {
+                Some(pieces) => found.extend(pieces),
+                None => found.push(mapping),
+            }
+        }
+        found
+    }
+
+    fn pieces(
+        &self,
+        mapping: &Mapping,
+        look: &impl Fn(&Mapping, u64, u64) -> Option<Held>,
+    ) -> Option<Vec<Mapping>> {
+        if mapping.inode != 0 || mapping.resident == 0 {
+            return None;
+        }
+        let ranges = self.overlapping(mapping);
+        let kind_at = |address: u64| {
+            let range = ranges
+                .clone()
+                .find(|(start, end, _)| (*start..*end).contains(&address));
+            range.map(|(.., kind)| *kind)
+        };
+        let mut edges: Vec<u64> = ranges
+            .clone()
+            .flat_map(|(start, end, _)| [*start, *end])
+            .collect();
+        edges.retain(|edge| (mapping.start + 1..mapping.end).contains(edge));
+        edges.sort_unstable();
+        edges.dedup();
+        // Two ranges of one kind, side by side, are no edge.
+        edges.retain(|edge| kind_at(edge - 1) != kind_at(*edge));
+        if edges.is_empty() || edges.iter().any(|edge| edge % 4096 != 0) {
+            return None;
+        }
+        edges.push(mapping.end);
+        let mut pieces = Vec::with_capacity(edges.len());
+        let mut start = mapping.start;
+        for end in edges {
+            let held = look(mapping, start, end)?;
+            pieces.push(Mapping {
+                start,
+                end,
+                resident: held.resident,
+                anonymous: held.anonymous,
+                huge: held.huge,
+                swapped: held.swapped,
+                proportional: 0,
+                lazily_freed: 0,
+                ..mapping.clone()
+            });
+            start = end;
+        }
+        // What only the whole is known of goes with its largest piece.
+        let largest = pieces.iter_mut().max_by_key(|piece| piece.resident)?;
+        largest.proportional = mapping.proportional;
+        largest.lazily_freed = mapping.lazily_freed.min(largest.resident);
+        Some(pieces)
+    }
+
+    /// The ranges that share an address with the mapping, from behind.
+    fn overlapping(&self, mapping: &Mapping) -> impl Iterator<Item = &(u64, u64, Kind)> + Clone {
+        let start = mapping.start;
         let behind = self
             .ranges
             .partition_point(|(start, ..)| *start < mapping.end);
+        // Ranges do not overlap, so those before one that ends before the mapping end before it too.
+        let ranges = self.ranges[..behind].iter().rev();
+        ranges.take_while(move |(_, end, _)| *end > start)
+    }
+
+    /// The kind of the range that the mapping mostly lies in: all of it, where the mapping was cut or
+    /// needed not to be.
+    fn kind(&self, mapping: &Mapping) -> Option<Kind> {
         let mut covered = [(Kind::LoamHeap, 0u64), (Kind::LoamMetadata, 0u64)];
-        for (start, end, kind) in self.ranges[..behind].iter().rev() {
-            if *end <= mapping.start {
-                break; // ranges do not overlap, so those before this one end before it too
-            }
+        for (start, end, kind) in self.overlapping(mapping) {
             let overlap = (*end)
                 .min(mapping.end)
                 .saturating_sub((*start).max(mapping.start));
@@ -146,6 +222,17 @@ impl OwnRanges {
         }
         let (kind, bytes) = covered.into_iter().max_by_key(|(_, bytes)| *bytes)?;
         (bytes > mapping.size() / 2).then_some(kind)
+    }
+}
+
+/// What pieces of a process's mappings hold, for [`OwnRanges::cut`]. A mapping that is another one by
+/// now holds nothing that is known.
+pub fn look_into(pid: Pid) -> impl Fn(&Mapping, u64, u64) -> Option<Held> {
+    let pagemap = Pagemap::open(pid).ok();
+    move |mapping, start, end| {
+        let now = mappings::ask(pid, start)?;
+        let is_same = (now.start, now.end) == (mapping.start, mapping.end);
+        pagemap.as_ref().filter(|_| is_same)?.held(start, end)
     }
 }
 
@@ -318,6 +405,78 @@ mod tests {
         );
         assert_eq!(residence.total().resident, 38 * 4096);
         assert_eq!(residence.total().mappings, 6);
+    }
+
+    #[test]
+    fn a_mapping_that_was_joined_is_cut_where_ranges_end() {
+        let joined = Mapping {
+            swapped: 4096,
+            proportional: 10,
+            ..mapping(0x100000, 16, "")
+        };
+        let own = OwnRanges::new(vec![(0x100000, 0x104000, Kind::LoamHeap)]);
+        let of = |mappings: &[Mapping]| {
+            let residence = Residence::of(mappings, &[], &own);
+            let pages = |kind| residence.part(kind).resident / 4096;
+            (pages(Kind::LoamHeap), pages(Kind::Anonymous))
+        };
+        let whole = own.cut(vec![joined.clone()], |_, _, _| None);
+        assert_eq!((whole.len(), of(&whole)), (1, (0, 16)));
+        let cut = own.cut(vec![joined, mapping(0x200000, 2, "")], |_, start, end| {
+            Some(Held {
+                resident: (end - start) / 2,
+                ..Held::default()
+            })
+        });
+        assert_eq!(of(&cut), (2, 6 + 2));
+        let places: Vec<_> = cut.iter().map(|one| (one.start, one.end)).collect();
+        assert_eq!(
+            places,
+            [
+                (0x100000, 0x104000),
+                (0x104000, 0x110000),
+                (0x200000, 0x202000)
+            ]
+        );
+        assert_eq!(cut.iter().map(|one| one.proportional).sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn a_part_of_a_real_mapping_is_counted_page_by_page() {
+        const PAGE: usize = 4096;
+        let mut memory: Vec<u8> = Vec::with_capacity(200 * PAGE);
+        let skipped = memory.as_ptr() as usize % PAGE;
+        let skipped = (PAGE - skipped) % PAGE;
+        for page in (0..100).step_by(4) {
+            memory.spare_capacity_mut()[skipped + page * PAGE].write(1);
+        }
+        let start = memory.as_ptr() as u64 + skipped as u64;
+        let end = start + 100 * PAGE as u64;
+        let own = OwnRanges::new(vec![(start, end, Kind::LoamHeap)]);
+        let pid = std::process::id() as Pid;
+        let mapped = mappings::read_all(pid).unwrap();
+        let whole = mapped
+            .iter()
+            .find(|one| one.contains(start))
+            .unwrap()
+            .clone();
+        if mappings::ask(pid, start).is_none() {
+            eprintln!("skipped: this kernel has no PROCMAP_QUERY");
+            return;
+        }
+        let cut = own.cut(mapped, look_into(pid));
+        let residence = Residence::of(&cut, &[], &own);
+        // At least those that were touched: another test may have had the memory before.
+        let mut pages = 0;
+        let pagemap = Pagemap::open(pid).unwrap();
+        let page = PAGE as u64;
+        let count = |is_resident| pages += u64::from(is_resident);
+        pagemap.look(start / page, 100, count).unwrap();
+        assert!(pages >= 25, "{pages}");
+        assert_eq!(residence.part(Kind::LoamHeap).resident, pages * page);
+        let pieces = cut.iter().filter(|one| whole.contains(one.start));
+        let sum: u64 = pieces.map(|piece| piece.resident).sum();
+        assert!(sum >= whole.resident, "{sum} {}", whole.resident);
     }
 
     #[test]

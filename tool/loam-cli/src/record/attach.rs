@@ -86,7 +86,7 @@ impl Attached {
             Ok(stat) if !stat.is_dead() => stat.started,
             _ => bail!("there is no process {pid}"),
         };
-        let mappings = mappings::read_names(pid)
+        let mappings = mappings::read_files(pid)
             .with_context(|| format!("process {pid} can not be recorded"))?;
         let memory = ProcessMemory(pid);
         let directory = match locate::find(pid, &mappings) {
@@ -152,9 +152,10 @@ impl Attached {
             self.write(at, &bytes)?;
         }
         self.write(0, &ASKED.to_le_bytes())?;
-        let detours = self.memory.bytes(self.detours, 4)?;
-        let detours = u32_at(&detours, 0).unwrap_or(0) | self.detour;
-        let written = self.memory.write(self.detours, &detours.to_le_bytes());
+        // The byte alone: the heap sets and clears bits of the other bytes at any time.
+        let byte = u64::from(self.detour.trailing_zeros() / 8);
+        let bit = self.detour.to_le_bytes()[byte as usize % 4];
+        let written = self.memory.write(self.detours + byte, &[bit]);
         written.with_context(|| format!("process {pid} can not be asked"))
     }
 

@@ -115,7 +115,7 @@ pub struct Modules {
 impl Modules {
     /// Those of a process.
     pub fn of(&mut self, pid: i32) -> Vec<Module> {
-        let mappings = mappings::read_names(pid).unwrap_or_default();
+        let mappings = mappings::read_files(pid).unwrap_or_default();
         let code = mappings
             .iter()
             .filter(|mapping| mapping.executable && mapping.name.starts_with('/'));

@@ -460,7 +460,7 @@ impl Watched {
 
 fn locate(key: ProcessKey) -> Place {
     let nowhere = Place::None(Instant::now());
-    let mappings = match mappings::read_names(key.pid) {
+    let mappings = match mappings::read_files(key.pid) {
         Ok(mappings) => mappings,
         Err(error) if error.is_gone() => return nowhere,
         Err(_) => return Place::Hidden(Instant::now()),

@@ -1,0 +1,34 @@
+"""The program `loam` as packages bring it: built by cargo for a processor and a C library, without a path of this machine
+in it. For musl it is static."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from . import native
+from .source import ROOT, run
+
+# Programs that are taken as they are, by the variant's name (`packaging/build --tool`).
+READY: dict[str, Path] = {}
+
+
+def program(variant: native.Variant, work: Path) -> Path:
+    if variant.name in READY:
+        return READY[variant.name]
+    target = f"{variant.processor}-unknown-linux-{variant.libc}"
+    folder = work / "tool"
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    flags = [f"--remap-path-prefix={home}=cargo", f"--remap-path-prefix={ROOT}=."]
+    upper = target.upper().replace("-", "_")
+    environment = {f"CC_{target.replace('-', '_')}": " ".join(variant.compiler),
+                   f"CFLAGS_{target.replace('-', '_')}": f"-ffile-prefix-map={home}=cargo"}
+    if variant.name == "aarch64-musl":
+        # Rust brings musl itself, with its start files and its linker.
+        environment[f"CARGO_TARGET_{upper}_LINKER"] = "rust-lld"
+        flags += ["-Clinker-flavor=ld.lld", "-Clink-self-contained=yes"]
+    elif variant.prefix:
+        environment[f"CARGO_TARGET_{upper}_LINKER"] = variant.compiler[0]
+    run([ROOT / "tools/cargo", "build", "--manifest-path", ROOT / "tool/Cargo.toml", "--release", "--locked",
+         "--target", target, "--target-dir", folder], work / f"tool-{variant.name}.log",
+        CARGO_ENCODED_RUSTFLAGS="\x1f".join(flags), **environment)
+    return folder / target / "release/loam"

@@ -1,0 +1,177 @@
+//! Two questions that newer kernels answer by `ioctl`, about files of `/proc/PID`:
+//!
+//! ```text
+//! PAGEMAP_SCAN   (Linux 6.7)   pagemap: runs of pages that are alike, and not 8 bytes for each page
+//! PROCMAP_QUERY  (Linux 6.11)  maps: the mapping at an address, or the next one that is of a file
+//! ```
+//!
+//! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the files
+//! instead. The only unsafe code of the tool: the crate rustix makes the calls, and knows neither.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+
+use rustix::ioctl::{self, opcode, Ioctl, IoctlOutput, Opcode};
+
+/// What the kernel says of each page of a run.
+pub const PAGE_IN_MEMORY: u64 = 1 << 3;
+/// See `PAGE_IN_MEMORY`.
+pub const PAGE_SWAPPED: u64 = 1 << 4;
+/// The shared page of zeros, which counts as nobody's memory.
+pub const PAGE_ZERO: u64 = 1 << 5;
+/// Part of a huge page.
+pub const PAGE_HUGE: u64 = 1 << 6;
+/// Of a file, and not the process's own copy.
+pub const PAGE_OF_FILE: u64 = 1 << 2;
+
+/// Pages that are alike, one behind the other.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The first byte's address.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// Of the constants above.
+    pub pages: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct procmap_query`.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    permissions: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device_major: u32,
+    device_minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name: u64,
+    build_id: u64,
+}
+
+/// A call whose argument the kernel reads and writes, and which returns a number.
+struct Call<'a, T, const NUMBER: u8>(&'a mut T);
+
+// SAFETY: the code names the argument's size, and the kernel writes the argument and what it points to.
+unsafe impl<T, const NUMBER: u8> Ioctl for Call<'_, T, NUMBER> {
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+    fn opcode(&self) -> Opcode {
+        opcode::read_write::<T>(b'f', NUMBER)
+    }
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::from_mut(self.0).cast()
+    }
+    unsafe fn output_from_ptr(result: IoctlOutput, _: *mut c_void) -> rustix::io::Result<usize> {
+        Ok(usize::try_from(result).unwrap_or(0))
+    }
+}
+
+/// Runs of pages between two addresses that hold something, in order, as many as have room, and where
+/// the scan ended.
+pub fn scan(pagemap: &File, start: u64, end: u64, room: &mut [Run]) -> io::Result<(usize, u64)> {
+    let holds = PAGE_IN_MEMORY | PAGE_SWAPPED;
+    let mut argument = Scan {
+        size: size_of::<Scan>() as u64,
+        start,
+        end,
+        vec: room.as_mut_ptr() as u64,
+        vec_len: room.len() as u64,
+        category_anyof_mask: holds,
+        return_mask: holds | PAGE_ZERO | PAGE_HUGE | PAGE_OF_FILE,
+        ..Scan::default()
+    };
+    // SAFETY: the kernel writes at most `vec_len` runs to `vec`, which is borrowed for as long.
+    let found = unsafe { ioctl::ioctl(pagemap, Call::<_, 16>(&mut argument)) }?;
+    Ok((found.min(room.len()), argument.walk_end))
+}
+
+/// A mapping, as PROCMAP_QUERY has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The first address.
+    pub start: u64,
+    /// Behind the last one.
+    pub end: u64,
+    /// Bits: 1 it may be read, 2 written, 4 executed, 8 it is shared.
+    pub permissions: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Of the file system.
+    pub device: (u32, u32),
+    /// Of the file.
+    pub inode: u64,
+    /// Of the file, or `[heap]` and the like.
+    pub name: Vec<u8>,
+}
+
+/// Which mapping is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The one that contains the address.
+    Containing,
+    /// The first one of a file that ends behind the address.
+    NextOfFile,
+}
+
+/// The mapping at an address; none if there is none.
+pub fn mapping(maps: &File, address: u64, which: Which) -> io::Result<Option<Found>> {
+    // A path has 4,096 bytes at most, and a few words behind it.
+    let mut name = [0u8; 4096 + 64];
+    let mut argument = Query {
+        size: size_of::<Query>() as u64,
+        flags: match which {
+            Which::Containing => 0,
+            Which::NextOfFile => 0x10 | 0x20,
+        },
+        address,
+        name_size: name.len() as u32,
+        name: name.as_mut_ptr() as u64,
+        ..Query::default()
+    };
+    // SAFETY: the kernel writes at most `name_size` bytes to `name`, which lives as long.
+    match unsafe { ioctl::ioctl(maps, Call::<_, 17>(&mut argument)) } {
+        Ok(_) => {}
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    // With the zero behind it; 0 without a name.
+    let length = (argument.name_size as usize).saturating_sub(1);
+    Ok(Some(Found {
+        start: argument.start,
+        end: argument.end,
+        permissions: argument.permissions,
+        offset: argument.offset,
+        device: (argument.device_major, argument.device_minor),
+        inode: argument.inode,
+        name: name[..length.min(name.len())].to_vec(),
+    }))
+}
