@@ -31,6 +31,13 @@ class LastErrorGuard {
   DWORD saved_;
 };
 
+/// Keeps the module that the heap is linked into loaded for good: a program, loam.dll, or a plugin
+/// with libloam.a inside. Call before the system learns of code or data of it.
+void stay_loaded();
+
+/// Returns the thread slots, when the module is unloaded; from then on each is refused.
+void free_thread_slots();
+
 /// A function of a module that is loaded already; null: none.
 template <class Function>
 Function function_of(const wchar_t* module, const char* name) {
