@@ -17,7 +17,8 @@ list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
 # Each a file of its own in the archive: the linker takes those that a program has not itself.
 set(LOAM_WINDOWS_OVERRIDE windows_malloc.cpp windows_imports.cpp win32_crt.cpp)
 list(TRANSFORM LOAM_WINDOWS_OVERRIDE PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
-set(LOAM_WINDOWS_OPERATORS "${PROJECT_SOURCE_DIR}/src/api/windows_operators.cpp")
+set(LOAM_WINDOWS_OPERATORS windows_new.cpp windows_new_aligned.cpp windows_bad_alloc.cpp)
+list(TRANSFORM LOAM_WINDOWS_OPERATORS PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
 set(LOAM_WINDOWS_LIBRARIES synchronization psapi)
 
 function(loam_windows_objects name)
