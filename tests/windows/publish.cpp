@@ -219,6 +219,6 @@ int main(int argc, char** argv) {
   what_is_shown_is_what_is_registered(argv[1]);
   const std::string number = std::to_string(GetCurrentProcessId());
   const std::string name = "Local\\loam-" + number + ".image";
-  CHECK(_spawnl(_P_WAIT, argv[0], argv[0], "-", name.c_str(), number.c_str(), nullptr) == 0);
+  CHECK(_spawnl(_P_WAIT, argv[0], "publish", "-", name.c_str(), number.c_str(), nullptr) == 0);
   return 0;
 }
