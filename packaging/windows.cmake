@@ -34,7 +34,9 @@ target_compile_definitions(loam_dll_objects PRIVATE LOAM_BUILDS_DLL=1)
 loam_windows_objects(loam_override ${LOAM_WINDOWS_OVERRIDE})
 target_compile_definitions(loam_override PRIVATE _CRTIMP=)  # the headers would say that the names are imported
 loam_windows_objects(loam_operators ${LOAM_WINDOWS_OPERATORS})
-set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS -fexceptions)  # after the flags of all
+# After the flags of all. The sized forms are the C++ run-time's.
+set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS
+  "-fexceptions;$<$<CXX_COMPILER_ID:GNU>:-Wno-sized-deallocation>")
 foreach(objects loam_objects loam_dll_objects)
   set_target_properties(${objects} PROPERTIES UNITY_BUILD ${LOAM_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endforeach()

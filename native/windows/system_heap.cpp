@@ -85,7 +85,7 @@ int malloc_trim(size_t) {
 
 // What calls through the import table reach.
 #define LOAM_LAB_IMPORT(name) \
-  void* const loam_lab_##name asm("__imp_" #name) = reinterpret_cast<void*>(&name)
+  void* loam_lab_##name asm("__imp_" #name) = reinterpret_cast<void*>(&name)
 LOAM_LAB_IMPORT(malloc);
 LOAM_LAB_IMPORT(free);
 LOAM_LAB_IMPORT(calloc);

@@ -7,9 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-static_assert(sizeof(void*) == 8,
-              "Loam needs 64-bit addresses: take a compiler for x86-64 or aarch64");
-
 #define LOAM_INLINE inline __attribute__((always_inline))
 #define LOAM_NOINLINE __attribute__((noinline))
 #define LOAM_COLD __attribute__((noinline, cold))

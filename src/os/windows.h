@@ -16,6 +16,9 @@
 #undef small
 #undef interface
 
+// A thread's block is read at its 64-bit places (os/thread_pointer.h).
+static_assert(sizeof(void*) == 8, "Loam needs 64-bit addresses: take a compiler for x86-64");
+
 namespace loam::os {
 
 /// Keeps the thread's last error as it was across a scope: a program may read it after an

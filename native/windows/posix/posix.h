@@ -227,8 +227,9 @@ static inline long sysconf(int what) {
 #define O_CLOEXEC O_NOINHERIT
 #endif
 
-__attribute__((format(gnu_printf, 2, 3))) static inline int dprintf(int to, const char* format,
-                                                                    ...) {
+__attribute__((format(__MINGW_PRINTF_FORMAT, 2, 3))) static inline int dprintf(int to,
+                                                                               const char* format,
+                                                                               ...) {
   char text[2048];
   va_list arguments;
   va_start(arguments, format);
