@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every case of a gtest program for Windows: all in one process, and then in a process of its own, as ctest does on
-Linux, each that did not pass or was not reached. Cases may count on a process of their own, and to start Wine takes long.
+"""Runs every case of a gtest program in a process of its own, as ctest does on Linux: cases count on that.
 
     tests/windows/each.py --program PROGRAM [--windows RUNNER] [--filter FILTER]
 
@@ -10,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-PASSED = re.compile(r"^\[ +(?:OK|SKIPPED) +\] (\S+)", re.M)
-TOGETHER_SECONDS = 300
 
 def cases(command: list[str], chosen: str) -> list[str]:
     listed = subprocess.run([*command, "--gtest_list_tests", f"--gtest_filter={chosen}"], capture_output=True, text=True,
@@ -30,16 +26,6 @@ def cases(command: list[str], chosen: str) -> list[str]:
         else:
             suite = name
     return found
-
-
-def passed(command: list[str], chosen: str) -> set[str]:
-    """The cases that pass, or are skipped, in one process: up to the one that ends it."""
-    try:
-        said = subprocess.run([*command, f"--gtest_filter={chosen}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              text=True, errors="replace", timeout=TOGETHER_SECONDS).stdout
-    except subprocess.TimeoutExpired as hung:
-        said = (hung.stdout or b"").decode(errors="replace")
-    return set(PASSED.findall(said))
 
 
 def failure(command: list[str], case: str) -> str | None:
@@ -57,11 +43,9 @@ def main() -> int:
     arguments = parser.parse_args()
     command = [*arguments.windows, arguments.program]
     found = cases(command, arguments.filter)
-    done = passed(command, arguments.filter)
-    alone = [case for case in found if case not in done]
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        failed = [said for said in pool.map(lambda case: failure(command, case), alone) if said]
-    print("\n".join(failed + [f"{len(found)} cases, {len(alone)} of them alone, {len(failed)} failed"]))
+        failed = [said for said in pool.map(lambda case: failure(command, case), found) if said]
+    print("\n".join(failed + [f"{len(found)} cases, {len(failed)} failed"]))
     return 1 if failed or not found else 0
 
 
