@@ -17,7 +17,8 @@ list(TRANSFORM LOAM_WINDOWS_API PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
 # Each a file of its own in the archive: the linker takes those that a program has not itself.
 set(LOAM_WINDOWS_OVERRIDE windows_malloc.cpp windows_imports.cpp win32_crt.cpp)
 list(TRANSFORM LOAM_WINDOWS_OVERRIDE PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
-set(LOAM_WINDOWS_OPERATORS "${PROJECT_SOURCE_DIR}/src/api/windows_operators.cpp")
+set(LOAM_WINDOWS_OPERATORS windows_new.cpp windows_new_aligned.cpp windows_bad_alloc.cpp)
+list(TRANSFORM LOAM_WINDOWS_OPERATORS PREPEND "${PROJECT_SOURCE_DIR}/src/api/")
 set(LOAM_WINDOWS_LIBRARIES synchronization psapi)
 
 function(loam_windows_objects name)
@@ -33,7 +34,9 @@ target_compile_definitions(loam_dll_objects PRIVATE LOAM_BUILDS_DLL=1)
 loam_windows_objects(loam_override ${LOAM_WINDOWS_OVERRIDE})
 target_compile_definitions(loam_override PRIVATE _CRTIMP=)  # the headers would say that the names are imported
 loam_windows_objects(loam_operators ${LOAM_WINDOWS_OPERATORS})
-set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS -fexceptions)  # after the flags of all
+# After the flags of all. The sized forms are the C++ run-time's.
+set_source_files_properties(${LOAM_WINDOWS_OPERATORS} PROPERTIES COMPILE_OPTIONS
+  "-fexceptions;$<$<CXX_COMPILER_ID:GNU>:-Wno-sized-deallocation>")
 foreach(objects loam_objects loam_dll_objects)
   set_target_properties(${objects} PROPERTIES UNITY_BUILD ${LOAM_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endforeach()

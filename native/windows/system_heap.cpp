@@ -62,9 +62,12 @@ void* realloc(void* block, size_t bytes) {
 }
 size_t _msize(void* block) { return HeapSize(heap(), 0, block); }
 
-// As the C run-time has them: a block with room to move in, and a note in front.
+// The system's heap has no aligned blocks, so the C run-time makes them as here: a block with room
+// to move in, and a note in front. A program for Windows that wants one pays for that.
 void* _aligned_malloc(size_t bytes, size_t alignment) {
-  char* const begin = static_cast<char*>(malloc(bytes + alignment + sizeof(void*)));
+  size_t all;
+  if (__builtin_add_overflow(bytes, alignment + sizeof(void*), &all)) return or_no_memory(nullptr);
+  char* const begin = static_cast<char*>(malloc(all));
   if (begin == nullptr) return nullptr;
   const uintptr_t place = reinterpret_cast<uintptr_t>(begin) + sizeof(void*) + alignment - 1;
   void* const aligned = reinterpret_cast<void*>(place & ~(alignment - 1));
@@ -81,10 +84,14 @@ int malloc_trim(size_t) {
 }
 
 // What calls through the import table reach.
-void* const loam_lab_malloc asm("__imp_malloc") = reinterpret_cast<void*>(&malloc);
-void* const loam_lab_free asm("__imp_free") = reinterpret_cast<void*>(&free);
-void* const loam_lab_calloc asm("__imp_calloc") = reinterpret_cast<void*>(&calloc);
-void* const loam_lab_msize asm("__imp__msize") = reinterpret_cast<void*>(&_msize);
-void* const loam_lab_realloc asm("__imp_realloc") = reinterpret_cast<void*>(&realloc);
+#define LOAM_LAB_IMPORT(name) \
+  void* loam_lab_##name asm("__imp_" #name) = reinterpret_cast<void*>(&name)
+LOAM_LAB_IMPORT(malloc);
+LOAM_LAB_IMPORT(free);
+LOAM_LAB_IMPORT(calloc);
+LOAM_LAB_IMPORT(realloc);
+LOAM_LAB_IMPORT(_msize);
+LOAM_LAB_IMPORT(_aligned_malloc);
+LOAM_LAB_IMPORT(_aligned_free);
 
 }  // extern "C"

@@ -40,9 +40,10 @@ struct Plan {
 
 void* allocate(uint64_t bytes, uint64_t alignment) {
   if (alignment == 0) return must(std::malloc(bytes), bytes);
-  void* p = nullptr;
-  if (posix_memalign(&p, alignment, bytes) != 0) p = nullptr;
-  return must(p, bytes);
+  return must(allocate_aligned(alignment, bytes), bytes);
+}
+void release(void* block, uint64_t alignment) {
+  alignment == 0 ? std::free(block) : free_aligned(block);
 }
 
 class Sizes {
@@ -79,7 +80,7 @@ class Sizes {
     recorder_.resume();
     const uint64_t free_began = now_ns();
     for (uint64_t i = 0; i < n; ++i) {
-      sampler_.run([&] { std::free(blocks_[i]); });
+      sampler_.run([&] { release(blocks_[i], plan.alignment); });
     }
     const uint64_t freed = now_ns();
     recorder_.pause();

@@ -86,9 +86,14 @@ bool release_reservation(void* address, size_t bytes) {
   return true;
 }
 
+// A reservation is reserved with this access, whatever its pages get later; a mapping for one block
+// (map_block) with the other, so that release() knows it.
+constexpr DWORD kPlain = PAGE_NOACCESS, kMapping = PAGE_READWRITE;
+
 // A reservation around an address.
 struct Reservation {
   uintptr_t begin, end;
+  bool is_mapping;
 };
 
 bool find_reservation(const void* address, Reservation* out) {
@@ -97,6 +102,7 @@ bool find_reservation(const void* address, Reservation* out) {
     return false;
   void* const base = info.AllocationBase;
   out->begin = reinterpret_cast<uintptr_t>(base);
+  out->is_mapping = info.AllocationProtect == kMapping;
   for (out->end = out->begin;
        VirtualQuery(reinterpret_cast<void*>(out->end), &info, sizeof info) == sizeof info &&
        info.State != MEM_FREE && info.AllocationBase == base;)
@@ -172,7 +178,8 @@ bool is_aligned(const void* address, size_t alignment) {
 // Chosen: the next try is one of a few microseconds.
 constexpr unsigned kPlaceTries = 8;
 
-void* take_aligned(size_t bytes, size_t alignment, DWORD kind, DWORD access) {
+void* take_aligned(size_t bytes, size_t alignment, DWORD access) {
+  constexpr DWORD kind = MEM_RESERVE;
   if (alignment <= kPlace) return VirtualAlloc(nullptr, bytes, kind, access);
   if (const auto allocate = find_virtual_alloc2()) {
     AddressRequirements wanted{nullptr, nullptr, alignment};
@@ -182,7 +189,7 @@ void* take_aligned(size_t bytes, size_t alignment, DWORD kind, DWORD access) {
     if (p != nullptr) VirtualFree(p, 0, MEM_RELEASE);
   }
   for (unsigned i = 0; i < kPlaceTries; ++i) {
-    void* const wide = VirtualAlloc(nullptr, bytes + alignment, MEM_RESERVE, PAGE_NOACCESS);
+    void* const wide = VirtualAlloc(nullptr, bytes + alignment, MEM_RESERVE, kPlain);
     if (wide == nullptr) return nullptr;
     const uintptr_t place = round_up(reinterpret_cast<uintptr_t>(wide), alignment);
     VirtualFree(wide, 0, MEM_RELEASE);
@@ -205,7 +212,7 @@ size_t granularity() { return kPage; }
 
 void* reserve(size_t bytes, size_t alignment) {
   LastErrorGuard guard;
-  return take_aligned(bytes, alignment, MEM_RESERVE, PAGE_NOACCESS);
+  return take_aligned(bytes, alignment, kPlain);
 }
 void* reserve_held(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
 void* reserve_metadata(size_t bytes, size_t alignment) { return reserve(bytes, alignment); }
@@ -251,28 +258,44 @@ bool commit_again(void* address, size_t bytes) { return commit(address, bytes); 
 bool populate(void*, size_t) { return false; }
 bool advise_huge(void*, size_t, bool) { return false; }
 
-// A part of a reservation gives its memory back and keeps its addresses.
+// A part of a reservation gives its memory back and keeps its addresses. A mapping goes whole, with
+// the addresses in which it did not grow.
 void release(void* address, size_t bytes) {
   LastErrorGuard guard;
   static_cast<void>(
       for_each_reservation(address, bytes, [](void* at, size_t part, const Reservation& whole) {
+        const uintptr_t begin = reinterpret_cast<uintptr_t>(at), end = begin + part;
         const bool all =
-            reinterpret_cast<uintptr_t>(at) == whole.begin && part == whole.end - whole.begin;
+            begin == whole.begin &&
+            (end == whole.end || (whole.is_mapping && committed_in(reinterpret_cast<void*>(end),
+                                                                   whole.end - end) == 0));
         return all ? release_reservation(at, part) : decommit_part(at, part);
       }));
 }
 
+// Nothing moves page tables here, so a mapping has as many addresses again to grow in: a block that
+// grows step by step is copied each time that its length has doubled. Addresses that are only
+// reserved are charged nothing.
 void* map_block(size_t bytes, size_t alignment) {
   LastErrorGuard guard;
-  void* const p = take_aligned(bytes, alignment, MEM_RESERVE, PAGE_NOACCESS);
+  void* p = take_aligned(2 * bytes, alignment, kMapping);
+  if (p == nullptr) p = take_aligned(bytes, alignment, kMapping);
   if (p == nullptr || commit_part(p, bytes)) return p;
   VirtualFree(p, 0, MEM_RELEASE);
   return nullptr;
 }
 
-// Nothing moves page tables here.
+// A refusal is not tried again: the caller copies the block then, and map_block() tries.
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool) {
-  if (new_bytes > old_bytes) return nullptr;
+  LastErrorGuard guard;
+  if (new_bytes > old_bytes) {
+    Reservation room;
+    char* const end = bytes_of(address) + old_bytes;
+    if (!find_reservation(end - 1, &room)) return nullptr;
+    if (reinterpret_cast<uintptr_t>(address) + new_bytes > room.end || !room.is_mapping)
+      return nullptr;
+    return commit_once(end, new_bytes - old_bytes) ? address : nullptr;
+  }
   if (new_bytes < old_bytes && !decommit(bytes_of(address) + new_bytes, old_bytes - new_bytes))
     return nullptr;
   return address;
@@ -389,8 +412,14 @@ void copy_options() {
 
 }  // namespace
 
+// As libloam.so stays loaded on Linux: blocks, and threads' caches of them, outlive each
+// FreeLibrary(), and a next LoadLibrary() finds the same heap. A plugin with libloam.a inside may
+// go.
 void start() {
   LastErrorGuard guard;
+#if defined(LOAM_BUILDS_DLL)
+  stay_loaded();
+#endif
   if (options_length == 0) copy_options();
 }
 

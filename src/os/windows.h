@@ -16,6 +16,9 @@
 #undef small
 #undef interface
 
+// A thread's block is read at its 64-bit places (os/thread_pointer.h).
+static_assert(sizeof(void*) == 8, "Loam needs 64-bit addresses: take a compiler for x86-64");
+
 namespace loam::os {
 
 /// Keeps the thread's last error as it was across a scope: a program may read it after an
@@ -30,6 +33,13 @@ class LastErrorGuard {
  private:
   DWORD saved_;
 };
+
+/// Keeps the module that the heap is linked into loaded for good: a program, loam.dll, or a plugin
+/// with libloam.a inside. Call before the system learns of code or data of it.
+void stay_loaded();
+
+/// Returns the thread slots, when the module is unloaded; from then on each is refused.
+void free_thread_slots();
 
 /// A function of a module that is loaded already; null: none.
 template <class Function>

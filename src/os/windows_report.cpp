@@ -66,6 +66,7 @@ LONG WINAPI look_at_exception(EXCEPTION_POINTERS* what) {
 void report_faults(bool (*report)(const void* address)) {
   LastErrorGuard guard;
   fault_report = report;
+  stay_loaded();
   AddVectoredContinueHandler(0, &look_at_exception);
 }
 

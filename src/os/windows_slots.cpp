@@ -44,6 +44,14 @@ void* load_far_thread_slot(unsigned slot, bool* refused) {
   return far != nullptr ? far[index - kNearSlots] : nullptr;
 }
 
+void free_thread_slots() {
+  for (uint32_t& slot : thread_slots) {
+    // relaxed: no other thread is in a module that is being unloaded
+    const uint32_t index = __atomic_exchange_n(&slot, kSlotRefused, __ATOMIC_RELAXED);
+    if (index < kSlotRefused) TlsFree(index);
+  }
+}
+
 void store_thread_slot(unsigned slot, void* pointer) {
   const uint32_t index = find_thread_slot(slot);
   if (index == kSlotRefused) return;

@@ -18,7 +18,12 @@ constexpr unsigned kExitSlot = 2;  // the argument of the thread's exit callback
 using ThreadExit = void (*)(void*);
 constinit ThreadExit thread_exit = nullptr;
 
-void WINAPI on_loader_event(void*, DWORD reason, void*) {
+// `ending`: not null while the process ends, when the slots need no return.
+void WINAPI on_loader_event(void*, DWORD reason, void* ending) {
+  if (reason == DLL_PROCESS_DETACH && ending == nullptr) {
+    LastErrorGuard guard;
+    free_thread_slots();
+  }
   if (reason != DLL_THREAD_DETACH) return;
   bool refused = false;
   void* const argument = load_thread_slot(kExitSlot, &refused);
@@ -50,8 +55,17 @@ DWORD WINAPI call_body(void* body) {
 
 }  // namespace
 
+void stay_loaded() {
+  HMODULE module;
+  const DWORD flags = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN;
+  static_cast<void>(
+      GetModuleHandleExW(flags, reinterpret_cast<const wchar_t*>(&on_loader_event), &module));
+}
+
+// The thread never ends.
 bool start_thread(void (*body)()) {
   LastErrorGuard guard;
+  stay_loaded();
   const HANDLE thread =
       CreateThread(nullptr, kStackBytes, &call_body, reinterpret_cast<void*>(body),
                    STACK_SIZE_PARAM_IS_A_RESERVATION, nullptr);

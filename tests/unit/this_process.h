@@ -14,7 +14,8 @@
 
 namespace loam::test {
 
-inline constexpr bool kCanFork = false, kTellsSleep = false, kKeysEndFirst = true;
+inline constexpr bool kCanFork = false, kTellsSleep = false, kKeysEndFirst = true,
+                      kHasShell = false;
 
 inline size_t resident_bytes() {
   PROCESS_MEMORY_COUNTERS counters{};
@@ -42,7 +43,7 @@ inline void alarm(unsigned) {}
 
 namespace loam::test {
 
-inline constexpr bool kCanFork = true, kTellsSleep = true, kKeysEndFirst = false;
+inline constexpr bool kCanFork = true, kTellsSleep = true, kKeysEndFirst = false, kHasShell = true;
 
 inline size_t resident_bytes() {
   unsigned long total = 0, resident = 0;

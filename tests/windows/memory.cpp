@@ -86,13 +86,43 @@ void purged_memory_is_zero() {
   CHECK(p[bytes - 1] == 7);
 }
 
-void blocks_shrink_and_do_not_grow() {
-  char* p = static_cast<char*>(os::map_block(size_t{1} << 20, 4096));
+bool is_free(const void* address) {
+  MEMORY_BASIC_INFORMATION info;
+  return VirtualQuery(address, &info, sizeof info) == sizeof info && info.State == MEM_FREE;
+}
+
+// As long again as it was, and where it stands.
+void a_mapping_grows_into_its_room() {
+  constexpr size_t kMiB = size_t{1} << 20;
+  char* const p = static_cast<char*>(os::map_block(kMiB, 4096));
   CHECK(p != nullptr);
   p[0] = 3;
-  CHECK(os::remap_block(p, size_t{1} << 20, size_t{2} << 20, false) == nullptr);
-  CHECK(os::remap_block(p, size_t{1} << 20, size_t{1} << 19, true) == p && p[0] == 3);
-  os::release(p, size_t{1} << 20);
+  refusals = 1;
+  CHECK(os::remap_block(p, kMiB, 2 * kMiB, false) == nullptr && refusals == 0);
+  for (const bool in_place : {true, false}) {
+    CHECK(os::remap_block(p, kMiB, 2 * kMiB, in_place) == p);
+    CHECK(p[0] == 3 && p[kMiB] == 0 && p[2 * kMiB - 1] == 0);
+    memset(p + kMiB, 4, kMiB);
+    CHECK(os::remap_block(p, 2 * kMiB, 3 * kMiB, in_place) == nullptr && p[2 * kMiB - 1] == 4);
+    CHECK(os::remap_block(p, 2 * kMiB, kMiB, in_place) == p && p[0] == 3);
+  }
+  CHECK(os::remap_block(p, kMiB, kMiB / 2, true) == p && p[0] == 3);
+  os::release(p, kMiB / 2);
+  CHECK(is_free(p) && is_free(p + kMiB / 2) && is_free(p + 2 * kMiB - 4096));
+}
+
+// Between the look for a place and its reservation, another thread may take it.
+void a_place_that_was_taken_is_looked_for_again() {
+  if (kExtended == Extended::kSystem) return;
+  constexpr size_t kBytes = size_t{4} << 20, kAlignment = size_t{1} << 30;
+  system_calls::taken_places = 7;
+  void* const p = os::reserve(kBytes, kAlignment);
+  CHECK(p != nullptr && reinterpret_cast<uintptr_t>(p) % kAlignment == 0);
+  CHECK(system_calls::taken_places == 0);
+  os::release(p, kBytes);
+  system_calls::taken_places = 100;
+  CHECK(os::reserve(kBytes, kAlignment) == nullptr && system_calls::taken_places == 92);
+  system_calls::taken_places = 0;
 }
 
 // Once or twice refused, memory is there; refused for good, the caller is told.
@@ -107,25 +137,14 @@ void a_refused_commit_is_tried_again() {
   os::release(p, bytes);
 }
 
-void the_last_error_stays() {
-  void* blocks[300];
-  for (DWORD error : {0u, 1234u}) {
-    SetLastError(error);
-    for (size_t i = 0; i < 300; ++i) blocks[i] = malloc(i * i * 100);
-    for (void* block : blocks) free(block);
-    free(realloc(malloc(10), size_t{40} << 20));
-    CHECK(GetLastError() == error);
-  }
-}
-
 }  // namespace
 
 int main() {
   places_are_aligned();
   CHECK((misplaced != 0) == (kExtended == Extended::kMisplaces));
   purged_memory_is_zero();
-  blocks_shrink_and_do_not_grow();
-  the_last_error_stays();
+  a_mapping_grows_into_its_room();
+  a_place_that_was_taken_is_looked_for_again();
   a_refused_commit_is_tried_again();
   return 0;
 }

@@ -74,7 +74,11 @@ struct Shown {
   std::vector<const uint64_t*> values;  // in the order of the counters
   bool granted = true;
 };
-constinit Shown shown;  // the publisher writes it before main()
+// The publisher writes it before main(), and before this program's constructors.
+Shown& shown() {
+  static Shown* const it = new Shown;
+  return *it;
+}
 std::atomic<bool> is_shown{false};
 
 }  // namespace
@@ -104,27 +108,27 @@ Function real(const char* name) {
 }
 
 ULONG WINAPI start(GUID* provider, PERF_PROVIDER_CONTEXT* context, HANDLE* out) {
-  shown.provider = *provider;
+  shown().provider = *provider;
   const ULONG result = real<decltype(&start)>("PerfStartProviderEx")(provider, context, out);
-  shown.granted &= result == ERROR_SUCCESS;
+  shown().granted &= result == ERROR_SUCCESS;
   return result;
 }
 
 ULONG WINAPI set_info(HANDLE provider, PERF_COUNTERSET_INFO* set, ULONG bytes) {
-  shown.set = set->CounterSetGuid;
+  shown().set = set->CounterSetGuid;
   const auto* const first = reinterpret_cast<const PERF_COUNTER_INFO*>(set + 1);
-  shown.counters.assign(first, first + set->NumCounters);
+  shown().counters.assign(first, first + set->NumCounters);
   CHECK(bytes == sizeof *set + set->NumCounters * sizeof *first);
   const ULONG result = real<decltype(&set_info)>("PerfSetCounterSetInfo")(provider, set, bytes);
-  shown.granted &= result == ERROR_SUCCESS;
+  shown().granted &= result == ERROR_SUCCESS;
   return result;
 }
 
 PERF_COUNTERSET_INSTANCE* WINAPI create(HANDLE provider, const GUID* set, const wchar_t* name,
                                         ULONG number) {
-  shown.instance = name;
+  shown().instance = name;
   auto* const made = real<decltype(&create)>("PerfCreateInstance")(provider, set, name, number);
-  shown.granted &= made != nullptr && memcmp(&made->CounterSetGuid, set, sizeof *set) == 0;
+  shown().granted &= made != nullptr && memcmp(&made->CounterSetGuid, set, sizeof *set) == 0;
   return made;
 }
 
@@ -132,13 +136,13 @@ ULONG WINAPI refer(HANDLE provider, PERF_COUNTERSET_INSTANCE* instance, ULONG id
   const ULONG result =
       real<decltype(&refer)>("PerfSetCounterRefValue")(provider, instance, id, address);
   // Where the system keeps it: behind the instance, a word for each counter.
-  const size_t place = shown.values.size();
+  const size_t place = shown().values.size();
   void* kept;
   memcpy(&kept, reinterpret_cast<const char*>(instance + 1) + place * sizeof kept, sizeof kept);
-  shown.granted &= result == ERROR_SUCCESS && kept == address;
-  CHECK(place < shown.counters.size() && shown.counters[place].CounterId == id);
-  shown.values.push_back(static_cast<const uint64_t*>(address));
-  if (place + 1 == shown.counters.size()) is_shown = true;
+  shown().granted &= result == ERROR_SUCCESS && kept == address;
+  CHECK(place < shown().counters.size() && shown().counters[place].CounterId == id);
+  shown().values.push_back(static_cast<const uint64_t*>(address));
+  if (place + 1 == shown().counters.size()) is_shown = true;
   return result;
 }
 
@@ -176,13 +180,13 @@ std::string text_of(const GUID& id) {
 void what_is_shown_is_what_is_registered(const char* path) {
   std::ifstream file(path, std::ios::binary);
   const std::string manifest{std::istreambuf_iterator<char>(file), {}};
-  CHECK(manifest.find("providerGuid=\"" + text_of(shown.provider)) != std::string::npos);
-  CHECK(manifest.find("counterSet guid=\"" + text_of(shown.set)) != std::string::npos);
+  CHECK(manifest.find("providerGuid=\"" + text_of(shown().provider)) != std::string::npos);
+  CHECK(manifest.find("counterSet guid=\"" + text_of(shown().set)) != std::string::npos);
   size_t registered = 0;
   for (size_t at = 0; (at = manifest.find("<counter ", at)) != std::string::npos; ++at)
     ++registered;
-  CHECK(registered == shown.counters.size() && registered > 40);
-  for (const PERF_COUNTER_INFO& counter : shown.counters) {
+  CHECK(registered == shown().counters.size() && registered > 40);
+  for (const PERF_COUNTER_INFO& counter : shown().counters) {
     const size_t at = manifest.find("<counter id=\"" + std::to_string(counter.CounterId) + "\"");
     CHECK(at != std::string::npos);
     const std::string row = manifest.substr(at, manifest.find("</counter>", at) - at);
@@ -191,16 +195,16 @@ void what_is_shown_is_what_is_registered(const char* path) {
     CHECK(counter.Attrib == 1 && row.find("\"reference\"") != std::string::npos);
   }
   const std::wstring number = L":" + std::to_wstring(GetCurrentProcessId());
-  CHECK(shown.instance.find(L".exe" + number) != std::wstring::npos);
-  CHECK(shown.granted);
+  CHECK(shown().instance.find(L".exe" + number) != std::wstring::npos);
+  CHECK(shown().granted);
 
   // A figure follows the heap.
   const size_t live = manifest.find("Loam.Heap.live_bytes\"");
   const size_t its = manifest.rfind("id=\"", live) + 4;
   const ULONG id = std::stoul(manifest.substr(its));
   const uint64_t* value = nullptr;
-  for (size_t i = 0; i < shown.counters.size(); ++i) {
-    if (shown.counters[i].CounterId == id) value = shown.values[i];
+  for (size_t i = 0; i < shown().counters.size(); ++i) {
+    if (shown().counters[i].CounterId == id) value = shown().values[i];
   }
   CHECK(value != nullptr);
   constexpr size_t kBytes = size_t{64} << 20;
@@ -219,6 +223,6 @@ int main(int argc, char** argv) {
   what_is_shown_is_what_is_registered(argv[1]);
   const std::string number = std::to_string(GetCurrentProcessId());
   const std::string name = "Local\\loam-" + number + ".image";
-  CHECK(_spawnl(_P_WAIT, argv[0], argv[0], "-", name.c_str(), number.c_str(), nullptr) == 0);
+  CHECK(_spawnl(_P_WAIT, argv[0], "publish", "-", name.c_str(), number.c_str(), nullptr) == 0);
   return 0;
 }

@@ -1,6 +1,7 @@
 // A program whose other libraries took the system's thread slots before the heap could: some near
 // ones, all near ones, or all there are. The heap serves every thread all the same.
 #include <loam/loam.h>
+#include <loam/stats.h>
 #include <windows.h>
 
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "check.h"
+#include "os/thread_pointer.h"
 
 namespace {
 
@@ -39,9 +41,32 @@ extern "C" {
 __attribute__((section(".CRT$XLA_"), used)) PIMAGE_TLS_CALLBACK take_slots_first = &take_slots;
 }
 
+namespace {
+
+// Where the slots are, and whether threads have caches, is as it was meant to be.
+void the_way_is_the_one_that_is_tried() {
+  using loam::os::thread_slots;
+  struct loam_stats stats;
+  stats.size = sizeof stats;
+  CHECK(loam_stats(nullptr, &stats) == LOAM_OK);
+  if (LOAM_TEST_SLOTS > 1000) {
+    CHECK(thread_slots[0] == loam::os::kSlotRefused && stats.threads == 0);
+    return;
+  }
+  // Of current_cache and fast_cache (cache/thread_cache.h).
+  for (unsigned pointer : {0, 3}) {
+    const uint32_t slot = thread_slots[pointer];
+    CHECK(slot < 1088 && (slot >= 64 || LOAM_TEST_SLOTS < 64));
+  }
+  CHECK(stats.threads == 1);
+}
+
+}  // namespace
+
 int main() {
   CHECK(taken >= (LOAM_TEST_SLOTS > 1000 ? 900 : LOAM_TEST_SLOTS));
   churn();
+  the_way_is_the_one_that_is_tried();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) threads.emplace_back(churn);
   for (std::thread& one : threads) one.join();

@@ -11,7 +11,8 @@
 
 namespace system_calls {
 
-inline int refusals = 0;  // of commits to come
+inline int refusals = 0;      // of commits to come
+inline int taken_places = 0;  // of reservations to come at a given address
 
 using Allocate = void*(WINAPI*)(void*, SIZE_T, DWORD, DWORD);
 using Free = BOOL(WINAPI*)(void*, SIZE_T, DWORD);
@@ -42,6 +43,11 @@ inline void* WINAPI allocate(void* address, SIZE_T bytes, DWORD kind, DWORD acce
   if ((kind & MEM_COMMIT) != 0 && refusals > 0) {
     --refusals;
     SetLastError(ERROR_COMMITMENT_LIMIT);
+    return nullptr;
+  }
+  if (address != nullptr && kind == MEM_RESERVE && taken_places > 0) {
+    --taken_places;
+    SetLastError(ERROR_INVALID_ADDRESS);
     return nullptr;
   }
   void* const p = real<Allocate>("VirtualAlloc")(address, bytes, kind, access);

@@ -28,6 +28,7 @@ static inline void* dlsym(void* where, const char* name) {
     {"loam_alloc", (void*)&loam_alloc},
     {"loam_free", (void*)&loam_free},
     {"loam_heap_destroy", (void*)&loam_heap_destroy},
+    {"loam_set_mode", (void*)&loam_set_mode},
     {"loam_stats", (void*)&loam_stats},
 #endif
   };

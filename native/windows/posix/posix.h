@@ -5,8 +5,9 @@
 // fork() fails as on a machine that has reached its limit of processes, and so does what is asked
 // of a system that Windows is not. malloc()'s relatives without a Windows name are the heap's own.
 //
-// Under Wine the process is one of Linux's, and Linux says what it holds: files of /proc are read
-// by Linux's own calls. (Wine would have its server open them, which then reads about itself.)
+// Under Wine the process is one of Linux's, and Linux says what it holds: a file whose name begins
+// with '/' is read by Linux's own calls, with Linux's lengths and line ends. (Wine would have its
+// server open those of /proc, which then reads about itself.)
 #pragma once
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,7 +54,7 @@ static inline int munmap(void* p, size_t bytes) {
   return posix_VirtualFree(p, 0, 0x8000) ? 0 : -1;
 }
 
-// ---- /proc, under Wine alone -------------------------------------------------------------------
+// ---- Linux's files, under Wine alone -----------------------------------------------------------
 
 void* posix_GetModuleHandleA(const char*) LOAM_POSIX_SYSTEM(GetModuleHandleA);
 void* posix_GetProcAddress(void*, const char*) LOAM_POSIX_SYSTEM(GetProcAddress);
@@ -61,7 +63,16 @@ static inline int is_wine(void) {
   return posix_GetProcAddress(posix_GetModuleHandleA("ntdll.dll"), "wine_get_version") != NULL;
 }
 
-enum { kLinuxRead = 0, kLinuxWrite = 1, kLinuxOpen = 2, kLinuxClose = 3, kLinuxRusage = 98 };
+enum {
+  kLinuxRead = 0,
+  kLinuxWrite = 1,
+  kLinuxOpen = 2,
+  kLinuxClose = 3,
+  kLinuxStat = 4,
+  kLinuxFstat = 5,
+  kLinuxRusage = 98,
+  SYS_getdents64 = 217
+};
 static inline intptr_t linux_call(intptr_t number, intptr_t a, intptr_t b, intptr_t c) {
   intptr_t result;
   __asm__ volatile("syscall"
@@ -74,9 +85,12 @@ static inline intptr_t linux_call(intptr_t number, intptr_t a, intptr_t b, intpt
 // Linux's descriptors begin here, where the run-time has none.
 enum { kFirstLinux = 1 << 20 };
 
+enum { O_DIRECTORY = 0x10000 };  // as Linux numbers it
+
 static inline int posix_open(const char* path, int how, ...) {
-  if (strncmp(path, "/proc/", 6) != 0 || !is_wine()) return open(path, how | O_BINARY, 0600);
-  const intptr_t file = linux_call(kLinuxOpen, (intptr_t)path, how & 3, 0);
+  if (*path != '/' || (how & O_CREAT) != 0 || !is_wine())
+    return open(path, (how & ~O_DIRECTORY) | O_BINARY, 0600);
+  const intptr_t file = linux_call(kLinuxOpen, (intptr_t)path, how & (3 | O_DIRECTORY), 0);
   if (file >= 0) return (int)file + kFirstLinux;
   errno = ENOENT;
   return -1;
@@ -93,10 +107,33 @@ static inline int posix_close(int file) {
   if (file < kFirstLinux) return close(file);
   return (int)linux_call(kLinuxClose, file - kFirstLinux, 0, 0);
 }
+
+struct posix_stat {  // as Linux lays it out
+  uint64_t st_dev, st_ino, st_nlink;
+  uint32_t st_mode, st_uid, st_gid, unused_;
+  uint64_t st_rdev;
+  int64_t st_size, st_blksize, st_blocks;
+  uint64_t rest_[9];
+};
+static inline int posix_stat(const char* path, struct posix_stat* out) {
+  return is_wine() ? (int)linux_call(kLinuxStat, (intptr_t)path, (intptr_t)out, 0) : -1;
+}
+static inline int posix_fstat(int file, struct posix_stat* out) {
+  if (file < kFirstLinux) return -1;
+  return (int)linux_call(kLinuxFstat, file - kFirstLinux, (intptr_t)out, 0);
+}
+static inline long syscall(int number, int file, void* to, size_t bytes) {
+  if (file < kFirstLinux) return -1;
+  return (long)linux_call(number, file - kFirstLinux, (intptr_t)to, (intptr_t)bytes);
+}
 #define open posix_open
 #define read posix_read
 #define write posix_write
 #define close posix_close
+#undef stat
+#undef fstat
+#define stat posix_stat
+#define fstat posix_fstat
 
 // ---- processes ---------------------------------------------------------------------------------
 
@@ -190,8 +227,9 @@ static inline long sysconf(int what) {
 #define O_CLOEXEC O_NOINHERIT
 #endif
 
-__attribute__((format(gnu_printf, 2, 3))) static inline int dprintf(int to, const char* format,
-                                                                    ...) {
+__attribute__((format(__MINGW_PRINTF_FORMAT, 2, 3))) static inline int dprintf(int to,
+                                                                               const char* format,
+                                                                               ...) {
   char text[2048];
   va_list arguments;
   va_start(arguments, format);

@@ -1,11 +1,14 @@
 // Functions of the heap under test beyond malloc and free, found at run time by name. The
 // experiments link against no allocator, and one binary serves them all.
 //
+// Aligned blocks have a pair of calls here, since Windows frees them by a call of their own.
+//
 // Each allocator has its own call to give memory back. The C library's malloc_trim does nothing for
 // a heap that replaced malloc but not malloc_trim, so it is the last choice.
 #pragma once
 
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +19,23 @@ namespace lab {
 template <typename Function>
 Function find_function(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+// A block at a multiple of `alignment`, as a program asks its system for one; null: no memory.
+inline void* allocate_aligned(size_t alignment, size_t bytes) {
+#if defined(_WIN32)
+  return _aligned_malloc(bytes, alignment);
+#else
+  void* p = nullptr;
+  return posix_memalign(&p, alignment, bytes) == 0 ? p : nullptr;
+#endif
+}
+inline void free_aligned(void* block) {
+#if defined(_WIN32)
+  _aligned_free(block);
+#else
+  std::free(block);
+#endif
 }
 
 class Trim {

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "harness/allocator.h"
 #include "harness/block.h"
 
 namespace functors {
@@ -26,11 +27,7 @@ inline size_t alignment = 32;
 
 inline void* allocate(size_t n) {
   if (way == Way::kMalloc) return lab::must(std::malloc(n ? n : 1), n);
-  if (way == Way::kAligned) {
-    void* p = nullptr;
-    if (posix_memalign(&p, alignment, n ? n : 1) != 0) p = nullptr;
-    return lab::must(p, n);
-  }
+  if (way == Way::kAligned) return lab::must(lab::allocate_aligned(alignment, n ? n : 1), n);
   void* block = lab::must(std::malloc(n + alignment + sizeof(void*)), n + 1);
   const uintptr_t first = reinterpret_cast<uintptr_t>(block) + sizeof(void*);
   auto* object = reinterpret_cast<void**>((first + alignment - 1) & ~(alignment - 1));
@@ -40,6 +37,7 @@ inline void* allocate(size_t n) {
 
 inline void release(void* p) {
   if (p == nullptr) return;
+  if (way == Way::kAligned) return lab::free_aligned(p);
   std::free(way == Way::kPadded ? static_cast<void**>(p)[-1] : p);
 }
 

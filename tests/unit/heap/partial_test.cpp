@@ -72,7 +72,7 @@ class PartialHeap : public testing::Test {
   }
   static void* filled(size_t bytes) {
     char* const block = static_cast<char*>(heap::allocate(bytes));
-    std::memcpy(block, &block, sizeof block);
+    std::memcpy(block, &block, sizeof(char*));
     std::memcpy(block + bytes - sizeof block, &block, sizeof block);
     return block;
   }

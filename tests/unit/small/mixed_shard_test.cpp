@@ -61,13 +61,14 @@ TEST(MixedShardTest, APointerBesideTheSpanThatWasFoundForItIsAStranger) {
 
 TEST(MixedShardTest, IsCrowdedWhereManyWaitAmongFewAcquisitions) {
   MixedShard shard;
-  std::atomic<unsigned> asked{0}, done{0};
+  std::atomic<unsigned> asked{0}, comes{0}, done{0};
   constexpr unsigned kEnd = ~0u;
   std::thread other([&] {
     for (unsigned turn = 1;; ++turn) {
       unsigned seen;
       while ((seen = asked) < turn) std::this_thread::yield();
       if (seen == kEnd) return;
+      comes = turn;
       { Lock lock(shard.mutex()); }
       done = turn;
     }
@@ -78,6 +79,7 @@ TEST(MixedShardTest, IsCrowdedWhereManyWaitAmongFewAcquisitions) {
     while (shard.mutex().contentions() < goal) {
       shard.mutex().lock();
       const unsigned turn = ++asked;
+      while (comes != turn) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       shard.mutex().unlock();
       while (done != turn) std::this_thread::yield();

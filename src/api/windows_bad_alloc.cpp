@@ -1,0 +1,7 @@
+// Windows: what operator new needs of the C++ run-time, which is linked statically.
+#include <new>
+
+#include "api/operators.h"
+
+void loam::operators::throw_bad_alloc() { throw std::bad_alloc(); }
+std::new_handler loam::operators::new_handler() { return std::get_new_handler(); }

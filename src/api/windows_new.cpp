@@ -1,0 +1,15 @@
+// Windows: operator new and delete without an alignment; windows_new_aligned.cpp has the others.
+// The C++ run-time is linked statically and defines every other form by these, as the standard
+// says. So a program that replaces the pair leaves this file in the archive, and has all forms by
+// its own.
+//
+// Compiled with exceptions: the C++ run-time throws.
+#include <cstddef>
+#include <new>
+
+#include "api/operators.h"
+
+// NOLINTBEGIN: the forms are the standard's
+LOAM_EXPORT void* operator new(size_t n) { return loam::operators::allocate_or_throw(n); }
+LOAM_EXPORT void operator delete(void* p) noexcept { loam::heap::free(p); }
+// NOLINTEND

@@ -1,0 +1,62 @@
+// A plugin that has the heap inside (plugin.c), loaded and unloaded again and again while threads
+// that used it run: each unloading returns the system's thread slots. Where the plugin has
+// something that runs by itself (LOAM_PUBLISH) or that the system calls (LOAM_HARDEN=guards), it
+// stays.
+//
+//   plugged PLUGIN.DLL goes|stays
+#include <windows.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+namespace {
+
+using Works = int (*)();
+
+DWORD next_slot() {
+  const DWORD slot = TlsAlloc();
+  CHECK(slot != TLS_OUT_OF_INDEXES && TlsFree(slot));
+  return slot;
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const bool stays = std::strcmp(arguments[2], "stays") == 0;
+  constexpr int kTimes = 300;  // four slots each time would be more than the system has
+  std::atomic<int> asked{0}, answered{0};
+  std::atomic<Works> works{nullptr};
+  std::thread user([&] {
+    for (int seen = 0; seen < kTimes;) {
+      if (asked.load() == seen) {
+        SwitchToThread();
+        continue;
+      }
+      CHECK(works.load()());
+      answered = ++seen;
+    }
+  });
+  DWORD slot = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const HMODULE module = LoadLibraryA(arguments[1]);
+    CHECK(module != nullptr);
+    const auto found =
+        reinterpret_cast<Works>(reinterpret_cast<void*>(GetProcAddress(module, "plugin_works")));
+    CHECK(found != nullptr && found());
+    works = found;
+    asked = i + 1;
+    while (answered.load() != i + 1) SwitchToThread();
+    CHECK(FreeLibrary(module));
+    CHECK((GetModuleHandleA("windows_plugin.dll") != nullptr) == stays);
+    if (i == 0) slot = next_slot();
+    CHECK(next_slot() == slot);
+  }
+  user.join();
+  if (!stays) return 0;
+  Sleep(1000);  // its thread runs on, and what the system calls is there
+  return 0;
+}
