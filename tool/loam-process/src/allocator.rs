@@ -50,10 +50,11 @@ const LIBRARIES: [(&str, &str); 11] = [
 /// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
 /// the library's file is called.
 pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
+    // A debugger or a linker maps a library's file as data, and does not allocate with it.
+    let loaded = || mappings.iter().filter(|mapping| mapping.executable);
     let library = |(start, name): &(&str, &str)| {
-        let found = mappings
-            .iter()
-            .find_map(|mapping| mapping.file_name().filter(|file| file.starts_with(start)));
+        let mut files = loaded().filter_map(Mapping::file_name);
+        let found = files.find(|file| file.starts_with(start));
         found.map(|file| Allocator {
             name: (*name).to_owned(),
             file: file.to_owned(),
@@ -112,9 +113,10 @@ mod tests {
     fn a_replacement_counts_before_the_c_library() {
         let named = |name: &str| Mapping {
             name: name.to_owned(),
+            executable: true,
             ..Mapping::default()
         };
-        let mappings = [
+        let mut mappings = [
             named("/lib/libc.so.6"),
             named("/x/libjemalloc.so.2 (deleted)"),
         ];
@@ -123,6 +125,9 @@ mod tests {
             (found.name.as_str(), found.file.as_str()),
             ("jemalloc", "libjemalloc.so.2")
         );
+        mappings[1].executable = false;
+        let found = of_process(-1, &mappings, false).unwrap();
+        assert_eq!(found.name, "glibc's malloc", "the other one is only read");
         assert_eq!(of_process(-1, &[named("/bin/x")], false), None);
         let renamed = of_process(-1, &[named("/lib/libc.so.6")], true).unwrap();
         assert_eq!(renamed.name, "Loam");
