@@ -168,6 +168,25 @@ fn on_one_core(command: &Command) -> Command {
     alone
 }
 
+/// The table of stacks, a line for each that has other frames.
+fn stacks(folder: &Path) -> String {
+    let mut command = loam();
+    command.current_dir(folder).args(["trace", "export"]);
+    command.args(["--table", "stacks", "--format", "csv"]);
+    let ran = Ran::of(
+        command
+            .args(["--output", "s.csv", "t.trace"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    std::fs::read_to_string(folder.join("s.csv")).unwrap()
+}
+
+fn is_lost(line: &&str) -> bool {
+    line.split(',').nth(1) == Some("[not known]")
+}
+
 #[test]
 fn with_all_stacks_known_blame_is_exact_sole_blame_too() {
     if !recorder_is_built() {
@@ -176,13 +195,15 @@ fn with_all_stacks_known_blame_is_exact_sole_blame_too() {
     let folder = tempfile::tempdir().unwrap();
     let said = record_by(on_one_core(&loam()), folder.path(), "--stacks=1", &[]);
     let (truth, _) = truth(&said);
+    // A stack that was lost has no frame at all.
+    let lost = stacks(folder.path()).lines().filter(is_lost).count();
+    assert_eq!(lost, 0);
     let pins = pins(folder.path(), &["t.trace", "--at", "end"]);
     adds_up(&pins);
     let rows = pins["rows"].as_array().unwrap();
     for (row, name) in rows.iter().zip(["remembers_a_session", "writes_a_log"]) {
         assert_eq!(row["functions"].as_array().unwrap().last().unwrap(), name);
         assert_eq!(number(row, "error_bytes"), 0);
-        // Not one stack was lost.
         let blocks = said.iter().filter(|(site, ..)| site == name).count();
         assert_eq!(number(row, "samples"), blocks as u64);
         // The output's buffer and the like share a page or two.
