@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::elf::{Image, OwnMalloc};
+use crate::glibc;
 use crate::mappings::Mapping;
 use crate::process::Pid;
 
@@ -33,7 +34,7 @@ const C_LIBRARY: &str = "'s malloc";
 
 /// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
 /// library, which every program has.
-const LIBRARIES: [(&str, &str); 11] = [
+const LIBRARIES: [(&str, &str); 12] = [
     ("libloam", "Loam"),
     ("libjemalloc", "jemalloc"),
     ("libmimalloc", "mimalloc"),
@@ -43,9 +44,13 @@ const LIBRARIES: [(&str, &str); 11] = [
     ("libtbbmalloc", "oneTBB's malloc"),
     ("libhoard", "Hoard"),
     ("ld-musl", "musl's malloc"),
-    ("libc.so.6", "glibc's malloc"),
-    ("libc-2.", "glibc's malloc"),
+    ("libc.so.6", GLIBC),
+    ("libc-2.", GLIBC),
+    // As Debian installs it; behind glibc's, whose name begins alike.
+    ("libc.so", "musl's malloc"),
 ];
+/// The C library of most systems.
+pub const GLIBC: &str = "glibc's malloc";
 
 /// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
 /// the library's file is called.
@@ -89,6 +94,16 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             name: name.to_owned(),
             file,
         }),
+        // A static program says in its own file which C library it has. Go's have none.
+        (None, None)
+            if image.as_ref().is_some_and(|image| !image.is_go)
+                && glibc::version(pid, mappings).is_some() =>
+        {
+            Some(Allocator {
+                name: GLIBC.to_owned(),
+                file,
+            })
+        }
         (None, None) if own => Some(Allocator {
             name: OWN.to_owned(),
             file,
