@@ -81,10 +81,9 @@ static void put(Ring* ring, Unit unit, uint64_t stamp) {
   ring->position += kUnitBytes;
 }
 
-// As much of the stack as there is room for: all or nothing.
-static void put_stack(Ring* ring, const Registers* registers, uint64_t stamp) {
+// As much of the stack as there is room for: all or nothing. `bytes`: how much that is.
+static void put_stack(Ring* ring, const Registers* registers, uint64_t bytes, uint64_t stamp) {
   const uint64_t begin = ring->position + 3 * kUnitBytes;
-  uint64_t bytes = room(ring) > kStackBytes ? kStackBytes : 0;
   if (bytes > 0) {
     const uint64_t at = begin & ring->mask;
     const uint64_t first = ring->mask + 1 - at < bytes ? ring->mask + 1 - at : bytes;
@@ -115,6 +114,9 @@ static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
 // With room for all of it but the stack.
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   uint64_t stamp = stamp_now();
+  // Before the time takes its units: find_room() promised a stack and all units beside it, and a
+  // stack must not be lost because the ring was full to within two units.
+  const uint64_t stack_bytes = registers != NULL && room(ring) > kStackBytes ? kStackBytes : 0;
   if (ring->position >= ring->limit || (uint32_t)(stamp >> 32) != ring->high) {
     thread_write_time(thread, ring, stamp);
     const uint64_t bytes = room(ring);
@@ -124,7 +126,7 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
     put(ring, (Unit){event_word(kDropped, 0, thread->dropped), 0}, stamp);
     thread->dropped = 0;
   }
-  if (registers != NULL) put_stack(ring, registers, stamp);
+  if (registers != NULL) put_stack(ring, registers, stack_bytes, stamp);
   if (units->name != NULL) put_name(ring, units, stamp);
   for (uint32_t i = 0; i < units->count; ++i) put(ring, units->units[i], stamp);
   publish(ring);

@@ -130,6 +130,26 @@ fn what_a_glibc_heap_holds_and_what_a_trim_frees_is_read_from_outside() {
 }
 
 #[test]
+fn a_static_program_without_symbols_is_read_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let product = folder.path().join("truth");
+    let source = root().join("tests/doctor/truth.c");
+    let archive = Command::new("cc")
+        .arg("-print-file-name=libc.a")
+        .output()
+        .unwrap();
+    if !can_read_glibc() || !archive.stdout.starts_with(b"/") {
+        return skip("doctor: no static C library is here");
+    }
+    compile(&["-O1", "-pthread", "-static", "-s"], &source, &product);
+    let mut patient = Patient::start(&product, &["0", "2", "50", "32"], None);
+    let held = patient.ask("live") as f64;
+    let (_, document) = patient.diagnosis(&[]);
+    let live = document["evidence"]["heap"]["live_bytes"].as_f64().unwrap();
+    assert!((live / held - 1.0).abs() < 0.02, "{live} of {held}");
+}
+
+#[test]
 fn a_look_does_not_make_pages_look_resident_to_the_next_one() {
     if !can_read_glibc() {
         return;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::elf::{Image, OwnMalloc};
+use crate::glibc;
 use crate::mappings::Mapping;
 use crate::process::Pid;
 
@@ -33,7 +34,7 @@ const C_LIBRARY: &str = "'s malloc";
 
 /// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
 /// library, which every program has.
-const LIBRARIES: [(&str, &str); 11] = [
+const LIBRARIES: [(&str, &str); 12] = [
     ("libloam", "Loam"),
     ("libjemalloc", "jemalloc"),
     ("libmimalloc", "mimalloc"),
@@ -43,17 +44,22 @@ const LIBRARIES: [(&str, &str); 11] = [
     ("libtbbmalloc", "oneTBB's malloc"),
     ("libhoard", "Hoard"),
     ("ld-musl", "musl's malloc"),
-    ("libc.so.6", "glibc's malloc"),
-    ("libc-2.", "glibc's malloc"),
+    ("libc.so.6", GLIBC),
+    ("libc-2.", GLIBC),
+    // As Debian installs it; behind glibc's, whose name begins alike.
+    ("libc.so", "musl's malloc"),
 ];
+/// The C library of most systems.
+pub const GLIBC: &str = "glibc's malloc";
 
 /// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
 /// the library's file is called.
 pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
+    // A debugger or a linker maps a library's file as data, and does not allocate with it.
+    let loaded = || mappings.iter().filter(|mapping| mapping.executable);
     let library = |(start, name): &(&str, &str)| {
-        let found = mappings
-            .iter()
-            .find_map(|mapping| mapping.file_name().filter(|file| file.starts_with(start)));
+        let mut files = loaded().filter_map(Mapping::file_name);
+        let found = files.find(|file| file.starts_with(start));
         found.map(|file| Allocator {
             name: (*name).to_owned(),
             file: file.to_owned(),
@@ -88,6 +94,16 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             name: name.to_owned(),
             file,
         }),
+        // A static program says in its own file which C library it has. Go's have none.
+        (None, None)
+            if image.as_ref().is_some_and(|image| !image.is_go)
+                && glibc::version(pid, mappings).is_some() =>
+        {
+            Some(Allocator {
+                name: GLIBC.to_owned(),
+                file,
+            })
+        }
         (None, None) if own => Some(Allocator {
             name: OWN.to_owned(),
             file,
@@ -112,9 +128,10 @@ mod tests {
     fn a_replacement_counts_before_the_c_library() {
         let named = |name: &str| Mapping {
             name: name.to_owned(),
+            executable: true,
             ..Mapping::default()
         };
-        let mappings = [
+        let mut mappings = [
             named("/lib/libc.so.6"),
             named("/x/libjemalloc.so.2 (deleted)"),
         ];
@@ -123,6 +140,9 @@ mod tests {
             (found.name.as_str(), found.file.as_str()),
             ("jemalloc", "libjemalloc.so.2")
         );
+        mappings[1].executable = false;
+        let found = of_process(-1, &mappings, false).unwrap();
+        assert_eq!(found.name, "glibc's malloc", "the other one is only read");
         assert_eq!(of_process(-1, &[named("/bin/x")], false), None);
         let renamed = of_process(-1, &[named("/lib/libc.so.6")], true).unwrap();
         assert_eq!(renamed.name, "Loam");

@@ -13,6 +13,7 @@ use serde_json::{json, Value};
 
 use loam_counters::diagnosis::{Diagnosis, Evidence, Growth};
 use loam_counters::view::View;
+use loam_process::allocator::GLIBC;
 use loam_process::apart;
 use loam_process::choose;
 use loam_process::container::Limits;
@@ -102,9 +103,6 @@ fn examine(identity: &Identity) -> Result<Examined> {
         took: begun.elapsed(),
     })
 }
-
-/// As `loam_process::allocator` names it.
-pub const GLIBC: &str = "glibc's malloc";
 
 /// Apart from this thread: reading a stranger's memory may never end.
 fn read_glibc(pid: Pid) -> Result<GlibcHeap, String> {

@@ -73,7 +73,7 @@ pub fn heap_of(identity: &Identity) -> Result<Seen> {
         .allocator
         .as_ref()
         .map_or("an unknown allocator", |one| &one.name);
-    if name == crate::doctor::GLIBC {
+    if name == loam_process::allocator::GLIBC {
         return Ok(Seen::Glibc);
     }
     bail!(

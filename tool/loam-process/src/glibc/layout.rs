@@ -159,7 +159,21 @@ pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
     let file = File::open(exact).or_else(|_| File::open(seen)).ok()?;
     let mut bytes = Vec::new();
     file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
-    version_in(&bytes)
+    version_in(&bytes).or_else(|| linked_version_in(&bytes))
+}
+
+/// A message of glibc's malloc, which each program has that it is linked into.
+const MESSAGE: &[u8] = b"\0malloc(): corrupted top size\0";
+
+/// The same of a static program. The linker leaves out the banner, and keeps the version as a text of its own. A program that
+/// has several such texts is not believed.
+fn linked_version_in(bytes: &[u8]) -> Option<Version> {
+    find(bytes, MESSAGE)?;
+    let known = (OLDEST.minor..=NEWEST.minor).map(|minor| Version { minor, ..OLDEST });
+    let mut found =
+        known.filter(|version| find(bytes, format!("\0{version}\0").as_bytes()).is_some());
+    let only = found.next()?;
+    found.next().is_none().then_some(only)
 }
 
 /// The version that is said somewhere in the bytes of a C library.
@@ -198,6 +212,18 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_static_programs_version_is_a_text_of_its_own_beside_mallocs_message() {
+        let version = |bytes: &[u8]| linked_version_in(bytes).map(|version| version.to_string());
+        let message = b"x\0malloc(): corrupted top size\0".as_slice();
+        let with = |rest: &[u8]| version(&[message, rest].concat());
+        assert_eq!(with(b"..\x002.36\0").as_deref(), Some("2.36"));
+        assert_eq!(with(b"..\x002.36\0 \x002.36\0").as_deref(), Some("2.36"));
+        assert_eq!(with(b"..\x002.36\0 \x002.31\0"), None);
+        assert_eq!(with(b"..\x002.99\0 GLIBC_2.36\0"), None);
+        assert_eq!(version(b"..\x002.36\0"), None);
+    }
 
     #[test]
     fn the_version_is_read_from_the_banner() {

@@ -187,7 +187,7 @@ pub fn read_and_tell(pid: Pid, blocks: &mut impl Blocks) -> Result<GlibcHeap, Gl
 }
 
 /// The version of the process's C library. A static program's is in its own file.
-fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
+pub(crate) fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
     let library = mappings.iter().find(|mapping| is_libc(mapping));
     let program = || {
         mappings

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use loam_format::memory::{Memory, ReadError};
 
 use super::layout::{Layout, Version, PREVIOUS_IN_USE};
-use super::walk::{walk, Chunk, State, Stretch};
+use super::walk::{walk, Chunk, State, Stretch, WINDOW};
 
 const START: u64 = 0x5555_0000_0000;
 
@@ -125,7 +125,7 @@ fn a_long_heap_is_read_ahead_and_told_the_same() {
     let sizes = found.iter().map(|chunk| chunk.size);
     assert!(sizes.eq(long.iter().map(|(size, _)| *size)));
     // A window, and the word that leads to it.
-    let windows = heap.bytes.len().div_ceil(256 << 10);
+    let windows = heap.bytes.len().div_ceil(WINDOW as usize);
     assert!(heap.reads.load(Ordering::SeqCst) as usize >= 2 * windows - 2);
     changes_between(&long, (1..60).step_by(7));
 }
@@ -165,6 +165,24 @@ fn a_broken_header_costs_its_surroundings_and_is_said() {
     assert_eq!(total + ended.unread, heap.bytes.len() as u64);
     let live = bytes_of(&sound, State::InUse);
     assert!(live - bytes_of(&found, State::InUse) < 4096);
+}
+
+/// A static program takes memory for its threads' variables before malloc does.
+#[test]
+fn a_few_chunks_behind_something_else_are_found_by_their_end() {
+    let chunks = [(656, false), (64, true), (4096, false), (65536, false)];
+    let mut heap = Heap::of(&chunks);
+    let other = vec![0xa7; 3000 - 3000 % 16];
+    heap.bytes.splice(0..0, other.iter().copied());
+    let (found, ended) = heap.walked();
+    let sizes: Vec<u64> = found.iter().map(|chunk| chunk.size).collect();
+    assert_eq!(sizes, chunks.map(|(size, _)| size));
+    assert_eq!(ended.unread, other.len() as u64);
+    // What is left of an earlier top leads to the end as well, and not over a chunk.
+    let to_the_end = (heap.bytes.len() - 16) as u64 | PREVIOUS_IN_USE;
+    heap.bytes.splice(24..32, to_the_end.to_le_bytes());
+    let again = heap.walked().0;
+    assert_eq!(again.len(), chunks.len(), "{again:?}");
 }
 
 #[test]
