@@ -56,17 +56,20 @@ static inline void event_write(uint64_t word0, uint64_t size) {
     // A handler in this thread sees `writing` before any part of the event changes.
     atomic_signal_fence(memory_order_seq_cst);
     Ring* ring = &thread->ring;
-    const uint64_t stamp = stamp_next(thread);
-    if (LOAM_LIKELY(ring->position < ring->limit && (uint32_t)(stamp >> 32) == ring->high)) {
-      Unit* unit = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
-      unit->word0 = word0;
-      unit->word1 = stamp << 32 | size;
-      ring->position += kUnitBytes;
-      // Pairs with the fence between the drainer's reading of heads and of events.
-      atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release);
-      atomic_signal_fence(memory_order_seq_cst);
-      thread->writing = 0;
-      return;
+    // A thread without a ring has no limit, and a process that is not recorded has no session.
+    if (LOAM_LIKELY(ring->position < ring->limit)) {
+      const uint64_t stamp = stamp_next(thread);
+      if (LOAM_LIKELY((uint32_t)(stamp >> 32) == ring->high)) {
+        Unit* unit = (Unit*)(void*)(ring->units + (ring->position & ring->mask));
+        unit->word0 = word0;
+        unit->word1 = stamp << 32 | size;
+        ring->position += kUnitBytes;
+        // Pairs with the fence between the drainer's reading of heads and of events.
+        atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst);
+        thread->writing = 0;
+        return;
+      }
     }
     atomic_signal_fence(memory_order_seq_cst);
     thread->writing = 0;
