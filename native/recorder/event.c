@@ -113,7 +113,9 @@ static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
 
 // With room for all of it but the stack.
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
-  uint64_t stamp = stamp_now();
+  const uint64_t stamp = stamp_now();
+  // A handler that comes here meanwhile clears `beat`, and nothing has this stamp then.
+  if (ring == &thread->ring) thread->stamp = stamp;
   // Before the time takes its units: find_room() promised a stack and all units beside it, and a
   // stack must not be lost because the ring was full to within two units.
   const uint64_t stack_bytes = registers != NULL && room(ring) > kStackBytes ? kStackBytes : 0;
@@ -151,6 +153,8 @@ static void write_through_borrowed(Thread* thread, const Units* units, const Reg
                                    uint64_t need) {
   Ring ring;
   if (!thread_borrow(thread, &ring)) return;
+  // What this event interrupts goes on with a new stamp.
+  thread->beat = kNoBeat;
   if (find_room(thread, &ring, false, need)) put_all(thread, &ring, units, registers);
   if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0)
     slots_release(&ring);

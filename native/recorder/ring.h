@@ -23,7 +23,8 @@
 // the event that gave T was stamped, so before its head was published, so before S1 read that head.
 // S2 reads every head after that, so S2 sees y. An event that comes later with a stamp below T is
 // independent of all emitted events. The processor may read the stamp some tens of nanoseconds
-// early; the reader of the trace repairs that.
+// early; the reader of the trace repairs that. While a process has one thread, events share stamps
+// (stamp_next() in event.h): the order of its one ring is that of its units.
 #pragma once
 
 #include <stdatomic.h>

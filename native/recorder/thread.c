@@ -40,6 +40,7 @@ static void forget(Thread* thread) {
   thread->ring = (Ring){0};
   thread->generation = 0;
   thread->writing = 0;
+  thread->beat = kNoBeat;
   thread->dropped = 0;
   thread->has_ended = false;
 }

@@ -11,6 +11,8 @@
 
 #include "slots.h"
 
+enum { kNoBeat = 1 };
+
 typedef struct Thread {
   Ring ring;
   uint32_t generation;  // of the ring; *recording differs: the ring is not this process's
@@ -20,6 +22,11 @@ typedef struct Thread {
   uint32_t rounds;      // of the key's destructor
   uintptr_t writing;
   uintptr_t inside;
+  // The stamp of the last event, and the drainer's heartbeat then; kNoBeat: the next event takes a
+  // new stamp (event.h).
+  uint64_t stamp;
+  uint64_t beat;
+  uint32_t same;        // events that have had this stamp since
   uint64_t dropped;     // since the last event that found room
   uint32_t fork;        // number of the fork that this thread is in
   uint32_t medium;      // blocks of medium size seen, for the sample of touched pages

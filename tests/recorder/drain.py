@@ -10,6 +10,7 @@ A program says on standard output, one a line:
     expect family NAME allocated N           the same by family
     expect processes N
     expect threads N                         in all of its processes
+    expect shared|apart|own SIZE             whether allocations of exactly that size share stamps: most do, few do, none does
     expect mapped|unmapped|trims SIZE N      events of that size, in all of its processes
 Whatever it does, no free may come before its allocation, and none may be unknown, but for blocks of the parent in
 a child that forked.
@@ -65,6 +66,7 @@ class Image:
         self.counts: collections.Counter = collections.Counter()
         self.sizes: collections.Counter = collections.Counter()
         self.families: collections.Counter = collections.Counter()
+        self.stamps: dict[int, list[int]] = collections.defaultdict(list)
         self.named: collections.Counter = collections.Counter()
         self.threads: set[int] = set()
         self.unknown: list = []
@@ -206,6 +208,7 @@ class Image:
             self.touches.append((touched, self.live.get(address, 0)))
         if kind == ALLOCATE:
             self.sizes[size, "allocated"] += 1
+            self.stamps[size].append(stamp)
             self.families[FAMILIES[family]] += 1
             if address:
                 self.settle(address, (True, size, stamp, thread))
@@ -309,6 +312,11 @@ def judge(session: Session, output: str, code: int, options: argparse.Namespace,
                 failures.append(f"size {size}: allocated, freed {found} instead of {(allocated, freed)}")
         elif words[:2] == ["expect", "family"] and families[words[2]] != int(words[4]):
             failures.append(f"family {words[2]}: {families[words[2]]} instead of {words[4]}")
+        elif words[0] == "expect" and words[1] in ("shared", "apart", "own"):
+            stamps = [stamp for image in images for stamp in image.stamps[int(words[2])]]
+            share = len(set(stamps)) / max(1, len(stamps))
+            if not {"shared": 0 < share < 0.5, "apart": share > 0.5, "own": share == 1}[words[1]]:
+                failures.append(f"size {words[2]}: {len(stamps)} events have {share:.0%} as many stamps")
         elif words[0] == "expect" and words[1] in NAMED:
             found = sum(image.named[NAMED[words[1]], int(words[2])] for image in images)
             if found != int(words[3]):

@@ -86,6 +86,13 @@ struct Told {
 }
 
 fn read(path: &Path) -> Told {
+    let (told, damage) = read_prefix(path);
+    assert!(damage.is_empty(), "{damage:?}");
+    told
+}
+
+/// The same of a trace whose last chunk may be cut; and what is damaged.
+fn read_prefix(path: &Path) -> (Told, Vec<String>) {
     let mut told = Told::default();
     let file = BufReader::new(File::open(path).unwrap());
     let mut live: HashMap<(u32, u64), u64> = HashMap::new();
@@ -163,8 +170,8 @@ fn read(path: &Path) -> Told {
             _ => {}
         }
     }
-    assert_eq!(items.damaged(), 0, "{:?}", items.damage());
-    told
+    let damage = items.damage().iter().map(ToString::to_string).collect();
+    (told, damage)
 }
 
 /// What the program printed must be what the trace says.
@@ -427,7 +434,9 @@ fn a_recorder_that_is_killed_leaves_a_program_that_ends_normally_and_a_trace_tha
     let ran = Ran::of(child.wait_with_output().unwrap());
     assert!(ran.out.contains("expect size 701"), "{ran:?}");
     assert!(ran.err.contains("has gone away"), "{ran:?}");
-    assert!(read(&place.path("t.trace")).events > 0);
+    // A chunk that was being written is cut.
+    let (told, damage) = read_prefix(&place.path("t.trace"));
+    assert!(told.events > 0 && damage.len() <= 1, "{damage:?}");
     assert!(!rings.exists(), "{} is there still", rings.display());
 }
 

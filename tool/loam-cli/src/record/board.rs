@@ -9,12 +9,15 @@
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use loam_format::trace::{End, Frame, Mark, Module, Process, Record, Sample, Stack, Touch};
+use loam_format::trace::{End, Frame, Mark, Module, Process, Sample, Stack, Touch};
 
-use super::blocks::Shared;
+use loam_process::rings::{Batch, Blocks};
+
+/// Where a process's blocks lie: followed by the drainer, looked at by the sampler.
+pub type Shared = Arc<Mutex<Blocks>>;
 
 /// A message to the writer. Streams are numbered in the order of their `Process` messages.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub enum Note {
     /// More is known of a stream.
     Update(u32, Box<Process>),
     /// The stream's next events.
-    Events(u32, Vec<Record>),
+    Events(u32, Batch),
     /// How the process looked.
     Sample(u32, Sample),
     /// How much of a block was resident.

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loam_format::trace::{End, Ended, How, Mark, Process, Record};
+use loam_format::trace::{End, Ended, How, Mark, Process};
 use loam_process::code::Codes;
 use loam_process::process::Stat;
-use loam_process::rings::{now, Began, Clock, Image, Pass, Session};
+use loam_process::rings::{now, Batch, Began, Clock, Image, Pass, Session};
 
 use super::attach::{Answer, Attached};
-use super::blocks::{Blocks, Shared};
-use super::board::{lock, Board, Live, Note};
+use super::board::{lock, Board, Live, Note, Shared};
 use super::describe::Describer;
 use super::stacks::Follower;
 
@@ -28,7 +27,7 @@ const IDLE: Duration = Duration::from_millis(10);
 const LITTLE: u64 = 12;
 const MUCH: u64 = 40;
 /// Events that may wait for the writer, some 200 MB: a burst of so many holds up no program.
-const WAITING: u64 = 4 << 20;
+const WAITING: u64 = 12 << 20;
 /// How long a process that is to stop may take to answer.
 const DETACHING: Duration = Duration::from_secs(2);
 /// Passes that reach a fork's event at the end of a full ring, some times over.
@@ -108,7 +107,7 @@ impl Drainer {
                 self.beat();
                 self.find_new();
             }
-            let fullest = self.pass_all();
+            let passed = self.pass_all();
             if self.board.is_stopped() {
                 self.stop();
                 break;
@@ -127,7 +126,11 @@ impl Drainer {
                     }
                 }
             }
-            pause = match fullest {
+            // A ring that fills while it is drained is not slept upon.
+            if passed.has_unread {
+                continue;
+            }
+            pause = match passed.fullest {
                 ..=LITTLE => (pause * 2).min(IDLE),
                 MUCH.. => (pause / 2).max(BUSY),
                 _ => pause,
@@ -206,7 +209,10 @@ impl Drainer {
             .images
             .iter()
             .find(|one| how == How::Fork && Some(one.stream) == parent);
-        let blocks = parents.map_or_else(Shared::default, |one| Blocks::of_child(&one.blocks));
+        // A child that forked has its parent's.
+        let blocks = parents.map_or_else(Shared::default, |one| {
+            Arc::new(Mutex::new(lock(&one.blocks).clone()))
+        });
         let stacks = Follower::new(image.pid() as i32, stream, &process);
         self.board.live().push(Live {
             stream,
@@ -271,30 +277,39 @@ impl Drainer {
         (parent, How::Fork, made)
     }
 
-    /// How full the fullest ring was, in percent.
-    fn pass_all(&mut self) -> u64 {
+    /// How full the fullest ring was, and whether one has more than was read.
+    fn pass_all(&mut self) -> Pass {
         self.wait_for_writer();
-        let passes = (0..self.images.len()).map(|index| self.pass(index, false).fullest);
-        passes.max().unwrap_or(0)
+        let mut all = Pass::default();
+        // A pass that fails takes its image out.
+        let mut index = 0;
+        while index < self.images.len() {
+            let before = self.images.len();
+            let pass = self.pass(index, false);
+            all.fullest = all.fullest.max(pass.fullest);
+            all.has_unread |= pass.has_unread;
+            index += usize::from(self.images.len() == before);
+        }
+        all
     }
 
     fn pass(&mut self, index: usize, is_last: bool) -> Pass {
         let running = &mut self.images[index];
-        let mut records: Vec<Record> = Vec::new();
-        let pass = running.image.pass(&mut self.clock, is_last, &mut records);
+        let mut events = Batch::default();
+        let pass = running.image.pass(&mut self.clock, is_last, &mut events);
         let lost = running.image.lost();
         let news = lost.saturating_sub(running.lost);
         self.board.dropped.fetch_add(news, Ordering::Relaxed);
         running.lost = running.lost.max(lost);
         let own = running.image.take_own();
-        if !records.is_empty() || !own.is_empty() {
-            lock(&running.blocks).follow(&records, &own);
+        if !events.is_empty() || !own.is_empty() {
+            lock(&running.blocks).follow(&events, &own);
         }
-        let count = records.len() as u64;
-        if !records.is_empty() {
+        let count = events.len() as u64;
+        if !events.is_empty() {
             self.board.events.fetch_add(count, Ordering::Relaxed);
             self.board.waiting.fetch_add(count, Ordering::Relaxed);
-            let note = Note::Events(running.stream, records);
+            let note = Note::Events(running.stream, events);
             self.send(note);
         }
         self.send_beside(index, count);

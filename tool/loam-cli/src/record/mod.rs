@@ -14,7 +14,6 @@
 
 pub mod args;
 mod attach;
-mod blocks;
 mod board;
 mod describe;
 mod drain;

@@ -9,9 +9,8 @@ use loam_format::trace::{Sample, Touch};
 use loam_process::mappings::{self, Mapping};
 use loam_process::pagemap::Pagemap;
 use loam_process::process::private_bytes;
-use loam_process::rings::now;
+use loam_process::rings::{now, Blocks, GRANULE};
 
-use super::blocks::{Blocks, GRANULE};
 use super::board::{lock, Board, Live, Note};
 use super::describe::Modules;
 

@@ -64,9 +64,9 @@ fn take(writer: &mut Writer<File>, note: Note, board: &Board) -> Result<(), Writ
             writer.process(&process)?;
         }
         Note::Update(stream, process) => writer.update(Stream(stream), &process)?,
-        Note::Events(stream, records) => {
-            writer.push_all(Stream(stream), &records)?;
-            let count = records.len() as u64;
+        Note::Events(stream, mut events) => {
+            writer.push_from(Stream(stream), &mut events)?;
+            let count = events.len() as u64;
             board.waiting.fetch_sub(count, Ordering::Relaxed);
         }
         Note::Sample(stream, sample) => writer.sample(Stream(stream), sample)?,

@@ -183,20 +183,21 @@ impl Sealer {
         raw: &[u8],
     ) -> io::Result<&[u8]> {
         let bound = CHUNK_HEAD + zstd::zstd_safe::compress_bound(raw.len());
-        self.bytes.clear();
-        self.bytes.resize(bound, 0);
+        if self.bytes.len() < bound {
+            self.bytes.resize(bound, 0);
+        }
         let stored = self
             .compressor
             .compress_to_buffer(raw, &mut self.bytes[CHUNK_HEAD..])?;
-        self.bytes.truncate(CHUNK_HEAD + stored);
+        let end = CHUNK_HEAD + stored;
         let words = [kind as u32, stream, stored as u32, raw.len() as u32, rows];
         for (at, word) in words.into_iter().enumerate() {
             self.bytes[4 * at..][..4].copy_from_slice(&word.to_le_bytes());
         }
         let mut crc = crc32fast::Hasher::new();
         crc.update(&self.bytes[..CHUNK_HEAD - 4]);
-        crc.update(&self.bytes[CHUNK_HEAD..]);
+        crc.update(&self.bytes[CHUNK_HEAD..end]);
         self.bytes[CHUNK_HEAD - 4..CHUNK_HEAD].copy_from_slice(&crc.finalize().to_le_bytes());
-        Ok(&self.bytes)
+        Ok(&self.bytes[..end])
     }
 }

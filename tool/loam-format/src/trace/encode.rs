@@ -1,10 +1,11 @@
 //! Events of one chunk become columns.
 
+use super::chunk::MAX_ROWS;
 use super::columns::{
     Column, ALLOCATE, BEGINS, DROPPED, ENDS, EXEC, EXISTING, FLAG, FORK, FREE, FROM, IN_PLACE,
     OTHER, TO, TRIM,
 };
-use super::event::{Event, Record};
+use super::event::{AllocFamily, Event, FreeFamily, Record};
 use super::predict::{table, Predictor};
 use super::varint::{put, zigzag};
 
@@ -12,13 +13,47 @@ use super::varint::{put, zigzag};
 /// longer number and no more, so this may change without a change of the format. 2^16 places are 1 MiB, what a
 /// core's own cache holds.
 const RECENT: usize = 1 << 16;
+/// Nanoseconds after which a chunk is closed, so that a crash loses little.
+const CHUNK_AGE: u64 = 1_000_000_000;
 
-/// A recent block: its number in this chunk and its bytes.
+/// A recent block. One comparison tells whether it is the wanted one, and of this chunk:
+///
+/// ```text
+///   key    | address, 48 bits | chunk, 16 |      block  | bytes, 44 bits | number in the chunk, 20 |
+/// ```
+///
+/// What does not fit is not remembered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
-    address: u64,
-    chunk: u32,
-    number: u32,
+    key: u64,
+    block: u64,
+}
+
+const NUMBER_BITS: u32 = 20;
+const CHUNK_BITS: u32 = 16;
+
+/// Events that are encoded as they are made.
+pub trait Source {
+    /// Pushes events until none is left or the chunk is closed.
+    fn fill(&mut self, encoder: &mut Encoder);
+    /// Whether none is left.
+    fn is_empty(&self) -> bool;
+}
+
+impl Source for &[Record] {
+    fn fill(&mut self, encoder: &mut Encoder) {
+        while let Some((record, rest)) = self.split_first() {
+            *self = rest;
+            encoder.push(record);
+            if encoder.is_closed() {
+                return;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        <[Record]>::is_empty(self)
+    }
 }
 
 /// The nanoseconds that times are counted in. A power of two, as every recorder's is, costs no division.
@@ -58,18 +93,22 @@ pub struct Encoder {
     columns: [Vec<u8>; Column::ALL.len()],
     predictor: Predictor,
     recent: Box<[Recent; RECENT]>,
-    /// Bytes of the blocks of this chunk, by number.
-    sizes: Vec<u64>,
+    /// Blocks of this chunk.
+    blocks: u64,
     /// Resizes that have begun: thread and address.
     resizing: Vec<(u32, u64)>,
-    chunk: u32,
+    chunk: u64,
     rows: u32,
-    is_closed: bool,
+    /// With so many rows it is closed.
+    limit: u32,
     unit: Unit,
     first_time: u64,
     last_time: u64,
+    /// Rows whose time is in its column: those behind them have the last one's.
+    timed: u32,
     missed: u64,
-    run: Option<(u32, u64)>,
+    /// The thread of the last events, and how many rows came before them.
+    run: (u32, u32),
 }
 
 impl Encoder {
@@ -79,16 +118,17 @@ impl Encoder {
             columns: Default::default(),
             predictor: Predictor::default(),
             recent: table(),
-            sizes: Vec::new(),
+            blocks: 0,
             resizing: Vec::new(),
             chunk: 1,
             rows: 0,
-            is_closed: false,
+            limit: MAX_ROWS,
             unit: Unit::of(unit.max(1)),
             first_time: 0,
             last_time: 0,
+            timed: 0,
             missed: 0,
-            run: None,
+            run: (0, 0),
         }
     }
 
@@ -107,55 +147,110 @@ impl Encoder {
         self.unit.nanoseconds(self.last_time)
     }
 
-    /// Adds events until the chunk is closed: by the last of so many rows, or by the first that is so many nanoseconds
-    /// later than the chunk's first. How many it took.
-    pub fn push_until(&mut self, records: &[Record], most: u32, age: u64) -> usize {
-        let mut taken = 0;
-        for record in records {
-            self.push(record);
-            taken += 1;
-            let first = self.unit.nanoseconds(self.first_time);
-            if self.rows == most || record.time.saturating_sub(first) >= age {
-                self.is_closed = true;
-                break;
-            }
-        }
-        taken
+    /// Whether the chunk is to be finished: it has as many rows as a chunk may have, or its last event is much later
+    /// than its first.
+    #[inline(always)]
+    pub fn is_closed(&self) -> bool {
+        self.rows >= self.limit
     }
 
-    /// Whether the chunk is to be finished.
-    pub fn is_closed(&self) -> bool {
-        self.is_closed
+    /// The first nanosecond that counts as later than `nanoseconds`.
+    pub fn next_unit(&self, nanoseconds: u64) -> u64 {
+        self.unit.nanoseconds(self.unit.count(nanoseconds) + 1)
     }
 
     /// Adds an event. Times that go back are taken for the last one.
-    #[inline(always)]
     pub fn push(&mut self, record: &Record) {
-        let time = self.unit.count(record.time);
+        self.begin_run(record.thread);
+        self.advance(record.time);
+        self.push_now(&record.event);
+    }
+
+    /// Adds an event of the thread and at the time that were said last.
+    #[inline(always)]
+    pub fn push_now(&mut self, event: &Event) {
+        let operation = self.put_event(self.run.0, event);
+        self.columns[Column::Operation as usize].push(operation);
+        self.rows += 1;
+    }
+
+    /// The same of a block of a family without alignments. Address 0: the request failed.
+    #[inline(always)]
+    pub fn push_allocated(&mut self, family: AllocFamily, address: u64, size: u64) {
+        let failed = self.put_block(self.run.0, address, size);
+        self.columns[Column::Operation as usize].push(ALLOCATE | family as u8 | failed);
+        self.rows += 1;
+    }
+
+    /// The same of a free, whose pages nobody looked at.
+    #[inline(always)]
+    pub fn push_freed(&mut self, family: FreeFamily, address: u64, size: u64) {
+        self.put_free(self.run.0, family, address, size);
+        self.columns[Column::Operation as usize].push(FREE | family as u8);
+        self.rows += 1;
+    }
+
+    #[inline(always)]
+    fn put_free(&mut self, thread: u32, family: FreeFamily, address: u64, size: u64) {
+        let own = self.put_freed(thread, address);
+        if family.is_sized() {
+            let difference = size.wrapping_sub(own.unwrap_or(0)) as i64;
+            self.put(Column::Extra, zigzag(difference));
+        }
+    }
+
+    /// Says when the next event was, in nanoseconds: before a chunk's first event, and as often as is of use.
+    #[inline(never)]
+    pub fn advance(&mut self, nanoseconds: u64) {
+        let time = self.unit.count(nanoseconds);
         if self.rows == 0 {
             self.first_time = time;
             self.last_time = time;
         }
-        let delta = time.saturating_sub(self.last_time);
-        self.last_time += delta;
-        self.put(Column::Time, delta);
-        match &mut self.run {
-            Some((thread, length)) if *thread == record.thread => *length += 1,
-            other => {
-                let ended = other.replace((record.thread, 1));
-                self.put_run(ended);
-            }
+        if time <= self.last_time {
+            return;
         }
-        let operation = self.put_event(record.thread, &record.event);
-        self.columns[Column::Operation as usize].push(operation);
-        self.rows += 1;
+        self.put_same_times();
+        self.put(Column::Time, time - self.last_time);
+        self.timed += 1;
+        self.last_time = time;
+        if self.unit.nanoseconds(time - self.first_time) >= CHUNK_AGE {
+            self.limit = self.rows + 1;
+        }
+    }
+
+    fn put_same_times(&mut self) {
+        let times = &mut self.columns[Column::Time as usize];
+        times.resize(times.len() + (self.rows - self.timed) as usize, 0);
+        self.timed = self.rows;
+    }
+
+    /// Says whose the next events are.
+    pub fn begin_run(&mut self, thread: u32) {
+        if thread != self.run.0 {
+            self.end_run(thread);
+        }
+    }
+
+    /// How many events there is room for.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.rows) as usize
+    }
+
+    /// Events of another thread follow.
+    fn end_run(&mut self, thread: u32) {
+        let (before, begin) = std::mem::replace(&mut self.run, (thread, self.rows));
+        if begin < self.rows {
+            self.put(Column::Thread, u64::from(before));
+            self.put(Column::Thread, u64::from(self.rows - begin));
+        }
     }
 
     /// Appends the chunk to `out`, which `number` events of the stream come before, and begins the next one. Returns
     /// the bytes of each column.
     pub fn finish(&mut self, number: u64, out: &mut Vec<u8>) -> [u64; Column::ALL.len()] {
-        let run = self.run.take();
-        self.put_run(run);
+        self.end_run(0);
+        self.put_same_times();
         put(out, number);
         put(out, self.first_time);
         let mut bytes = [0; Column::ALL.len()];
@@ -166,13 +261,15 @@ impl Encoder {
             column.clear();
         }
         self.rows = 0;
-        self.is_closed = false;
+        self.timed = 0;
+        self.limit = MAX_ROWS;
+        self.run = (0, 0);
         self.missed = 0;
-        self.sizes.clear();
+        self.blocks = 0;
         self.resizing.clear();
         self.predictor.begin_chunk();
-        self.chunk = self.chunk.wrapping_add(1);
-        if self.chunk == 0 {
+        self.chunk += 1;
+        if self.chunk >> CHUNK_BITS != 0 {
             self.recent.fill(Recent::default());
             self.chunk = 1;
         }
@@ -182,13 +279,6 @@ impl Encoder {
     #[inline]
     fn put(&mut self, column: Column, value: u64) {
         put(&mut self.columns[column as usize], value);
-    }
-
-    fn put_run(&mut self, run: Option<(u32, u64)>) {
-        if let Some((thread, length)) = run {
-            self.put(Column::Thread, u64::from(thread));
-            self.put(Column::Thread, length);
-        }
     }
 
     #[inline(always)]
@@ -212,11 +302,7 @@ impl Encoder {
                 size,
                 touched,
             } => {
-                let own = self.put_freed(thread, address);
-                if family.is_sized() {
-                    let difference = size.wrapping_sub(own.unwrap_or(0)) as i64;
-                    self.put(Column::Extra, zigzag(difference));
-                }
+                self.put_free(thread, family, address, size);
                 FREE | family as u8 | self.put_touched(touched)
             }
             Event::ResizeFrom { address, touched } => {
@@ -287,13 +373,15 @@ impl Encoder {
 
     #[inline(always)]
     fn remember(&mut self, address: u64, size: u64) {
-        let number = self.sizes.len() as u32;
-        self.sizes.push(size);
-        *self.recent(address) = Recent {
-            address,
-            chunk: self.chunk,
-            number,
-        };
+        let number = self.blocks;
+        self.blocks += 1;
+        let is_small = size >> (64 - NUMBER_BITS) == 0 && address >> (64 - CHUNK_BITS) == 0;
+        if is_small && number >> NUMBER_BITS == 0 {
+            *self.recent(address) = Recent {
+                key: address << CHUNK_BITS | self.chunk,
+                block: size << NUMBER_BITS | number,
+            };
+        }
     }
 
     #[inline(always)]
@@ -306,21 +394,28 @@ impl Encoder {
     /// its bytes where they are known.
     #[inline(always)]
     fn put_freed(&mut self, thread: u32, address: u64) -> Option<u64> {
-        let chunk = self.chunk;
+        let key = address << CHUNK_BITS | self.chunk;
+        let is_small = address >> (64 - CHUNK_BITS) == 0;
         let recent = self.recent(address);
-        if recent.address == address && recent.chunk == chunk {
-            recent.chunk = chunk.wrapping_sub(1);
-            let number = recent.number;
-            let size = self.sizes[number as usize];
-            self.put(Column::Freed, self.sizes.len() as u64 - u64::from(number));
+        if recent.key == key && is_small {
+            recent.key = 0;
+            let (size, number) = (
+                recent.block >> NUMBER_BITS,
+                recent.block & ((1 << NUMBER_BITS) - 1),
+            );
+            self.put(Column::Freed, self.blocks - number);
             self.predictor.freed(thread, size, address);
             return Some(size);
         }
+        self.put_missed(thread, address);
+        None
+    }
+
+    fn put_missed(&mut self, thread: u32, address: u64) {
         let delta = address.wrapping_sub(self.missed) as i64;
         self.put(Column::Freed, 0);
         self.put(Column::Freed, zigzag(delta));
         self.missed = address;
         self.predictor.freed_unknown(thread, address);
-        None
     }
 }

@@ -33,6 +33,7 @@ mod tests;
 pub use chunk::{ChunkKind, FILE_HEAD, MAGIC, MAX_RAW, MAX_ROWS, VERSION};
 pub use columns::Column;
 pub use decode::DecodeError;
+pub use encode::{Encoder, Source};
 pub use event::{AllocFamily, Event, FreeFamily, Record};
 pub use header::{Clock, End, Ended, Header, How, Mark, Module, Origin, Process};
 pub use items::{Batch, Item, Items, Wanted};

@@ -75,6 +75,12 @@ impl Stack {
         (depth < self.length as usize).then(|| self.addresses[self.place(depth)])
     }
 
+    /// How deep an address lies, of those below the top that have a code.
+    #[inline(always)]
+    fn depth_of(&self, address: u64) -> Option<usize> {
+        (1..CODED).find(|depth| self.get(*depth) == Some(address))
+    }
+
     /// Takes one out; those above it move down.
     #[inline(always)]
     fn remove(&mut self, depth: usize) {
@@ -146,6 +152,12 @@ fn rounded(size: u64) -> u64 {
     (doublings << 3) + (((size - 1) >> (doublings - 3)) & 7)
 }
 
+#[inline(always)]
+fn lane_of(thread: u32, size: u64) -> usize {
+    let key = (u64::from(thread) << 32 | rounded(size)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (key >> (64 - LANES.trailing_zeros())) as usize
+}
+
 impl Predictor {
     /// Forgets everything: the next chunk begins.
     pub fn begin_chunk(&mut self) {
@@ -160,8 +172,7 @@ impl Predictor {
     fn look(&mut self, thread: u32, size: u64) -> (&mut Place, &mut Lane) {
         let chunk = self.chunk;
         let place = place_in(&mut self.places, chunk, thread);
-        let key = (u64::from(thread) << 32 | rounded(size)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let lane = &mut self.lanes[(key >> (64 - LANES.trailing_zeros())) as usize];
+        let lane = &mut self.lanes[lane_of(thread, size)];
         if lane.chunk != chunk {
             *lane = Lane {
                 chunk,
@@ -189,8 +200,7 @@ impl Predictor {
             plain(BEHIND)
         } else if place.missed.get(0) == Some(address) {
             plain(MISSED)
-        } else if let Some(depth) = (1..CODED).find(|depth| lane.freed.get(*depth) == Some(address))
-        {
+        } else if let Some(depth) = lane.freed.depth_of(address) {
             plain(SECOND + depth as u64 - 1)
         } else if delta % 8 == 0 && lane.last != 0 {
             plain(DELTA + zigzag(delta as i64 / 8))
@@ -233,7 +243,12 @@ impl Predictor {
     /// A block of known size was freed.
     #[inline(always)]
     pub fn freed(&mut self, thread: u32, size: u64, address: u64) {
-        self.look(thread, size).1.freed.push(address);
+        let lane = &mut self.lanes[lane_of(thread, size)];
+        if lane.chunk == self.chunk {
+            lane.freed.push(address);
+        } else {
+            self.look(thread, size).1.freed.push(address);
+        }
     }
 
     /// A block from before this chunk was freed.

@@ -3,8 +3,25 @@
 use super::decode::DecodeError;
 
 /// Appends `value`.
-#[inline]
-pub fn put(out: &mut Vec<u8>, mut value: u64) {
+#[inline(always)]
+pub fn put(out: &mut Vec<u8>, value: u64) {
+    if value < 1 << 7 {
+        out.push(value as u8);
+    } else if value < 1 << 14 {
+        let both = value & 0x7f | 0x80 | value << 1 & 0x7f00;
+        out.extend_from_slice(&(both as u16).to_le_bytes());
+    } else {
+        put_long(out, value);
+    }
+}
+
+#[inline(never)]
+fn put_long(out: &mut Vec<u8>, mut value: u64) {
+    if value < 1 << 21 {
+        let low = value & 0x7f | value << 1 & 0x7f00 | 0x8080;
+        out.extend_from_slice(&[low as u8, (low >> 8) as u8, (value >> 14) as u8]);
+        return;
+    }
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -6,13 +6,11 @@ use thiserror::Error;
 
 use super::chunk::{file_head, ChunkKind, Sealer, FILE_HEAD, MAX_RAW, MAX_ROWS};
 use super::columns::Column;
-use super::encode::Encoder;
+use super::encode::{Encoder, Source};
 use super::event::Record;
 use super::header::{End, Header, Mark, Process};
 use super::table::{self, Frame, IndexRow, Row, Sample, Stack, Touch};
 
-/// Nanoseconds after which a chunk is closed, so that a crash loses little.
-const CHUNK_AGE: u64 = 1_000_000_000;
 /// Samples after which they are written.
 const SAMPLES: usize = 256;
 /// Rows of another table after which they are written.
@@ -136,16 +134,19 @@ impl<W: Write> Writer<W> {
     }
 
     /// The next events of a stream.
-    pub fn push_all(&mut self, stream: Stream, records: &[Record]) -> Result<(), WriteError> {
+    pub fn push_all(&mut self, stream: Stream, mut records: &[Record]) -> Result<(), WriteError> {
+        self.push_from(stream, &mut records)
+    }
+
+    /// The same, from what makes events as they are encoded.
+    pub fn push_from(&mut self, stream: Stream, source: &mut dyn Source) -> Result<(), WriteError> {
         let unit = self.unit;
-        let mut rest = records;
-        while !rest.is_empty() {
+        while !source.is_empty() {
             let pending = &mut self.streams[stream.0 as usize];
             let encoder = pending
                 .encoder
                 .get_or_insert_with(|| Box::new(Encoder::new(unit)));
-            let taken = encoder.push_until(rest, MAX_ROWS, CHUNK_AGE);
-            rest = &rest[taken..];
+            source.fill(encoder);
             if encoder.is_closed() {
                 self.flush_events(stream.0)?;
             }

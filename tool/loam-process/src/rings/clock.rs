@@ -4,8 +4,11 @@
 /// Shorter than this, the distance of two pairs says too little: a pair is off by some ten nanoseconds.
 const TELLING: u64 = 20_000;
 
+/// By how many ticks two roundings may be off.
+const MARGIN: i64 = 2;
+
 /// The clock of a machine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Clock {
     /// When the recording began, by `CLOCK_MONOTONIC`.
     began: u64,
@@ -57,6 +60,13 @@ impl Clock {
         (time - self.began as i64).max(0) as u64
     }
 
+    /// A stamp shortly before that time: no earlier one has it.
+    pub fn stamp(&self, time: u64) -> u64 {
+        let from_anchor = (self.began + time) as i64 - self.anchor.1 as i64;
+        let ticks = (from_anchor as f64 / self.rate) as i64;
+        self.anchor.0.saturating_add_signed(ticks - MARGIN)
+    }
+
     /// Ticks a second, as far as they are known.
     pub fn ticks_per_second(&self) -> u64 {
         (1e9 / self.rate).round() as u64
@@ -80,6 +90,18 @@ mod tests {
         // Before the anchor, and before the recording.
         assert_eq!(clock.time(5_000_000), 1_000);
         assert_eq!(clock.time(0), 0);
+    }
+
+    #[test]
+    fn a_stamp_is_told_before_its_time() {
+        let mut clock = Clock::new(1_000, 2e9);
+        clock.pair(5_000_000, 2_000);
+        clock.pair(5_000_000 + 2_900_000, 1_002_000);
+        for time in [0, 1_024, 999_424, 5_000_192] {
+            let stamp = clock.stamp(time);
+            assert!(clock.time(stamp.saturating_sub(1)) <= time, "{time}");
+            assert!(clock.time(stamp + 20) > time, "{time}");
+        }
     }
 
     #[test]

@@ -9,17 +9,19 @@ use std::sync::atomic::{fence, Ordering};
 
 use thiserror::Error;
 
-use loam_format::trace::{Event, Record};
-
+use super::batch::Batch;
 use super::clock::Clock;
 use super::layout::{
     Control, Slot, CONTROL_BYTES, CONTROL_READ, SLOT_BYTES, TAIL_OFFSET, UNIT_BYTES, VERSION,
 };
-use super::merge::{merge, Queue};
-use super::unit::{Beside, CopiedStack, Decoder, Marked, Own};
+use super::merge::{merge, Beside, Waiting};
+use super::unit::{CopiedStack, Decoder, Found, Marked, Own};
 
-/// How much of a ring is read at once: 256 large rings that are full must not fill the memory.
-const AT_ONCE: u64 = 256 * 1024;
+/// How much of a ring a pass reads, and what may wait of it: all of a large one. More would let 256 of them fill the
+/// memory; less would need more passes.
+const AT_ONCE: u64 = 1024 * 1024;
+/// Read by one call, into memory that stays in the processor's cache.
+const PIECE: u64 = 64 * 1024;
 
 /// Why a file can not be drained.
 #[derive(Debug, Error)]
@@ -75,6 +77,8 @@ pub struct Pass {
     pub read: u64,
     /// Whether events wait for the next pass, or are unread.
     pub has_more: bool,
+    /// Whether events are unread.
+    pub has_unread: bool,
     /// How full the fullest ring was, in percent.
     pub fullest: u64,
 }
@@ -94,7 +98,7 @@ pub struct Named {
 struct Ring {
     tail: u64,
     decoder: Decoder,
-    queue: Queue,
+    waiting: Waiting,
     has_unread: bool,
 }
 
@@ -108,7 +112,7 @@ pub struct Image {
     forks: BTreeMap<u32, u64>,
     slots: Vec<u8>,
     scratch: Vec<u8>,
-    beside: Beside,
+    found: Found,
     stacks: Vec<(usize, CopiedStack)>,
     marks: Vec<Named>,
 }
@@ -142,7 +146,7 @@ impl Image {
             forks: BTreeMap::new(),
             slots: Vec::new(),
             scratch: Vec::new(),
-            beside: Beside::default(),
+            found: Found::default(),
             stacks: Vec::new(),
             marks: Vec::new(),
         }))
@@ -224,7 +228,7 @@ impl Image {
 
     /// What the program mapped and unmapped itself since the last call, in order. It may run ahead of the events.
     pub fn take_own(&mut self) -> Vec<Own> {
-        let mut own = std::mem::take(&mut self.beside.own);
+        let mut own = std::mem::take(&mut self.found.own);
         own.sort_by_key(|one| one.stamp);
         own
     }
@@ -234,7 +238,7 @@ impl Image {
         &mut self,
         clock: &mut Clock,
         is_last: bool,
-        out: &mut Vec<Record>,
+        out: &mut Batch,
     ) -> Result<Pass, ImageError> {
         let mut pass = Pass::default();
         self.read_heads(&mut pass)?;
@@ -250,28 +254,30 @@ impl Image {
         for ring in self.rings.iter().filter(|ring| ring.has_unread) {
             until = until.min(ring.decoder.last);
         }
-        for (stamp, monotonic) in self.beside.pairs.drain(..) {
+        for (stamp, monotonic) in self.found.pairs.drain(..) {
             clock.pair(stamp, monotonic);
         }
-        let (before, mut numbered) = (out.len(), Vec::new());
-        let queues = self.rings.iter_mut().map(|ring| &mut ring.queue);
-        merge(queues, until, out, |at, number| numbered.push((at, number)));
-        for record in &mut out[before..] {
-            record.time = clock.time(record.time);
-        }
-        for (at, number) in numbered {
-            if let Event::Fork { .. } = out[at].event {
-                self.forks.insert(number, out[at].time);
-            } else if let Some((ring, stack)) = self.beside.stacks.remove(&number) {
-                self.rings[ring].decoder.stack_bytes -= stack.bytes.len();
-                self.stacks.push((at, stack));
+        out.set_clock(clock);
+        let (forks, stacks, found) = (&mut self.forks, &mut self.stacks, &mut self.found.stacks);
+        let mut freed = Vec::new();
+        let rings = self.rings.iter_mut().map(|ring| &mut ring.waiting);
+        merge(rings, until, out, |at, beside| match beside {
+            Beside::Fork(number, stamp) => {
+                forks.insert(number, clock.time(stamp));
             }
+            Beside::Stack(number) => {
+                if let Some((ring, stack)) = found.remove(&number) {
+                    freed.push((ring, stack.bytes.len()));
+                    stacks.push((at, stack));
+                }
+            }
+        });
+        for (ring, bytes) in freed {
+            self.rings[ring].decoder.stack_bytes -= bytes;
         }
         self.give_marks(clock, until);
-        pass.has_more = self
-            .rings
-            .iter()
-            .any(|ring| ring.has_unread || ring.queue.len() > 0);
+        pass.has_unread = self.rings.iter().any(|ring| ring.has_unread);
+        pass.has_more = pass.has_unread || self.rings.iter().any(|ring| ring.waiting.len() > 0);
         Ok(pass)
     }
 
@@ -291,10 +297,10 @@ impl Image {
             thread: mark.thread,
             name: String::from_utf8_lossy(&mark.name).into_owned(),
         };
-        let (ready, later) = std::mem::take(&mut self.beside.marks)
+        let (ready, later) = std::mem::take(&mut self.found.marks)
             .into_iter()
             .partition(|mark| mark.stamp <= until);
-        self.beside.marks = later;
+        self.found.marks = later;
         self.marks.extend(Vec::into_iter(ready).map(named));
         self.marks.sort_by_key(|mark| mark.time);
     }
@@ -346,18 +352,25 @@ impl Image {
                 bytes: slot.bytes,
             });
         }
-        let waiting = ring.queue.len() as u64 + ring.decoder.stack_bytes as u64 / UNIT_BYTES;
+        let waiting = ring.waiting.len() as u64 + ring.decoder.stack_bytes as u64 / UNIT_BYTES;
         let room = (AT_ONCE / UNIT_BYTES).saturating_sub(waiting) * UNIT_BYTES;
         let bytes = unread.min(room);
         ring.has_unread = bytes < unread;
-        if bytes == 0 {
-            return Ok(0);
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            self.read_piece(index, slot, piece)?;
+            left -= piece;
         }
-        self.scratch.resize(bytes as usize, 0);
+        Ok(bytes)
+    }
+
+    fn read_piece(&mut self, index: usize, slot: Slot, bytes: u64) -> Result<(), ImageError> {
+        let ring = &mut self.rings[index];
+        self.scratch.resize(PIECE as usize, 0);
+        let piece = &mut self.scratch[..bytes as usize];
         let begin = ring.tail % slot.bytes;
-        let (first, second) = self
-            .scratch
-            .split_at_mut(bytes.min(slot.bytes - begin) as usize);
+        let (first, second) = piece.split_at_mut(bytes.min(slot.bytes - begin) as usize);
         let read = self
             .file
             .read_exact_at(first, slot.offset + begin)
@@ -370,9 +383,8 @@ impl Image {
                 path: self.path.display().to_string(),
                 error,
             })?;
-        ring.decoder
-            .read(&self.scratch, &mut ring.queue, &mut self.beside);
-        Ok(bytes)
+        ring.decoder.read(piece, &mut ring.waiting, &mut self.found);
+        Ok(())
     }
 }
 

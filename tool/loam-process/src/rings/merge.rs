@@ -3,70 +3,69 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use loam_format::trace::Record;
+use super::batch::{Batch, Queue};
 
 /// Events of a ring that are not given out yet.
 #[derive(Debug, Default)]
-pub struct Queue {
-    /// In the ring's order. Their times are stamps.
-    pub events: Vec<Record>,
-    /// The few events that have a number, by their place: of a fork its own, of a block with a stack the stack's.
-    pub numbers: VecDeque<(usize, u32)>,
-    next: usize,
+pub struct Waiting {
+    /// In the ring's order.
+    pub queue: Queue,
+    /// The few events that something belongs to, by their place in the queue.
+    pub beside: VecDeque<(usize, Beside)>,
 }
 
-impl Queue {
-    fn front(&self) -> Option<u64> {
-        self.events.get(self.next).map(|event| event.time)
-    }
+/// What belongs to an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// The number of a fork, and its stamp.
+    Fork(u32, u64),
+    /// The number of the block's stack.
+    Stack(u32),
+}
 
-    /// Events that wait.
+impl Waiting {
+    /// How many wait.
     pub fn len(&self) -> usize {
-        self.events.len() - self.next
+        self.queue.len()
     }
 
-    /// Gives out the next event and those behind it up to the first one that is later than `limit`.
-    fn give(&mut self, limit: u64, out: &mut Vec<Record>, numbered: &mut impl FnMut(usize, u32)) {
-        let (begin, first) = (self.next, out.len());
-        let behind = &self.events[begin + 1..];
-        let more = behind.iter().position(|event| event.time > limit);
-        let end = begin + 1 + more.unwrap_or(behind.len());
-        if first == 0 && end - begin == self.events.len() {
-            // All of the only ring that has some.
-            std::mem::swap(out, &mut self.events);
-            self.next = 0;
-        } else {
-            out.extend_from_slice(&self.events[begin..end]);
-            self.next = end;
-        }
-        while self.numbers.front().is_some_and(|(at, _)| *at < end) {
-            if let Some((at, number)) = self.numbers.pop_front() {
-                numbered(first + at - begin, number);
+    /// Says what belongs to the event that comes next.
+    pub fn belongs(&mut self, beside: Beside) {
+        self.beside.push_back((self.queue.units.len(), beside));
+    }
+
+    fn give(&mut self, limit: u64, out: &mut Batch, found: &mut impl FnMut(usize, Beside)) {
+        let (begin, first) = (self.queue.given(), out.len());
+        self.queue.give(limit, out);
+        let end = self.queue.given();
+        while self.beside.front().is_some_and(|(at, _)| *at < end) {
+            if let Some((at, beside)) = self.beside.pop_front() {
+                found(first + at - begin, beside);
             }
         }
     }
 
     fn tidy(&mut self) {
-        for (at, _) in &mut self.numbers {
-            *at -= self.next;
+        let given = self.queue.given();
+        for (at, _) in &mut self.beside {
+            *at -= given;
         }
-        self.events.drain(..self.next);
-        self.next = 0;
+        self.queue.tidy();
     }
 }
 
-/// Gives out, in order, what has a stamp of at most `until`; and the place in `out` of each event with a number.
+/// Gives out, in order, what has a stamp of at most `until`; and what belongs to events, by their place in `out`.
 pub fn merge<'a>(
-    queues: impl Iterator<Item = &'a mut Queue>,
+    waiting: impl Iterator<Item = &'a mut Waiting>,
     until: u64,
-    out: &mut Vec<Record>,
-    mut numbered: impl FnMut(usize, u32),
+    out: &mut Batch,
+    mut found: impl FnMut(usize, Beside),
 ) {
-    let mut queues: Vec<&mut Queue> = queues.filter(|queue| queue.len() > 0).collect();
-    let mut order: BinaryHeap<Reverse<(u64, usize)>> = queues
-        .iter()
+    let mut rings: Vec<&mut Waiting> = waiting.filter(|ring| ring.len() > 0).collect();
+    let mut order: BinaryHeap<Reverse<(u64, usize)>> = rings
+        .iter_mut()
         .enumerate()
-        .filter_map(|(index, queue)| queue.front().map(|stamp| Reverse((stamp, index))))
+        .filter_map(|(index, ring)| ring.queue.front().map(|stamp| Reverse((stamp, index))))
         .collect();
     while let Some(Reverse((stamp, index))) = order.pop() {
         if stamp > until {
@@ -77,86 +76,103 @@ pub fn merge<'a>(
         let limit = order
             .peek()
             .map_or(until, |Reverse((next, _))| (*next).min(until));
-        let queue = &mut *queues[index];
-        queue.give(limit, out, &mut numbered);
-        if let Some(next) = queue.front() {
+        let ring = &mut *rings[index];
+        ring.give(limit, out, &mut found);
+        if let Some(next) = ring.queue.front() {
             order.push(Reverse((next, index)));
         }
     }
-    for queue in queues {
-        queue.tidy();
+    for ring in rings {
+        ring.tidy();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_format::trace::Event;
+    use loam_format::trace::{Event, Record};
 
-    fn queue(thread: u32, stamps: &[u64]) -> Queue {
-        let event = |stamp: &u64| Record {
-            time: *stamp,
-            thread,
-            event: Event::ThreadBegins,
-        };
-        Queue {
-            events: stamps.iter().map(event).collect(),
-            ..Queue::default()
+    /// Stamps of 2^32 and more begin another run.
+    fn ring(thread: u32, stamps: &[u64]) -> Waiting {
+        let mut ring = Waiting::default();
+        let mut last = 0;
+        for stamp in stamps {
+            ring.queue.is_unsorted |= *stamp < last;
+            last = *stamp;
+            ring.queue.units.begin_run(thread, stamp >> 32 << 32);
+            // Every third is rare.
+            if stamp % 3 == 0 {
+                ring.queue.units.push_rare(Record {
+                    time: *stamp,
+                    thread,
+                    event: Event::Trim { keep: *stamp },
+                });
+            } else {
+                let free = 3 << 48 | stamp;
+                ring.queue.units.extend([[free, stamp << 32]].into_iter());
+            }
         }
+        ring
     }
 
-    fn told(out: &[Record]) -> Vec<(u64, u32)> {
-        let told = |event: &Record| (event.time, event.thread);
-        out.iter().map(told).collect()
+    fn told(out: &Batch) -> Vec<(u64, u32)> {
+        let told = out.told().into_iter().map(|(stamp, thread, event)| {
+            match event {
+                Event::Trim { keep } => assert_eq!((stamp, stamp % 3), (keep, 0)),
+                Event::Free { address, .. } => assert_eq!(stamp & 0xffff, address & 0xffff),
+                other => panic!("{other:?}"),
+            }
+            (stamp, thread)
+        });
+        told.collect()
     }
 
     #[test]
     fn the_order_is_that_of_stamps_up_to_the_limit_and_the_rest_stays() {
-        let mut queues = [
-            queue(0, &[1, 4, 5, 9]),
-            queue(1, &[2, 3, 8]),
-            queue(2, &[]),
-            queue(3, &[7]),
+        let mut rings = [
+            ring(0, &[1, 4, 5, 9]),
+            ring(1, &[2, 3, 8]),
+            ring(2, &[]),
+            ring(3, &[7]),
         ];
-        queues[0].numbers = [(2, 55), (3, 99)].into();
-        queues[1].numbers = [(0, 22)].into();
-        let (mut out, mut numbers) = (Vec::new(), Vec::new());
-        merge(queues.iter_mut(), 7, &mut out, |at, number| {
-            numbers.push((at, number));
+        rings[0].beside = [(2, Beside::Stack(55)), (3, Beside::Stack(99))].into();
+        rings[1].beside = [(0, Beside::Fork(22, 2))].into();
+        let (mut out, mut found) = (Batch::default(), Vec::new());
+        merge(rings.iter_mut(), 7, &mut out, |at, beside| {
+            found.push((at, beside));
         });
         let first = [(1, 0), (2, 1), (3, 1), (4, 0), (5, 0), (7, 3)];
-        assert_eq!(
-            (&told(&out)[..], &numbers[..]),
-            (&first[..], &[(1, 22), (4, 55)][..])
-        );
-        numbers.clear();
-        merge(queues.iter_mut(), u64::MAX, &mut out, |at, number| {
-            numbers.push((at, number));
+        assert_eq!(told(&out), first);
+        assert_eq!(found, [(1, Beside::Fork(22, 2)), (4, Beside::Stack(55))]);
+        found.clear();
+        merge(rings.iter_mut(), u64::MAX, &mut out, |at, beside| {
+            found.push((at, beside));
         });
-        assert_eq!(
-            (&told(&out)[6..], &numbers[..]),
-            (&[(8, 1), (9, 0)][..], &[(7, 99)][..])
-        );
-        assert!(queues.iter().all(|queue| queue.len() == 0));
+        assert_eq!(told(&out)[6..], [(8, 1), (9, 0)]);
+        assert_eq!(found, [(7, Beside::Stack(99))]);
+        assert!(rings.iter().all(|ring| ring.len() == 0));
     }
 
     #[test]
-    fn all_of_a_ring_that_is_alone_goes_at_once() {
-        let mut queues = [queue(0, &[3, 4])];
-        queues[0].numbers = [(1, 44)].into();
-        let (mut out, mut numbers) = (Vec::new(), Vec::new());
-        merge(queues.iter_mut(), 4, &mut out, |at, number| {
-            numbers.push((at, number));
-        });
-        assert_eq!((told(&out), numbers), (vec![(3, 0), (4, 0)], vec![(1, 44)]));
-        assert_eq!(queues[0].len(), 0);
+    fn a_run_ends_where_the_high_half_of_the_stamps_changes() {
+        let high = 1 << 32;
+        let mut rings = [
+            ring(0, &[3, high + 1, high + 2, 2 * high]),
+            ring(1, &[high - 1, high + 2]),
+        ];
+        let mut out = Batch::default();
+        merge(rings.iter_mut(), high + 1, &mut out, |_, _| {});
+        assert_eq!(told(&out), [(3, 0), (high - 1, 1), (high + 1, 0)]);
+        let mut out = Batch::default();
+        merge(rings.iter_mut(), u64::MAX, &mut out, |_, _| {});
+        assert_eq!(told(&out), [(high + 2, 0), (high + 2, 1), (2 * high, 0)]);
     }
 
     #[test]
     fn a_ring_keeps_its_own_order_where_its_stamps_go_back() {
-        let mut queues = [queue(0, &[5, 3, 6]), queue(1, &[4])];
-        let mut out = Vec::new();
-        merge(queues.iter_mut(), u64::MAX, &mut out, |_, _| {});
+        let mut rings = [ring(0, &[5, 3, 6]), ring(1, &[4])];
+        let mut out = Batch::default();
+        merge(rings.iter_mut(), u64::MAX, &mut out, |_, _| {});
         assert_eq!(told(&out), [(4, 1), (5, 0), (3, 0), (6, 0)]);
     }
 }

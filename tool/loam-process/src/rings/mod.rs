@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! Session (a folder, its page) -> Image (one file, one process image)
-//!     pass: heads S1 -> units -> heads S2 -> units -> merge by stamp up to T -> Record
+//!     pass: heads S1 -> units -> heads S2 -> units -> merge by stamp up to T -> Batch
+//! Batch -> Blocks (where they lie), the trace's encoder
 //! ```
 //!
 //! The interface is `native/recorder/ring.h`, which also proves the order: what a pass gives out lacks no event that it
 //! depends on. Files are read with `pread`, so a process that writes nonsense costs its own trace and nothing here; a
 //! ring's unread part is the only memory that its writer can fill.
 
+mod batch;
+mod blocks;
 mod clock;
 mod image;
 mod layout;
@@ -21,9 +24,11 @@ use std::time::Duration;
 
 use nix::time::{clock_gettime, ClockId};
 
+pub use batch::Batch;
+pub use blocks::{Blocks, GRANULE, LARGE};
 pub use clock::Clock;
 pub use image::{Began, Image, ImageError, Named, Pass};
-pub use layout::VERSION;
+pub use layout::{MAGIC, VERSION};
 pub use session::{is_drained, sweep, Session, SESSION_VARIABLE};
 pub use unit::{CopiedStack, Own, Registers};
 

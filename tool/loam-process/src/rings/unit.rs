@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use loam_format::bytes::u64_at;
 use loam_format::trace::{AllocFamily, Event, FreeFamily, Record};
 
-use super::layout::{STACK_BYTES, UNIT_BYTES};
-use super::merge::Queue;
+use super::batch::{is_plain, words, ALLOCATE, EXISTS, FREE, RESIZE_FROM, RESIZE_TO, UNIT};
+use super::layout::STACK_BYTES;
+use super::merge::{Beside, Waiting};
 
 const TIME: u64 = 1;
-const ALLOCATE: u64 = 2;
-const FREE: u64 = 3;
-const RESIZE_FROM: u64 = 4;
-const RESIZE_TO: u64 = 5;
 const THREAD_BEGINS: u64 = 6;
 const THREAD_ENDS: u64 = 7;
 const FORKS: u64 = 8;
@@ -26,14 +23,13 @@ const TRIMS: u64 = 14;
 pub const STACK: u64 = 15;
 /// A moment that the program names.
 pub const MARK: u64 = 16;
-/// A block that was live before.
-pub const EXISTS: u64 = 17;
 
 const REGISTER_BYTES: usize = 32;
 /// Most bytes that follow a unit.
 const MOST_BYTES: u64 = REGISTER_BYTES as u64 + STACK_BYTES;
 
 const VALUE: u64 = (1 << 48) - 1;
+const LOW: u64 = (1 << 32) - 1;
 
 /// Memory that the program maps or unmaps itself, beside its heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +79,7 @@ pub struct Marked {
 
 /// What the rings of an image have beside events.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct Found {
     /// Moments by both clocks.
     pub pairs: Vec<(u64, u64)>,
     /// The program's own memory.
@@ -117,8 +113,6 @@ pub struct Decoder {
     touched: Option<u64>,
     arriving: Option<Arriving>,
     stack: Option<CopiedStack>,
-    /// The next unit is no part of another one's event. False: it may be.
-    is_plain: bool,
     /// Bytes of stacks whose events wait.
     pub stack_bytes: usize,
     /// Which ring it is.
@@ -127,74 +121,60 @@ pub struct Decoder {
     pub unknown: u64,
 }
 
-/// An allocation or a free of a family without further figures, whose size has one word.
-#[inline(always)]
-fn plain_event(word0: u64, word1: u64) -> Option<Event> {
-    let family = (word0 >> 53 & 15) as usize;
-    let (address, size) = (word0 & VALUE, word1 & u64::from(u32::MAX));
-    match word0 >> 48 & 31 {
-        ALLOCATE => match AllocFamily::ALL.get(family) {
-            Some(family) if !family.is_aligned() => Some(Event::Allocate {
-                family: *family,
-                address,
-                size,
-                alignment: 0,
-            }),
-            _ => None,
-        },
-        FREE => FreeFamily::ALL.get(family).map(|family| Event::Free {
-            family: *family,
-            address,
-            size: if family.is_sized() { size } else { 0 },
-            touched: None,
-        }),
-        _ => None,
-    }
-}
-
 impl Decoder {
-    /// Reads units. `beside` gets what is no event.
-    pub fn read(&mut self, bytes: &[u8], out: &mut Queue, beside: &mut Beside) {
-        out.events.reserve(bytes.len() / UNIT_BYTES as usize);
-        for unit in bytes.chunks_exact(UNIT_BYTES as usize) {
-            if let Some(arriving) = &mut self.arriving {
-                arriving.bytes.extend_from_slice(unit);
-                if arriving.bytes.len() >= arriving.size {
-                    self.arrived(beside);
-                }
-                self.is_plain = false;
-                continue;
+    /// Reads units. `found` gets what is no event.
+    pub fn read(&mut self, bytes: &[u8], out: &mut Waiting, found: &mut Found) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if !self.is_in_event() {
+                let plain = self.read_plain(rest, out);
+                rest = &rest[plain..];
             }
-            let (first, second) = unit.split_at(8);
-            let word0 = u64::from_le_bytes(first.try_into().expect("eight bytes"));
-            let word1 = u64::from_le_bytes(second.try_into().expect("eight bytes"));
-            // Nearly all units, where nothing stands before them.
-            if self.is_plain {
-                if let Some(event) = plain_event(word0, word1) {
-                    self.last = self.high | word1 >> 32;
-                    out.events.push(Record {
-                        time: self.last,
-                        thread: self.thread,
-                        event,
-                    });
-                    continue;
-                }
-            }
-            self.unit(word0, word1, out, beside);
-            self.is_plain = !self.is_in_time
-                && self.size_high == 0
-                && self.touched.is_none()
-                && self.stack.is_none();
+            let Some((unit, behind)) = rest.split_at_checked(UNIT) else {
+                return;
+            };
+            rest = behind;
+            self.unit(unit, out, found);
         }
     }
 
-    fn arrived(&mut self, beside: &mut Beside) {
+    /// Whether the next unit belongs to one before it.
+    fn is_in_event(&self) -> bool {
+        self.arriving.is_some()
+            || self.is_in_time
+            || self.size_high != 0
+            || self.touched.is_some()
+            || self.stack.is_some()
+    }
+
+    /// Reads units up to the first that is no event by itself, which are nearly all. Returns their bytes.
+    fn read_plain(&mut self, bytes: &[u8], out: &mut Waiting) -> usize {
+        let (mut last, mut is_unsorted, mut count) = (self.last & LOW, false, 0);
+        for unit in bytes.chunks_exact(UNIT) {
+            let [word0, word1] = words(unit);
+            if !is_plain(word0) {
+                break;
+            }
+            is_unsorted |= word1 >> 32 < last;
+            last = word1 >> 32;
+            count += 1;
+        }
+        if count > 0 {
+            self.last = self.high | last;
+            out.queue.is_unsorted |= is_unsorted;
+            let plain = bytes[..count * UNIT].chunks_exact(UNIT);
+            out.queue.units.extend(plain.map(words));
+        }
+        count * UNIT
+    }
+
+    fn arrived(&mut self, found: &mut Found) {
         let Some(mut arriving) = self.arriving.take() else {
             return;
         };
         arriving.bytes.truncate(arriving.size);
         if arriving.kind == MARK {
-            beside.marks.push(Marked {
+            found.marks.push(Marked {
                 stamp: arriving.stamp,
                 thread: self.thread,
                 name: arriving.bytes,
@@ -212,12 +192,20 @@ impl Decoder {
         self.stack = Some(CopiedStack { registers, bytes });
     }
 
-    #[inline]
-    fn unit(&mut self, word0: u64, word1: u64, out: &mut Queue, beside: &mut Beside) {
+    fn unit(&mut self, unit: &[u8], out: &mut Waiting, found: &mut Found) {
+        if let Some(arriving) = &mut self.arriving {
+            arriving.bytes.extend_from_slice(unit);
+            if arriving.bytes.len() >= arriving.size {
+                self.arrived(found);
+            }
+            return;
+        }
+        let [word0, word1] = words(unit);
         if self.is_in_time {
             self.is_in_time = false;
             self.thread = ((word1 >> 32) as u32).saturating_sub(1);
-            beside.pairs.push((self.last, word0));
+            out.queue.units.begin_run(self.thread, self.high);
+            found.pairs.push((self.last, word0));
             return;
         }
         let kind = word0 >> 48 & 31;
@@ -226,11 +214,13 @@ impl Decoder {
         if kind == TIME {
             self.is_in_time = true;
             self.high = word1 >> 32 << 32;
+            out.queue.is_unsorted |= word1 < self.last;
             self.last = word1;
             return;
         }
-        let size = self.size_high | (word1 & u64::from(u32::MAX));
+        let size = self.size_high | (word1 & LOW);
         let stamp = self.high | word1 >> 32;
+        out.queue.is_unsorted |= stamp < self.last;
         self.last = stamp;
         let event = match kind {
             SIZE_HIGH => {
@@ -249,7 +239,7 @@ impl Decoder {
                     bytes: Vec::new(),
                 });
                 if value == 0 {
-                    self.arrived(beside);
+                    self.arrived(found);
                 }
                 return;
             }
@@ -287,7 +277,7 @@ impl Decoder {
             TRIMS => Some(Event::Trim { keep: size }),
             MAPPED | UNMAPPED => {
                 self.size_high = 0;
-                beside.own.push(Own {
+                found.own.push(Own {
                     stamp,
                     address: value,
                     bytes: size,
@@ -304,20 +294,16 @@ impl Decoder {
             self.unknown += 1;
             return;
         };
-        let number = match stack {
-            _ if kind == FORKS => value as u32,
-            Some(stack) => {
-                beside.count = beside.count.wrapping_add(1).max(1);
-                self.stack_bytes += stack.bytes.len();
-                beside.stacks.insert(beside.count, (self.ring, stack));
-                beside.count
-            }
-            None => 0,
-        };
-        if number != 0 {
-            out.numbers.push_back((out.events.len(), number));
+        if kind == FORKS {
+            out.belongs(Beside::Fork(value as u32, stamp));
+        } else if let Some(stack) = stack {
+            found.count = found.count.wrapping_add(1).max(1);
+            self.stack_bytes += stack.bytes.len();
+            found.stacks.insert(found.count, (self.ring, stack));
+            out.belongs(Beside::Stack(found.count));
         }
-        out.events.push(Record {
+        // One behind a stack may be plain, and is no worse as a rare one.
+        out.queue.units.push_rare(Record {
             time: stamp,
             thread: self.thread,
             event,
@@ -327,11 +313,19 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::Batch;
     use super::*;
 
     fn units(words: &[(u64, u64)]) -> Vec<u8> {
         let bytes = |(a, b): &(u64, u64)| [a.to_le_bytes(), b.to_le_bytes()].concat();
         words.iter().flat_map(bytes).collect()
+    }
+
+    /// Stamp, thread and event of all.
+    fn events(waiting: &mut Waiting) -> Vec<(u64, u32, Event)> {
+        let mut batch = Batch::default();
+        waiting.queue.give(u64::MAX, &mut batch);
+        batch.told()
     }
 
     #[test]
@@ -348,13 +342,13 @@ mod tests {
             (UNMAPPED << 48 | 0x3000, 9 << 32 | 5),
             (TRIMS << 48, 9 << 32 | 64),
         ]);
-        for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut queue, mut beside) =
-                (Decoder::default(), Queue::default(), Beside::default());
-            decoder.read(&bytes[..cut], &mut queue, &mut beside);
-            decoder.read(&bytes[cut..], &mut queue, &mut beside);
-            let out = &queue.events;
-            assert_eq!(beside.pairs, [(7 << 32 | 5, 1_000)]);
+        for cut in (0..bytes.len()).step_by(UNIT) {
+            let (mut decoder, mut waiting, mut found) =
+                (Decoder::default(), Waiting::default(), Found::default());
+            decoder.read(&bytes[..cut], &mut waiting, &mut found);
+            decoder.read(&bytes[cut..], &mut waiting, &mut found);
+            let out = events(&mut waiting);
+            assert_eq!(found.pairs, [(7 << 32 | 5, 1_000)]);
             let own = |address, bytes, is_mapped| Own {
                 stamp: 7 << 32 | 9,
                 address,
@@ -362,18 +356,18 @@ mod tests {
                 is_mapped,
             };
             assert_eq!(
-                beside.own,
+                found.own,
                 [own(0x2000, (1 << 32) + 4_096, true), own(0x3000, 5, false)]
             );
-            assert_eq!(out[2].event, Event::Trim { keep: 64 });
+            assert_eq!(out[2].2, Event::Trim { keep: 64 });
             assert_eq!(
                 out.iter()
-                    .map(|one| (one.time & 0xff, one.thread))
+                    .map(|one| (one.0 & 0xff, one.1))
                     .collect::<Vec<_>>(),
                 [(6, 1), (8, 1), (9, 1)]
             );
             assert_eq!(
-                out[0].event,
+                out[0].2,
                 Event::Allocate {
                     family: AllocFamily::Aligned,
                     address: 0x1000,
@@ -382,7 +376,7 @@ mod tests {
                 }
             );
             assert_eq!(
-                out[1].event,
+                out[1].2,
                 Event::Free {
                     family: FreeFamily::Free,
                     address: 0x1000,
@@ -408,14 +402,14 @@ mod tests {
             (ALLOCATE << 48 | 0x1000, 8 << 32 | 3),
             (ALLOCATE << 48 | 0x2000, 9 << 32 | 3),
         ]);
-        for cut in (0..bytes.len()).step_by(UNIT_BYTES as usize) {
-            let (mut decoder, mut queue, mut beside) =
-                (Decoder::default(), Queue::default(), Beside::default());
-            decoder.read(&bytes[..cut], &mut queue, &mut beside);
-            decoder.read(&bytes[cut..], &mut queue, &mut beside);
-            let out = &queue.events;
-            assert_eq!(queue.numbers, [(0, 1)]);
-            let (ring, stack) = &beside.stacks[&1];
+        for cut in (0..bytes.len()).step_by(UNIT) {
+            let (mut decoder, mut waiting, mut found) =
+                (Decoder::default(), Waiting::default(), Found::default());
+            decoder.read(&bytes[..cut], &mut waiting, &mut found);
+            decoder.read(&bytes[cut..], &mut waiting, &mut found);
+            let out = events(&mut waiting);
+            assert_eq!(waiting.beside, [(0, Beside::Stack(1))]);
+            let (ring, stack) = &found.stacks[&1];
             assert_eq!((*ring, out.len(), decoder.unknown), (0, 2, 0));
             let registers = Registers {
                 instruction: 0x40,
@@ -426,7 +420,7 @@ mod tests {
             assert_eq!(stack.registers, registers);
             assert_eq!((stack.bytes.len(), stack.bytes[16]), (20, 3));
             assert_eq!(decoder.stack_bytes, 20);
-            let mark = &beside.marks[0];
+            let mark = &found.marks[0];
             assert_eq!(
                 (&mark.name[..], mark.stamp, mark.thread),
                 (&b"serve"[..], 7, 1)
@@ -436,17 +430,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_counted() {
-        let (mut decoder, mut queue, mut beside) =
-            (Decoder::default(), Queue::default(), Beside::default());
+        let (mut decoder, mut waiting, mut found) =
+            (Decoder::default(), Waiting::default(), Found::default());
         decoder.read(
             &units(&[
                 (31 << 48, 0),
                 (ALLOCATE << 48 | 15 << 53, 0),
                 (STACK << 48 | (MOST_BYTES + 1), 0),
             ]),
-            &mut queue,
-            &mut beside,
+            &mut waiting,
+            &mut found,
         );
-        assert_eq!((decoder.unknown, queue.len()), (3, 0));
+        assert_eq!((decoder.unknown, waiting.len()), (3, 0));
     }
 }

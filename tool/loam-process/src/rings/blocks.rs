@@ -2,14 +2,14 @@
 //! the program mapped itself, and which large blocks are live. The sampler asks the system about those.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
 
+use nix::unistd::{sysconf, SysconfVar};
 use rangemap::RangeSet;
 
-use loam_format::trace::{Event, Record};
-use loam_process::rings::Own;
+use loam_format::trace::{AllocFamily, Event, FreeFamily};
 
-use super::board::lock;
+use super::batch::{Batch, Take};
+use super::unit::Own;
 
 /// From here on a live block's pages are looked at.
 pub const LARGE: u64 = 64 * 1024;
@@ -18,6 +18,7 @@ pub const GRANULE: u32 = 16;
 
 const RECENT: usize = 1_024;
 const FILTER_BITS: u32 = 12;
+const FILTER_WORDS: usize = (1 << FILTER_BITS) / 64;
 /// Large blocks that end before the filter, which only gains bits meanwhile, is made anew.
 const TIDY: u32 = 1 << FILTER_BITS;
 
@@ -31,16 +32,13 @@ pub struct Blocks {
     /// Large blocks that are live, with their sizes.
     pub large: HashMap<u64, u64>,
     /// Pieces that were seen a moment ago, so that most events cost one comparison.
-    recent: Vec<u64>,
+    recent: Box<[u64; RECENT]>,
     /// A bit for each large block: most frees are of others.
-    filter: Vec<u64>,
+    filter: Box<[u64; FILTER_WORDS]>,
     ended: u32,
     resizing: HashMap<u32, (u64, u64)>,
     page_bytes: u64,
 }
-
-/// Followed by the drainer, looked at by the sampler.
-pub type Shared = Arc<Mutex<Blocks>>;
 
 impl Default for Blocks {
     fn default() -> Blocks {
@@ -48,13 +46,19 @@ impl Default for Blocks {
             granules: BTreeSet::new(),
             own: RangeSet::new(),
             large: HashMap::new(),
-            recent: vec![u64::MAX; RECENT],
-            filter: vec![0; (1 << FILTER_BITS) / 64],
+            recent: Box::new([u64::MAX; RECENT]),
+            filter: Box::new([0; FILTER_WORDS]),
             ended: 0,
             resizing: HashMap::new(),
-            page_bytes: rustix::param::page_size() as u64,
+            page_bytes: page_bytes(),
         }
     }
+}
+
+/// By nix: Valgrind, which counts what a recording costs, does not show the auxiliary vector that rustix reads.
+fn page_bytes() -> u64 {
+    let bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    bytes.map_or(4_096, |bytes| bytes as u64)
 }
 
 fn filter_bit(address: u64) -> (usize, u64) {
@@ -63,19 +67,12 @@ fn filter_bit(address: u64) -> (usize, u64) {
 }
 
 impl Blocks {
-    /// Those of a child that forked: what its parent has.
-    pub fn of_child(parent: &Shared) -> Shared {
-        Arc::new(Mutex::new(lock(parent).clone()))
-    }
-
     /// Follows events, and what the program mapped itself meanwhile.
-    pub fn follow(&mut self, records: &[Record], own: &[Own]) {
+    pub fn follow(&mut self, events: &Batch, own: &[Own]) {
         for one in own {
             self.map(one);
         }
-        for record in records {
-            self.event(record);
-        }
+        events.each(self);
     }
 
     fn map(&mut self, one: &Own) {
@@ -91,44 +88,24 @@ impl Blocks {
         }
     }
 
-    fn event(&mut self, record: &Record) {
-        match record.event {
-            Event::Allocate { address, size, .. } | Event::Existing { address, size } => {
-                self.begin(address, size);
-            }
-            Event::Free { address, .. } => {
-                self.end(address);
-            }
-            Event::ResizeFrom { address, .. } => {
-                if let Some(size) = self.end(address) {
-                    self.resizing.insert(record.thread, (address, size));
-                }
-            }
-            Event::ResizeTo { address, size } => {
-                let old = match self.resizing.is_empty() {
-                    true => None,
-                    false => self.resizing.remove(&record.thread),
-                };
-                match (address, old) {
-                    (0, Some((address, size))) => self.begin(address, size),
-                    (0, None) => {}
-                    _ => self.begin(address, size),
-                }
-            }
-            _ => {}
-        }
-    }
-
+    #[inline(always)]
     fn begin(&mut self, address: u64, size: u64) {
         if address == 0 {
             return;
         }
         let granule = address >> GRANULE;
-        let place = &mut self.recent[granule as usize % RECENT];
-        if *place != granule {
-            *place = granule;
-            self.granules.insert(granule);
+        let place = &self.recent[granule as usize % RECENT];
+        if *place != granule || size >= LARGE {
+            self.begin_notable(address, size);
         }
+    }
+
+    /// Of a piece that was not seen a moment ago, or large.
+    #[inline(never)]
+    fn begin_notable(&mut self, address: u64, size: u64) {
+        let granule = address >> GRANULE;
+        self.recent[granule as usize % RECENT] = granule;
+        self.granules.insert(granule);
         if size >= LARGE {
             self.large.insert(address, size);
             let (word, bit) = filter_bit(address);
@@ -136,11 +113,17 @@ impl Blocks {
         }
     }
 
+    #[inline(always)]
     fn end(&mut self, address: u64) -> Option<u64> {
         let (word, bit) = filter_bit(address);
-        if self.filter[word] & bit == 0 {
-            return None;
+        match self.filter[word] & bit {
+            0 => None,
+            _ => self.end_large(address),
         }
+    }
+
+    #[inline(never)]
+    fn end_large(&mut self, address: u64) -> Option<u64> {
         let size = self.large.remove(&address);
         self.ended += 1;
         if self.ended >= TIDY {
@@ -159,26 +142,58 @@ impl Blocks {
     }
 }
 
+impl Take for Blocks {
+    #[inline(always)]
+    fn allocated(&mut self, _family: AllocFamily, address: u64, size: u64) {
+        self.begin(address, size);
+    }
+
+    #[inline(always)]
+    fn freed(&mut self, _family: FreeFamily, address: u64, _size: u64) {
+        self.end(address);
+    }
+
+    #[inline(never)]
+    fn other(&mut self, thread: u32, event: &Event) {
+        match *event {
+            Event::Allocate { address, size, .. } | Event::Existing { address, size } => {
+                self.begin(address, size);
+            }
+            Event::Free { address, .. } => {
+                self.end(address);
+            }
+            Event::ResizeFrom { address, .. } => {
+                if let Some(size) = self.end(address) {
+                    self.resizing.insert(thread, (address, size));
+                }
+            }
+            Event::ResizeTo { address, size } => {
+                let old = match self.resizing.is_empty() {
+                    true => None,
+                    false => self.resizing.remove(&thread),
+                };
+                match (address, old) {
+                    (0, Some((address, size))) => self.begin(address, size),
+                    (0, None) => {}
+                    _ => self.begin(address, size),
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_format::trace::{AllocFamily, FreeFamily};
 
-    fn at(event: Event) -> Record {
-        Record {
-            time: 0,
-            thread: 3,
-            event,
-        }
-    }
-
-    fn allocate(address: u64, size: u64) -> Record {
-        at(Event::Allocate {
+    fn allocate(address: u64, size: u64) -> Event {
+        Event::Allocate {
             family: AllocFamily::Malloc,
             address,
             size,
             alignment: 0,
-        })
+        }
     }
 
     #[test]
@@ -188,26 +203,24 @@ mod tests {
             allocate(0x10_0000, LARGE),
             allocate(0x20_0000, 100),
             allocate(0x30_0000, 2 * LARGE),
-            at(Event::ResizeFrom {
+            Event::ResizeFrom {
                 address: 0x30_0000,
                 touched: None,
-            }),
-            at(Event::ResizeTo {
+            },
+            Event::ResizeTo {
                 address: 0,
                 size: 5 * LARGE,
-            }),
-            at(Event::Free {
+            },
+            Event::Free {
                 family: FreeFamily::Free,
                 address: 0x10_0000,
                 size: 0,
                 touched: None,
-            }),
+            },
         ];
-        blocks.follow(&events, &[]);
+        blocks.follow(&Batch::of(3, &events), &[]);
         assert_eq!(blocks.large, HashMap::from([(0x30_0000, 2 * LARGE)]));
         assert_eq!(Vec::from_iter(blocks.granules.clone()), [0x10, 0x20, 0x30]);
-        let child = Blocks::of_child(&Arc::new(Mutex::new(blocks)));
-        assert!(lock(&child).large.len() == 1 && lock(&child).granules.len() == 3);
     }
 
     #[test]
@@ -221,7 +234,7 @@ mod tests {
             is_mapped,
         };
         blocks.follow(
-            &[],
+            &Batch::default(),
             &[
                 own(16 * page, 4 * page - 1, true),
                 own(20 * page, 1, true),
