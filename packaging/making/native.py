@@ -46,7 +46,7 @@ def variants() -> list[Variant]:
         Variant("x86_64", "gnu", ("gcc",)),
         Variant("x86_64", "musl", ("musl-gcc",), options=("--toolchain", str(PORTABILITY / "musl.cmake"))),
         Variant("aarch64", "gnu", (f"{arm}gcc",), arm, cross("aarch64")),
-        Variant("aarch64", "musl", (f"{arm}gcc", f"-specs={MUSL_AARCH64 / 'musl-gcc.specs'}"), arm,
+        Variant("aarch64", "musl", (f"{arm}gcc", f"-specs={MUSL_AARCH64 / 'musl-gcc.specs'}", "-mno-outline-atomics"), arm,
                 ("--toolchain", str(PORTABILITY / "musl-aarch64.cmake"))),
     ]
 

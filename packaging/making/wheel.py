@@ -25,12 +25,13 @@ NEWEST_CXX = 29
 
 def entries(variant: native.Variant, work: Path) -> dict[str, archive.Entry]:
     """The files of the package's prefix: as `make install` lays them out, so that the tool finds its parts."""
-    is_gnu = variant.libc == "gnu"
-    built = native.build(variant, work, programs=is_gnu, name=f"{variant.name}-programs" if is_gnu else "")
+    # The workloads and the replayer need a C++ library, which musl's compiler has not; nobody tried them elsewhere.
+    has_programs = variant.name == "x86_64-gnu"
+    built = native.build(variant, work, programs=has_programs, name=f"{variant.name}-programs" if has_programs else "")
     prefix = {f"lib/{name}": archive.Entry(native.stripped(built / name, variant), True)
               for name in ("libloam.so", "libloam-record.so", "libpeer-counters.so")}
     prefix["bin/loam"] = archive.Entry(tool.program(variant, work).read_bytes(), True)
-    if is_gnu:
+    if has_programs:
         prefix["libexec/loam/replay"] = archive.Entry(native.stripped(built / "replayer/replay", variant), True)
         for program in sorted((built / "workloads").iterdir()):
             if program.is_file() and program.stat().st_mode & 0o111:
@@ -93,7 +94,8 @@ def digest(data: bytes) -> str:
 
 def make(work: Path, out: Path, variants: list[str]) -> list[Path]:
     made = []
-    for variant in variants:
+    # The tool was built for the others only.
+    for variant in (name for name in variants if name != "aarch64-musl"):
         name, data = wheel(native.VARIANTS[variant], work)
         (out / name).write_bytes(data)
         made.append(out / name)

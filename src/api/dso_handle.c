@@ -5,3 +5,11 @@
  * may rely on the alignment (aarch64). */
 __attribute__((visibility("hidden"))) extern void* const __dso_handle;
 void* const __dso_handle = 0;
+
+#if defined(__aarch64__)
+// libgcc's atomics ask the C library by this name of glibc's which instructions the processor has.
+// musl lacks the name, and would end every program that preloads the library for glibc.
+unsigned long getauxval(unsigned long);
+__attribute__((visibility("hidden"))) unsigned long __getauxval(unsigned long type);
+unsigned long __getauxval(unsigned long type) { return getauxval(type); }
+#endif
