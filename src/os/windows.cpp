@@ -285,16 +285,18 @@ void* map_block(size_t bytes, size_t alignment) {
   return nullptr;
 }
 
-// A refusal is not tried again: the caller copies the block then, and map_block() tries.
+// Committed memory behind the block is of another: the heap may use a mapping in two parts. A
+// refusal is not tried again: the caller copies the block then, and map_block() tries.
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool) {
   LastErrorGuard guard;
   if (new_bytes > old_bytes) {
     Reservation room;
     char* const end = bytes_of(address) + old_bytes;
-    if (!find_reservation(end - 1, &room)) return nullptr;
-    if (reinterpret_cast<uintptr_t>(address) + new_bytes > room.end || !room.is_mapping)
+    const size_t more = new_bytes - old_bytes;
+    if (!find_reservation(end - 1, &room) || !room.is_mapping) return nullptr;
+    if (room.end - reinterpret_cast<uintptr_t>(end) < more || committed_in(end, more) != 0)
       return nullptr;
-    return commit_once(end, new_bytes - old_bytes) ? address : nullptr;
+    return commit_once(end, more) ? address : nullptr;
   }
   if (new_bytes < old_bytes && !decommit(bytes_of(address) + new_bytes, old_bytes - new_bytes))
     return nullptr;

@@ -106,9 +106,16 @@ void a_mapping_grows_into_its_room() {
     CHECK(os::remap_block(p, 2 * kMiB, 3 * kMiB, in_place) == nullptr && p[2 * kMiB - 1] == 4);
     CHECK(os::remap_block(p, 2 * kMiB, kMiB, in_place) == p && p[0] == 3);
   }
-  CHECK(os::remap_block(p, kMiB, kMiB / 2, true) == p && p[0] == 3);
+  // The second half of it is another's.
+  p[kMiB / 2] = 5;
+  CHECK(os::remap_block(p, kMiB / 2, kMiB, false) == nullptr && p[kMiB / 2] == 5);
   os::release(p, kMiB / 2);
-  CHECK(is_free(p) && is_free(p + kMiB / 2) && is_free(p + 2 * kMiB - 4096));
+  CHECK(!is_free(p) && p[kMiB / 2] == 5);
+  os::release(p + kMiB / 2, kMiB / 2);
+  char* const whole = static_cast<char*>(os::map_block(kMiB, 4096));
+  CHECK(whole != nullptr && os::remap_block(whole, kMiB, kMiB / 2, true) == whole);
+  os::release(whole, kMiB / 2);
+  CHECK(is_free(whole) && is_free(whole + kMiB / 2) && is_free(whole + 2 * kMiB - 4096));
 }
 
 // Between the look for a place and its reservation, another thread may take it.
