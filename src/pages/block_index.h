@@ -1,8 +1,10 @@
-// Blocks by the length of a run: the smallest run that fits, in O(1).
+// An index of blocks by the length of their longest run. It finds the smallest run that fits in
+// O(1).
 //
 // One list per length 0 < n <= 512 and one set of the lists that are not empty. The length under
-// which a block stands is an upper bound of its longest run: taking pages may leave it too high,
-// and the next search that the block disappoints puts it right. So taking never rescans.
+// which a block is listed is an upper bound of its longest run. Taking pages may leave the bound
+// too high; the next search that finds no such run in the block corrects it. So taking never
+// rescans.
 //
 // Lock: the page heap's. promises_less() needs none.
 #pragma once
@@ -15,7 +17,7 @@ namespace loam {
 template <class Tag, uint16_t Block::*Bin>
 class BlockIndex {
  public:
-  /// Puts the block under `longest` (0 = takes it out).
+  /// Lists the block under `longest` (0 = removes it).
   void place(Block* block, unsigned longest) {
     const unsigned old = block->*Bin;
     if (old == longest) return;
@@ -60,8 +62,8 @@ class BlockIndex {
 
  private:
   static constexpr unsigned kBins = 576;  // 0 .. 512, rounded up to whole words
-  // The longest last, beside the set: a small heap has one block, nearly all of it free, and so one
-  // page here.
+  // The list of the longest runs is last, beside the set. A small heap has one block, nearly all of
+  // it free, so it touches one page here.
   List<Block, Tag> lists_[kPagesPerBlock + 1];
   BinSet<kBins> occupied_;
 };

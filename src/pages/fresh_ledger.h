@@ -1,12 +1,13 @@
-// What the heap took fresh, and who owes memory for it.
+// Counts the pages that the heap took fresh, and those for which kept memory must still go back.
 //
-//   taken()   pages that held no memory when they were taken, of runs and of own mappings; only grows
-//   owed()    taken() - paid_: for so many of them no kept mapping has gone yet
+//   taken() pages of runs and of own mappings that held no memory when they were taken; only grows
+//   owed()    taken() - paid_: for this many of them no kept mapping has gone back yet
 //   newest    the last block in a mapping of its own that took fresh pages, until it is freed
 //
-// Three keepers of free memory pay for fresh pages. Mappings that were kept (idle_mappings.h) pay
-// for all of them, by the mark here. Whole free blocks of pages pay for long runs (growth_debt.h).
-// A thread's kept runs pay for what its own requests took, which PageHeap::Run tells.
+// Three kinds of kept free memory pay for fresh pages, which means that as much of it goes back.
+// Kept mappings (idle_mappings.h) pay for all fresh pages, as counted here. Whole free blocks of
+// pages pay for long runs (growth_debt.h). A thread's kept runs pay for the fresh pages of its own
+// requests, which PageHeap::Run reports.
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once
@@ -20,37 +21,38 @@ class FreshLedger {
  public:
   constexpr FreshLedger() = default;
 
-  /// A run took so many.
+  /// A run took `pages` fresh pages.
   LOAM_INLINE void take(unsigned pages) { count_up(runs_, pages); }
-  /// Of runs.
+  /// The fresh pages of runs.
   [[nodiscard]] uint64_t of_runs() const { return runs_; }
 
-  /// A block in a mapping of its own took so many.
+  /// A block in a mapping of its own took `fresh` fresh pages.
   void take_mapping(GrowthDebt::Debtor block, Pages fresh) {
     mappings_ += fresh.count;
     newest_ = block;
     newest_fresh_ = fresh;
   }
-  /// Such a block is freed.
+  /// A block in a mapping of its own is freed.
   void forget(uintptr_t address) {
     if (newest_.address != address) return;
     newest_ = {};
     newest_fresh_ = Pages(0);
   }
-  /// The last one, and what it took.
+  /// The last such block, and the fresh pages that it took.
   [[nodiscard]] GrowthDebt::Debtor newest() const { return newest_; }
   [[nodiscard]] Pages newest_fresh() const { return newest_fresh_; }
-  /// So many pages of the last one hold nothing yet: it has written to the others.
+  /// Only `untouched` pages of the last block hold nothing yet: the program has written to the
+  /// others.
   void limit_newest(Pages untouched) {
     if (newest_fresh_ > untouched) newest_fresh_ = untouched;
   }
 
   [[nodiscard]] uint64_t taken() const { return runs_ + mappings_; }
-  /// For which nothing that is kept has gone.
+  /// Fresh pages for which no kept mapping has gone back yet.
   [[nodiscard]] Pages owed() const { return Pages(taken() - paid_); }
-  /// So many pages went. More than are owed pay for nothing else.
+  /// `gone` pages went back. Pages beyond the owed ones count for nothing.
   void pay(Pages gone) { paid_ += (gone < owed() ? gone : owed()).count; }
-  /// Nothing was kept that could have paid.
+  /// No mapping was kept that could have paid.
   void forgive() { paid_ = taken(); }
 
  private:

@@ -1,16 +1,17 @@
-// What the last long run made the heap's memory grow by, while memory that was freed lies idle: as
-// much of that should go back.
+// The pages by which the last long run made the heap's memory grow while freed memory lies idle. As
+// many idle pages should go back.
 //
-//   backed    what the heap holds: what is used, what is free and backed, and blocks in mappings of their own
-//   level     what it came up to, but for what is owed: never falls
-//   owed      what the last long run took fresh beyond the level, and nobody has paid for since
+//   backed the pages that the heap holds: used pages, free backed pages, and blocks in mappings of their own
+//   level the highest `backed` so far, without `owed`; never falls
+//   owed the fresh pages of the last long run beyond the level, for which no page has gone back since
 //
-// A run of several blocks of pages finds what was freed too short, or in pieces, and takes fresh
-// memory beside it: a vector that doubles would leave its own size behind. So pages that are free
-// go back for those that it takes: at once, and when what it took the place of is freed, for as
-// many as it has not written to by then. A page that went raises the level by one, so that all that
-// ever go are no more than the memory that the program comes up to: who goes on with the same sizes
-// pays no more than one fault a page for this, in its life.
+// For a run of several blocks of pages, freed runs are too short or in pieces, so it takes fresh
+// memory beside them. A vector that doubles would leave its own size behind. So free pages go back
+// in exchange for the fresh pages of such a run. They go back at once; and when the run that it
+// replaces is freed, for as many pages as the program has not written to by then. Each page that
+// goes back raises the level by one, so the pages that ever go back are no more than the most
+// memory that the program reaches. A program that continues with the same sizes pays at most one
+// fault a page for this in its life.
 //
 // Not thread-safe: the page heap's lock covers it.
 #pragma once
@@ -28,10 +29,10 @@ class GrowthDebt {
     Pages pages{};
   };
 
-  /// A long run took so many pages that held nothing, which `backed` counts already.
+  /// A long run took `fresh` pages that held nothing; `backed` counts them already.
   void take(Pages backed, Pages fresh, Debtor taker) {
-    settle();  // who took before has most likely written to all of it by now
-    if (backed - fresh > level_) level_ = backed - fresh;  // others grew, and may
+    settle();  // the debtor before has most likely written to all of its pages by now
+    if (backed - fresh > level_) level_ = backed - fresh;  // other growth is allowed
     if (taker.pages < longest_) return;
     longest_ = taker.pages;
     if (backed <= level_) return;
@@ -39,13 +40,13 @@ class GrowthDebt {
     debtor_ = taker;
   }
 
-  /// A long run is freed. If it is the debtor it was in use, most likely: its pages are the
-  /// program's level now.
+  /// A long run is freed. If it is the debtor, it was most likely in use, so its pages belong to
+  /// the program's level now.
   void note_free(uintptr_t address) {
     if (address == debtor_.address) settle();
   }
 
-  /// So many of the debtor's pages hold nothing yet: for the others it is too late.
+  /// Only `pages` of the debtor's pages hold nothing yet. For the others it is too late.
   void note_untouched(Pages pages) {
     if (pages >= owed_) return;
     level_ += owed_ - pages;
@@ -58,7 +59,7 @@ class GrowthDebt {
     return over < owed_ ? over : owed_;
   }
 
-  /// So many went.
+  /// `pages` pages went back.
   void pay(Pages pages) {
     owed_ = pages < owed_ ? owed_ - pages : Pages(0);
     level_ += pages;
@@ -80,11 +81,11 @@ class GrowthDebt {
   Debtor debtor_{};
 };
 
-/// Pages of a long run that are looked at to guess how many of it were written to. Chosen: what is
-/// copied is written in order, so that a sixteenth is near enough; a look costs some 150 ns.
+/// Pages of a long run that are sampled to estimate how many pages were written to. Chosen: a copy
+/// writes in order, so a sixteenth is precise enough; a look costs some 150 ns.
 inline constexpr size_t kPagesLookedAt = 16;
 
-/// How many of the debtor's pages hold nothing, about.
+/// About how many of the debtor's pages hold nothing.
 [[nodiscard]] inline Pages untouched_pages(GrowthDebt::Debtor debtor) {
   size_t untouched = 0;
   for (size_t i = 0; i < kPagesLookedAt; ++i) {

@@ -1,6 +1,6 @@
-// Blocks too large for regions, each in a mapping of its own: a table by address.
+// A table, by address, of the blocks that are too large for regions. Each has a mapping of its own.
 //
-//   open addressing, linear probing, at most 3/4 full; the table itself is a mapping between guards that doubles
+//   open addressing, linear probing, at most 3/4 full; the table is a mapping between guards, and doubles when full
 //
 // Lock: own, below no other. Thread-safe. A block's mapping is made and removed outside the lock.
 #pragma once
@@ -19,48 +19,50 @@ class HugeMap {
     size_t mapped;      ///< bytes of the mapping
     size_t requested;
     uint64_t heap;  ///< 0 = the default heap, else the address of the private heap's record of it
-    size_t before = 0;  ///< bytes of the mapping before the block, and behind `mapped`, that are
-                        ///< its walls (hardening/walled_blocks.h);
-    size_t behind = 0;  ///< a block without walls has none of either
+    size_t before = 0;  ///< bytes of walls before the block, and `behind` for those after `mapped`
+                        ///< (hardening/walled_blocks.h);
+    size_t behind = 0;  ///< both are 0 for a block without walls
 
     [[nodiscard]] bool has_walls() const { return behind != 0; }
     [[nodiscard]] uintptr_t begin() const { return address - before; }
     [[nodiscard]] size_t whole() const { return before + mapped + behind; }
   };
 
-  /// A block with `extra` bytes behind those asked for. `alignment` is a power of two. *zero:
-  /// whether it must read as zero, and then whether it does. `grows`: resize() will most likely
-  /// follow. Null when refused.
+  /// Makes a block with `extra` bytes behind the requested ones. `alignment` is a power of two.
+  /// *zero says whether the block must read as zero; on return, whether it does. `grows`: a
+  /// resize() will most likely follow. Null when the system refuses.
   [[nodiscard]] void* allocate(size_t bytes, size_t alignment, uint64_t heap, bool* zero,
                                size_t extra = 0, bool grows = false);
 
-  /// A large run that grows becomes a block here, as allocate() makes it, with what it holds, which
-  /// is moved and not copied. Null, and nothing happened, when refused, or where a copy is better:
-  /// the run is short, or mappings are kept. pre: the run is shorter
+  /// Makes a large run that grows into a block of this table, like one of allocate(). Its content
+  /// is moved and not copied. Null, without any change, when the system refuses, or where a copy is
+  /// better because the run is short or mappings are kept. pre: the run is shorter than the block
   [[nodiscard]] void* take_over(Span* run, size_t bytes, uint64_t heap, size_t extra = 0);
-  /// Shorter runs are copied. Measured: both take as long (decision 58). 256 KiB
+  /// Shorter runs are copied. Measured: at this length, moving and copying take as long (decision
+  /// 58). 256 KiB
   static constexpr Pages kLeastMoved{64};
 
-  /// Frees the block at `address`, whose mapping goes, or waits for another block if it may; false
-  /// when there is none.
+  /// Frees the block at `address`. Its mapping is released, or is kept for another block if
+  /// `may_wait` allows it. False when there is no such block.
   [[nodiscard]] bool free(uintptr_t address, bool may_wait = true);
 
-  /// Resizes, moving if that is allowed; null when refused, the block then unchanged. `zero`: what
-  /// is behind the old mapping's end must read as zero, so nothing that was kept is taken for it.
+  /// Resizes the block, and moves it if that is allowed. Null when the system refuses; the block is
+  /// then unchanged. `zero`: memory behind the old mapping's end must read as zero, so no kept
+  /// mapping is used for it.
   [[nodiscard]] void* resize(uintptr_t address, size_t bytes, bool in_place, size_t extra = 0,
                              bool zero = false);
 
-  /// Enters a block with walls that somebody else has mapped. False when memory for the table is
-  /// refused.
+  /// Enters a block with walls that the caller has mapped. False when the system refuses memory for
+  /// the table.
   [[nodiscard]] bool enter(const Entry& entry);
-  /// Removes one: its mapping is the caller's. False when there is none at this address, or it has
-  /// no walls.
+  /// Removes a block with walls; its mapping is the caller's. False when there is no block at this
+  /// address, or it has no walls.
   [[nodiscard]] bool take_walled(uintptr_t address, Entry* removed);
-  /// It holds so many bytes now, of which so many were asked for: its wall behind changed by as
-  /// much. pre: it has walls
+  /// The block holds `mapped` bytes now, of which `requested` were requested. Its wall behind
+  /// changes by the same amount. pre: the block has walls
   void change_walled(uintptr_t address, size_t mapped, size_t requested);
-  /// The first block for which visit(entry) is true, address 0 when there is none. Under the lock:
-  /// none goes meanwhile.
+  /// The first block for which visit(entry) is true; address 0 when there is none. It runs under
+  /// the lock, so no block is removed meanwhile.
   template <class Visit>
   [[nodiscard]] Entry first_where(Visit visit) {
     Lock lock(mutex_);
@@ -70,15 +72,16 @@ class HugeMap {
     }
     return Entry{};
   }
-  /// The block that covers the address, with its walls; for reports: address 0 also when the lock
-  /// is held. O(blocks).
+  /// The block that covers the address with its memory or its walls. For reports: address 0 also
+  /// when another thread holds the lock. O(blocks).
   [[nodiscard]] Entry covering(uintptr_t address);
 
-  /// What is at exactly this address; address 0 in the result means nothing.
+  /// The block at exactly this address; address 0 when there is none.
   [[nodiscard]] Entry find(uintptr_t address);
 
   /// The entry with the smallest address above this one; address 0 when there is none. So a walk
-  /// meets each block that is there all the while once, whatever comes and goes. O(blocks).
+  /// meets each block that stays throughout exactly once, even if other blocks come and go.
+  /// O(blocks).
   [[nodiscard]] Entry after(uintptr_t address);
 
   struct Totals {
@@ -95,7 +98,7 @@ class HugeMap {
  private:
   friend struct CounterFields;
   Entry* locate(uintptr_t address);
-  /// Has the table hold one entry more; false when memory for it is refused.
+  /// Makes room in the table for one more entry. False when the system refuses memory for it.
   [[nodiscard]] bool make_room() {
     return (table_ != nullptr && 4 * (count_ + 1) <= 3 * (size_t{1} << bits_)) || grow_table();
   }

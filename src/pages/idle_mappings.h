@@ -1,5 +1,5 @@
-// Mappings of blocks that had one of their own and were freed, kept for the next such block: what
-// they hold need not be faulted in again.
+// Mappings of freed blocks that had a mapping of their own, kept for the next such block. Their
+// pages need not be faulted in again.
 //
 //   kept     only once a request came that one which went shortly before would have served: who frees his one large buffer keeps
 //            nothing of it. Until none was taken for kKeptMs
@@ -16,9 +16,9 @@ namespace loam {
 class IdleMappings {
  public:
   static constexpr unsigned kMost = 8;
-  /// As long as a program is likely to use again what it used. 500 ms
+  /// The time within which a program is likely to use the same memory again. 500 ms
   static constexpr uint64_t kKeptMs = PurgePolicy::kSoonMs;
-  /// Chosen: what a process may hold that uses nothing and in which nobody calls any more. 256 MiB
+  /// Chosen: the most that a process may hold when it uses nothing and makes no more calls. 256 MiB
   static constexpr Pages kMostIdle{65'536};
 
   struct Mapping {
@@ -30,16 +30,17 @@ class IdleMappings {
   [[nodiscard]] Pages pages() const { return pages_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
 
-  /// A block of so many pages is asked for that could do without: whether what is freed is kept,
-  /// this time or the next.
+  /// Whether freed mappings are kept now. Call for a request of `wanted` pages that can be served
+  /// without a kept mapping; it counts as a request for one.
   [[nodiscard]] bool are_kept(Pages wanted, uint64_t now_ms) {
     note_missed(wanted, now_ms);
     return keeps_;
   }
 
-  /// For a block of so many pages at a multiple of `alignment` bytes: the first of the shortest
-  /// mapping that holds them, or of the longest where the block `grows` (what is behind it will be
-  /// wanted next); or all of the longest, which may be made longer. None where nothing is kept.
+  /// Takes pages for a block of `wanted` pages at a multiple of `alignment` bytes. They are the
+  /// first pages of the shortest mapping that is long enough; of the longest if the block `grows`,
+  /// because it will need the pages behind it next. If every mapping is shorter, it takes all of
+  /// the longest, which the caller may extend. Address 0 where no mapping fits.
   [[nodiscard]] Mapping take(Pages wanted, size_t alignment, uint64_t now_ms, bool grows = false) {
     Mapping* best = find(wanted, alignment, grows);
     if ((best == nullptr || best->pages < wanted) && join()) best = find(wanted, alignment, grows);
@@ -54,7 +55,7 @@ class IdleMappings {
     return taken;
   }
 
-  /// At most so many pages that begin at this address, or none.
+  /// Takes at most `most` pages that begin at this address; 0 if there are none.
   [[nodiscard]] Pages take_at(uintptr_t address, Pages most, uint64_t now_ms) {
     Pages taken{};
     while (taken < most) {
@@ -69,7 +70,8 @@ class IdleMappings {
     return taken;
   }
 
-  /// Takes what was freed. False where nothing is kept, or not in so many pieces: it goes.
+  /// Keeps a freed mapping. False where mappings are not kept, or there are too many of them: the
+  /// caller then releases it.
   [[nodiscard]] bool keep(uintptr_t address, Pages pages, uint64_t now_ms) {
     if (!keeps_) {
       gone_ = now_ms - gone_ms_ <= kKeptMs ? gone_ + pages : pages;
@@ -82,8 +84,8 @@ class IdleMappings {
     return true;
   }
 
-  /// Takes at most so many pages out of the oldest, from its end on: they go. pre: not empty, most
-  /// is not 0
+  /// Removes at most `most` pages from the end of the oldest mapping; the caller releases them.
+  /// pre: not empty, `most` is not 0
   [[nodiscard]] Mapping shed(Pages most) {
     Mapping* oldest = mappings_;
     for (Mapping& mapping : *this) {
@@ -97,7 +99,8 @@ class IdleMappings {
     return gone;
   }
 
-  /// Pages that were kept for too long, or are too many for a heap that uses `used` otherwise.
+  /// Pages that were kept for too long, or are too many for a heap that otherwise uses `used`
+  /// pages.
   [[nodiscard]] Pages due(Pages used, uint64_t now_ms) {
     Pages old{};
     for (const Mapping& mapping : *this) {
@@ -142,8 +145,8 @@ class IdleMappings {
     return one < other;
   }
 
-  // Makes one of those that lie side by side: late, since whose block grows wants what is behind
-  // it. False where there are none.
+  // Joins mappings that lie side by side. It is done late, because a block that grows needs the
+  // mapping behind it. False where no two lie side by side.
   bool join() {
     const unsigned before = count_;
     while (join_two()) {
@@ -163,7 +166,7 @@ class IdleMappings {
     return false;
   }
 
-  // pre: they are at the mapping's begin or at its end
+  // pre: the pages are at the mapping's beginning or at its end
   void drop(Mapping* mapping, size_t before, Pages pages) {
     pages_ -= pages;
     mapping->pages -= pages;
@@ -175,9 +178,9 @@ class IdleMappings {
   unsigned count_ = 0;
   bool keeps_ = false;
   Pages pages_{};
-  Pages gone_{};           // of mappings that were not kept, shortly one after the other
-  uint64_t gone_ms_ = 0;   // when the last of them went
-  uint64_t taken_ms_ = 0;  // when one was taken, or asked for
+  Pages gone_{};           // of the mappings last released, each within kKeptMs of the one before
+  uint64_t gone_ms_ = 0;   // when the last of them was released
+  uint64_t taken_ms_ = 0;  // when a mapping was last taken or requested
 };
 
 }  // namespace loam

@@ -12,23 +12,23 @@
 // backed; a backed run in the other kind's blocks; a whole block, old or fresh; any run of the
 // other kind's blocks.
 //
-// A freed run is parked for a while, joined with parked neighbours: the next requests of its kind
-// take it, or are cut out of it. Large runs are parked in shards (page_shard.h), each with a lock;
-// batches of one length wait there as they stand (kind kCached), for a request of that length, and
-// join the parked runs before one of another looks further. Parked runs join what the bitmaps hold
-// before anything that is not backed is taken, and when they have waited for kParkedMs.
+// A freed run is parked for a while, joined with parked neighbours. The next requests of its kind
+// take it or a part of it. Large runs are parked in shards (page_shard.h), each with a lock.
+// Batches of runs of one length wait there unchanged (kind kCached) for a request of that length.
+// They join the parked runs before a request of another length looks further. Parked runs return to
+// the bitmaps before any unbacked page is taken, and after they have waited for kParkedMs.
 //
-// An empty span of the length that was asked for last waits as it stands (kind kEmpty): the map
-// still names it, so who takes and gives spans of one length in turn pays for no cut, no join and
-// no entry of the map. A request of another length joins some of them to the parked runs, and
-// nothing that is not backed is taken before all of them.
+// An empty span of the last requested length waits whole (kind kEmpty). The map still names it, so
+// a program that takes and gives spans of one length in turn pays for no cut, no join and no entry
+// of the map. A request of another length joins some of these spans to the parked runs. All of them
+// are joined before any unbacked page is taken.
 //
-// Spans that are shorter than those fill one block after the other (take_filling()): parked runs
-// and what the bitmaps hold alike, so that other blocks become whole.
+// Shorter spans fill one block after the other (take_filling()), from parked runs and from the
+// bitmaps alike, so that other blocks become whole.
 //
-// Runs of more than one block begin where a block does, where the fewest pages must be backed anew,
-// and share the last one. All public functions take the locks themselves. What is parked in shards
-// counts as used in used_.
+// A run of more than one block begins where a block begins, at the place with the fewest unbacked
+// pages. Other runs may use the rest of its last block. All public functions take the locks
+// themselves. Pages that are parked in shards count as used in used_.
 #pragma once
 
 #include "map/page_map.h"
@@ -48,27 +48,27 @@ namespace loam {
 /// copying.
 inline constexpr Pages kMaxRun{8192};
 
-/// As the requested size of a large run: pages that are set aside for a heap and count as no block.
+/// The requested size of a large run whose pages are set aside for a heap and count as no block.
 inline constexpr size_t kNobodysBlock = 0;
 
-/// Short runs are looked for where more than this part of the heap lies free and holds memory, or
-/// more than is worth keeping. Measured: with any at all, as many spans are short, and a program
-/// that frees in order finds fewer neighbours (decision 56).
+/// Short runs are searched for when more than this part of the heap is dirty, or more than is worth
+/// keeping. Measured: if any dirty page were enough, as many spans would be short, and a program
+/// that frees in order would find fewer neighbours (decision 56).
 inline constexpr size_t kShortRunsShare = 16;
 
-/// A large block gets a freed run, parked or kept by its thread, that is longer by at most this
-/// part of its request: whole, since what is cut off would serve nobody. Chosen: as the small
-/// classes above 1 KiB round (decision 14), half of it on average. A smaller part finds fewer runs,
-/// a larger one rounds more.
+/// A large block may get a freed run, parked or kept by its thread, that is longer by at most this
+/// part of its request. It gets the run whole, because the piece cut off would serve no request.
+/// Chosen: as the size classes above 1 KiB round (decision 14), half of it on average. A smaller
+/// part finds fewer runs, a larger part rounds more.
 inline constexpr unsigned kSlackShare = 16;
 
-/// Runs up to this many pages are kept by the threads that free them (cache/run_cache.h). Chosen:
-/// longer ones are worth a lock; 1 MiB.
+/// The threads that free runs of up to this many pages keep them (cache/run_cache.h). Chosen:
+/// longer runs are worth a lock; 1 MiB.
 inline constexpr Pages kLongestKept{256};
 
-/// Pages that a parked run may be longer than a request that gets it whole. A request of a length
-/// that threads keep gets no run that they do not: that one would come back here, and be found
-/// here, every time.
+/// The pages by which a parked run may be longer than a request that gets it whole. A request of a
+/// length that threads keep gets no longer run than they keep. Otherwise that run would return
+/// here, and be found here, every time.
 [[nodiscard]] constexpr unsigned slack_of(Pages pages) {
   const size_t slack = pages.count / kSlackShare;
   const bool is_kept = pages <= kLongestKept;
@@ -76,10 +76,11 @@ inline constexpr Pages kLongestKept{256};
   return static_cast<unsigned>(slack < most ? slack : most);
 }
 
-/// What is parked in a shard is left to its threads while it is no more than this, and while all
-/// shards together hold no more than kReserves bytes, or the heap's size divided by kReserveShare:
-/// threads that take from each other's shards meet there again at every free. As much as a thread's
-/// cache of whole runs may keep (decision 14). 2 MiB
+/// Runs that are parked in a shard are reserved for its threads while they have no more pages than
+/// this, and while all shards together hold no more than kReserves bytes, or the heap's size
+/// divided by kReserveShare. The reason: threads that take from each other's shards contend there
+/// again at every free. The value is as much as a thread's cache of whole runs may keep (decision
+/// 14). 2 MiB
 inline constexpr Pages kReserve{512};
 inline constexpr size_t kReserves = size_t{4} << 20;
 inline constexpr size_t kReserveShare = 32;
@@ -93,14 +94,14 @@ struct PageStats {
   Pages peak_used;
   uint64_t purge_calls;
   uint64_t purged_pages;
-  uint64_t purge_ns;       ///< spent in purge calls
+  uint64_t purge_ns;       ///< time spent in purge calls
   uint64_t refused_calls;  ///< purge or commit calls that the system refused
   uint64_t fresh_pages;    ///< pages handed out that were not backed
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   size_t large_blocks;  ///< live runs that are one block, of all heaps
   Pages large_pages;
-  size_t large_requested;  ///< bytes asked for in them
+  size_t large_requested;  ///< bytes requested in them
   uint64_t large_allocations;
   size_t longest_backed_run_bytes;  ///< exact
   size_t metadata_bytes;
@@ -110,21 +111,21 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  /// For what the heap asks the system to use huge pages (decision 97).
+  /// For which memory the heap asks the system to use huge pages (decision 97).
   enum class HugePages : uint8_t {  // in the order of LOAM_HUGE_PAGES's values
-    kLargeHeaps,  ///< blocks for spans, while what is surplus is at most the 32nd part of the heap
-    kAlways,      ///< the same with the 8th part, for all runs, and mappings of their own
+    kLargeHeaps,  ///< blocks for spans, while at most the 32nd part of the heap is surplus
+    kAlways,      ///< all runs, while at most the 8th part is surplus, and mappings of their own
     kNever,
   };
   void use_huge_pages(HugePages when) { huge_pages_when_.store(when, std::memory_order_relaxed); }
-  /// Whether a mapping of its own asks for them. Where the system's pages are larger than ours it
-  /// has none of 2 MiB, and is not asked.
+  /// Whether a block's own mapping asks for huge pages. Where the system's pages are larger than
+  /// ours, it has no huge pages of 2 MiB and is not asked.
   [[nodiscard]] bool always_uses_huge_pages() const {
     return huge_pages_when_.load(std::memory_order_relaxed) == HugePages::kAlways &&
            os::granularity() == kPageBytes;
   }
-  /// Before pages inside of a used span go back: the system would fill the gaps (khugepaged). Takes
-  /// no lock. A refusal is as good. pre: the span stays used meanwhile
+  /// Call before purging pages inside of a used span. Otherwise the system (khugepaged) would back
+  /// the gaps again. Takes no lock. A refusal needs no action. pre: the span stays used meanwhile
   static void keep_small_pages(const Span* span) {
     Block* const block = &region_of(span)->blocks[span->first_page / kPagesPerBlock];
     if (LOAM_UNLIKELY(__atomic_load_n(&block->huge, __ATOMIC_RELAXED)))
@@ -133,155 +134,156 @@ class PageHeap {
 
   enum class Source : uint8_t {
     kAny,
-    kBacked,  ///< pages that hold memory already, and in blocks of their kind or whole ones; else
-              ///< null
+    kBacked,  ///< backed pages alone, in blocks of their kind or in whole blocks; else null
   };
   enum class Use : bool {
-    kAtOnce,   ///< all pages of it
-    kBySlots,  ///< pages that hold no memory yet are named as unbacked: who hands out a slot there
-               ///< takes them off
+    kAtOnce,   ///< the caller uses all pages at once
+    kBySlots,  ///< the record names unbacked pages; code that hands out a slot there removes them
   };
-  /// What a request got; no span when memory is refused.
+  /// The result of a request; no span when the system refuses memory.
   struct Run {
     Span* span = nullptr;
     uint32_t fresh = 0;  ///< pages that were taken for it and held no memory
-    bool zero = false;   ///< all of it reads as zero
+    bool zero = false;   ///< the whole run reads as zero
   };
-  /// What a span becomes: its length, its class, and the class byte under which the map publishes
-  /// it (kNoClass for private heaps).
+  /// The form of a new span: its length, its class, and the class byte under which the map
+  /// publishes it (kNoClass for private heaps).
   struct SpanShape {
     Pages pages;
     SizeClass size_class;
     SizeClass class_byte;
     SpanOwner owner;
   };
-  /// Up to `most` spans, linked through `next`: one, and more where they wait whole. The records'
-  /// slots are not filled in.
+  /// Takes up to `most` spans, linked through `next`: one, and more if they wait whole. The caller
+  /// fills in the slots of their records.
   [[nodiscard]] Run allocate_spans(unsigned most, SpanShape shape, Source source,
                                    Use use = Use::kAtOnce);
-  /// One of them.
+  /// Takes one span.
   [[nodiscard]] Span* allocate_span(SpanShape shape, Source source = Source::kAny) {
     return allocate_spans(1, shape, source).span;
   }
 
-  /// A run that is one block. pre: pages <= kMaxRun, alignment is a power of two. `shard`: the
-  /// thread's, if it has one
+  /// Takes a run that is one large block. pre: pages <= kMaxRun, alignment is a power of two.
+  /// `shard`: the thread's shard, if it has one
   [[nodiscard]] Run allocate_large(Pages pages, Pages alignment, size_t requested, uint8_t heap,
                                    unsigned shard = 0);
 
-  /// A large run that is no block yet, or none, and more that came with it: of its length, kind
-  /// kCached, named by their first pages, linked through `next`.
+  /// A large run that is no block yet, or null; and the rest of its batch. The runs of the rest
+  /// have the same length and the kind kCached, their first pages name them, and `next` links them.
   struct Runs {
     Span* first = nullptr;
     Span* rest = nullptr;
     unsigned rest_count = 0;
   };
-  /// A parked large run for one block of the default heap, or null: the calling thread's own shard
-  /// first. It may be longer by `more` pages. Perhaps no page names it yet, its record lacks the
-  /// requested size, and it counts as no block; takes the shards' locks alone. Its memory is not
-  /// zero. With it a batch, if one waits whose other runs are `most` or fewer and have `room` pages
-  /// or fewer.
+  /// Takes a parked large run for one block of the default heap, or null. The calling thread's own
+  /// shard comes first. The run may be longer by `more` pages. Perhaps no page names it yet. Its
+  /// record lacks the requested size, it counts as no block, and its memory is not zero. Takes the
+  /// shards' locks alone. The rest of a batch comes with the run, if a batch waits whose other runs
+  /// are at most `most` and have at most `room` pages.
   [[nodiscard]] Runs take_run(Pages pages, unsigned more, unsigned shard, Pages room = Pages(0),
                               unsigned most = 0);  // shard_runs.h
 
-  /// Has a batch of runs of the default heap wait as it stands: `count` large runs of one length
-  /// and one shard, kind kCached, linked through `next`, that count as no block. pre: as give_run()
+  /// Parks a batch of runs of the default heap unchanged: `count` large runs of one length and one
+  /// shard, kind kCached, linked through `next`, that count as no block. pre: as give_run()
   void give_batch(Span* first, unsigned count);
-  /// Where a large run waits once it is freed. A hint, but for who holds the page heap's lock or
-  /// that shard's: blocks move.
+  /// The shard in which a large run waits after it is freed. Only a hint without the page heap's
+  /// lock or that shard's lock, because blocks move between shards.
   [[nodiscard]] static unsigned shard_of(const Span* span) {
     return __atomic_load_n(&region_of(span)->blocks[span->first_page / kPagesPerBlock].shard,
                            __ATOMIC_RELAXED);
   }
-  /// Pages that were asked for last in a shard.
+  /// The pages of the last request in a shard.
   [[nodiscard]] uint32_t length_asked(unsigned shard) const {
     return __atomic_load_n(&shards_[shard].asked, __ATOMIC_RELAXED);  // a hint
   }
 
-  /// Parks a large run of the default heap that counts as no block of the page heap any more. Takes
-  /// the lock of its shard alone. pre: at most kPagesPerBlock pages
+  /// Parks a large run of the default heap that no longer counts as a block of the page heap. Takes
+  /// only the lock of its shard. pre: at most kPagesPerBlock pages
   void give_run(Span* span);  // shard_runs.h
 
-  /// The shard of a thread from here on, until it leaves it.
+  /// Assigns a shard to the calling thread, until leave_shard().
   [[nodiscard]] unsigned join_shard();
   void leave_shard(unsigned shard);
 
-  /// Gives a run back. pre: no live block in it
+  /// Frees a run. pre: no live block in it
   void free(Span* span);
 
-  /// The same with spans that are linked through `next`, the last first: allocate_spans() hands
-  /// that one out next.
+  /// Frees spans that are linked through `next`, the last one first. allocate_spans() hands out the
+  /// last one next.
   void free_spans(Span* last);
 
-  /// Gives back those pages of a span (a mask): whoever asks gets them, while the span stays what
-  /// it is. Those among them that it has as unbacked are taken as such. pre: no live block in them
+  /// Frees the pages of a span in the mask `pages`. Any request may get them, while the span stays
+  /// unchanged. Pages that the span's record names as unbacked count as not backed. pre: no live
+  /// block in them
   void free_pages_of(const Span* span, uint32_t pages);
 
-  /// Gives back runs that a thread kept, linked through `next`: large ones of the default heap,
-  /// kind kCached, that count as no block any more. pre: as give_run(). One lock for all of a shard
+  /// Parks runs that a thread kept, linked through `next`: large runs of the default heap, kind
+  /// kCached, that no longer count as blocks. pre: as give_run(). Consecutive runs of one shard
+  /// cost one lock
   void give_home(Span* first);
 
-  /// Grows or shrinks a large run where it stands; false when what follows is taken, or lies in
-  /// another block of pages than the run's end and the run does not begin one.
+  /// Grows or shrinks a large run in place. False when the pages behind it are taken; or when they
+  /// lie in another block of pages than the run's end, and the run does not begin where a block
+  /// begins.
   [[nodiscard]] bool resize_large(Span* span, Pages pages, size_t requested);
 
-  /// Gives backed free pages back to the system: all of them. Returns the pages purged.
+  /// Purges all dirty pages. Returns the pages purged.
   Pages purge_all();
-  /// Gives the pages back that hold free records of runs alone, or entries of free pages in the
-  /// maps. Returns bytes.
+  /// Purges the pages that hold nothing but free records of runs, or entries of free pages in the
+  /// maps. Returns the purged bytes.
   size_t purge_records();
 
-  /// A block in a mapping of its own (huge_map.h) came, grew, shrank or went: what it was and is.
-  /// Where it grew, memory that is free goes back.
+  /// Call when a block in a mapping of its own (huge_map.h) came, grew, shrank or went, with its
+  /// state before and now. If it grew, free memory goes back to the system.
   void note_huge(GrowthDebt::Debtor before, GrowthDebt::Debtor now);
 
-  /// What a large run held was moved to a block in a mapping of its own, of as many pages: the run
-  /// is free, and none of its pages is backed. pre: it is one block
+  /// Frees a large run whose content was moved to a block of as many pages in a mapping of its own.
+  /// None of the run's pages is backed any more. pre: the run is one block
   void hand_over(Span* run);
-  /// A block of so many pages is asked for that could do without: whether mappings are kept, this
-  /// time or the next.
+  /// Whether freed mappings are kept (IdleMappings::are_kept()). Call for a request of `wanted`
+  /// pages that can be served without a kept mapping.
   [[nodiscard]] bool keeps_mappings(Pages wanted);
 
-  /// A mapping that was kept, or a part of one, for a block of so many pages, which may be about to
-  /// grow; it may have fewer. Address 0: none. The caller says with note_huge() what became of it.
+  /// Takes a kept mapping, or a part of one, for a block of `pages` pages; `grows` if the block is
+  /// likely to grow. The mapping may have fewer pages. Address 0: none. The caller reports its new
+  /// state with note_huge().
   [[nodiscard]] IdleMappings::Mapping take_mapping(Pages pages, size_t alignment,
                                                    bool grows = false);
-  /// Pages that were kept, from that address on, for the block before it: at most so many.
+  /// Takes at most `most` kept pages from this address on, for the block before it.
   [[nodiscard]] Pages take_mapping_at(uintptr_t address, Pages most);
-  /// A block's mapping, once the block is freed: true if it is kept. Otherwise the caller releases
-  /// it, and it is no block's any more.
+  /// Offers the mapping of a freed block; true if it is kept. Otherwise the caller releases it. It
+  /// counts as no block's in either case.
   [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 
-  /// Returns the address space of what is free at the ends of extents; true if there was some. For
-  /// when the system refuses more.
+  /// Releases the address space of free blocks at the ends of extents; true if there was some. For
+  /// the case that the system refuses more.
   bool release_idle_extents();
 
-  /// mlockall(): what is only reserved goes back before, and is neither counted nor locked from
-  /// then on. Sets errno.
+  /// Does mlockall(). Address space that is only reserved is released first, so it is neither
+  /// counted nor locked from then on. Sets errno.
   int lock_all_memory(int flags);
 
   /// One step of the purge policy; cheap when there is nothing to do.
   void tick();
-  /// The same, unless somebody holds the lock. For who comes here often.
+  /// Does a step of the policy unless another thread holds the lock. For frequent callers.
   void tick_unless_busy();
 
-  /// True while more is backed than is worth keeping: somebody should call tick() now and then, and
-  /// that of the heap whose spans these are.
+  /// True while more memory is backed than is worth keeping. Then call tick() now and then, and the
+  /// tick() of the heap that owns the spans.
   [[nodiscard]] bool wants_ticks() const {
     return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
   }
-  /// True while a silence is made up for: whoever calls should call tick() at once.
+  /// True while the heap catches up after a time without calls. Then call tick() at once.
   [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }
-  /// Whether so many pages lie free that hold memory that a search for short runs of them is worth
-  /// it.
+  /// Whether there are enough dirty pages to make a search for short runs of them worth its time.
   [[nodiscard]] bool short_runs_wait() const {
     return pages_wait() ||
            Pages(waiting_hint_.load(std::memory_order_relaxed) * kShortRunsShare).bytes() >
                used_bytes_hint();
   }
-  /// Whether pages inside of spans may be.
+  /// Sets whether pages inside of spans may be more than is worth keeping.
   void note_spans_wait(bool they_do) { spans_wait_.store(they_do, std::memory_order_relaxed); }
 
   /// Bytes in runs, some operations old: for limits that follow the heap's size.
@@ -292,8 +294,8 @@ class PageHeap {
   [[nodiscard]] PageStats stats();
   /// Whether the address lies in what was reserved for spans. Takes the lock.
   [[nodiscard]] bool reserves(uintptr_t address);
-  /// Places that the last search for a run of more than one block looked at, without the lock: for
-  /// tests.
+  /// The number of places at which the last search for a run of more than one block looked. Takes
+  /// no lock; for tests.
   [[nodiscard]] size_t places_looked_at() const { return places_looked_at_; }
 
   /// Free runs inside blocks, [k]: of 2^k to 2^(k+1) - 1 pages.
@@ -303,7 +305,7 @@ class PageHeap {
     uint64_t clean[kBins];
     uint64_t uncommitted;  ///< extents that were not committed to their end
   };
-  /// O(blocks), some 100 ns each that is not full.
+  /// O(blocks): some 100 ns for each block that is not full.
   void count_runs(RunCounts* out);
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] Mutex& shard_mutex(unsigned shard) { return shards_[shard].mutex; }
@@ -320,18 +322,20 @@ class PageHeap {
     PageId page;
     bool zero = false;      ///< none of its pages is backed
     uint32_t fresh = 0;     ///< pages that were taken for it and held no memory
-    uint32_t unbacked = 0;  ///< of a run that a span may have: which of them are not, as a mask
+    uint32_t unbacked = 0;  ///< of a run short enough for a span: its unbacked pages, as a mask
   };
   enum class From { kDirty, kFree };
   enum class Cut { kDone, kNothing, kCloserElsewhere, kNoRecord };
-  /// Who takes: its blocks are of that kind, and what is freed in them is parked in that shard.
+  /// The taker of a run. Blocks that it takes whole get this kind, and runs freed in them are
+  /// parked in this shard.
   struct Taker {
     RunKind kind;
     uint8_t shard;
   };
 
   Place take(Pages pages, Pages alignment, Taker taker, Source source);
-  /// Where the system counts what is committed: false where it refuses, and then the place is free.
+  /// For systems that count committed memory. False when the system refuses; the place is then
+  /// free.
   inline bool commit_place(const Place& place, Pages pages);
   Place take_in_block(unsigned count, unsigned alignment, Taker taker, Source source);
   Place take_blocks(Pages pages, Pages alignment, Taker taker);
@@ -341,19 +345,19 @@ class PageHeap {
   Block* take_whole(Taker taker);
   bool grow(unsigned blocks);
   bool commit(Region* region, Extent& extent, unsigned blocks);
-  /// Commits so many, the first at that place. False where nothing uncommitted begins there, or too
-  /// little.
+  /// Commits `blocks` blocks, the first one at `block`. False when no uncommitted part of an extent
+  /// begins there, or it is too short.
   bool commit_at(Region* region, uint32_t block, unsigned blocks);
   [[nodiscard]] bool extend(const Span* span, Pages more);
   [[nodiscard]] bool has_free_blocks(Region* region, size_t first, size_t pages);
   [[nodiscard]] bool clear_way(Block* block, unsigned first, unsigned count);
   bool add_extent(unsigned blocks);
-  /// Returns what is reserved, here and by the metadata, and calls os::stop_reserving().
+  /// Releases the reserved address space, here and of the metadata, and calls os::stop_reserving().
   void stop_reserving_locked();
-  /// for_each_idle_map() of all regions, and for_each_idle_directory().
+  /// Calls for_each_idle_map() for all regions, and for_each_idle_directory().
   void for_each_idle_part(VisitPart visit);
-  /// Unmaps free blocks at the ends of extents, if they are more than that; for programs that lock
-  /// their memory.
+  /// Unmaps the free blocks at the end of each extent that has more than `more_than` of them. For
+  /// programs that lock their memory.
   void unmap_ends(size_t more_than);
   void unmap_ends_if_locked();
   void append_region(Region* region);
@@ -361,7 +365,7 @@ class PageHeap {
   void release_blocks(Region* region, uint32_t first, uint32_t committed, uint32_t reserved);
   void forget_whole(const Block* block);
   void activate(Block* block, Taker taker);
-  /// As a mask of unbacked pages: all of however many there are.
+  /// As a mask of unbacked pages: all pages, however many there are.
   static constexpr uint32_t kNoneBacked = ~uint32_t{0};
   /// Marks pages of one block used; returns how many of them were backed before.
   unsigned mark_used(Block* block, unsigned first, unsigned count);
@@ -384,7 +388,8 @@ class PageHeap {
   void keep_whole(Span* span);
   Span* take_whole_spans(unsigned most, const SpanShape& shape);
   void join_whole(Span* span);
-  /// Joins that many of them at most, the longest kept first; false when there was none.
+  /// Joins at most `most` whole spans to the parked runs, the longest kept first; false when there
+  /// was none.
   bool join_whole(unsigned most);
   /// pre: the lock of its shard is held
   void park_large(Span* span, uint64_t since_ms);
@@ -393,22 +398,23 @@ class PageHeap {
   void note_taken_elsewhere(unsigned own, const Span* span);
   LOAM_NOINLINE void move_block(Block* block, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
-  /// The first `count` pages of the shortest run that is parked there and holds them; or all of it,
-  /// if it is longer by at most `more`. By ParkedRuns::number(). pre: that place's lock is held
+  /// Takes the first `count` pages of the shortest run that is parked at the place `number` and is
+  /// long enough; or the whole run, if it is longer by at most `more`. pre: that place's lock is
+  /// held
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
-  /// The same in a shard, whose count of parked pages follows.
+  /// The same in a shard; also updates its count of parked pages.
   Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
-  /// The same where a batch waits: one of it, or of the parked runs once as much of it is joined as
-  /// it takes.
+  /// The same where a batch waits. Takes a run of the batch; or one of the parked runs, after as
+  /// many batches are joined as necessary.
   LOAM_NOINLINE Cut take_beside_batches(unsigned shard, unsigned count, unsigned more, Span** out);
   Span* take_one_of_batch(PageShard& shard);
-  /// Joins a batch with the runs that are parked there. pre: the lock of the shard is held
+  /// Joins a batch to the shard's parked runs. pre: the lock of the shard is held
   void join_batch(unsigned shard, Span* batch);
-  /// Joins that many runs or a few more, the longest kept first; false when there was none. pre: as
-  /// join_batch()
+  /// Joins about `most` runs, the longest kept first, until no batch is left or enough are joined.
+  /// False when there was no batch. pre: as join_batch()
   bool join_batches(unsigned shard, unsigned most);
-  /// take_span_record(), also of what shards keep. pre: the page heap's lock is held, and no
-  /// shard's
+  /// As take_span_record(), but it can also take a record that a shard keeps. pre: the page heap's
+  /// lock is held, and no shard's
   [[nodiscard]] LOAM_INLINE Span* take_record(Region* region) {
     Span* const span = take_span_record(region);
     return LOAM_LIKELY(span != nullptr) ? span : take_last_record(region);
@@ -435,13 +441,14 @@ class PageHeap {
   Span* cut_filling(Span* run, unsigned count);
   LOAM_NOINLINE Span* search_filling(unsigned count);
   void fill_from(Region* region, PageId page);
-  // How many parked runs are joined with their neighbours before the next search. Chosen: such a
-  // search costs as much as joining one, so less would search in vain more often; more would undo
-  // what the next requests could have taken as it stands.
+  // How many parked runs are joined with their neighbours before the next search. Chosen: a search
+  // costs as much as joining one run. Fewer would cause more searches in vain; more would join runs
+  // that the next requests could have taken as they are.
   static constexpr unsigned kJoinedPerSearch = 32;
   static constexpr unsigned kNoShard = kPageShards;
-  /// Visits every place where runs are parked, with its lock held: those of that kind first, until
-  /// one says true. Not what is reserved for threads of other shards than `own`, if that is one.
+  /// Visits every place where runs are parked, with its lock held, until a visit returns true.
+  /// Places of that kind come first. If `own` is a shard, runs that are reserved for the threads of
+  /// other shards are left out.
   template <class Visit>
   bool for_each_parked(RunKind kind, unsigned own, Visit visit);
   void release_parked(Span* span);
@@ -450,18 +457,20 @@ class PageHeap {
   void release_old_parked();
   void release_large(Span* span, uint64_t since_ms, uint32_t unbacked_mask = 0);
   Pages purge_block(Block* block, Pages limit);
-  /// What the heap holds, blocks in mappings of their own too.
+  /// The pages that the heap holds, with those of blocks in mappings of their own.
   [[nodiscard]] Pages backed() const {
     return used_ + parked_pages_ + dirty_pages_ + surplus_pages_ + huge_pages_;
   }
-  /// Of what a long run took so many pages hold nothing yet: memory goes for them, if some is free.
+  /// `taker` got `fresh` pages that hold nothing yet. As many dirty pages go back, if there are
+  /// that many.
   void note_growth(Pages fresh, GrowthDebt::Debtor taker);
-  /// A long run that was freed is free now: it goes for what another has not written to yet.
+  /// A long run was freed. Its pages go back in exchange for fresh pages of the debtor that are not
+  /// written to yet.
   LOAM_NOINLINE void note_long_free();
   void pay_growth(Pages owed);
   void shed_mappings(Pages pages);
   LOAM_NOINLINE void shed_due_mappings();
-  /// True if there was one.
+  /// Releases all kept mappings; true if there was one.
   bool shed_all_mappings();
   void count_operation();
   void tick_locked();
@@ -482,21 +491,22 @@ class PageHeap {
     return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
   }
 
-  // All zero at first, and what a program's first block needs comes last, behind the long tables: a
-  // page that is touched costs every program's start (decision 18).
+  // All zero at first. The members that a program's first block needs come last, behind the long
+  // tables, because each touched page adds to the start of every program (decision 18).
   PageShard shards_[kPageShards];
-  ParkedRuns parked_[1 + kPageShards];  // large runs' of each shard, and spans' last: see parked()
+  ParkedRuns parked_[1 + kPageShards];  // the large runs of each shard, then the runs of spans: see
+                                        // parked()
   DirtyIndex dirty_[kRunKinds + 1];     // the last one holds whole blocks
-  FreeIndex free_[kRunKinds];           // that of spans last: see free_index()
+  FreeIndex free_[kRunKinds];           // the index of spans is last: see free_index()
   Mutex mutex_;
   std::atomic<bool> pages_wait_{false};
   std::atomic<bool> is_behind_{false};
   std::atomic<bool> spans_wait_{false};
   std::atomic<HugePages> huge_pages_when_{HugePages::kLargeHeaps};
   std::atomic<size_t> waiting_hint_{
-      0};  // pages that are dirty or parked outside of shards; old while ticks are wanted
+      0};  // pages that are dirty or parked outside of shards; out of date while ticks are wanted
   std::atomic<unsigned> shards_in_use_{
-      0};  // the first so many: a thread had them, or a block is theirs
+      0};  // the number of shards, from the first on, that a thread had or to which a block belongs
   std::atomic<size_t> used_hint_{0};
   Region* regions_ = nullptr;  // oldest first
   uint64_t now_ms_ = 0;
@@ -508,17 +518,17 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages surplus_pages_{};      // of blocks that asked for a huge page: those that no run took
-  Pages parked_pages_{};       // of spans, those that wait whole too
-  List<Span> whole_spans_;     // kEmpty, all of one length, the last freed first
+  Pages surplus_pages_{};      // pages that no run took of blocks that asked for a huge page
+  Pages parked_pages_{};       // of spans, also of those that wait whole
+  List<Span> whole_spans_;     // kind kEmpty, all of one length, the last freed first
   Pages span_length_{};        // that was asked for last
-  Region* filling_ = nullptr;  // whose block short spans fill; null: none
-  PageId filled_to_{};         // there: the block's pages before it were passed
+  Region* filling_ = nullptr;  // the region of the block that short spans fill; null: none
+  PageId filled_to_{};         // in that block: the pages before this one were passed
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t looked_at_records_ms_ = 0;
   uint64_t looked_at_surplus_ms_ = 0;
-  uint64_t fresh_at_look_ = 0;  // what fresh_ said then
+  uint64_t fresh_at_look_ = 0;  // fresh_.of_runs() at that look
   uint64_t purge_calls_ = 0;
   uint64_t purged_pages_ = 0;
   uint64_t purge_ns_ = 0;
@@ -530,13 +540,13 @@ class PageHeap {
   uint64_t large_allocations_ = 0;
   PurgePolicy policy_;
   GrowthDebt growth_;
-  Pages huge_pages_{};  // of mappings of their own, those that are kept too
+  Pages huge_pages_{};  // of own mappings, also of those that are kept
   IdleMappings idle_;
   List<Block, AgeList> age_;
 };
 
-// At once, not at the next tick: a program may free a few large runs and then never come here
-// again.
+// Called at once and not at the next tick, because a program may free a few large runs and then
+// never call again.
 LOAM_INLINE void PageHeap::note_parked() {
   if (LOAM_UNLIKELY(!pages_wait())) note_waiting();
 }
@@ -552,9 +562,10 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
   if (length <= count + more) {
     span = parked.pop(length);
   } else {
-    // Shorter than what any block of bitmaps promises, or it is left for a longer request.
+    // The parked run must be shorter than the fitting run that any block's bitmap promises.
+    // Otherwise it is left for a longer request.
     if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
-    // A shard's lock leads to the records that the shard keeps, and to no others.
+    // A shard's lock protects the records that the shard keeps, and no others.
     Region* region = region_of(parked.first(length));
     span = is_spans ? take_record(region) : take_spare_record(region, number - 1);
     if (LOAM_UNLIKELY(span == nullptr)) return Cut::kNoRecord;

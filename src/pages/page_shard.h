@@ -1,19 +1,19 @@
-// One of the places where freed large runs are parked (parked_runs.h), with a lock of its own:
-// threads of different shards free and allocate runs of pages without meeting.
+// One of the places where freed large runs are parked (parked_runs.h), with a lock of its own.
+// Threads of different shards free and allocate runs of pages without contention.
 //
 // A block of pages belongs to the shard of the thread that first took from it while it was whole
-// (Block::shard), until it is whole again or others live on what is freed in it
-// (PageHeap::move_block()): what is freed in it is parked there, whoever frees it, so that
-// neighbours meet under one lock. The bitmaps of blocks stay the page heap's, and count what is
-// parked in a shard as used.
+// (Block::shard). That ends when the block is whole again, or when threads of another shard keep
+// taking the runs that are freed in it (PageHeap::move_block()). Runs freed in the block are parked
+// in its shard, whichever thread frees them, so that neighbours are under one lock. The bitmaps of
+// blocks belong to the page heap, and count runs that are parked in a shard as used.
 //
-// A batch of runs that a thread's cache had too many of, all of the length that was asked for last,
-// waits as it stands: the next request of that length takes it whole, and only then looks at its
-// runs. A request of another length joins some to the parked runs first, and nothing that is not
-// backed is taken before all of them.
+// A batch of surplus runs of a thread's cache, all of the last requested length, waits unchanged.
+// The next request of that length takes the batch whole, and only then looks at its runs. A request
+// of another length first joins some batches to the parked runs. All batches are joined before any
+// unbacked page is taken.
 //
-// Lock: `mutex`, after the page heap's. Who holds it takes no other's, but in order: two for a
-// block that moves, or all.
+// Lock: `mutex`, after the page heap's. A thread that holds it takes another shard's lock only in
+// order: both locks for a block that moves, or all locks.
 #pragma once
 
 #include <atomic>
@@ -23,17 +23,17 @@
 
 namespace loam {
 
-/// Two cache lines, since processors fetch lines in pairs: what one thread writes is in no line of
-/// another's.
+/// Two cache lines, because processors fetch lines in pairs: shards that different threads write
+/// share no pair of lines.
 struct alignas(128) PageShard {
   Mutex mutex;
-  uint32_t pushes = 0;               ///< runs parked; written under the lock, read by anybody
-  uint64_t parked_pages = 0;         ///< written under the lock, read by anybody
-  uint64_t now_ms = 0;               ///< at the last look at the clock
-  std::atomic<uint32_t> threads{0};  ///< that have it as their own
-  std::atomic<uint32_t> taken_elsewhere{0};  ///< runs that its threads took out of other shards
-  uint32_t asked = 0;  ///< pages of the last request that came here; a hint, without the lock
-  List<Span> batches;  ///< the first runs of those that wait as they stand, the last come first
+  uint32_t pushes = 0;        ///< runs parked so far; written under the lock, read without it
+  uint64_t parked_pages = 0;  ///< written under the lock, read without it
+  uint64_t now_ms = 0;        ///< at the last look at the clock
+  std::atomic<uint32_t> threads{0};          ///< threads whose own shard this is
+  std::atomic<uint32_t> taken_elsewhere{0};  ///< runs that its threads took from other shards
+  uint32_t asked = 0;  ///< pages of the last request in this shard; a hint, without the lock
+  List<Span> batches;  ///< the first runs of waiting batches, the newest batch first
 };
 
 }  // namespace loam

@@ -1,18 +1,19 @@
-// Freed runs that wait for the next request of their kind: joined with each other, but not with
-// what the blocks' bitmaps hold.
+// Freed runs that wait for the next request of their kind. They are joined with each other, but not
+// with the free pages in the blocks' bitmaps.
 //
 //   page_span:  ... | tag|7 . . tag|7 | live | tag|9 . tag|9 | live ...      (Knuth's boundary tags)
 //   lists_[n] -> record -> record       runs of n pages, the last freed first; occupied_ marks the lists in use
 //
-// So freeing joins and a request finds the shortest run that holds it in O(1), without a look at a
-// bitmap. A parked run keeps its record (kind kParked; no page names it but by a tag, so nobody
-// takes it for a block) and the time when it was parked. It lies in one block. Runs that wait in
-// different places do not join: a tag says whose it is.
+// So a free joins neighbours, and a request finds the shortest run that is long enough, both in
+// O(1) and without a look at a bitmap. A parked run keeps its record (kind kParked) and the time
+// when it was parked. Pages name the record only by a tag, so no look-up takes the run for a block.
+// A parked run lies in one block. Runs that wait in different places do not join: the tag names the
+// place.
 //
 // Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C;
 // Wilson et al., "Dynamic storage allocation: a survey and critical review", 1995, sections 3.5
-// (what waits) and 3.6 (fits). Lock: number 0 (spans' runs) has the page heap's, number n > 0
-// (large runs) that of its shard n - 1.
+// (deferred coalescing) and 3.6 (fits). Lock: number 0 (spans' runs) has the page heap's, number n
+// > 0 (large runs) that of its shard n - 1.
 #pragma once
 
 #include "map/page_map.h"
@@ -21,16 +22,18 @@ namespace loam {
 
 class ParkedRuns {
  public:
-  /// The number of the place where spans' runs are parked; those of large runs follow, one a shard.
+  /// The number of the place where spans' runs are parked. The places of large runs follow, one for
+  /// each shard.
   static constexpr unsigned kSpansRuns = 0;
 
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] size_t count() const { return count_; }
 
-  /// Joins what is freed with the parked runs of the same kind before and behind it, in its block.
-  /// The longer part's time is the whole's: a long run that is cut and mended all the time must
-  /// still get old. `number` is this place's. pre: span->large.pages <= kPagesPerBlock, the run
-  /// lies in one block, and no page names the record, whose `heap` is 0
+  /// Parks a freed run, joined with the parked runs of the same kind before and behind it in its
+  /// block. The joined run gets the time of its longest part, because a long run that is cut and
+  /// joined again all the time must still become old. `number` is the number of this place. pre:
+  /// span->large.pages <= kPagesPerBlock, the run lies in one block, and no page names the record,
+  /// whose `heap` is 0
   LOAM_INLINE void push(Span* span, unsigned number, uint64_t now_ms) {
     Region* const region = one_address(region_of(span));
     const uint32_t begin = span->first_page;
@@ -49,7 +52,8 @@ class ParkedRuns {
     uint32_t first = begin;
     if (Span* before =
             begin % kPagesPerBlock != 0 ? free_run_at(region, begin - 1, number) : nullptr) {
-      // It grows, and keeps its record: of what is freed one after the other only the end moves.
+      // The run before grows and keeps its record. When neighbours are freed in order, only the end
+      // of the run moves.
       put_tag(region, begin - 1, 0);
       join(before);
       drop(region, span, number);
@@ -75,14 +79,14 @@ class ParkedRuns {
     link(whole, static_cast<unsigned>(pages));
   }
 
-  /// The first `pages` pages of the last one of exactly this length, with `record` for their
-  /// record; the rest waits on, with its time. pre: shortest(length) == length > pages; nobody uses
-  /// the record
+  /// Takes the first `pages` pages of the last freed run of exactly this length, and gives them
+  /// `record` as their record. The rest stays parked, with its time. pre: shortest(length) ==
+  /// length > pages; the record is unused
   LOAM_INLINE void cut(unsigned length, uint32_t pages, Span* record) {
     cut(lists_[length].front(), pages, record);
   }
 
-  /// The same of this one. pre: it waits here, and is longer; nobody uses the record
+  /// The same for the run `rest`. pre: it waits here, and is longer; the record is unused
   LOAM_INLINE void cut(Span* rest, uint32_t pages, Span* record) {
     const unsigned length = static_cast<unsigned>(rest->large.pages);
     Region* const region = one_address(region_of(rest));
@@ -94,33 +98,34 @@ class ParkedRuns {
     rest->large.pages = length - pages;
     const uint32_t tag = tag_at(region, first);
     put_tag(region, first, 0);
-    put_tag(region, first + pages, tag);  // the last page's stays
+    put_tag(region, first + pages, tag);  // the last page's tag stays
     link(rest, length - pages);
   }
 
-  /// The last one of exactly this length, which waits on. pre: shortest(length) == length
+  /// The last freed run of exactly this length; it stays parked. pre: shortest(length) == length
   [[nodiscard]] const Span* first(unsigned length) const { return lists_[length].front(); }
 
-  /// The last one of exactly this length. pre: shortest(length) == length
+  /// Takes the last freed run of exactly this length. pre: shortest(length) == length
   [[nodiscard]] Span* pop(unsigned length) {
     Span* span = lists_[length].front();
     take_out(span);
     return span;
   }
 
-  /// Whether one of exactly this length waits here.
+  /// Whether a run of exactly this length waits here.
   [[nodiscard]] bool has(unsigned length) const { return occupied_.test(length); }
 
-  /// The length of the shortest that holds `length` pages; above kPagesPerBlock when there is none.
+  /// The length of the shortest run of at least `length` pages; above kPagesPerBlock when there is
+  /// none.
   [[nodiscard]] unsigned shortest(unsigned length) const { return occupied_.find_set(length); }
 
-  /// One that holds `length` pages, the shortest; null if all are shorter.
+  /// Takes the shortest run of at least `length` pages; null if all runs are shorter.
   [[nodiscard]] Span* pop_fitting(unsigned length) {
     const unsigned found = shortest(length);
     return found > kPagesPerBlock ? nullptr : pop(found);
   }
 
-  /// The oldest one of the longest; null if there is none.
+  /// Takes the oldest of the longest runs; null if there is none.
   [[nodiscard]] Span* pop_longest() {
     for (unsigned w = decltype(occupied_)::kWords; w-- > 0;) {
       if (occupied_.words[w] == 0) continue;
@@ -131,8 +136,8 @@ class ParkedRuns {
     return nullptr;
   }
 
-  /// One that was parked before that time, of any length from `*length` on, which moves; null if
-  /// there is none.
+  /// Takes a run that was parked before `before_ms`, of any length from `*length` on, and sets
+  /// `*length` to its length. Null if there is none.
   [[nodiscard]] Span* pop_older(uint64_t before_ms, unsigned* length) {
     for (; (*length = occupied_.find_set(*length)) != kBins; ++*length) {
       Span* span = lists_[*length].back();
@@ -143,7 +148,7 @@ class ParkedRuns {
     return nullptr;
   }
 
-  /// This one goes. pre: it waits here
+  /// Takes this run. pre: it waits here
   LOAM_INLINE void take_out(Span* span) {
     Region* const region = one_address(region_of(span));
     put_tag(region, span->first_page, 0);
@@ -152,7 +157,7 @@ class ParkedRuns {
     --count_;
   }
 
-  /// All that wait here. O(runs)
+  /// The pages of all runs that wait here. O(runs)
   [[nodiscard]] Pages pages() const {
     Pages found{};
     for (const List<Span>& list : lists_) {
@@ -163,7 +168,8 @@ class ParkedRuns {
     return found;
   }
 
-  /// Lists, marks, tags and the count agree, and no two neighbours of a block wait apart. O(pages)
+  /// Whether lists, marks, tags and the count agree, and all neighbours in a block are joined.
+  /// O(pages)
   [[nodiscard]] bool is_valid(unsigned number) const {
     size_t count = 0;
     for (unsigned n = 0; n <= kPagesPerBlock; ++n) {
@@ -205,7 +211,7 @@ class ParkedRuns {
     }
   }
 
-  // The record of a run that has become a part of its neighbour.
+  // Frees the record of a run that has become a part of its neighbour.
   static LOAM_INLINE void drop(Region* region, Span* span, unsigned number) {
     if (number == kSpansRuns) {
       return_span_record(region, span);

@@ -11,7 +11,8 @@ Pages PurgePolicy::peak_of(unsigned slots) const {
   return Pages(peak);
 }
 
-// What use reached in this slot and in an earlier one, beyond its highest between them.
+// The level of use that this slot and an earlier one both reached, minus the highest use between
+// them. The maximum over earlier slots.
 size_t PurgePolicy::came_back() const {
   size_t most = 0, between = 0;
   for (unsigned back = 1; back < kSlots; ++back) {
@@ -37,7 +38,7 @@ void PurgePolicy::end_slot(size_t used) {
 PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dirty,
                                           uint64_t running_ms) {
   if (slot_began_ms_ == 0) slot_began_ms_ = last_ms_ = now_ms;
-  // The window slides by slots; a long silence empties it whole.
+  // The window slides by slots; a long time without calls empties it whole.
   for (unsigned moved = 0; now_ms - slot_began_ms_ >= kSlotMs && moved < kSlots; ++moved)
     end_slot(used.count);
   if (now_ms - slot_began_ms_ >= kSlotMs) {
@@ -47,10 +48,11 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
   observe(used);
 
   const uint64_t passed = now_ms - last_ms_ < 1000 ? now_ms - last_ms_ : 1000;
-  // The same share of several threads' time: each of them frees, and each would fault.
+  // The budget is the same share of several threads' time, because each thread frees, and each
+  // would fault.
   uint64_t ran = 0;
   if (running_ms != 0) {
-    // In the child of a fork() that clock begins anew.
+    // In the child of a fork() that clock starts again from zero.
     if (last_running_ms_ != 0 && running_ms > last_running_ms_) ran = running_ms - last_running_ms_;
     last_running_ms_ = running_ms;
   }

@@ -1,23 +1,24 @@
-// A large run out of a shard of the page heap (page_shard.h), and back into one:
-// PageHeap::take_run() and give_run(), inline in the cache of runs, since a pair of malloc and free
-// of a large block is little else.
+// Takes a large run from a shard of the page heap (page_shard.h), and parks one:
+// PageHeap::take_run() and give_run(). They are inline in the cache of runs, because they are most
+// of the work of a pair of malloc and free of a large block.
 //
-// Lock: each takes its shard's.
+// Lock: each function takes its shard's.
 #pragma once
 
 #include "pages/page_heap.h"
 
 namespace loam {
 
-// How many runs are parked in a shard between two looks at the clock: a look costs as much as a
-// fifth of parking. What is parked meanwhile may seem older than it is, and for long only in a
-// program that frees so few that nothing is lost.
+// How many runs are parked in a shard between two looks at the clock. A look costs a fifth of the
+// time of parking. Runs parked meanwhile may seem older than they are. They seem much older only in
+// a program that frees so few runs that nothing is lost.
 inline constexpr uint32_t kParkedPerLook = 8;
 
 LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more,
                                               Span** out) {
   if (shard >= kPageShards)
-    __builtin_unreachable();  // so its runs are no spans': one question less
+    __builtin_unreachable();  // so the compiler knows that these are no spans' runs, and drops a
+                              // test
   const Cut result = cut_parked(1 + shard, count, more, out);
   if (LOAM_LIKELY(result == Cut::kDone)) {
     PageShard& from = *one_address(&shards_[shard]);
@@ -36,7 +37,7 @@ LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsign
   if (__atomic_load_n(&shard.asked, __ATOMIC_RELAXED) != count)
     __atomic_store_n(&shard.asked, count, __ATOMIC_RELAXED);
   Cut result = Cut::kNothing;
-  // relaxed: what comes a moment later is missed
+  // relaxed: a run that is parked a moment later is missed
   if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
     Span* span = nullptr;
     shard.mutex.lock();
