@@ -11,31 +11,31 @@ constinit HugeMap huge_map;
 
 namespace {
 
-// To the page heap, whose memory that is free goes where a block grew. pre: the table's lock is not
-// held
+// Tells the page heap about a change. If a block grew, the page heap's free memory goes back. pre:
+// the table's lock is not held
 void note_change(uintptr_t before, size_t bytes_before, uintptr_t after, size_t bytes) {
   page_heap.note_huge({before, Pages::covering(bytes_before)}, {after, Pages::covering(bytes)});
 }
 
-// Those of a mapping's pages that make up 2 MiB, where the user asked for them
-// (LOAM_HUGE_PAGES=on). A refusal is as good.
+// Asks for huge pages of 2 MiB in a mapping, if the user asked for them (LOAM_HUGE_PAGES=on). A
+// refusal needs no action.
 void ask_for_huge_pages(void* block, size_t mapped) {
   if (LOAM_LIKELY(!page_heap.always_uses_huge_pages()) || mapped < kBlockBytes) return;
   static_cast<void>(os::advise_huge(block, mapped, true));
 }
 
-// A mapping for a block: one that was kept, where it need not be zero. *zero: whether it must be,
-// and then whether it is. pre: the table's lock is not held
+// Makes a mapping for a block, or takes a kept one if the block need not be zero. *zero says
+// whether it must be zero; on return, whether it is. pre: the table's lock is not held
 void* map(size_t mapped, size_t alignment, bool grows, bool* zero) {
   const Pages pages = Pages::covering(mapped);
   const size_t wanted =
-      alignment <= os::granularity() ? kPageBytes : alignment;  // as all of them are
+      alignment <= os::granularity() ? kPageBytes : alignment;  // all mappings have this alignment
   const IdleMappings::Mapping kept =
       *zero ? IdleMappings::Mapping{} : page_heap.take_mapping(pages, wanted, grows);
   void* block = reinterpret_cast<void*>(kept.address);
   if (kept.address != 0 && kept.pages != pages)
     block = os::remap_block(block, kept.pages.bytes(), mapped, false);
-  if (block == nullptr && kept.address != 0) {  // it could not grow
+  if (block == nullptr && kept.address != 0) {  // the kept mapping could not grow
     note_change(kept.address, kept.pages.bytes(), 0, 0);
     os::release(reinterpret_cast<void*>(kept.address), kept.pages.bytes());
   }
@@ -141,7 +141,7 @@ void* HugeMap::take_over(Span* run, size_t bytes, uint64_t heap, size_t extra) {
   if (page_heap.keeps_mappings(Pages::covering(mapped))) return nullptr;
   uintptr_t block;
   {
-    Lock lock(mutex_);  // across the move: the place in the table is this block's
+    Lock lock(mutex_);  // held across the move, so that the place in the table stays free
     if (!make_room()) return nullptr;
     block = reinterpret_cast<uintptr_t>(os::move_to_block(from, held.bytes(), mapped));
     if (block == 0) return nullptr;
@@ -179,8 +179,8 @@ void* HugeMap::resize(uintptr_t address, size_t bytes, bool in_place, size_t ext
   const Entry old = find(address);
   const size_t old_mapped = old.mapped;
   if (old_mapped == 0 || old.has_walls()) return nullptr;
-  // What was kept and begins where the block ends is the block's from here on, with what others
-  // wrote there.
+  // A kept mapping that begins where the block ends becomes part of the block, with its old
+  // content.
   const uintptr_t end = address + old_mapped;
   const bool takes_kept = mapped > old_mapped && !zero;
   const Pages more =

@@ -13,15 +13,15 @@ namespace {
 // operation 50; more delays the purge of a slow program, whose ticks come from its caches anyway.
 constexpr unsigned kOperationsPerTick = 32;
 
-// A run that nobody wanted for this long joins its neighbours. Chosen: longer than a round of most
-// programs, far shorter than PurgePolicy::kSoonMs, from when on it may go back to the system.
+// A run that no request took for this long joins its neighbours. Chosen: longer than a round of
+// most programs, and far shorter than PurgePolicy::kSoonMs, after which it may be purged.
 constexpr uint64_t kParkedMs = 100;
 
-// The part of what the heap holds that may be surplus when another block asks for a huge page: a
+// The part of the heap's memory that may be surplus when another block asks for a huge page. So a
 // heap of less than 64 MiB asks for none. Measured against 64 (decision 97): a larger part makes
-// smaller heaps faster, a smaller one bounds what a growing heap holds beyond its use.
+// smaller heaps faster, a smaller part limits the memory that a growing heap holds beyond its use.
 constexpr size_t kSurplusShare = 32;
-// The same where the user asked for huge pages: from 16 MiB on. Chosen.
+// The same if the user asked for huge pages: from 16 MiB on. Chosen.
 constexpr size_t kSurplusShareAlways = 8;
 
 }  // namespace
@@ -30,7 +30,7 @@ constexpr size_t kSurplusShareAlways = 8;
 
 bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
                       Fit* fit) {
-  // Also keeps a small program off the pages of an empty index.
+  // The test also saves a small program from touching the pages of an empty index.
   if (from == From::kDirty && dirty_pages_ == Pages(0)) return false;
   // A run of count + alignment - 1 pages surely holds an aligned one; a whole block always does.
   unsigned need = count + alignment - 1;
@@ -52,11 +52,11 @@ bool PageHeap::search(From from, unsigned index, unsigned count, unsigned alignm
       *block = candidate;
       return true;
     }
-    // The bound was too high; it is right now and below `need`, so the loop makes progress.
+    // The bound was too high. It is exact now and below `need`, so the loop makes progress.
   }
 }
 
-// Out of its region's sets of whole blocks.
+// Removes the block from its region's sets of whole blocks.
 void PageHeap::forget_whole(const Block* block) {
   Region* region = region_of(block);
   region->whole.clear(region->number_of(block));
@@ -96,7 +96,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
     activate(block, taker);
   } else {
     block = take_whole(taker);
-    // Rather what is reserved than nothing.
+    // Runs that are reserved for other shards' threads are better than a failure.
     if (block == nullptr && pages_in_shards() != Pages(0)) {
       release_parked();
       if (search_backed()) activate(block, taker);
@@ -129,8 +129,8 @@ Block* PageHeap::take_whole(Taker taker) {
   fatal("page heap: the count of whole blocks and the regions disagree");
 }
 
-// What was given back is committed again. Where the system refuses that, once what was kept is gone
-// too, the run is free and holds nothing: a part of it may be committed, and hold old content.
+// Commits purged pages again. If the system refuses that even after all kept mappings are released,
+// the run is purged and freed, because a part of it may be committed and hold old content.
 inline bool PageHeap::commit_place(const Place& place, Pages pages) {
   void* const address = place.region->page_address(place.page);
   if (os::commit_again(address, pages.bytes())) return true;
@@ -152,7 +152,8 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
                : take_blocks(pages, alignment, taker);
   };
   Place place = find();
-  // Refused, perhaps, since mappings that were kept hold what there may be.
+  // Kept mappings may hold all the memory that the system allows, so the call tries again without
+  // them.
   if (place.region == nullptr && source == Source::kAny && shed_all_mappings()) place = find();
   if (place.region == nullptr) return place;
   place.fresh = static_cast<uint32_t>(fresh_.of_runs() - fresh_before);
@@ -166,7 +167,7 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
   return place;
 }
 
-// Returns what is used. What shards hand out meanwhile is seen at the next look.
+// Returns the used pages. Runs that shards hand out meanwhile are counted at the next look.
 Pages PageHeap::note_peak() {
   const Pages used = really_used();
   if (used > peak_used_) peak_used_ = used;
@@ -174,10 +175,10 @@ Pages PageHeap::note_peak() {
   return used;
 }
 
-// Asks for a huge page in a block of which all pages are free, and none is backed. Then the first
-// touch backs all of them: those that no run took are surplus. They stay unbacked in the bitmaps,
-// so a request takes them last, as if they held nothing. A small heap is not worth a block's
-// surplus.
+// Asks for a huge page in a block whose pages are all free and not backed. Then the first touch
+// backs all of them. Pages that no run took are surplus. They stay unbacked in the bitmaps, so
+// requests take them last, as if they held nothing. A small heap asks for none, because the surplus
+// of a block costs too much there.
 void PageHeap::ask_for_huge(Block* block) {
   const HugePages when = huge_pages_when_.load(std::memory_order_relaxed);
   if (when == HugePages::kNever) return;
@@ -191,8 +192,9 @@ void PageHeap::ask_for_huge(Block* block) {
   note_dirty();
 }
 
-// What is surplus goes back. Before other pages of the block go, too: the system would fill the
-// gaps (khugepaged), or back all of it at the next touch.
+// Purges the surplus pages of the block. Call it also before other pages of the block are purged.
+// Otherwise the system (khugepaged) would back the gaps again, or the next touch would back the
+// whole block.
 void PageHeap::end_huge(Block* block) {
   char* const base = block_base(block);
   static_cast<void>(os::advise_huge(base, kBlockBytes, false));
@@ -219,7 +221,7 @@ void PageHeap::end_huge(Block* block) {
   refresh_dirty(block);
 }
 
-// Until no more than that is surplus.
+// Ends huge pages until at most `surplus` pages are surplus.
 void PageHeap::end_huge_pages(Pages surplus) {
   for (Region* region = regions_; region != nullptr; region = region->next) {
     for (unsigned b = 0; b < kBlocksPerRegion; ++b) {
@@ -294,8 +296,8 @@ void PageHeap::mark_free(Block* block, unsigned first, unsigned count, uint32_t 
   }
 }
 
-// The block's place in the list of ages, as one that was freed into at `since_ms`. What was parked
-// joins it late.
+// Puts the block in the list of ages with a free at `since_ms`, which may be in the past: parked
+// runs return to their blocks late.
 void PageHeap::note_age(Block* block, bool is_listed, uint64_t since_ms) {
   const uint32_t since = static_cast<uint32_t>(since_ms);
   if (is_listed) {
@@ -306,7 +308,7 @@ void PageHeap::note_age(Block* block, bool is_listed, uint64_t since_ms) {
     age_.remove(block);
   }
   block->last_free_ms = since;
-  // Bounded: the order is for the purge, which does as well with a list that is nearly right.
+  // The search is bounded, because a nearly sorted list is good enough for the purge.
   Block* after = age_.back();
   for (int steps = 0; steps < 16 && after != nullptr; ++steps) {
     if (static_cast<int32_t>(after->last_free_ms - since) <= 0) break;
@@ -315,8 +317,8 @@ void PageHeap::note_age(Block* block, bool is_listed, uint64_t since_ms) {
   age_.insert_after(after, block);
 }
 
-// Exact but for what other threads park at this moment, which they note themselves. Only a program
-// that keeps less than the floor pays for the sum.
+// Exact except for runs that other threads park at this moment; those threads call this function
+// too. Only a program that keeps less than the floor pays for the sum.
 void PageHeap::note_waiting() {
   if (waiting_hint_.load(std::memory_order_relaxed) + pages_in_shards().count >
       PurgePolicy::kFloor.count) {
@@ -363,17 +365,17 @@ PageHeap::Run PageHeap::allocate_large(Pages pages, Pages alignment, size_t requ
   if (parked != nullptr) {
     parked->large.requested = requested;
     parked->large.cached_at =
-        0;  // these two are owned.run and owned.reciprocal in a private heap's
+        0;  // in a run of a private heap these two are owned.run and owned.reciprocal
     parked->large.parked_ms = 0;
-    // release: its page names it already if it was one of a batch, and who asks for a stale pointer
-    // finds no run then
+    // release: if the run was part of a batch, its page already names it. A look-up of a stale
+    // pointer then finds no run.
     __atomic_store_n(&parked->heap, heap, __ATOMIC_RELEASE);
     publish_large(parked);
     count_large(parked);
     count_operation();
     return {parked};
   }
-  use_shard(shard);  // that of a thread without a cache too
+  use_shard(shard);  // also the shard of a thread without a cache
   const Taker taker{RunKind::kLarge, static_cast<uint8_t>(shard)};
   const Place place = take(pages, alignment, taker, Source::kAny);
   if (place.region == nullptr) return {};
@@ -410,7 +412,7 @@ void PageHeap::uncount_large(const Span* span) {
 
 void PageHeap::free(Span* span) {
   Lock lock(mutex_);
-  now_ms_ = os::now_coarse_ms();  // the stamp of what this frees
+  now_ms_ = os::now_coarse_ms();  // the time stamp of the freed pages
   if (span->kind == SpanKind::kLarge) {
     uncount_large(span);
     unpublish_large(span);
@@ -448,12 +450,12 @@ bool PageHeap::for_each_parked(RunKind kind, unsigned own, Visit visit) {
     const unsigned number = kind == RunKind::kSpan ? i : (i + 1) % places;
     ParkedRuns& parked = this->parked(number);
     if (number == ParkedRuns::kSpansRuns) {
-      // Also keeps a small program off the pages of lists that are empty.
+      // The test also saves a small program from touching the pages of empty lists.
       if (parked_pages_ != Pages(0) && visit(parked, number)) return true;
       continue;
     }
     PageShard& shard = shards_[number - 1];
-    // relaxed: what is parked a moment later is missed
+    // relaxed: a run that is parked a moment later is missed
     if (__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) == 0) continue;
     if (own != kNoShard && own != number - 1 && is_reserved(shard)) continue;
     Lock lock(shard.mutex);
@@ -484,8 +486,8 @@ void PageHeap::release_parked() {
   });
 }
 
-// A backed run where one appears once parked runs are joined with their neighbours: as few as will
-// do, and those of the same kind first.
+// Joins parked runs with their neighbours until a backed run is found that fits. It joins as few as
+// possible, and those of the same kind first.
 bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Block** block,
                              Fit* fit) {
   const RunKind kind = taker.kind;
@@ -515,7 +517,7 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
   return false;
 }
 
-// One look at what waits: what has waited for long is joined, a bounded part of it.
+// Joins runs that have waited for longer than kParkedMs, a bounded number at each look.
 void PageHeap::release_old_parked() {
   if ((now_ms_ == looked_at_parked_ms_ && !is_behind()) || now_ms_ < kParkedMs) return;
   looked_at_parked_ms_ = now_ms_;
@@ -570,7 +572,7 @@ PageStats PageHeap::stats() {
   s.large_allocations = large_allocations_;
   unsigned longest = 0;
   for (DirtyIndex& index : dirty_) {
-    // The bounds may be too high: put right from the top until one is exact.
+    // The bounds may be too high. They are corrected from the top until one is exact.
     while (index.longest() > longest) {
       Block* block = index.smallest(index.longest());
       const unsigned exact = longest_run(dirty_bits(block));

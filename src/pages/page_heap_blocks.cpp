@@ -1,26 +1,26 @@
-// Runs of more than one block: whole blocks that follow each other, and the free beginning of the
-// one behind them.
+// Runs of more than one block. They take consecutive whole blocks, and the free beginning of the
+// block behind them.
 //
 //   | used  . . | . . . . . | . . . . . | . . used |        .  free
 //               ^------- a stretch ---------^
 //
-// They begin where a block does. So one that shrinks to a block's length or less lies in one block,
-// as every run of that length must: it may be parked, or kept by its thread.
+// They begin where a block begins. So a run that shrinks to a block's length or less lies in one
+// block. Every run of that length must, because it may be parked, or kept by its thread.
 #include "pages/page_heap.h"
 
 namespace loam {
 
 namespace {
 
-// Length of the stretch that begins with so many whole blocks.
+// The length of the stretch that begins with these `count` whole blocks.
 size_t stretch_pages(const Region* region, unsigned first, unsigned count) {
   const unsigned behind = first + count;
-  // None free while it is not committed.
+  // A block that is not committed has no free pages.
   const unsigned more = behind < kBlocksPerRegion ? region->blocks[behind].free.find_clear(0) : 0;
   return size_t{count} * kPagesPerBlock + more;
 }
 
-// How many of those pages hold memory. pre: all are free, and the first one is a block's
+// How many of these pages are backed. pre: all are free, and the first one begins a block
 size_t backed_pages(const Region* region, uint32_t first, size_t pages) {
   size_t backed = 0;
   const Block* block = &region->blocks[first / kPagesPerBlock];
@@ -30,9 +30,9 @@ size_t backed_pages(const Region* region, uint32_t first, size_t pages) {
   return backed;
 }
 
-// The first place for so many pages, at or behind `start`, that ends behind the beginning of what
-// may hold memory: a backed block, or what is free at the stretch's tail. pre: start is a multiple
-// of grain
+// The first place for `pages` pages, at `start` or behind it, that reaches into memory that may be
+// backed: a backed block, or the free pages at the stretch's tail. pre: start is a multiple of
+// grain
 uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, Pages pages,
                            uint32_t grain) {
   const uint32_t backed = region->whole_backed.find_set(start / kPagesPerBlock) * kPagesPerBlock;
@@ -43,10 +43,10 @@ uint32_t next_backed_place(const Region* region, uint32_t start, uint32_t tail, 
 
 }  // namespace
 
-// Most free blocks are either backed all over or not at all, so few places have to be looked at: in
-// a stretch none behind one that needs no fresh page, and, once a place is known that needs them
-// all, only such that hold a backed block. A region with a place that needs none is the last one:
-// behind it nothing but a shorter stretch could be found.
+// Most free blocks are either backed completely or not at all, so the search looks at few places.
+// In a stretch it stops at a place that needs no fresh page. Once it knows a place where all pages
+// are fresh, it looks only at places that hold a backed block. A region with a place that needs no
+// fresh page is the last one, because later regions could offer only a shorter stretch.
 PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker) {
   const auto blocks_of = [](Pages p) {
     return static_cast<unsigned>((p.count + kPagesPerBlock - 1) / kPagesPerBlock);
@@ -60,17 +60,17 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
     size_t least_fresh = pages.count + 1, shortest = ~size_t{0};
     for (Region* region = regions_; region != nullptr && least_fresh != 0; region = region->next) {
       region->whole.for_each_run([&](unsigned first_block, unsigned count) {
-        // Without a look at the block behind them.
+        // These tests do not need a look at the block behind the whole blocks.
         if ((size_t{count} + 1) * kPagesPerBlock <= pages.count) return;
         if (least_fresh == 0 && size_t{count} * kPagesPerBlock >= shortest) return;
         const uint32_t first = first_block * kPagesPerBlock;
         const uint32_t tail =
-            first + count * kPagesPerBlock;  // here the pages of a block in use begin
+            first + count * kPagesPerBlock;  // here the pages of a used block begin
         const size_t length = stretch_pages(region, first_block, count);
         for (uint32_t start = (first + grain - 1) & ~(grain - 1);
              start + pages.count <= first + length; start += grain) {
           if (least_fresh == 0 && length >= shortest) break;
-          // What holds nothing is no better.
+          // A place without backed pages is no better.
           if (least_fresh < pages.count || (least_fresh == pages.count && length >= shortest)) {
             const uint32_t next = next_backed_place(region, start, tail, pages, grain);
             if (next != start) {
@@ -99,7 +99,7 @@ PageHeap::Place PageHeap::take_blocks(Pages pages, Pages alignment, Taker taker)
   return {};
 }
 
-// Marks so many pages used, from the block's first on. pre: they are free
+// Marks `pages` pages used, from the block's first page on. pre: they are free
 void PageHeap::use_blocks(Block* block, size_t pages, Taker taker) {
   for (; pages != 0; ++block) {
     const unsigned here = pages < kPagesPerBlock ? static_cast<unsigned>(pages) : kPagesPerBlock;

@@ -1,4 +1,4 @@
-// The page heap's address space: extents, commits, and what goes back when space is scarce.
+// The page heap's address space: extents, commits, and releases when space is scarce.
 #include "base/check.h"
 #include "map/metadata.h"
 #include "os/charge.h"
@@ -8,16 +8,17 @@ namespace loam {
 
 namespace {
 
-// Blocks made accessible in one call, at most: 64 MiB. Fewer means more calls while growing, more
-// means commit charge that overcommit_memory=2 refuses.
+// The most blocks that one call makes accessible: 64 MiB. Fewer means more calls while growing.
+// More means commit charge that overcommit_memory=2 refuses.
 constexpr size_t kMaxCommitBlocks = 32;
 
-// Where memory is locked, free blocks at an extent's end stay mapped up to this part of the heap.
-// Chosen: less would map and fill them again for each long block, more is locked for nothing.
+// If memory is locked, free blocks at an extent's end stay mapped up to this part of the heap.
+// Chosen: a smaller part would map and fill them again for each long block; with a larger part more
+// memory is locked without use.
 constexpr size_t kIdleEndShare = 8;
 
-// Extents that are made for one request, and that others' mappings may take the place of before it
-// is served. Chosen.
+// The most extents that are made for one request. Another mapping may take the place of an extent
+// before the request is served. Chosen.
 constexpr unsigned kGrowthAttempts = 4;
 
 }  // namespace
@@ -56,12 +57,12 @@ void PageHeap::unmap_ends(size_t more_than) {
       if (tail <= more_than) continue;
       release_blocks(region, extent.first_block + extent.committed_blocks - tail, tail, 0);
       extent.committed_blocks -= tail;
-      reserved_blocks_ += tail;  // the place is kept in mind
+      reserved_blocks_ += tail;  // the extent still has the place
     }
   }
 }
 
-// The kernel counts as locked what is mapped, so that purging takes nothing off.
+// The kernel counts all mapped memory as locked, so a purge does not reduce the count.
 void PageHeap::unmap_ends_if_locked() {
   if (LOAM_UNLIKELY(!os::is_reserving())) unmap_ends(committed_blocks_ / kIdleEndShare);
 }
@@ -71,8 +72,8 @@ int PageHeap::lock_all_memory(int flags) {
   stop_reserving_locked();
   bool done = os::lock_all_memory(flags, os::Locked::kAll);
   if (!done && os::is_single_threaded()) {
-    // All that is mapped may be too much. What no other thread can look at is not, for as long as
-    // that.
+    // All mapped memory may exceed the limit. So idle parts are unmapped during the call; there is
+    // no other thread that could read them.
     for_each_idle_part(&os::release);
     done = os::lock_all_memory(flags, os::Locked::kPresent);
     os::ErrnoGuard guard;
@@ -94,13 +95,13 @@ bool PageHeap::add_extent(unsigned blocks) {
     const size_t bytes = size_t{want} << kBlockShift;
     void* memory = os::reserve(bytes, bytes);
     if (memory == nullptr && os::is_reserving() && os::locks_new_memory()) {
-      stop_reserving_locked();  // so much may not be locked
+      stop_reserving_locked();  // the limit does not allow to lock this much
       memory = os::reserve(bytes, bytes);
     }
     if (memory == nullptr) continue;
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
-    // The first region is not looked up: reading the directory before it is written would fault
-    // twice.
+    // The first region is not looked up, because a read of the directory before its first write
+    // would cost a second fault.
     const bool looked_for = regions_ != nullptr && address >> kAddressBits == 0;
     Region* region = looked_for ? region_at(address) : nullptr;
     if (region == nullptr && address >> kAddressBits == 0) {
@@ -109,7 +110,7 @@ bool PageHeap::add_extent(unsigned blocks) {
     }
     if (region == nullptr || region->extent_count == kMaxExtents) {
       os::give_up(memory, bytes);
-      continue;  // a header may fit once less is asked for
+      continue;  // a region's header may fit after a smaller request
     }
     if (LOAM_UNLIKELY(!os::is_reserving())) for_each_idle_map(region, &os::unlock_zeros);
     const uint32_t first_block = static_cast<uint32_t>((address - region->base) >> kBlockShift);
@@ -150,7 +151,7 @@ bool PageHeap::release_idle_extents() {
         released = true;
         continue;
       }
-      // Something lives in it: the ends go.
+      // The extent has used blocks: only its ends go.
       while (region->whole.test(first + committed - 1 - tail)) ++tail;
       if (tail + untouched != 0) release_blocks(region, first + committed - tail, tail, untouched);
       if (head != 0) release_blocks(region, first, head, 0);
@@ -177,7 +178,7 @@ void PageHeap::append_region(Region* region) {
   *tail = region;
 }
 
-// pre: so many blocks of the extent are reserved and not committed
+// pre: `blocks` blocks of the extent are reserved and not committed
 bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   const uint32_t left = extent.block_count - extent.committed_blocks;
   size_t step = committed_blocks_ / 8;
@@ -187,9 +188,9 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
   if (os::kChargesCommit) step = blocks;
   const uint32_t first = extent.first_block + extent.committed_blocks;
   char* address = reinterpret_cast<char*>(region->base) + (size_t{first} << kBlockShift);
-  // A program that had all memory locked without a call of ours. What was committed last tells,
-  // unless the program locked that block alone. The first blocks are not looked at: that would be a
-  // system call at a program's start.
+  // The program may have locked all memory without a call of Loam. The last committed block shows
+  // it, unless the program locked that block alone. The test is left out for the first blocks,
+  // because it would cost a system call at the start of every program.
   if (os::is_reserving() && extent.committed_blocks != 0 && os::is_locked(address - 1) &&
       (os::is_locked(address) || os::locks_new_memory())) {
     stop_reserving_locked();
@@ -205,14 +206,14 @@ bool PageHeap::commit(Region* region, Extent& extent, unsigned blocks) {
       step = blocks;
       got = os::commit_more(address, step << kBlockShift);
     }
-    if (got == os::Committed::kTaken) {  // others' memory: the extent ends here
+    if (got == os::Committed::kTaken) {  // the place has another mapping, so the extent ends here
       reserved_blocks_ -= left;
       extent.block_count = extent.committed_blocks;
     }
     if (got != os::Committed::kYes) return false;
   }
-  // Where the system would back any 2 MiB by a huge page, one byte written in each of many blocks
-  // would cost 2 MiB a block. A refusal (no such pages on this system) is as good.
+  // If the system backed any 2 MiB by a huge page, one byte written in each of many blocks would
+  // cost 2 MiB a block. A refusal needs no action, because that system has no such pages.
   static_cast<void>(os::advise_huge(address, step << kBlockShift, false));
   for (uint32_t b = first; b < first + step; ++b) {
     Block& block = region->blocks[b];

@@ -1,5 +1,5 @@
-// The page heap's part in blocks that have a mapping of their own: what is free goes where one
-// grew, and mappings that were freed wait for the next.
+// The page heap's part in blocks that have a mapping of their own. When such a block grows, free
+// memory goes back; mappings of freed blocks are kept for the next block.
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -7,7 +7,7 @@ namespace loam {
 
 namespace {
 
-// Pages that go in one tick, at most. Chosen: bounds the pause, to some 6 ms.
+// The most pages that go back in one tick. Chosen: bounds the pause, to some 6 ms.
 constexpr Pages kShedPerTick{2 * kMaxRun.count};
 
 }  // namespace
@@ -59,11 +59,11 @@ bool PageHeap::keep_mapping(uintptr_t address, Pages pages) {
   const bool kept = idle_.keep(address, pages, now_ms_);
   if (!kept) huge_pages_ -= pages;
   fresh_.forget(address);
-  // What the last one took fresh and has not written to yet will be written to: as a vector's that
-  // doubles, whose old array this is.
+  // The program will write to the fresh pages of the newest block too. For example, that block is
+  // the array of a vector that doubles, and this one is its old array.
   if (kept && fresh_.newest_fresh() != Pages(0)) {
     fresh_.limit_newest(untouched_pages(fresh_.newest()));
-    shed_mappings(fresh_.newest_fresh());  // at once, as what is not kept
+    shed_mappings(fresh_.newest_fresh());  // at once, as a mapping that is not kept goes
   }
   if (!idle_.empty()) {
     pages_wait_.store(true, std::memory_order_relaxed);
@@ -84,14 +84,15 @@ void PageHeap::shed_mappings(Pages pages) {
   }
 }
 
-// What is owed for fresh memory, and what waited too long.
+// Releases the pages that are owed for fresh memory, or those that waited too long, whichever are
+// more.
 void PageHeap::shed_due_mappings() {
   const Pages for_fresh = fresh_.owed();
   const Pages due = idle_.due(used_ + huge_pages_ - idle_.pages(), now_ms_);
   Pages owed = for_fresh > due ? for_fresh : due;
   if (owed > kShedPerTick) owed = kShedPerTick;
   shed_mappings(owed);
-  fresh_.pay(owed);  // the rest is remembered
+  fresh_.pay(owed);  // the ledger still owes the rest
 }
 
 bool PageHeap::shed_all_mappings() {

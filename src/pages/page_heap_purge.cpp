@@ -7,29 +7,31 @@ namespace loam {
 
 namespace {
 
-// Pages purged in one tick at most: bounds the pause of the call that happens to pay. 2,048 pages
-// are 0.3 to 0.8 ms. Scaled up with what waits, so that a huge heap drains in seconds too.
+// The most pages that one tick purges. It bounds the pause of the call that runs the tick. 2,048
+// pages take 0.3 to 0.8 ms. The bound grows with the waiting pages, so that a huge heap drains in
+// seconds too.
 constexpr size_t kPagesPerTick = 2048;
 
-// How often pages of free records are looked for, and in regions of how many records that were ever
-// handed out. Chosen: as seldom as what is idle goes; fewer records are less than the floor that is
-// always kept.
+// The time between two searches for pages of free records. A region is searched only if more
+// records than kFewRecords were ever handed out. Chosen: the time is the one after which idle pages
+// go; fewer records take less than the floor that is always kept.
 constexpr uint64_t kRecordsMs = PurgePolicy::kSoonMs;
 constexpr uint32_t kFewRecords = PurgePolicy::kFloor.count * kPageBytes / sizeof(Span);
-// ... of the maps of how many blocks.
+// The same for the maps: a number of blocks.
 constexpr unsigned kFewBlocks = kBlocksPerRegion / 8;
-// ... and idle pages of the heap's other memory.
+// The same for idle pages of the heap's other metadata: a number of bytes.
 constexpr size_t kFewPieces = PurgePolicy::kFloor.bytes();
 
-// Pages that go for what a long run takes, at once: what a buffer leaves behind that doubled up to
-// the longest run. Bounds the pause, to some 6 ms.
+// The most pages that go back at once for the fresh pages of a long run. A buffer that doubled up
+// to the longest run leaves about as many behind. Bounds the pause, to some 6 ms.
 constexpr Pages kMostPaid{2 * kMaxRun.count};
 
-// A huge page of which pages were freed lately is split for so many pages of it, and for no fewer.
-// Measured (decision 97): with any at all, a heap whose blocks come and go has no huge pages left.
+// A huge page in which pages were freed lately is split only to purge at least this many of its
+// pages. Measured (decision 97): if any page were enough, a heap whose blocks come and go would
+// have no huge pages left.
 constexpr unsigned kWorthSplitting = kPagesPerBlock / 16;
 
-// Blocks that a tick passes by for that reason, at most. Chosen: bounds the tick.
+// The most blocks that a tick passes by for that reason. Chosen: bounds the tick.
 constexpr unsigned kHugeBlocksPerTick = 16;
 
 bool is_worth_splitting(const Block* block) {
@@ -48,8 +50,8 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
   unsigned purged_to = 0;
   dirty.for_each_run([&](unsigned first, unsigned length) {
     if (done >= limit.count) return;
-    // Whole pages of the system only. One that the run covers in part goes too if the rest of it is
-    // free.
+    // Only whole pages of the system can be purged. A page that the run covers in part is purged
+    // too if the rest of it is free.
     unsigned begin = first / grain * grain;
     unsigned end = (first + length + grain - 1) / grain * grain;
     if (begin != first && block->free.count_range(begin, first - begin) != first - begin)
@@ -80,8 +82,9 @@ Pages PageHeap::purge_block(Block* block, Pages limit) {
     age_.remove(block);
     region->whole_backed.clear(region->number_of(block));
   } else if (done < limit.count) {
-    // Not stopped by the limit: what is left could not go now (refused, or it shares a page of the
-    // system with used memory). Behind the others, so that a walk in this order meets them first.
+    // The limit did not stop the purge, so the rest cannot be purged now: the system refused, or
+    // the rest shares a page of the system with used memory. The block goes to the end of the list,
+    // so that a walk in this order meets the others first.
     age_.remove(block);
     age_.push_back(block);
   }
@@ -101,8 +104,8 @@ void PageHeap::note_long_free() {
   pay_growth(growth_.owed(backed()));
 }
 
-// Whole blocks alone: what long runs leave, in few calls. What is free beside live blocks is small
-// blocks' next.
+// Purges only whole blocks, because long runs leave these, and few calls purge them. Small blocks
+// soon use the free pages beside live blocks.
 void PageHeap::pay_growth(Pages owed) {
   if (owed < PurgePolicy::kBatch || dirty_pages_ < PurgePolicy::kBatch) return;
   if (owed > kMostPaid) owed = kMostPaid;
@@ -116,7 +119,7 @@ void PageHeap::pay_growth(Pages owed) {
   }
 }
 
-// What is surplus beyond the fresh pages of the last moment is not about to be taken.
+// Surplus pages beyond the number of fresh pages taken since the last look will not be needed soon.
 void PageHeap::shed_surplus() {
   if (now_ms_ - looked_at_surplus_ms_ < PurgePolicy::kSoonMs) return;
   looked_at_surplus_ms_ = now_ms_;
@@ -135,7 +138,8 @@ void PageHeap::tick_locked() {
   const Pages elsewhere = dirty_pages_ + parked_pages_;
   const Pages waiting = elsewhere + (used_ - used);
   const bool may_purge = waiting + surplus_pages_ > PurgePolicy::kFloor;
-  // A system call: once in the coarse clock's step, and where it tells more than the clock does.
+  // This is a system call, so it is made once in a step of the coarse clock, and only if there are
+  // several threads.
   const uint64_t running_ms =
       may_purge && policy_.is_later(now_ms_) && !os::is_single_threaded() ? os::running_ms() : 0;
   const PurgePolicy::Decision decision = policy_.decide(now_ms_, used, waiting, running_ms);
@@ -143,7 +147,7 @@ void PageHeap::tick_locked() {
   pages_wait_.store(may_purge || !idle_.empty(), std::memory_order_relaxed);
   used_hint_.store(used.bytes(), std::memory_order_relaxed);
   if (may_purge && now_ms_ - looked_at_records_ms_ >= kRecordsMs) {
-    // The next tick goes on where more are left than one may give back.
+    // If more is left than one tick may purge, the next tick continues.
     constexpr size_t kMost = Pages(kPagesPerTick).bytes();
     const bool records_remain = purge_records_locked(kFewRecords, kMost) >= kMost;
     static_cast<void>(purge_maps(kFewBlocks));
@@ -173,10 +177,11 @@ void PageHeap::tick_locked() {
     bound -= done < bound ? done : bound;
     block = age_.front();
   }
-  // A clock would have had more ticks, and only this tick's bounds held more back.
+  // The heap has caught up with the ticks that a clock would have made: this tick did not reach its
+  // bound, and joined no parked run of spans.
   if (LOAM_UNLIKELY(is_behind()) && bound != 0 && parked_pages_ == parked_before)
     is_behind_.store(false, std::memory_order_relaxed);
-  // The last tick for now: nobody may come again.
+  // This is the last tick for now, and there may be no further call.
   if (may_purge && dirty_pages_ + surplus_pages_ + parked_pages_ <= PurgePolicy::kFloor)
     static_cast<void>(purge_maps(kFewBlocks));
 }

@@ -1,11 +1,11 @@
-// The page heap's large runs that grow and shrink where they stand.
+// Large runs of the page heap that grow and shrink in place.
 #include "os/charge.h"
 #include "pages/page_heap.h"
 
 namespace loam {
 
-// Has free pages of a block of large runs stand in its bitmap, wherever they wait. False where one
-// of them is not free.
+// Makes sure that pages of a block of large runs are free in its bitmap, wherever they wait. False
+// if one of them is not free.
 bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   Region* const region = region_of(block);
   Lock lock(shards_[block->shard].mutex);
@@ -13,13 +13,14 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   for (;;) {
     const unsigned taken = block->free.find_clear(first);
     if (taken >= first + count) return true;
-    // What follows may be parked as spans' or in the block's shard: both locks are held.
+    // The page may be part of a parked run, of spans or of the block's shard. Both locks are held.
     const uint32_t page = first_page_of(block).index + taken;
     Span* behind = free_run_at(region, page, ParkedRuns::kSpansRuns);
     if (behind == nullptr) behind = free_run_at(region, page, 1u + block->shard);
     if (behind == nullptr) {
-      // It waits in a batch, perhaps: as a parked run it is found. Or a thread keeps it, so no more
-      // than some are joined. A span's kind is its bin's, and not looked at.
+      // Perhaps the run waits in a batch; after a join it is found as a parked run. Or a thread
+      // keeps it, so the join is limited and done once. The kind of a small span belongs to its
+      // bin, so it is not read here.
       const Span* whole =
           class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
       const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
@@ -34,8 +35,8 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
   }
 }
 
-// Whether so many pages from that block's first on are free. Where the heap's memory ends it is
-// made longer.
+// Whether `pages` pages are free, from the first page of the block `first` on. At the end of the
+// heap's committed memory, more is committed.
 bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
   for (size_t b = first; pages != 0; ++b) {
     if (b == kBlocksPerRegion) return false;
@@ -51,8 +52,9 @@ bool PageHeap::has_free_blocks(Region* region, size_t first, size_t pages) {
   return true;
 }
 
-// To the end of its last block; and into those behind it if it begins a block, for who takes no
-// more pages than a block has counts on their lying in one.
+// Extends a run to the end of its last block; and into the blocks behind that one only if the run
+// begins where a block begins. The reason: every run of no more pages than a block has must lie in
+// one block.
 bool PageHeap::extend(const Span* span, Pages more) {
   Region* const region = region_of(span);
   const size_t end = span->first_page + span->large.pages;
@@ -63,7 +65,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
   const size_t left = more.count - here;
   if (left != 0) {
     if (span->first_page % kPagesPerBlock != 0) return false;
-    // What moving would do as well.
+    // A move would also do this.
     release_parked();
     if (!has_free_blocks(region, (end + here) / kPagesPerBlock, left)) return false;
   }
@@ -72,7 +74,7 @@ bool PageHeap::extend(const Span* span, Pages more) {
       !os::commit_again(region->page_address(PageId(static_cast<uint32_t>(end))), more.bytes()))
     return false;
   if (here != 0) {
-    mark_used(last, offset, here);  // the bins' bounds stay upper bounds
+    mark_used(last, offset, here);  // the bounds in the indexes stay upper bounds
   }
   use_blocks(last + 1, left, Taker{RunKind::kLarge, last->shard});
   used_ += more;
@@ -86,7 +88,7 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   const uint64_t fresh_before = fresh_.of_runs();
   if (pages < old) {
     now_ms_ = os::now_coarse_ms();
-    growth_.note_free(span_base(span));  // whoever shrinks has written what he wanted to
+    growth_.note_free(span_base(span));  // the program has written all it wanted to
     release_pages(region_of(span), PageId(span->first_page) + pages, old - pages, 0, now_ms_);
   } else if (pages > old && !extend(span, pages - old)) {
     return false;

@@ -1,4 +1,4 @@
-// The page heap's shards: freed large runs, taken and given without the page heap's own lock.
+// The page heap's shards: freed large runs are taken and parked without the page heap's own lock.
 #include "os/os.h"
 #include "pages/shard_runs.h"
 
@@ -6,41 +6,43 @@ namespace loam {
 
 namespace {
 
-// Records that a shard gets for its cuts at once, and that it may keep beyond a look at what is
-// old. Chosen: a cut takes one and a join gives one, so few suffice; more are memory in the
-// region's header, 64 bytes each.
+// The records that a shard gets at once for its cuts, and the most that it may keep after a look at
+// old runs. Chosen: a cut takes one record and a join gives one back, so few suffice. Each further
+// record takes 64 bytes in the region's header.
 constexpr uint32_t kSparesAtOnce = 16;
 constexpr uint32_t kMostSpares = 64;
 
-// Runs that are parked in a shard before it is worth keeping others away. Chosen: whoever frees a
-// thousand large blocks is likely to go on; less would keep memory from others for nothing.
+// The runs that must be parked in a shard before its runs are reserved for its threads. Chosen: a
+// thread that frees a thousand large blocks is likely to continue. Fewer would keep memory from
+// other threads without a gain.
 constexpr uint32_t kParkedWhenBusy = 1024;
 
-// Runs of batches that are joined for one request of another length, before it looks, and as often
-// as it finds nothing. Chosen: as with spans (page_heap_spans.cpp).
+// The runs of batches that one request of another length joins before its search, and again each
+// time that the search finds nothing. Chosen: as with spans (page_heap_spans.cpp).
 constexpr unsigned kRunsJoinedPerRequest = 32;
 
-// Runs that a shard's threads take out of others' shards until the block of the last one becomes
-// theirs. Chosen: a move costs some microseconds and the page heap's lock, a run from elsewhere a
-// lock that its owner may hold.
+// After the threads of a shard have taken this many runs from other shards, the block of the last
+// run moves to their shard. Chosen: a move costs some microseconds and the page heap's lock. A run
+// from another shard costs a lock that the threads of that shard may hold.
 constexpr uint32_t kTakenPerMove = 16;
 
 }  // namespace
 
 unsigned PageHeap::join_shard() {
-  // The one with the fewest threads, so that threads that come one after another use the same one.
+  // The shard with the fewest threads is chosen, so that threads that live one after another use
+  // the same shard.
   for (;;) {
     unsigned best = 0;
     uint32_t fewest = ~uint32_t{0};
     for (unsigned s = 0; s < kPageShards; ++s) {
-      // relaxed: who joined is seen below
+      // relaxed: the exchange below sees threads that joined meanwhile
       const uint32_t threads = shards_[s].threads.load(std::memory_order_relaxed);
       if (threads >= fewest) continue;
       best = s;
       fewest = threads;
     }
-    // Threads that start at once must not choose the same: they would meet at its lock for as long
-    // as they live.
+    // Threads that start at once must not choose the same shard. They would contend for its lock as
+    // long as they live.
     if (!shards_[best].threads.compare_exchange_strong(fewest, fewest + 1,
                                                        std::memory_order_relaxed))
       continue;
@@ -50,7 +52,8 @@ unsigned PageHeap::join_shard() {
 }
 
 void PageHeap::use_shard(unsigned shard) {
-  // relaxed: who looks at shards a moment too early misses what is parked there a moment later
+  // relaxed: a thread that looks at the shards a moment too early misses runs that are parked a
+  // moment later
   unsigned count = shards_in_use();
   while (count <= shard &&
          !shards_in_use_.compare_exchange_weak(count, shard + 1, std::memory_order_relaxed)) {
@@ -69,8 +72,8 @@ Pages PageHeap::pages_in_shards() const {
   return sum;
 }
 
-// Those of others, rather than memory that is not backed; its own first, if nobody looked or it had
-// but no record.
+// Takes a run of another shard rather than unbacked memory. The thread's own shard comes first if
+// it was not searched yet, or if it lacked only a record.
 Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too) {
   const unsigned shards = shards_in_use();
   for (unsigned i = own_too ? 0 : 1; i < shards; ++i) {
@@ -95,10 +98,11 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
   return nullptr;
 }
 
-// Who lives on what others freed would go on meeting them, since what it frees returns to where it
-// was: threads that began together, and whoever comes after a thread that had all blocks.
+// A run returns to its block's shard when it is freed. So a thread that keeps taking runs from
+// other shards would contend with their threads at every free. Examples are threads that began
+// together, and a thread that follows one that had all blocks.
 void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
-  // relaxed: of two threads of a shard at once one may not count
+  // relaxed: if two threads of a shard count at once, one count may be lost
   std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
   const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
   count.store(taken, std::memory_order_relaxed);
@@ -106,8 +110,8 @@ void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
     move_block(&region_of(span)->blocks[span->first_page / kPagesPerBlock], own);
 }
 
-// What is parked in the block goes with it. Both locks, and the page heap's: whoever holds any of
-// them finds a block's shard as it is.
+// Moves the block, with its parked runs, to the shard `to`. It holds both shards' locks and the
+// page heap's, so a thread that holds any of them can rely on a block's shard.
 void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALYSIS {
   if (!mutex_.try_lock()) return;  // another time
   const unsigned from = block->shard;
@@ -159,7 +163,8 @@ void PageHeap::stock_records(unsigned shard) {
   }
 }
 
-// All records were handed out. There is one a page, so where pages are left, shards keep some.
+// All records are handed out. There is one record for each page, so if pages are left, shards keep
+// some records.
 Span* PageHeap::take_last_record(Region* region) {
   for (unsigned s = 0; s < kPageShards; ++s) {
     Lock its(shards_[s].mutex);
@@ -205,12 +210,12 @@ void PageHeap::give_batch(Span* first, unsigned count) {
   bool together = true;
   {
     Lock lock(shard.mutex);
-    // A block of theirs may have changed its shard (move_block()).
+    // A block of these runs may have moved to another shard (move_block()).
     for (const Span* run = first; run != nullptr; run = List<Span>::next(run))
       together &= shard_of(run) == s;
     if (LOAM_LIKELY(together)) {
       const uint32_t pushes = shard.pushes;
-      // As give_run() would, one after the other.
+      // As often as give_run() would for these runs, one after the other.
       if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook)
         look_at_clock(shard);
       __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
@@ -225,7 +230,7 @@ void PageHeap::give_batch(Span* first, unsigned count) {
   note_parked();
 }
 
-// The first run goes, and the second one leads what is left.
+// Takes the first run of the batch. The second run then leads the rest.
 Span* PageHeap::take_one_of_batch(PageShard& shard) {
   Span* const first = shard.batches.front();
   Span* const second = first->batch.rest;
@@ -248,7 +253,7 @@ PageHeap::Cut PageHeap::take_beside_batches(unsigned s, unsigned count, unsigned
     *out = take_one_of_batch(shard);
     return Cut::kDone;
   }
-  // What waits as it stands may be what this request wants a part of, or more.
+  // A batch may hold a run from which this request can take a part, or one that fits after joining.
   Cut result;
   do {
     static_cast<void>(join_batches(s, kRunsJoinedPerRequest));

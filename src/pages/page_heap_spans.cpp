@@ -1,5 +1,5 @@
-// The page heap's spans: made of runs of pages, and kept whole where the next request may want them
-// as they stand.
+// The page heap's spans. They are made of runs of pages, and empty ones are kept whole where the
+// next request may want them unchanged.
 #include "os/os.h"
 #include "pages/page_heap.h"
 
@@ -7,21 +7,21 @@ namespace loam {
 
 namespace {
 
-// Spans that wait whole and are joined for one request of another length, before it looks, and as
-// often as it finds nothing. Chosen: a pause of some 5 us; fewer left waiting what the request
-// could have used.
+// The whole spans that one request of another length joins before its search, and again each time
+// that the search finds nothing. Chosen: a pause of some 5 us. Fewer would leave spans whole that
+// the request could have used.
 constexpr unsigned kJoinedPerRequest = 32;
 
-// Pages of the shortest span that waits whole. Chosen: with spans of fewer pages, whose turn costs
-// little a block, `queue` needed 2.5 % more memory, since single pages were taken where they lay
-// and not where they fit best (decision 25).
+// The pages of the shortest span that waits whole. Chosen: shorter spans cost little a block to
+// take and free, and if they waited whole, `queue` needed 2.5 % more memory, because single pages
+// were taken where they were and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
-// Pages that one request passes in the block that short spans fill. Chosen: a pause of a fraction
-// of a microsecond; who finds nothing there takes a run of another block.
+// The most pages that one request passes in the block that short spans fill. Chosen: a pause of a
+// fraction of a microsecond. A request that finds nothing there takes a run of another block.
 constexpr uint32_t kPassedPerRequest = 64;
 
-// The record of a span of which no slot is free yet, whatever it was before.
+// Makes the record that of a span without free slots, whatever it was before.
 void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shape) {
   *span = Span{};
   span->first_page = first_page;
@@ -30,7 +30,7 @@ void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shap
   span->set_label(Span::label_of(shape.size_class, shape.owner.shard, SpanKind::kSmall, 0));
 }
 
-// The list, the other way round.
+// The list in reverse order.
 Span* reversed(Span* first) {
   Span* before = nullptr;
   for (Span* after; first != nullptr; first = after) {
@@ -51,8 +51,8 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
   parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, since_ms);
 }
 
-// Whether the next request may well want it as it stands: the map names it by its class, and is to
-// go on doing so.
+// Whether the next request is likely to want the span unchanged. Then the map, which names it by
+// its class, need not change.
 LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
   if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
@@ -69,8 +69,8 @@ LOAM_INLINE void PageHeap::keep_whole(Span* span) {
   whole_spans_.push_front(span);
 }
 
-// Those that wait whole, if they have the length. Their records are as allocate_spans() leaves
-// them.
+// Takes spans that wait whole, if they have the requested length. Their records are then as
+// allocate_spans() leaves them.
 LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& shape) {
   const auto [pages, size_class, class_byte, owner] = shape;
   span_length_ = pages;
@@ -118,18 +118,19 @@ bool PageHeap::join_whole(unsigned most) {
   return some;
 }
 
-// The block of that page is filled next, from its beginning on, unless one is being filled.
+// Makes the block of that page the next one to fill, from its beginning on, unless a block is being
+// filled.
 LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
   if (filling_ != nullptr) return;
   filling_ = region;
   filled_to_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
 }
 
-// The first `count` pages of the next backed run that holds them, parked or in the bitmaps, of the
-// block that is being filled. Every page is passed once, whatever becomes free behind. pre: a block
-// is being filled, and no parked run has just that length
+// Takes the first `count` pages of the next long enough backed run, parked or in the bitmaps, in
+// the block that is being filled. Every page is passed once, even if pages behind become free
+// again. pre: a block is being filled, and no parked run has exactly that length
 LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
-  // Mostly the rest of the run that the last request was served from.
+  // Usually this is the rest of the run that served the last request.
   Span* const rest = free_run_at(filling_, filled_to_.index, ParkedRuns::kSpansRuns);
   if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index ||
                     rest->large.pages < count)) {
@@ -153,14 +154,14 @@ Span* PageHeap::search_filling(unsigned count) {
   const uint32_t begin = first_page_of(block).index, end = begin + kPagesPerBlock;
   uint32_t page = filled_to_.index;
   const uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
-  // It may have become whole meanwhile, or another kind's.
+  // The block may have become whole meanwhile, or have changed its kind.
   if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) page = end;
   while (page < stop) {
     const unsigned offset = page - begin;
     if (!block->free.test(offset)) {
       Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
       if (run == nullptr ||
-          run->first_page != page) {  // in use, or the end of a run that began in front of the page
+          run->first_page != page) {  // used, or the end of a run that began before the page
         ++page;
       } else if (run->large.pages < count) {
         page += static_cast<uint32_t>(run->large.pages);
@@ -183,7 +184,7 @@ Span* PageHeap::search_filling(unsigned count) {
         return span;
       }
     } else if (const unsigned used = block->free.find_clear(offset); used < next) {
-      next = used;  // what is not backed is passed at once
+      next = used;  // unbacked pages are passed at once
     }
     page = begin + next;
   }
@@ -192,11 +193,11 @@ Span* PageHeap::search_filling(unsigned count) {
   return nullptr;
 }
 
-// A parked run for a span: the first pages of the shortest that holds it. A short span takes one of
-// just its length; else what the block that is being filled has.
+// Takes a parked run for a span: the first pages of the shortest run that is long enough. A short
+// span takes a run of exactly its length; otherwise a run in the block that is being filled.
 Span* PageHeap::unpark_span(Pages pages) {
   const unsigned count = static_cast<unsigned>(pages.count);
-  // The first question also keeps a small program off the pages of lists that are empty.
+  // The first test also saves a small program from touching the pages of empty lists.
   const bool some = parked_pages_ != Pages(0);
   const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
   Span* span = fills && filling_ != nullptr ? take_filling(count) : nullptr;
@@ -220,7 +221,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   const Pages pages = shape.pages;
   uint32_t fresh = 0;
   uint32_t unbacked = 0;  // of the first span's pages
-  // What waits whole may be what this request wants a part of, or more.
+  // A whole span may serve a part of itself to this request, or more pages after joining.
   do {
     span = unpark_span(pages);
   } while (span == nullptr && join_whole(kJoinedPerRequest));
@@ -234,10 +235,11 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     }
     fresh = place.fresh;
     span->first_page = place.page.index;
-    // A larger page of the system's holds memory with its first slot, wherever that is.
+    // If the system's pages are larger, the first slot backs a whole system page, wherever the slot
+    // is.
     if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
       unbacked = place.unbacked;
-    // Where nothing was backed there is nothing to fill.
+    // A block without backed pages need not be filled.
     if (pages.count < kShortestWhole && !place.zero) fill_from(place.region, place.page);
   }
   Span* last = span;
@@ -255,9 +257,9 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   }
 }
 
-// They go as they came, or a batch would lie the wrong way round among those that wait whole: the
-// next round's batches begin at other places, so after some hundred rounds of a program that frees
-// in order no span would be followed by its neighbour.
+// The spans are freed in the order in which they came. Otherwise a batch would be reversed among
+// the spans that wait whole. The next round's batches begin at other places, so after some hundred
+// rounds of a program that frees in order, no span would be followed by its neighbour.
 void PageHeap::free_spans(Span* last) {
   Span* first = reversed(last);
   Lock lock(mutex_);

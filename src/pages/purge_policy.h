@@ -30,7 +30,7 @@ class PurgePolicy {
   /// keeps more pages. A shorter time causes more faults, because a program with longer rounds pays
   /// one fault a page in each round.
   static constexpr uint64_t kHoldMs = 4000;
-  /// Chosen: memory that a program used within this time it will usually use again soon. Then a
+  /// Chosen: a program will usually soon use again the memory that it used within this time. Then a
   /// purge costs a fault and saves nothing. Time is counted in slots: at least a quarter of a
   /// second, at most half. Measured against twice and half as long (decision 3). A page that no
   /// request took for this long is purged outside the budget, because the program is unlikely to
