@@ -4,8 +4,8 @@
 //   full spans are in no list; every other span is in exactly one
 //   slots of all spans = free_slots_ + slots handed out (in magazines, in remote batches, in the stash, or live)
 //
-// Taking from the fullest span lets the emptier ones drain and go back whole; every step is O(1) a
-// slot and nothing is ever searched, which is what keeps the hundredth round as fast as the first.
+// Slots are taken from the fullest span, so the emptier spans drain and go back whole. Every step
+// is O(1) a slot, and there is no search. So the hundredth round is as fast as the first.
 //
 // Lock: mutex(); functions named *_locked need it. Above the page heap's lock in the order.
 #pragma once
@@ -30,93 +30,97 @@ struct BinStats {
   size_t spans;
   size_t slots;
   size_t free_slots;      ///< in spans: neither live, nor cached, nor in a remote batch
-  size_t unbacked_pages;  ///< of live spans, given back to the system or not used yet
-  size_t absent_slots;    ///< of partial spans: neither free nor anybody's
+  size_t unbacked_pages;  ///< of live spans: purged pages, or pages not used yet
+  size_t absent_slots;    ///< of partial spans: neither free nor handed out
   size_t absent_pages;
   uint64_t taken;  ///< slots handed to caches since the start
-  uint64_t given;  ///< slots that came back
+  uint64_t given;  ///< slots that were given back
   size_t queued;   ///< slots in the remote queue and in the stash
   uint64_t remote_batches;
-  uint64_t remote_blocks;  ///< slots that came in them
+  uint64_t remote_blocks;  ///< slots that came in these batches
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   uint64_t lock_refusals;  ///< flushes that went to the remote queue instead of waiting
-  uint32_t occupancy[8];   ///< spans by list; full ones are in none
+  uint32_t occupancy[8];   ///< spans by list; full spans are in none
 };
 
 class Bin {
  public:
   static constexpr unsigned kLists = 8;
-  /// Those of spans of which a quarter is free, or more: they become mixed, and lend pages. Chosen:
-  /// half leaves most of a bin that a phase freed half of alone (decision 43).
+  /// The lists of spans that are free by a quarter or more. These spans become mixed, and lend
+  /// pages. Chosen: with half, most spans of a bin of which a phase freed half would not count
+  /// (decision 43).
   static constexpr unsigned kSparseLists = kLists * 3 / 4;
 
   constexpr Bin() = default;
 
-  /// Where the bin takes spans once its own are used up.
+  /// Where the bin takes new spans from when its own have no free slot.
   enum class From : uint8_t {
-    kBacked,     ///< runs of a span's length whose pages hold memory
-    kShortRuns,  ///< and, where there is none, the longest that holds a slot (partial_span.h)
-    kAnywhere,   ///< and runs whose pages hold no memory yet
+    kBacked,     ///< backed runs of a span's length
+    kShortRuns,  ///< and, where there is none, the longest that has room for a slot
+                 ///< (partial_span.h)
+    kAnywhere,   ///< and runs that are not backed yet
   };
-  /// Whose the bin's spans are, and how the map names them.
+  /// The heap that owns the bin's spans, and how the map names them.
   struct Owner {
     uint8_t heap;
-    bool is_mapped;  ///< under the class's number; else under none
+    bool is_mapped;  ///< under the class's number; else under kNoClass
   };
   /// Adds slots of the fullest spans to the refill, the lowest address on top of the others.
-  /// Returns how many: none when memory is refused, or there is nothing of that kind.
+  /// Returns how many: none when the system refuses memory, or when `from` has no memory to offer.
   unsigned take_locked(PageHeap& pages, Owner owner, Refill& refill, From from = From::kAnywhere);
 
-  /// Gives slots back. A slot that is already free, a pointer into a slot's middle, to another
-  /// class or to nothing is a misuse: reported, then dropped. Slots of a span that became mixed go
-  /// to `mixed`.
+  /// Takes slots back. A slot that is already free is a misuse. So is a pointer into a slot's
+  /// middle, to another class or to no block. A misuse is reported, and the pointer is dropped.
+  /// Slots of a span that became mixed go to `mixed`.
   void give_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, void* const* pointers,
                    unsigned count);
 
-  /// Makes sparse spans mixed until about `wanted_bytes` of free ranges that hold `block_bytes` are
-  /// gained. A bounded number of spans is looked at. `home`: as MixedHeap::convert(). Returns how
-  /// many were converted.
+  /// Makes sparse spans mixed until they bring about `wanted_bytes` in free ranges that hold
+  /// `block_bytes`. It looks at a bounded number of spans. `home`: as in MixedHeap::convert().
+  /// Returns how many were converted.
   unsigned donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_bytes,
                          size_t wanted_bytes, unsigned home = 0);
 
-  /// Bytes of free slots, without the lock: how much donate_locked() could bring at most. Zero
+  /// The most bytes that donate_locked() could bring: those of free slots. Takes no lock. Zero
   /// unless a good part of the bin is free.
   [[nodiscard]] size_t donatable_bytes_hint(unsigned size_class) const;
 
-  /// Takes what other threads left in the remote queue. Returns the emptied batches, for their
-  /// pool.
+  /// Takes back the slots that other threads left in the remote queue. Returns the emptied batches,
+  /// for their pool.
   [[nodiscard]] RemoteBatch* drain_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class);
 
-  /// Gives the pages of free slots inside live spans back to the system, and empty spans to the
-  /// page heap. Returns the pages purged inside spans.
+  /// Purges the pages of free slots inside live spans, and gives empty spans to the page heap.
+  /// Returns the pages purged inside spans.
   Pages compact_locked(PageHeap& pages, unsigned size_class);
 
-  /// True while more is free than the class should keep without a look: end_period_locked() every
-  /// IdleSlots::kPeriodMs, and purge_unwanted_locked(). Without the lock, for one thread at a time.
+  /// True while more is free than the class should keep unwatched. The heap then calls
+  /// end_period_locked() every IdleSlots::kPeriodMs, and purge_unwanted_locked(). Takes no lock;
+  /// for one thread at a time.
   [[nodiscard]] bool is_watched(unsigned size_class) {
     idle_.settle(backed_bytes(class_info(size_class).bytes));
     return idle_.watched();
   }
   void end_period_locked(size_t slot_bytes);
-  /// As compact_locked(), but only as many pages as slots were free and unwanted, the emptiest
-  /// spans' first. A span that is met costs a look, one that gives pages back kLooksAPurge. Returns
-  /// the looks that are left: where they are fewer than that, it is to go on later.
+  /// As compact_locked(), but it purges only as many pages as slots were free and unwanted, in the
+  /// emptiest spans first. A span costs one look; a span that gives pages back costs kLooksAPurge.
+  /// Returns the looks that are left. If they are fewer than kLooksAPurge, call again later.
   [[nodiscard]] unsigned purge_unwanted_locked(PageHeap& pages, unsigned size_class,
                                                unsigned looks);
 
-  /// Gives the page heap whole free pages of sparse spans for whoever asks next: about `wanted`, of
-  /// a bounded number of spans. Of a class that mixed spans serve, what is left of such a span
-  /// becomes one; `home`: as MixedHeap::convert(). Returns how many. pre: may_lend(size_class)
+  /// Gives the page heap whole free pages of sparse spans for the next request: about `wanted`, of
+  /// a bounded number of spans. If mixed spans serve the class, the rest of the span is converted
+  /// to a mixed span. `home`: as in MixedHeap::convert(). Returns how many pages. pre:
+  /// may_lend(size_class)
   Pages lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, Pages wanted,
                     unsigned home = 0);
-  /// Whether spans of the class can have a page that no used slot touches, and a record has room to
-  /// say which.
+  /// Whether spans of the class can have a page that no used slot touches, and whether the record
+  /// has room to name such pages.
   [[nodiscard]] static bool may_lend(unsigned size_class) {
     const SizeClassInfo& info = class_info(size_class);
     return info.pages > 1 && info.slots <= kMaxPartialSlots;
   }
-  /// Bytes of free slots, without the lock: how much lend_locked() could bring at most. Zero unless
+  /// The most bytes that lend_locked() could bring: those of free slots. Takes no lock. Zero unless
   /// a good part of the bin is free.
   [[nodiscard]] size_t lendable_bytes_hint(unsigned size_class) const;
 
@@ -128,23 +132,24 @@ class Bin {
   void add_stats_locked(BinStats* sum) const;
   [[nodiscard]] bool is_valid_locked(unsigned size_class) const;
 
-  /// Which of its class's bins it is: before it has a span.
+  /// Sets the bin's number among the bins of its class. pre: the bin has no span yet
   void set_shard(unsigned shard) { shard_ = static_cast<uint8_t>(shard); }
-  /// Keeps so many bytes in empty spans from now on, at least one span.
+  /// Keeps `bytes` bytes in empty spans from now on, at least one span.
   void keep_empty_locked(size_t bytes, unsigned size_class);
-  /// Empty spans beyond the one that every bin may keep, without the lock.
+  /// Whether there are empty spans beyond the one that every bin may keep. Takes no lock.
   [[nodiscard]] bool has_empty_hint() const { return empty_spans_ > 1; }
-  /// Just one, as every bin may keep, without the lock.
+  /// Whether there is exactly one empty span, which every bin may keep. Takes no lock.
   [[nodiscard]] bool has_one_empty_hint() const { return empty_spans_ == 1; }
   /// Gives up to `most` empty spans to the page heap. Returns how many.
   [[nodiscard]] unsigned release_empty_locked(PageHeap& pages, unsigned size_class, unsigned most);
-  /// True, once in a while, where threads meet at the lock so often that the class should have more
-  /// bins.
+  /// True, once in a while, if threads contend for the lock so often that the class should have
+  /// more bins.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
-  /// Slots that are free in spans, or in the remote queue and will be; without the lock.
+  /// Slots that are free in spans, and slots in the remote queue, which will be free. Takes no
+  /// lock.
   [[nodiscard]] size_t free_slots_hint() const { return free_slots_ + remote_.queued(); }
   [[nodiscard]] size_t free_slots_locked() const { return free_slots_; }
-  /// Slots handed out; without the lock.
+  /// Slots handed out. Takes no lock.
   [[nodiscard]] size_t used_slots_hint(unsigned size_class) const {
     const size_t slots = spans_ * class_info(size_class).slots, free = free_slots_ + absent_slots_;
     return free < slots ? slots - free : 0;
@@ -168,7 +173,7 @@ class Bin {
   Pages purge_span(Span* span, unsigned size_class, Span** gone);
   void search_lists(unsigned count);
   [[nodiscard]] Pages unwanted_pages(size_t slot_bytes) const;
-  /// Of free slots, about.
+  /// The bytes of free slots on backed pages, about.
   [[nodiscard]] size_t backed_bytes(size_t slot_bytes) const {
     const size_t free = free_slots_ * slot_bytes, gone = Pages(unbacked_pages_).bytes();
     return free < gone ? 0 : free - gone;
@@ -201,8 +206,9 @@ class Bin {
   uint8_t shard_ = 0;  // Span::shard of its spans
   RemoteQueue remote_;
   List<Span> lists_[kLists];
-  // In no other list: one stays, or a class at the edge would churn the page heap; where threads
-  // meet, as many more as more_empty_ says, or what is one thread's turn would be the other's next.
+  // Empty spans, which are in no other list. One is kept; otherwise a class at its edge would churn
+  // the page heap. If threads contend for the class, more_empty_ further spans are kept, because
+  // one thread soon takes what another has freed.
   List<Span> empty_;
   // Read without the lock by the hints.
   LockedCount spans_;
@@ -217,16 +223,16 @@ class Bin {
   uint64_t remote_batches_ = 0;
   uint64_t remote_blocks_ = 0;
   uint32_t occupancy_[kLists] = {};  // spans in each list
-  // A search for unwanted pages meets what was in a list when it came there, first the list of the
-  // emptiest spans.
-  uint32_t spans_to_search_ = 0;  // in the first of the ...
-  uint8_t lists_to_search_ = 0;   // ... last so many lists
+  // A search for unwanted pages visits the spans that were in a list when it reached the list. The
+  // list of the emptiest spans comes first.
+  uint32_t spans_to_search_ = 0;  // spans left in the first of ...
+  uint8_t lists_to_search_ = 0;   // ... the last lists_to_search_ lists
   Crowding crowding_;
   TransferStash stash_;
 };
 
-/// Has every bin hand out random slots of its spans instead of the lowest. Before threads start;
-/// the random source was started.
+/// Makes every bin hand out random slots of its spans instead of the lowest. pre: no threads run
+/// yet, and the random source was started
 void choose_slots_at_random();
 [[nodiscard]] bool slots_are_chosen_at_random();
 

@@ -1,19 +1,19 @@
-// Which of a bin's lists a span stands in, by the share of its slots that is used (bin.h).
+// In which of a bin's lists a span is, by the used share of its slots (bin.h).
 #pragma once
 
 #include "small/bin.h"
 
 namespace loam::bin_lists {
 
-// Above every list. 0xff is none of these: give_scattered() computes it for a span without a used
-// slot, which so always differs from where the span stands.
+// These numbers are above every list. None of them is 0xff, because give_scattered() computes 0xff
+// for a span without a used slot; so that number always differs from the span's list.
 inline constexpr uint8_t kNoList = 0xfe;
-inline constexpr uint8_t kLeaving = 0xfd;    // in none either: empty, and about to go back
+inline constexpr uint8_t kLeaving = 0xfd;    // in no list either: empty, and about to go back
 inline constexpr uint8_t kEmptyList = 0xfc;  // Bin::empty_
 
-// used * kLists / slots, rounded down, by multiplication: a span's list, in the top byte. The scale
-// is rounded up, and one taken off again, so that this is exact; and that a span without a used
-// slot gets 0xff.
+// A span's list in the top byte: used * kLists / slots, rounded down, by multiplication. The scale
+// is rounded up, and 1 is subtracted. So the result is exact, and a span without a used slot gets
+// 0xff.
 inline constexpr unsigned kListShift = 24;
 constexpr uint32_t scaled_list(unsigned used, uint32_t scale) { return used * scale - 1; }
 constexpr unsigned list_of(unsigned used, const SizeClassInfo& info) {

@@ -1,4 +1,4 @@
-// Whether threads meet at a lock so often that what it covers should be in more places than one.
+// Whether threads contend for a lock so often that its data should be split into several parts.
 //
 // Under the lock.
 #pragma once
@@ -9,13 +9,13 @@ namespace loam {
 
 class Crowding {
  public:
-  /// Waits and refusals between two looks: the lock is crowded where they came among fewer than
-  /// kMostAWait acquisitions each. Two threads that meet now and then are better off with one
-  /// place, where either uses what the other freed. Chosen.
+  /// The waits and refusals between two looks. The lock is crowded if there are fewer than
+  /// kMostAWait acquisitions for each of them. Two threads that contend only now and then are
+  /// better off with one part, where each uses the memory that the other freed. Chosen.
   static constexpr uint64_t kWaitsALook = 64;
   static constexpr uint64_t kMostAWait = 32;
 
-  /// True once in a while, where it is crowded.
+  /// True, once in a while, if the lock is crowded.
   [[nodiscard]] LOAM_INLINE bool is_crowded_locked(const Mutex& mutex) {
     const uint64_t waits = mutex.contentions() + mutex.refusals();
     if (LOAM_LIKELY(waits - seen_waits_ < kWaitsALook)) return false;

@@ -1,8 +1,7 @@
-// What a pointer turns out to be, off the fast path, as far as the map and the table of huge blocks
-// know.
+// The kind of block at a pointer, from the map and the table of huge blocks. Not for the fast path.
 //
-// Without a lock. Any value is answered; the answer about a block that another thread frees
-// meanwhile may be the one from before or after.
+// Takes no lock. Any value has an answer. For a block that another thread frees meanwhile, the
+// answer may be from before or after that.
 #pragma once
 
 #include "map/page_map.h"
@@ -18,10 +17,10 @@ struct FoundBlock {
     kSmall,    ///< a slot, or a block of a mixed span
     kLarge,    ///< a run of pages
     kHuge,     ///< a mapping of its own
-    kPrivate,  ///< what a private heap should know more of
+    kPrivate,  ///< memory of a private heap, which knows more about it
   } kind = kNothing;
   Span* span = nullptr;         ///< kSmall, kLarge
-  const void* owner = nullptr;  ///< kPrivate: the record that its span, or its own mapping, names
+  const void* owner = nullptr;  ///< kPrivate: the record that the span or the own mapping names
   size_t bytes = 0;             ///< usable
 };
 
@@ -44,7 +43,7 @@ inline void found_huge(const HugeMap::Entry& entry, FoundBlock* found) {
     return found;
   }
   if (span->heap == kPrivateHeap) {
-    // acquire: pairs with the release with which the record is named
+    // acquire: pairs with the release that stores the record's address
     if (const void* owner = __atomic_load_n(&span->owned.run, __ATOMIC_ACQUIRE)) {
       found.kind = FoundBlock::kPrivate;
       found.owner = owner;
@@ -52,9 +51,9 @@ inline void found_huge(const HugeMap::Entry& entry, FoundBlock* found) {
     return found;
   }
   if (span->run_kind() == SpanKind::kEmpty) return found;
-  // A block of the default heap by its class byte, read once: the kind may change below our eyes
-  // when another thread makes the span of this small block mixed. Either answer is right then, for
-  // the block stays as it was.
+  // For a block of the default heap the class byte decides, and is read once. The span's kind may
+  // change meanwhile, if another thread makes the span of this small block mixed. Then both answers
+  // are correct, because the block does not change.
   const size_t size_class = class_at(block);
   if (size_class == 0 && span->run_kind() == SpanKind::kLarge) {
     if (address != span_base(span)) return found;

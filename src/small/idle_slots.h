@@ -1,15 +1,15 @@
-// Which of a bin's free slots nobody wants, so that pages under them may go back: arithmetic over
-// counts.
+// How many of a bin's free slots are unwanted, so that their pages may be purged. Pure arithmetic
+// over counts.
 //
 //   unwanted   = the fewest slots that were free at any time since the last period but one began
 //   backed     = bytes of free slots, but those of pages that went back
-//   settled    = backed at the end of the last search that met every span: what is left shares pages with live blocks
-//   watched      backed > settled + kStep: periods are counted, and somebody must come and look
+//   settled = backed at the end of the last search that met every span: these slots share pages with live blocks
+//   watched      backed > settled + kStep: periods are counted, and ticks must search
 //
-// A bin takes from its fullest spans, so what it does not want lies in the emptiest.
+// A bin takes from its fullest spans, so its unwanted slots are in the emptiest spans.
 //
-// Under the bin's lock, but for watched() and settle(), which one thread at a time calls without
-// it: they guess.
+// Under the bin's lock, except for watched() and settle(). One thread at a time calls these without
+// the lock, and their results are guesses.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,21 @@
 
 namespace loam {
 
-/// What a search for unwanted pages pays for a span that gives some back, where one that is only
-/// met costs a look. Chosen: a system call, about.
+/// The looks that a span costs in a search for unwanted pages if it gives pages back; any other
+/// span costs one look. Chosen: about a system call.
 inline constexpr unsigned kLooksAPurge = 16;
 
 class IdleSlots {
  public:
-  /// Free bytes of a class that are its own breathing, and not worth a search. Chosen: a search for
-  /// less would touch more records than it gives back pages.
+  /// Free bytes of a class that come and go in normal use, and are not worth a search. Chosen: a
+  /// search for fewer bytes would touch more records than it purges pages.
   static constexpr size_t kStep = size_t{128} << 10;
-  /// Chosen: twice as long as a free page lies idle before it goes for nothing
-  /// (PurgePolicy::kSoonMs), since a page here costs a search besides. What is unwanted was free
-  /// for one period at least, and for two at most.
+  /// Chosen: twice as long as a free page lies idle before it is purged outside the budget
+  /// (PurgePolicy::kSoonMs), because a page here also costs a search. An unwanted slot was free for
+  /// at least one period; the count covers at most two.
   static constexpr uint64_t kPeriodMs = 1000;
 
-  /// True where a watch begins. Called when slots came back.
+  /// True if a watch begins. Called when slots came back.
   [[nodiscard]] LOAM_INLINE bool begin_watch(size_t backed_bytes) {
     if (LOAM_LIKELY(is_settled(backed_bytes)) || watched()) return false;
     least_ = before_ = 0;
@@ -41,12 +41,12 @@ class IdleSlots {
   }
   [[nodiscard]] bool watched() const { return watched_.load(std::memory_order_relaxed); }
 
-  /// Slots were taken, so many are left.
+  /// Slots were taken, and `free_slots` are left.
   LOAM_INLINE void note(size_t free_slots) {
     if (free_slots < least_) least_ = free_slots;
   }
 
-  /// Unwanted ones are not the owner's any more.
+  /// `slots` unwanted slots no longer belong to the owner.
   void give_away(size_t slots) {
     least_ -= slots < least_ ? slots : least_;
     before_ -= slots < before_ ? slots : before_;
@@ -63,7 +63,7 @@ class IdleSlots {
     settled_.store(backed_bytes, std::memory_order_relaxed);
     watched_.store(false, std::memory_order_relaxed);
   }
-  /// Follows what is free downwards, so that its next rise is seen.
+  /// Lowers `settled` with the free bytes, so that their next rise is noticed.
   void settle(size_t backed_bytes) {
     if (backed_bytes < settled_.load(std::memory_order_relaxed))
       settled_.store(backed_bytes, std::memory_order_relaxed);

@@ -1,21 +1,21 @@
-// One of the places where mixed spans are (mixed_heap.h), with a lock of its own. A mixed span is a
-// sparse span of one size class whose free slots were opened to blocks of every class up to 8 KiB,
-// or free pages that were too few for a span: neighbouring free granules are one range, and any
-// class cuts blocks from it. Whole free pages may go to the page heap.
+// One of the parts of the mixed heap (mixed_heap.h), with a lock of its own. A mixed span is a
+// sparse span of one size class whose free slots are open to blocks of every class up to 8 KiB, or
+// a run of free pages that was too short for a span. Neighbouring free granules are one range, and
+// any class cuts blocks from it. Whole free pages may go to the page heap.
 //
 //   granules (16 bytes):   0   1   2   3   4   5   6   7   8   9
 //   free                   .   .   1   1   1   .   .   .   .   1     1: in no block
 //   start                  1   .   .   .   .   1   .   1   .   .     1: a block begins
 //
-//   a block reaches from its start to the next start or free granule, so that both tables tell its size;
-//   a page that is not the span's own any more (Span::mixed.absent_pages) is one block, which is nobody's
+//   a block reaches from its start to the next start or free granule, so the two tables give its size;
+//   a page that no longer belongs to the span (Span::mixed.absent_pages) is one block, which is never handed out
 //   free_slots of a span = population of `free` + granules of absent pages;   start and free are disjoint
 //   a span names its shard from the moment it is mixed until its pages go back, and stays in it
 //
-// A double free and a pointer into a block are told exactly, by the start bit.
+// The start bit detects every double free, and every pointer into a block.
 //
 // Lock: mutex(); functions named *_locked need it. Below the bins' locks and above the page heap's;
-// who holds one shard's takes no other's, but for all of them in order.
+// a thread that holds one shard's lock takes no other shard's, except all of them in order.
 #pragma once
 
 #include "base/bin_set.h"
@@ -36,16 +36,16 @@ struct MixedStats {
   size_t span_bytes;
   size_t free_bytes;
   size_t unbacked_pages;
-  uint64_t converted;  ///< spans since the start
-  uint64_t taken;      ///< blocks; those that came with a converted span too
+  uint64_t converted;  ///< spans converted since the start
+  uint64_t taken;      ///< blocks, also those that came with a converted span
   uint64_t given;
   uint64_t lock_acquisitions;
   uint64_t lock_contentions;
   unsigned shards;  ///< in use
 };
 
-/// Gives back pages of a span in which nothing lives (a mask), in whole pages of the system, and
-/// marks them unbacked. Returns how many. pre: the lock that covers the span's record is held
+/// Purges pages of a span without live blocks (a mask), in whole pages of the system, and marks
+/// them unbacked. Returns how many. pre: the lock that covers the span's record is held
 Pages purge_idle_pages(Span* span, uint32_t idle);
 
 class alignas(128) MixedShard {
@@ -54,12 +54,12 @@ class alignas(128) MixedShard {
 
   static constexpr size_t kLargestBlock = kLargestMixedBlock;
 
-  /// Blocks that are given at once. Chosen: their records and tables are a third of a first-level
-  /// cache.
+  /// The most blocks that are given at once. Chosen: their records and tables take a third of a
+  /// first-level cache.
   static constexpr unsigned kPiece = 64;
 
-  /// What a thread would rather keep of what it gives, to hand it out again as it is; and what it
-  /// got.
+  /// The blocks that a thread prefers to keep when it gives blocks, to hand them out again
+  /// unchanged; and the blocks that it kept.
   struct Kept {
     uint8_t wanted[class_for(kLargestBlock) + 1];  ///< blocks, by class
     uint8_t count;
@@ -69,60 +69,60 @@ class alignas(128) MixedShard {
 
   enum class From : uint8_t {
     kSpans,   ///< mixed spans as they are
-    kBacked,  ///< and backed free pages in runs too short for a span of the class, where many wait:
-              ///< they become mixed spans
-    kLent,    ///< and such pages, however few wait
+    kBacked,  ///< and runs of dirty pages too short for a span of the class, if many wait: they
+              ///< become mixed spans
+    kLent,    ///< and such runs, however few wait
   };
   /// Adds blocks to the refill, as a bin does. Returns how many.
   unsigned take_locked(PageHeap& pages, Refill& refill, From from);
 
-  /// Takes blocks back whose spans were looked up before. What begins no block of a mixed span is a
-  /// misuse: reported, then dropped. Those that are wanted stay live and are added to `kept`, if
-  /// there is one. Those that lie in no span of this shard, or not in the one that was found, are
-  /// moved to the front; returns how many. pre: count <= kPiece
+  /// Takes blocks back whose spans were looked up before. A pointer at which no block of a mixed
+  /// span begins is a misuse; it is reported and dropped. Blocks that `kept` wants stay live and
+  /// are added to it, if there is a `kept`. Pointers that lie in no span of this shard, or not in
+  /// the span that was found, are moved to the front. Returns the number of these. pre: count <=
+  /// kPiece
   [[nodiscard]] unsigned give_locked(PageHeap& pages, void** pointers, Span** spans, unsigned count,
                                      Kept* kept);
 
-  /// Has the line of the tables brought that give_locked() looks at. Whatever the record holds by
-  /// now: a hint.
+  /// Prefetches the line of the tables that give_locked() reads. It is only a hint, so the record
+  /// may have changed meanwhile.
   static inline void ask_for_tables(const Span* span, const void* pointer);
 
   /// Makes a small span mixed. False when memory for its tables is refused; the span is then
-  /// unchanged. `lent`: as MixedHeap::convert() pre: the lock of the span's bin is held and the
+  /// unchanged. `lent`: as in MixedHeap::convert(). pre: the lock of the span's bin is held and the
   /// span is in none of its lists; slots <= kLargestBlock
   [[nodiscard]] bool convert(PageHeap& pages, Span* span, Pages* lent);
 
   /// Bytes of the block at `address`, 0 when none begins there. pre: the span is in this shard and
   /// covers the address
   [[nodiscard]] static size_t block_bytes_locked(const Span* span, uintptr_t address);
-  /// Whether it is in this shard now.
+  /// Whether the span is in this shard now.
   [[nodiscard]] bool holds_locked(const Span* span) const {
     return span->kind == SpanKind::kMixed && span->mixed.shard == this;
   }
 
-  /// Gives the free pages inside mixed spans back to the system, and the tables of those that can
-  /// do without for now. Returns how many pages.
+  /// Purges the free pages inside mixed spans, and frees the tables of spans that need none for
+  /// now. Returns how many pages.
   Pages compact_locked();
 
-  /// Gives the page heap whole free pages of mixed spans for whoever asks next: about `wanted`, of
-  /// a bounded number of spans. Returns how many.
+  /// Gives the page heap whole free pages of mixed spans for the next request: about `wanted`, of a
+  /// bounded number of spans. Returns how many.
   Pages lend_locked(PageHeap& pages, Pages wanted);
-  /// True while more is free than should be kept without a look, as Bin::is_watched().
+  /// True while more is free than should be kept unwatched, as Bin::is_watched().
   [[nodiscard]] bool is_watched() {
     idle_.settle(backed_bytes());
     return idle_.watched();
   }
   void end_period_locked();
-  /// As lend_locked(), but only as many pages as were free and unwanted; `looks` as
-  /// Bin::purge_unwanted_locked(). What nobody wants of the page heap's goes back to the system
-  /// from there.
+  /// As lend_locked(), but only as many pages as were free and unwanted. `looks`: as in
+  /// Bin::purge_unwanted_locked(). The page heap purges these pages if no request takes them.
   [[nodiscard]] unsigned lend_unwanted_locked(PageHeap& pages, unsigned looks);
-  /// Bytes of free ranges, without the lock: how much lend_locked() could bring at most. Zero
+  /// The most bytes that lend_locked() could bring: those of free ranges. Takes no lock. Zero
   /// unless a good part is free.
   [[nodiscard]] size_t lendable_bytes_hint() const;
 
-  /// True, once in a while, where threads meet at the lock so often that they should have more than
-  /// one.
+  /// True, once in a while, if threads contend for the lock so often that there should be more
+  /// shards.
   [[nodiscard]] bool is_crowded_locked() { return crowding_.is_crowded_locked(mutex_); }
 
   void add_stats_locked(MixedStats* sum) const;
@@ -131,13 +131,13 @@ class alignas(128) MixedShard {
   [[nodiscard]] bool is_valid_locked() const;
   [[nodiscard]] Mutex& mutex() { return mutex_; }
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
-  /// A guess without the lock: is there a free range that holds a block of the class? pre:
+  /// Whether there is a free range that holds a block of the class. A guess without the lock. pre:
   /// size_class <= kLists
   [[nodiscard]] bool may_serve(unsigned size_class) const {
     return occupied_.find_set(size_class - 1) != kNoList;
   }
 
-  /// One for each class that comes here.
+  /// One list for each class that mixed spans serve.
   static constexpr unsigned kLists = kLargestMixedClass;
 
  private:
@@ -158,7 +158,7 @@ class alignas(128) MixedShard {
   Pages lend_front(PageHeap& pages, unsigned list);
   void search_below(unsigned list);
   void note_free(PageHeap& pages);
-  /// Of free ranges, about.
+  /// The bytes of free ranges on backed pages, about.
   [[nodiscard]] size_t backed_bytes() const {
     const size_t free = free_granules_ << kGranuleShift, gone = Pages(unbacked_pages_).bytes();
     return free > gone ? free - gone : 0;
@@ -173,13 +173,13 @@ class alignas(128) MixedShard {
   List<Span> lists_[kLists];  // [k]: the longest free range holds a block of class k + 1 at most
   List<Span> full_;
   size_t spans_ = 0;
-  // Read without the lock by lendable_bytes_hint(). Of spans' own pages.
+  // lendable_bytes_hint() reads these without the lock. They count the spans' own pages.
   LockedCount span_pages_;
   LockedCount free_granules_;
   LockedCount unbacked_pages_;
   IdleSlots idle_;  // of granules
-  // Where lend_unwanted_locked() goes on: in this list, plus 1, up to this span; 0 = there is
-  // nothing to do.
+  // Where lend_unwanted_locked() continues: the number of the list plus 1, up to the span below; 0
+  // = there is nothing to do.
   uint8_t list_to_search_ = 0;
   Span* last_to_search_ = nullptr;
   uint64_t converted_ = 0;

@@ -1,9 +1,9 @@
 // The tables of a mixed span (mixed_shard.h): which granules are free, and where blocks begin. Out
 // of line, a cache line a page.
 //
-// Of a span with few blocks the record has room to say where they are: such a span is sealed, and
-// has no tables until something is cut from it again. Who wants to look at its tables all the same
-// makes some for the moment (MixedView).
+// If a span has few blocks, its record has room to name them. Such a span is sealed, and has no
+// tables until a block is cut from it again. Code that needs the tables of a sealed span makes
+// temporary ones (MixedView).
 //
 // Not thread-safe: the lock of the span's shard covers them.
 #pragma once
@@ -19,12 +19,12 @@ inline constexpr size_t kGranuleBytes = size_t{1} << kGranuleShift;
 inline constexpr unsigned kGranulesPerPage = kPageBytes / kGranuleBytes;
 
 /// Blocks up to this size come from mixed spans, and only spans of such slots become mixed. Chosen:
-/// above, what a span has is whole pages, or gaps in which nothing fits (decision 43).
+/// spans of larger slots have whole free pages, or gaps in which no block fits (decision 43).
 inline constexpr size_t kLargestMixedBlock = 8192;
 inline constexpr unsigned kLargestMixedClass = class_for(kLargestMixedBlock);
 static_assert(kSizeClasses[kLargestMixedClass].bytes == kLargestMixedBlock);
 
-/// 64 granules of both tables. The words of a page are one line: a free looks at one.
+/// 64 granules of both tables. The words of a page are one cache line, so a free reads one line.
 struct GranuleWord {
   uint64_t free;
   uint64_t start;
@@ -34,16 +34,16 @@ struct GranuleWord {
 inline constexpr unsigned kWordsPerPage = kGranulesPerPage / 64;
 static_assert(kWordsPerPage * sizeof(GranuleWord) == kCacheLine, "a page's words");
 
-/// What the tables of a span of so many pages take.
+/// The bytes of the tables of a span of `pages` pages.
 [[nodiscard]] constexpr size_t mixed_table_bytes(unsigned pages) {
   return pages * kWordsPerPage * sizeof(GranuleWord);
 }
 
-/// What is before and behind a span's words: nothing free, and no block goes on.
+/// The word before and behind a span's words: no granule is free, and every block ends there.
 inline constexpr GranuleWord kOutside = {0, ~uint64_t{0}};
 
-/// 64 bits of two words one after the other, from that bit of the first on; and those up to that
-/// bit of the second. pre: bit < 64
+/// 64 consecutive bits of two neighbouring words: from `bit` of the first word on; and up to `bit`
+/// of the second word. pre: bit < 64
 LOAM_INLINE uint64_t bits_from(uint64_t word, uint64_t next, unsigned bit) {
   return word >> bit | next << 1 << (63 - bit);
 }
@@ -73,7 +73,7 @@ inline constexpr GranuleLevels kGranuleLevels = make_granule_levels();
   return kGranuleLevels.of[granules < kMostGranules ? granules : kMostGranules];
 }
 
-/// Which granules of a span are free, as a bitmap of the longest span's.
+/// The free granules of a span, as a bitmap of the size for the longest span.
 struct FreeGranules : BitSearch<kMaxSpanPages * kGranulesPerPage, FreeGranules> {
   const GranuleWord* words;
 
@@ -88,7 +88,7 @@ struct SealedBlock {
   unsigned first;     ///< granule
   unsigned granules;  ///< 0 = there is no block
 
-  /// In the place of the tables' address, and behind it.
+  /// The blocks take the place of the tables' address, and the words behind it.
   static constexpr unsigned kMost = 2 + sizeof Span{}.mixed.sealed / sizeof(uint32_t);
   static_assert(sizeof Span{}.mixed.tables == 2 * sizeof(uint32_t), "two blocks");
 
@@ -109,7 +109,7 @@ struct SealedBlock {
   }
 };
 
-/// Of the block of a sealed span that begins there, 0 if none does.
+/// The granules of the block of a sealed span that begins at `first`; 0 if none does.
 [[nodiscard]] inline unsigned sealed_granules(const Span* span, unsigned first) {
   for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
     const SealedBlock block = SealedBlock::in(span, i);
@@ -118,10 +118,10 @@ struct SealedBlock {
   return 0;
 }
 
-/// Has the span be sealed with these blocks.
+/// Seals the span with these blocks.
 inline void seal_with(Span* span, const SealedBlock (&blocks)[SealedBlock::kMost]) {
-  // release: who looked at the span as one of slots (seems_live()) and finds these words sees what
-  // it has become
+  // release: a thread that reads the span as one of slots (seems_live()) and finds these words also
+  // sees its new kind
   for (unsigned i = 2; i < SealedBlock::kMost; ++i) {
     __atomic_store_n(&span->mixed.sealed[i - 2], blocks[i].word(), __ATOMIC_RELEASE);
   }
@@ -134,7 +134,7 @@ struct MixedTables {
   GranuleWord* word;
   unsigned words;
 
-  /// pre: !is_sealed(span), or nobody looks into them
+  /// pre: !is_sealed(span), or the tables are not read
   explicit MixedTables(const Span* span)
       : MixedTables(span, reinterpret_cast<GranuleWord*>(span->mixed.tables)) {}
   MixedTables(const Span* span, GranuleWord* its_word)
@@ -144,8 +144,8 @@ struct MixedTables {
   [[nodiscard]] bool starts(unsigned i) const { return (word[i >> 6].start >> (i & 63)) & 1; }
   [[nodiscard]] bool is_free(unsigned i) const { return (word[i >> 6].free >> (i & 63)) & 1; }
 
-  /// The first granule at or after `from` whose bit is set in what `of` makes of its word;
-  /// granules() if none is.
+  /// The first granule at or after `from` whose bit is set in of(its word); granules() if there is
+  /// none.
   template <class Of>
   [[nodiscard]] LOAM_INLINE unsigned find(unsigned from, Of of) const {
     unsigned w = from >> 6;
@@ -183,12 +183,13 @@ struct MixedTables {
   }
   void set_start(unsigned i) const { word[i >> 6].start |= uint64_t{1} << (i & 63); }
 
-  /// Of the block that begins there. One branch, on whether it is longer than 64: small blocks end,
-  /// and ranges reach into other words, as chance has it.
+  /// The granules of the block that begins at `first`. The only branch is on whether it is longer
+  /// than 64 granules. A branch on where a block ends, or on whether a range reaches into the next
+  /// word, would be unpredictable.
   [[nodiscard]] LOAM_INLINE unsigned block_granules(unsigned first) const {
     const unsigned w = first >> 6, bit = first & 63;
     const GranuleWord* const next = w + 1 == words ? &kOutside : &word[w + 1];
-    // Of the 64 granules behind the first one.
+    // The borders among the 64 granules behind the first one.
     const uint64_t rest = word[w].borders() >> bit >> 1 | next->borders() << (63 - bit);
     if (LOAM_UNLIKELY(rest == 0)) return long_block_granules(first);
     return lowest_bit(rest) + 1;
@@ -198,9 +199,9 @@ struct MixedTables {
     return granules < kMostGranules ? granules : kMostGranules;  // against damage
   }
 
-  /// Makes a block's granules free. Returns the level of the free range that they are now in; or
-  /// the highest, where `enough`, the span's before, is that. pre: starts(first), granules ==
-  /// block_granules(first)
+  /// Makes a block's granules free. Returns the level of the free range in which they are now; or
+  /// the highest level, if `enough`, the span's level before, is the highest. pre: starts(first),
+  /// granules == block_granules(first)
   [[nodiscard]] LOAM_INLINE unsigned free_block(unsigned first, unsigned granules,
                                                 unsigned enough) const {
     const unsigned w = first >> 6, bit = first & 63;
@@ -232,7 +233,7 @@ struct MixedTables {
     return level_of_range(free_end(first) - FreeGranules{{}, word}.run_begin(first));
   }
 
-  /// Has all granules of those pages be one block each that is nobody's: ranges and blocks end
+  /// Makes each of these pages one block that is never handed out, so that ranges and blocks end
   /// there.
   void mark_absent(uint32_t pages) const {
     for (; pages != 0; pages &= pages - 1) {
@@ -241,7 +242,7 @@ struct MixedTables {
       set_start(first);
     }
   }
-  /// Pages that are free all over, as a mask.
+  /// Pages that are completely free, as a mask.
   [[nodiscard]] uint32_t free_pages() const {
     uint32_t pages = 0;
     for (unsigned w = 0; w < words; w += kWordsPerPage) {
@@ -251,7 +252,7 @@ struct MixedTables {
     }
     return pages;
   }
-  /// Of the longest free range.
+  /// The level of the longest free range.
   [[nodiscard]] unsigned level() const {
     unsigned longest = 0;
     for (unsigned first = find_free(0), end; first < granules(); first = find_free(end)) {
@@ -261,7 +262,7 @@ struct MixedTables {
     return level_of_range(longest);
   }
 
-  /// What a sealed span's would be. pre: all words are zero
+  /// Fills the tables as those of a sealed span would be. pre: all words are zero
   void fill_from_sealed(const Span* span) const {
     set_free(0, granules());
     mark_absent(span->mixed.absent_pages);
@@ -274,8 +275,8 @@ struct MixedTables {
   }
 };
 
-/// The tables of any mixed span, for as long as the view lives: of a sealed one a copy, which is
-/// not kept.
+/// The tables of any mixed span, for as long as the view lives. For a sealed span they are a copy
+/// that is not kept.
 class MixedView {
  public:
   explicit MixedView(const Span* span) : tables(span, words_) {

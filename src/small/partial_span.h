@@ -1,21 +1,22 @@
-// Partial spans: spans of which some pages are not their own.
+// Partial spans: spans to which some of their pages do not belong.
 //
-// A span of slots above 8 KiB (others become mixed: mixed_shard.h) that few old blocks pin lends
-// its whole free pages to the page heap, and never gets them back; and where only runs are left
-// that are shorter than the class's spans, one of them becomes a span that ends early. Both are a
-// span's record with a mask of absent pages: slots count from the first page as ever, those that
-// reach into an absent page are neither free nor anybody's, and when the others are all free, the
-// pages that are left go back.
+// There are two kinds. A span of slots above 8 KiB that few old blocks pin lends its whole free
+// pages to the page heap, and never gets them back. (Spans of smaller slots become mixed:
+// mixed_shard.h.) If only runs are left that are shorter than the class's spans, one of these runs
+// becomes a span that ends early. Both kinds have a record with a mask of absent pages. Slots count
+// from the first page as in other spans. Slots that reach into an absent page are neither free nor
+// handed out. When all other slots are free, the remaining pages go back.
 #pragma once
 
 #include "small/split_classes.h"
 
 namespace loam {
 
-/// Spans that one look for pages to lend meets. Chosen: as a search for a donor of mixed spans.
+/// The most spans that one search for pages to lend visits. Chosen: as for a search for a donor of
+/// mixed spans.
 inline constexpr unsigned kLendScan = 128;
 
-/// Pages of the span that slots from `first` to `last` touch, as a mask.
+/// The pages of the span that slots from `first` to `last` touch, as a mask.
 [[nodiscard]] inline uint32_t pages_of_slots(unsigned first, unsigned last,
                                              const SizeClassInfo& info) {
   const unsigned first_page = first * info.bytes >> kPageShift;
@@ -26,12 +27,12 @@ inline constexpr unsigned kLendScan = 128;
   return pages_of_slots(slot, slot, info);
 }
 
-/// Of any span, whoever looks.
+/// For any span, with or without a lock.
 [[nodiscard]] LOAM_INLINE bool is_partial(const Span* span) {
   return span->run_kind() == SpanKind::kPartial;
 }
-/// relaxed: also for who owns a block of the span and has no lock; that block's pages are never
-/// among them
+/// relaxed: a thread that owns a block of the span may call this without a lock; that block's pages
+/// are never absent
 [[nodiscard]] inline uint32_t absent_pages(const Span* span) {
   const SpanKind kind = span->run_kind();
   if (kind == SpanKind::kPartial)
@@ -39,7 +40,7 @@ inline constexpr unsigned kLendScan = 128;
   return kind == SpanKind::kMixed ? __atomic_load_n(&span->mixed.absent_pages, __ATOMIC_RELAXED)
                                   : 0;
 }
-/// Whether a slot reaches into such a page.
+/// Whether a slot reaches into an absent page.
 [[nodiscard]] inline bool is_absent(const Span* span, unsigned slot, const SizeClassInfo& info) {
   return (absent_pages(span) & pages_of_slot(slot, info)) != 0;
 }

@@ -1,14 +1,14 @@
-// Runs of pointers that stand a fixed step apart: what a span's neighbouring slots look like in a
-// batch, when they are handed out and, mostly, when they come back. Two to four instructions a
-// pointer.
+// Runs of pointers that are a fixed step apart. A span's neighbouring slots form such a run in a
+// batch when they are handed out and, usually, when they come back. A run costs two to four
+// instructions a pointer.
 #pragma once
 
 #include "base/config.h"
 
 namespace loam {
 
-/// How many of the addresses at(0), at(1), .. stand `step` bytes behind the one before, the first
-/// counted. At least 1. pre: count >= 1
+/// The length of the run at the beginning of the addresses at(0), at(1), ..: each is `step` bytes
+/// behind the one before. At least 1. pre: count >= 1
 template <class At>
 [[nodiscard]] LOAM_INLINE unsigned run_length_of(At at, unsigned count, ptrdiff_t step) {
   const uintptr_t distance = static_cast<uintptr_t>(step);
@@ -25,15 +25,15 @@ template <class At>
   return n;
 }
 
-/// The same of pointers that stand one after another.
+/// The same for an array of pointers.
 [[nodiscard]] LOAM_INLINE unsigned run_length(void* const* pointers, unsigned count,
                                               ptrdiff_t step) {
   return run_length_of([pointers](unsigned i) { return reinterpret_cast<uintptr_t>(pointers[i]); },
                        count, step);
 }
 
-/// Writes `count` addresses from `first` on, `step` bytes apart, below `end`: the last one lowest.
-/// Returns where that stands.
+/// Writes `count` addresses from `first` on, `step` bytes apart, below `end`, the last one lowest.
+/// Returns the place of the last one.
 LOAM_INLINE void** fill_run_downwards(void** end, uintptr_t first, size_t step, unsigned count) {
   for (; count >= 4; count -= 4, first += 4 * step) {
     end -= 4;

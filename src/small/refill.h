@@ -1,11 +1,13 @@
-// One request of a thread's cache for blocks of a size class, and what it has got so far.
+// One request of a thread's cache for blocks of a size class, and the blocks that it has got so
+// far.
 //
 //   out           next              out + wanted
 //    |             |                 |
-//    [  missing()  |      got()      ]       filled from its end down: what came first is used first
+//    [  missing()  |      got()      ]       filled from its end down: the first block to come is used first
 //
 // A cache's magazine is a stack whose top is the last place, so the blocks that came first are
-// handed out first. Each source of blocks (small_heap.h) adds below what is there already.
+// handed out first. Each source of blocks (small_heap.h) adds below the blocks that are already
+// there.
 #pragma once
 
 #include "base/units.h"
@@ -16,26 +18,26 @@ struct Refill {
   unsigned size_class;
   void** out;                   ///< room for `wanted` pointers, or `room`
   unsigned wanted;              ///< blocks; 1 or more
-  const void* taker = nullptr;  ///< the cache that asks, any address of its own; null: no stash
+  const void* taker = nullptr;  ///< any address of the calling cache, as its name; null: no stash
                                 ///< serves
-  unsigned enough = ~0u;        ///< with so many there, no span is taken that would be left in part
+  unsigned enough = ~0u;        ///< with this many, no span is taken that would keep free slots
   unsigned room =
-      0;  ///< places behind `out` that a batch of a stash may fill, if more than `wanted`
-  unsigned home = 0;  ///< the taker's, among bins and shards of mixed spans
+      0;  ///< places from `out` on that a batch of a stash may fill, if more than `wanted`
+  unsigned home = 0;  ///< the taker's home, for bins and shards of mixed spans
 
-  void** next = out + wanted;  ///< the last pointer that was put down
-  Pages fresh{};               ///< pages that held no memory and were taken for it
+  void** next = out + wanted;  ///< the last pointer written
+  Pages fresh{};               ///< fresh pages that were taken for the refill
 
   [[nodiscard]] unsigned missing() const { return static_cast<unsigned>(next - out); }
   [[nodiscard]] unsigned got() const { return wanted - missing(); }
-  /// A refill of so many of the missing blocks; then `next` is this one's too.
+  /// A refill of `blocks` of the missing blocks. The caller then copies its `next` to this refill.
   [[nodiscard]] Refill part(unsigned blocks) const {
     return {.size_class = size_class, .out = next - blocks, .wanted = blocks, .home = home};
   }
-  /// What came stands at the beginning of `out` from here on. Returns how many.
+  /// Moves the blocks to the beginning of `out`. Returns how many.
   LOAM_INLINE unsigned finish() {
     const unsigned count = got();
-    // Not for nothing: a program's start would fault memmove() in.
+    // Called only if necessary, because otherwise a program's start would fault memmove() in.
     if (LOAM_UNLIKELY(next != out) && count != 0)
       __builtin_memmove(out, next, count * sizeof(void*));
     return count;

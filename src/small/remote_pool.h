@@ -12,10 +12,10 @@ class RemotePool {
  public:
   constexpr RemotePool() = default;
 
-  /// A batch with count 0, or null when memory is refused.
+  /// A batch with count 0, or null when the system refuses memory.
   [[nodiscard]] RemoteBatch* take();
 
-  /// Puts a list of batches (linked by next; may be null) back.
+  /// Puts back a list of batches (linked by next; may be null).
   void give(RemoteBatch* list);
 
   [[nodiscard]] Mutex& mutex() { return mutex_; }

@@ -1,10 +1,11 @@
-// Blocks on their way home: when a flush finds a bin locked, it leaves its pointers here instead of
-// waiting, a batch at a time, one atomic operation each; whoever holds the bin's lock next takes
-// them all.
+// Blocks on their way back to their bin. When a flush finds a bin locked, it leaves its pointers
+// here instead of waiting. It leaves them in batches, with one atomic operation each. The next
+// thread with the bin's lock takes them all.
 //
 //   head_ -> batch -> batch -> ...      (a stack; pushed one by one, taken whole, so ABA cannot happen)
 //
-// Push is lock-free from any thread. Batches are 128 bytes of metadata, out of the freed blocks.
+// Push is lock-free from any thread. Batches are 128 bytes of metadata, and do not lie in the freed
+// blocks.
 #pragma once
 
 #include <atomic>
@@ -55,12 +56,12 @@ class RemoteQueue {
     queued_.store(count, std::memory_order_relaxed);
   }
 
-  /// Counts pointers that wait beside this queue (in the bin's TransferStash), so that readers of
-  /// `queued` need to know of one number.
+  /// Counts pointers that wait beside this queue (in the bin's TransferStash), so that readers need
+  /// only the number `queued`.
   void count_others(uint32_t more) { queued_.fetch_add(more, std::memory_order_relaxed); }
   void discount_others(uint32_t fewer) { queued_.fetch_sub(fewer, std::memory_order_relaxed); }
 
-  /// Pointers waiting; may lag behind by what is being pushed right now.
+  /// The pointers that wait; may lack those of a push in progress.
   [[nodiscard]] uint32_t queued() const { return queued_.load(std::memory_order_relaxed); }
 
  private:

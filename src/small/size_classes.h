@@ -10,9 +10,10 @@ namespace loam {
 
 inline constexpr size_t kFineLimit = 1024;
 
-/// The magazine, and the class byte of pages, for blocks of mixed spans (mixed_heap.h): any size.
+/// The number of the magazine, and the class byte of pages, for blocks of mixed spans
+/// (mixed_heap.h), whatever their size.
 inline constexpr unsigned kMixedClass = kSizeClassCount;
-/// Classes beyond the fixed ones at most (split_classes.h). Chosen: programs that fill their heaps
+/// The most classes beyond the fixed ones (split_classes.h). Chosen: programs that fill their heaps
 /// with blocks of one size have a few such sizes; each class costs a thread's cache 37 bytes.
 inline constexpr unsigned kMostSplitClasses = 16;
 inline constexpr unsigned kMagazineCount = kMixedClass + 1 + kMostSplitClasses;
@@ -57,13 +58,13 @@ inline constexpr ClassTables kClassTables = make_class_tables();
 /// none. pre: alignment is a power of two
 [[nodiscard]] inline unsigned class_for_aligned(size_t bytes, size_t alignment) {
   if (alignment > kPageBytes || bytes > kLargestSmall) return 0;
-  // A multiple of the alignment is a class itself, or the classes around it are a larger power of
-  // two apart.
+  // Either the multiple of the alignment is a class itself, or the classes around it are apart by a
+  // larger power of two.
   const size_t rounded = bytes == 0 ? alignment : round_up(bytes, alignment);
   return rounded > kLargestSmall ? 0 : class_for(rounded);
 }
 
-/// True where a slot of a span of the class begins, `offset` bytes from the span's start. Without a
+/// True if a slot of a span of the class begins `offset` bytes from the span's start. Needs no
 /// division. pre: offset is inside of the span
 [[nodiscard]] LOAM_INLINE bool begins_slot(const SizeClassInfo& info, size_t offset) {
   const size_t slot = (offset * info.reciprocal) >> 32;

@@ -1,12 +1,12 @@
-// The bits of a small span's record that say which of its slots are free.
+// The bits in a small span's record that mark its free slots.
 #pragma once
 
 #include "map/records.h"
 
 namespace loam {
 
-// Under the bin's lock. Owners of blocks read words without it (seems_live(), the cache's look for
-// double frees): relaxed, for a live block's bit is clear before and after.
+// Call under the bin's lock. Owners of blocks read words without it (seems_live(), and the cache's
+// search for double frees). relaxed: a live block's bit is clear before and after the store.
 inline void store_word(uint64_t* word, uint64_t bits) {
   __atomic_store_n(word, bits, __ATOMIC_RELAXED);
 }
@@ -28,7 +28,7 @@ inline bool slot_is_free(const Span* span, unsigned slot) {
   return (span->free_bits[slot >> 6] >> (slot & 63)) & 1;
 }
 
-// Neighbouring free slots in the longest run, at most `enough`.
+// The number of free slots in the longest run of neighbours, at most `enough`.
 inline unsigned longest_free_run(const Span* span, unsigned slots, unsigned enough) {
   unsigned run = 0, longest = 0;
   for (unsigned slot = 0; slot < slots && longest < enough; ++slot) {

@@ -1,14 +1,15 @@
 // All bins of one heap, and the two bulk operations that caches use: take and give.
 //
-// A class has one bin, until threads meet at its lock: then two, four, at most kShards. A thread
-// has a home, takes from the bin that this is one of; from the others, what is free there before a
-// page is touched that nobody has. Blocks go back to the bin of their span, whoever frees them.
+// A class has one bin until threads contend for its lock; then it has two, four, at most kShards.
+// Each thread has a home, a number that belongs to one of the bins, and takes from that bin. It
+// takes free slots of the other bins before any fresh page is touched. Blocks go back to the bin of
+// their span, whichever thread frees them.
 //
 //   a class's bins in use = 1 << doublings_[class];   a home's bin = home % bins in use;   bins not in use were never touched
 //   the shard of a span of bin_at(c, s) is s
 //
-// Thread-safe. A bin's lock is held for one bulk operation only; who holds one takes no other's,
-// but for all of them in order.
+// Thread-safe. A bin's lock is held for one bulk operation only. A thread that holds one takes no
+// other bin's lock, except all of them in order.
 #pragma once
 
 #include "base/shared_room.h"
@@ -23,46 +24,48 @@ class alignas(kPageBytes) SmallHeap {
  public:
   /// The default heap, all zero.
   constexpr SmallHeap() = default;
-  /// Over pages of its own, for tests. `mapped`: blocks answer class_at(), that is, their free
+  /// Uses a page heap of its own, for tests. `mapped`: class_at() knows the blocks, so their free
   /// takes the fast path.
   constexpr SmallHeap(PageHeap& pages, uint8_t heap, bool mapped)
       : mixed_(pages), other_pages_(&pages), heap_(heap), unmapped_(!mapped) {}
 
-  /// Fills a refill from the sources of its class, in their order (sources.h). Returns how many
-  /// blocks stand at the beginning of its places: at least one, 0 when memory is refused. A batch
-  /// that another thread gave with transfer() is taken whole, so they may be more than wanted. pre:
-  /// home < kShards
+  /// Fills a refill from the sources of its class, in their order (sources.h). Returns the number
+  /// of blocks at the beginning of its places: at least one, or 0 when the system refuses memory. A
+  /// batch that another thread gave with transfer() is taken whole, so there may be more blocks
+  /// than wanted. pre: home < kShards
   [[nodiscard]] unsigned take(Refill& refill);
   [[nodiscard]] unsigned take(Refill&& refill) { return take(refill); }
 
-  /// As take(), from spans of the class only: slots stand at multiples of their size from a page's
-  /// start.
+  /// As take(), but only from spans of the class, so slots are at multiples of their size from a
+  /// page's start.
   [[nodiscard]] unsigned take_slots(Refill&& refill);
 
-  /// Where a large run was of pages that nobody had: gives the page heap what may serve the next
-  /// one, which is all empty spans that bins keep beyond one, and for a run that is no longer than
-  /// spans are, whole free pages of sparse spans.
+  /// Call when a large run took fresh pages. Gives the page heap memory that may serve the next
+  /// run: all empty spans that bins keep beyond one. For a run no longer than the longest span, it
+  /// also gives whole free pages of sparse spans.
   void make_room_for_runs(Pages run);
-  /// The first of these. Costs next to nothing where no class has several bins.
+  /// Does the first half of make_room_for_runs(). Costs almost nothing if no class has several
+  /// bins.
   void release_empty_spans();
 
-  /// The empty span that a bin keeps for its class goes to the page heap, if it is just one: of a
-  /// class that a thread called for nothing for a while. Unless somebody holds the bin's lock.
+  /// Gives the empty span that a bin keeps for its class to the page heap, if there is exactly one.
+  /// Call it for a class from which a thread took nothing for a while. Does nothing if another
+  /// thread holds the bin's lock.
   void release_kept_span(unsigned size_class, unsigned home);
 
   enum class Wait {
-    kNo,  ///< leave the slots in the remote queue rather than wait for the bin
+    kNo,  ///< leave the slots in the remote queue instead of waiting for the bin
     kYes,
   };
   /// Gives slots of the class back. pre: count <= kMaxGive
   void give(unsigned size_class, void* const* pointers, unsigned count, Wait wait);
   static constexpr unsigned kMaxGive = 512;
 
-  /// As give() with Wait::kNo, but leaves the slots to the next take() of another thread where that
-  /// is likely to come (transfer_stash.h). `giver`: as take()'s taker. pre: count <= max_transfer()
+  /// As give() with Wait::kNo, but leaves the slots for the next take() of another thread, if one
+  /// is likely (transfer_stash.h). `giver`: as Refill::taker. pre: count <= max_transfer()
   void transfer(unsigned size_class, void* const* pointers, unsigned count, const void* giver);
-  /// True where transfer() would leave this giver's slots to others. A guess. `first`: one of them.
-  /// `home`: the giver's, whose own bin is better for what came from it.
+  /// True if transfer() would leave this giver's slots to other threads. A guess. `first`: one of
+  /// the slots. `home`: the giver's home, whose bin is better for slots that came from it.
   [[nodiscard]] bool wants_transfer(unsigned size_class, const void* giver, const void* first,
                                     unsigned home) const {
     return bins_in_use(size_class) == 1 ? bins_[size_class].stash().wants(giver)
@@ -72,57 +75,57 @@ class alignas(kPageBytes) SmallHeap {
     return TransferStash::batch_slots(size_class);
   }
 
-  /// Notes a request that found its magazine empty. Where the class's requests leave much of their
-  /// slots, which are many, the class is split (split_classes.h). pre: kFineLimit < bytes <=
-  /// kLargestSmall
+  /// Records a request that found its magazine empty. If the class has many slots, and its requests
+  /// leave much of each slot unused, the class is split (split_classes.h). pre: kFineLimit < bytes
+  /// <= kLargestSmall
   LOAM_INLINE void note_request(unsigned size_class, size_t bytes) {
     if (const size_t slot_bytes = split_classes.note(size_class, bytes);
         LOAM_UNLIKELY(slot_bytes != 0)) {
       split_class(size_class, slot_bytes);
     }
   }
-  /// A class is split where that saves at least this part of what its slots take, and so many
-  /// bytes. Chosen: what a class may cost in partly used spans and in magazines, several times
-  /// over, and no less.
+  /// A class is split if that saves at least this part of the memory of its slots, and at least
+  /// this many bytes. Chosen: several times the cost of a class in partly used spans and in
+  /// magazines.
   static constexpr size_t kLeastSavedShare = 64;
   static constexpr size_t kLeastSavedBytes = size_t{128} << 10;
 
-  /// Brings home what waits in stashes and nobody has wanted since the last look, and gives pages
-  /// inside live spans back whose slots nobody wanted for a second (idle_slots.h); no more often
-  /// than every kLookMs, and a bounded number.
+  /// Empties stashes of blocks that no thread took since the last look, and purges pages inside
+  /// live spans whose slots were unwanted for a second (idle_slots.h). It does so at most once
+  /// every kLookMs, and purges a bounded number of pages.
   void tick();
 
   /// Empties stashes and remote queues, returns empty spans, purges free pages inside live spans.
   Pages compact();
 
   [[nodiscard]] BinStats stats(unsigned size_class);
-  /// Bytes of blocks that wait in stashes, or are about to; recent.
+  /// Bytes of blocks that wait in stashes, or are about to. May be slightly old.
   [[nodiscard]] size_t stashed_bytes() const { return stash_room_.held(); }
   [[nodiscard]] bool is_valid();
 
-  /// Gives blocks back that came from mixed spans.
+  /// Gives back blocks that came from mixed spans.
   void give_mixed(void* const* pointers, unsigned count) { mixed_.give(pointers, count); }
-  /// The same, but for those that the giver wants (mixed_heap.h).
+  /// The same, except for blocks that the giver wants to keep (mixed_heap.h).
   void give_mixed(void* const* pointers, unsigned count, MixedHeap::Kept* kept) {
     mixed_.give(pointers, count, kept);
   }
   [[nodiscard]] MixedHeap& mixed() { return mixed_; }
-  /// Stops sparse spans from becoming mixed, and from lending pages: for checks that must tell
+  /// Stops sparse spans from becoming mixed, and from lending pages. For checks that must know
   /// every block's class.
   void keep_spans_pure(bool on = true) { pure_ = on; }
 
-  /// As many as mixed spans have, whose homes these are.
+  /// As many as the mixed heap has, because both use the same homes.
   static constexpr unsigned kShards = MixedHeap::kShards;
   [[nodiscard]] unsigned bins_in_use(unsigned size_class) const {
-    // acquire pairs with the release in use_more_bins(): the bin knows its number
+    // acquire pairs with the release in use_more_bins(): the bin then knows its number
     return 1u << doublings_[size_class].load(std::memory_order_acquire);
   }
-  /// What each bin of a class that has several keeps in empty spans at most, beyond one: what is a
-  /// thread's turn would be another's next. It serves anybody before a fresh page is touched.
-  /// Measured (decision 35).
+  /// The most bytes that each bin keeps in empty spans beyond one, if its class has several bins.
+  /// The reason: one thread soon takes what another has freed. These spans serve any thread before
+  /// a fresh page is touched. Measured (decision 35).
   static constexpr size_t kEmptyBytes = size_t{1} << 20;
-  /// Uses twice as many bins for the class, if there are more: what happens by itself where threads
-  /// meet.
+  /// Uses twice as many bins for the class, up to kShards. This also happens by itself when threads
+  /// contend.
   void use_more_bins(unsigned size_class);
 
   [[nodiscard]] PageHeap& pages() {
@@ -155,12 +158,12 @@ class alignas(kPageBytes) SmallHeap {
   struct Candidate {
     Bin* bin;
     unsigned size_class;
-    size_t bytes;  ///< what the hint said
+    size_t bytes;  ///< the hint's value
   };
   template <class Hint>
   [[nodiscard]] Candidate bin_with_most(Hint hint);
 
-  /// act(size_class) of all that have bins.
+  /// Runs act(size_class) for all classes that have bins.
   template <class Act>
   static void for_each_class(Act act) {
     const unsigned end = split_classes.end();
@@ -168,13 +171,13 @@ class alignas(kPageBytes) SmallHeap {
       if (has_own_spans(c)) act(c);
     }
   }
-  /// act(bin) of the class's bins in use.
+  /// Runs act(bin) for the class's bins in use.
   template <class Act>
   void for_each_bin(unsigned size_class, Act act) {
     const unsigned count = bins_in_use(size_class);
     for (unsigned s = 0; s < count; ++s) act(bin_at(size_class, s));
   }
-  /// act() under the bin's lock, once what waited in its remote queue has come home.
+  /// Runs act() under the bin's lock, after the bin took back the slots in its remote queue.
   template <class Act>
   void in_drained(Bin& bin, unsigned size_class, Act act);
   [[nodiscard]] bool wants_others(unsigned size_class, const void* giver, const void* first,
@@ -182,7 +185,7 @@ class alignas(kPageBytes) SmallHeap {
 
   [[nodiscard]] unsigned take_in_order(Refill& refill, bool needs_enough, bool own_slots);
   void take_from_rows(Refill& refill, unsigned least, uint8_t user);
-  /// `refused`: the system refused fresh pages, so that every search is worth it.
+  /// `refused`: the system refused fresh pages, so every search is worth its time.
   void take_from(BlockSource source, Refill& refill, bool refused);
   unsigned take_from_bin(Refill& refill, Bin::From from);
   [[nodiscard]] unsigned take_stashed(const Refill& refill);
@@ -197,31 +200,31 @@ class alignas(kPageBytes) SmallHeap {
   void purge_unwanted(uint64_t now_ms);
   [[nodiscard]] bool donate(unsigned size_class, unsigned home);
 
-  // What all stashes may hold: this, or the heap's size divided by kStashShare.
+  // The most bytes of all stashes together: kStashBytes, or the heap's size divided by kStashShare.
   static constexpr size_t kStashBytes = size_t{1} << 20;
   static constexpr size_t kStashShare = 128;
 
-  // All zero at first, the bins of small blocks in the page of what every refill looks at, which
-  // begins behind the shards of mixed_: see PageHeap.
+  // All zero at first. The bins of small blocks are in the page of the members that every refill
+  // reads; that page begins behind the shards of mixed_. PageHeap says why.
   [[maybe_unused]] char unused_[kPageBytes - MixedHeap::kShardBytes % kPageBytes] = {};
   MixedHeap mixed_;
   alignas(64) SharedRoom<kStashBytes, kStashShare> stash_room_;
   std::atomic<uint64_t> last_look_ms_{0};
   std::atomic<uint64_t> period_began_ms_{0};
   std::atomic<unsigned> next_to_purge_{0};                // the class at which the last look ended
-  alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since donors were looked for
-  std::atomic<uint8_t> refused_class_{0};   // whose blocks no donor's free ranges held then
-  std::atomic<unsigned> lends_skipped_{0};  // since lenders were
-  // Read by every refill and flush, and hardly ever written.
+  alignas(64) std::atomic<unsigned> growths_skipped_{0};  // since the last search for donors
+  std::atomic<uint8_t> refused_class_{0};   // the class whose blocks no donor could hold then
+  std::atomic<unsigned> lends_skipped_{0};  // since the last search for lenders
+  // Every refill and flush reads these; they are almost never written.
   alignas(64) PageHeap* other_pages_ = nullptr;
-  std::atomic<bool> has_more_bins_{false};  // some class
+  std::atomic<bool> has_more_bins_{false};  // some class has several bins
   bool pure_ = false;
   uint8_t heap_ = 0;
   bool unmapped_ = false;
   std::atomic<uint8_t> doublings_[kMagazineCount] = {};
-  Bin bins_[kMagazineCount];  // that of kMixedClass is never used
-  // Last: never touched where threads do not meet. A class's side by side, so that few classes
-  // touch few pages.
+  Bin bins_[kMagazineCount];  // the bin of kMixedClass is never used
+  // Last, because these are never touched if threads do not contend. The bins of a class are side
+  // by side, so that few classes touch few pages.
   Bin more_bins_[kMagazineCount][kShards - 1];
 };
 

@@ -1,5 +1,5 @@
-// Where the blocks of a refill come from, in their order: memory that lies idle, and at last pages
-// that hold none yet. SmallHeap::take_from() is what each source does (sources.cpp).
+// The sources of the blocks of a refill, in their order: idle memory first, fresh pages last.
+// SmallHeap::take_from() serves from each source (sources.cpp).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ enum BlockSourceUser : uint8_t {
   kUpTo1KiB = 1,
   kUpTo8KiB = 2,
   kAbove8KiB = 4,
-  kOwnSlots = 8,  ///< blocks that must be slots of their class's own spans
-  kRefused = 16,  ///< any of the first three, once more, after the system refused fresh pages
+  kOwnSlots = 8,  ///< blocks that must be slots of spans of their class
+  kRefused = 16,  ///< any of the first three, again, after the system refused fresh pages
 };
 
 struct BlockSourceRow {

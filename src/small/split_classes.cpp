@@ -8,11 +8,11 @@ constinit SplitClasses split_classes;
 
 namespace {
 
-// Of a span, behind its last slot: as little as that, or as little as there is. Chosen: what a
-// finer class saves would else go to the tail; there are many blocks of it, so that longer spans
-// are no loss.
+// The part of a span behind its last slot should be at most 1 in this many, or else the smallest
+// possible. Chosen: otherwise the tail would cost what a finer class saves. The class has many
+// blocks, so longer spans are no loss.
 constexpr size_t kLeastTail = 128;
-// As the generator of the fixed classes has it: slots that amortise a span's record.
+// As in the generator of the fixed classes: enough slots to amortise a span's record.
 constexpr unsigned least_slots(size_t bytes) { return bytes < 4096 ? 16 : bytes < 8192 ? 8 : 4; }
 
 }  // namespace

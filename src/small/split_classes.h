@@ -1,16 +1,17 @@
-// Classes that a program's own sizes ask for, between the fixed ones (size_classes.h).
+// Classes between the fixed ones (size_classes.h), made for the request sizes of a program.
 //
-// A fixed class loses up to 5.9 % of a block: nothing to a program of many sizes, and all of it in
-// every block to one that fills its heap with blocks of 4,368 bytes. So requests above kFineLimit
-// are looked at, one a refill: where kWindow of them left much of their slot, and the class holds
-// enough blocks, a class for the largest of them comes into being. Requests up to it go there from
-// then on; blocks that there are stay what they are.
+// A fixed class loses up to 5.9 % of a block. A program of many sizes does not notice that. A
+// program that fills its heap with blocks of 4,368 bytes loses all of it in every block. So
+// requests above kFineLimit are recorded, one for each refill. If kWindow of them left much of
+// their slots unused, and the class has enough blocks, a class for the largest of them is made.
+// Requests up to that size then use the new class. Existing blocks do not change.
 //
-//   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;  kMixedClass + 1 .. kMixedClass + kMost split, in order of age
-//   a request's class only ever becomes a finer one, and every class stays the one for requests of its own size
+//   numbers:  1 .. kSizeClassCount - 1 fixed;  kMixedClass;  kMixedClass + 1 .. kMixedClass + kMost split, the oldest first
+//   a request's class only ever becomes a finer one, and every class stays the class for requests of its own size
 //   size_classes and private heaps know the fixed ones only
 //
-// Thread-safe. Of the default heap; all zero at first, so that a start touches nothing of it.
+// Thread-safe. Belongs to the default heap. All zero at first, so a program's start does not touch
+// it.
 #pragma once
 
 #include <atomic>
@@ -24,14 +25,14 @@ class SplitClasses {
  public:
   static constexpr unsigned kMost = kMostSplitClasses;
 
-  /// The class for requests of so many bytes, now. pre: kFineLimit < bytes <= kLargestSmall
+  /// The present class for requests of `bytes` bytes. pre: kFineLimit < bytes <= kLargestSmall
   [[nodiscard]] LOAM_INLINE unsigned class_for(size_t bytes) const {
-    // acquire pairs with the release in add(): the class's row is there, and counted
+    // acquire pairs with the release in add(): the class's row is then filled in, and counted
     const unsigned split = steps_[step_of(bytes)].load(std::memory_order_acquire);
     return LOAM_LIKELY(split == 0) ? loam::class_for(bytes) : split;
   }
 
-  /// Of any class; that of kMixedClass and those not in use are all zero.
+  /// The row of any class. The rows of kMixedClass and of unused classes are all zero.
   [[nodiscard]] LOAM_INLINE const SizeClassInfo& info(unsigned size_class) const {
     return LOAM_LIKELY(size_class < kSizeClassCount) ? kSizeClasses[size_class]
                                                      : rows_[size_class - kMixedClass];
@@ -42,9 +43,9 @@ class SplitClasses {
     return kMixedClass + 1 + count_.load(std::memory_order_acquire);
   }
 
-  /// Notes a request of the class. Once in kWindow of them, what a slot for all of these takes;
-  /// else 0. Of requests that come at once, some may be missed. pre: kFineLimit < bytes <=
-  /// kLargestSmall
+  /// Records a request of the class. Once in kWindow requests, returns the bytes of a slot that
+  /// would hold each of these; otherwise 0. Some requests that come at the same time may be missed.
+  /// pre: kFineLimit < bytes <= kLargestSmall
   [[nodiscard]] LOAM_INLINE size_t note(unsigned size_class, size_t bytes) {
     std::atomic<uint32_t>& watch = watches_[size_class];
     const uint32_t seen = watch.load(std::memory_order_relaxed);
@@ -58,15 +59,15 @@ class SplitClasses {
     return bytes_of(now >> 16);
   }
 
-  /// Has requests of the class up to info.bytes go to a class of their own. False where there is no
-  /// number left, or another thread is just adding one.
+  /// Adds a class for requests of the class up to info.bytes. False if there is no number left, or
+  /// another thread is just adding a class.
   [[nodiscard]] bool add(unsigned size_class, const SizeClassInfo& info);
 
-  /// Around fork().
+  /// For fork().
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
-  /// Chosen: sizes at random in a class leave a 64th of the slot in all of them once in 25,000
-  /// windows.
+  /// Chosen: with random sizes within a class, all requests of a window leave at least 1/64 of the
+  /// slot only once in 25,000 windows.
   static constexpr uint32_t kWindow = 32;
 
  private:
@@ -78,7 +79,7 @@ class SplitClasses {
   std::atomic<uint8_t> steps_[(kLargestSmall >> kStepShift) + 1] = {};  // 0: the fixed class
   SizeClassInfo rows_[kMost + 1] = {};
   std::atomic<uint32_t> watches_[kMagazineCount] =
-      {};  // the largest request's step, and how many there were
+      {};  // the largest request's step, and the number of requests
   std::atomic<unsigned> count_{0};
   Mutex mutex_;
 };
@@ -95,15 +96,15 @@ extern SplitClasses split_classes;
   return size_class != 0 && size_class != kMixedClass;
 }
 
-/// Classes with spans of their own, for lists of them: the fixed ones by size, then the split ones
-/// by age.
+/// The number of classes with spans of their own, for loops over them: first the fixed ones by
+/// size, then the split ones by age.
 [[nodiscard]] inline unsigned class_count() { return split_classes.end() - 2; }
 /// pre: index < class_count()
 [[nodiscard]] inline unsigned class_number(unsigned index) {
   return index + 1 < kMixedClass ? index + 1 : index + 2;
 }
 
-/// How spans of slots of so many bytes look. pre: a multiple of 16, kFineLimit < bytes <=
+/// The form of spans of slots of `bytes` bytes. pre: a multiple of 16, kFineLimit < bytes <=
 /// kLargestSmall
 [[nodiscard]] SizeClassInfo shape_of(size_t bytes);
 

@@ -15,8 +15,8 @@ size_t record_bytes(unsigned size_class) {
 
 }  // namespace
 
-// Counts change with the lists, under the lock, so a fork()ed child finds them in agreement; a
-// batch that was in neither list is lost there.
+// Counts change together with the lists, under the lock, so they agree in a fork()ed child. A batch
+// that was in neither list is lost in the child.
 void TransferStash::push(Batch* batch) {
   batch->next = full_;
   full_ = batch;
@@ -81,7 +81,7 @@ TransferStash::Batch* TransferStash::take_idle(bool all) {
   Lock lock(mutex_);
   Batch** from = &full_;
   if (!all) {
-    // The warm ones on top stay.
+    // The warm batches on top stay.
     for (unsigned stay = batches_ - unsigned{idle_}; stay != 0 && *from != nullptr; --stay)
       from = &(*from)->next;
   }

@@ -1,13 +1,13 @@
-// Freed blocks of one class on their way from one thread to another: what a full magazine could not
-// hold waits here, a batch at a time, for a refill, and no span is touched on either side.
+// Freed blocks of one class on their way from one thread to another. Blocks that a full magazine
+// could not hold wait here in batches for a refill, and no span is touched on either side.
 //
-//   full_  -> batch -> batch -> ...    at most kMostBatches and kMostBytes of blocks, but for givers who look at the
-//                                      same time; the last put on top
-//   spare_ -> batch -> ...             emptied records, for the next put
+//   full_  -> batch -> batch -> ...    at most kMostBatches and kMostBytes of blocks, except when givers look at the
+//                                      same time; the newest batch on top
+//   spare_ -> batch -> ...             emptied batches, for the next put
 //
-// Only for what one thread frees and another takes: a giver who was also the class's last taker is
-// sent home, so that a program of one thread holds nothing here (decision 15). Blocks count as
-// queued, and their slots in the spans stay marked as handed out.
+// Only for blocks that one thread frees and another takes. Blocks of a giver that was also the
+// class's last taker go to their spans, so a program of one thread holds nothing here (decision
+// 15). Blocks in the stash count as queued, and their slots in the spans stay marked as handed out.
 //
 // Lock: own, a leaf; pointers are copied outside it, from and to a batch that is in neither list.
 // Thread-safe.
@@ -31,15 +31,15 @@ class alignas(64) TransferStash {
     [[nodiscard]] void** pointers() { return reinterpret_cast<void**>(this + 1); }
   };
 
-  /// Pointers that a batch of any class holds at most: 2 KiB with the header.
+  /// The most pointers in a batch of any class: 2 KiB with the header.
   static constexpr unsigned kMostPointers = 254;
   static_assert(sizeof(Batch) + kMostPointers * sizeof(void*) == 2048, "one piece of metadata");
-  /// Chosen: a ring of 4,096 blocks fits, which a consumer may empty before its producer runs
-  /// again.
+  /// Chosen: it has room for a ring of 4,096 blocks, which a consumer may empty before its producer
+  /// runs again.
   static constexpr uint32_t kMostBatches = 16;
-  /// Chosen: of a class. Four batches of the classes from 256 B on.
+  /// The limit of a class. Chosen: four batches of the classes from 256 B on.
   static constexpr size_t kMostBytes = size_t{256} << 10;
-  /// What one batch of a class holds, but kFewPointers always.
+  /// The pointers that one batch of a class holds: at least kFewPointers.
   static constexpr unsigned kFewPointers = 4;
   [[nodiscard]] static unsigned batch_slots(unsigned size_class) {
     const size_t by_bytes = kMostBytes / 4 / class_info(size_class).bytes + 1;
@@ -48,33 +48,33 @@ class alignas(64) TransferStash {
                                       : kMostPointers;
   }
 
-  /// True where blocks of this giver are more likely to be taken by somebody else.
+  /// True if another thread is more likely to take the blocks than this giver.
   [[nodiscard]] bool wants(const void* giver) const {
-    // relaxed: a guess. 1: nobody took yet
+    // relaxed: a guess. null: no thread took yet
     const void* taker = taker_.load(std::memory_order_relaxed);
     return taker != giver && taker != nullptr;
   }
-  /// Notes who takes blocks of the class now, from here or from a span.
+  /// Records the cache that takes blocks of the class now, from here or from a span.
   void note_taker(const void* taker) {
     if (taker_.load(std::memory_order_relaxed) != taker)
       taker_.store(taker, std::memory_order_relaxed);
   }
 
-  /// Keeps the pointers; false, and nothing was done, when full or memory for a record is refused.
-  /// pre: 1 <= count <= batch_slots(size_class)
+  /// Keeps the pointers. False, without any change, when the stash is full or the system refuses
+  /// memory for a batch. pre: 1 <= count <= batch_slots(size_class)
   [[nodiscard]] bool put(unsigned size_class, void* const* pointers, unsigned count);
 
-  /// A batch, where `out` has room for all of it, or `wanted` pointers of one, the longest freed
-  /// last; 0 when there are none. pre: 1 <= wanted <= room
+  /// Takes a batch whole if `out` has room for it, otherwise `wanted` pointers of the batch. Those
+  /// freed longest ago are taken last. Returns 0 when there are none. pre: 1 <= wanted <= room
   [[nodiscard]] unsigned take(void** out, unsigned wanted, unsigned room);
   [[nodiscard]] unsigned take(void** out, unsigned wanted) { return take(out, wanted, wanted); }
 
-  /// Takes the batches out that no take() since the last call would have missed; `all`: every one.
+  /// Takes out the batches that no take() has needed since the last call; `all`: every batch.
   [[nodiscard]] Batch* take_idle(bool all);
-  /// Gives records back to the metadata arena, and those that are spare here too.
+  /// Returns batches to the metadata arena, together with the spare ones of the stash.
   void release(unsigned size_class, Batch* emptied);
 
-  /// Blocks that wait here; recent.
+  /// Blocks that wait here. May be slightly old.
   [[nodiscard]] uint32_t blocks() const { return blocks_.load(std::memory_order_relaxed); }
   [[nodiscard]] Mutex& mutex() { return mutex_; }
 
