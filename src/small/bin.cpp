@@ -19,13 +19,13 @@ using bin_lists::list_of;
 using bin_lists::list_of_partial;
 using bin_lists::scaled_list;
 
-// Free slots of a bin below which its sparse spans stay its own: what it has is then churn, not a
-// past phase.
+// With fewer bytes of free slots than this, a bin keeps its sparse spans. Its free slots are then
+// churn, not the rest of a past phase.
 constexpr size_t kDonorBytes = size_t{128} << 10;
-// What must be free of its slots, one in so many. Chosen: of large slots a span has few, so that a
-// class whose blocks come and go at random has more of it free (decision 43).
+// One in this many of its slots must be free too. Chosen: a span has few large slots, so a class of
+// large slots has more of them free when its blocks come and go at random (decision 43).
 constexpr size_t donor_share(const SizeClassInfo& info) { return info.bytes > kFineLimit ? 3 : 4; }
-// Spans that one donation looks at.
+// The most spans at which one donation looks.
 constexpr unsigned kDonorScan = 64;
 
 }  // namespace
@@ -68,7 +68,7 @@ void Bin::place(Span* span) {
   }
 }
 
-// The span is out of the bin, and first of those that are `gone`. pre: it is in no list
+// Removes the span from the bin, and adds it to the front of `gone`. pre: it is in no list
 void Bin::release_span(Span* span, unsigned slots, Span** gone) {
   spans_ -= 1;
   if (LOAM_UNLIKELY(is_partial(span))) {
@@ -83,7 +83,7 @@ void Bin::release_span(Span* span, unsigned slots, Span** gone) {
   *gone = span;
 }
 
-// Says what is wrong with a free that the loop below refused.
+// Reports what is wrong with a free that the loop below refused.
 static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset,
                                       const void* pointer) {
   const size_t slot = offset / info.bytes;
@@ -93,7 +93,7 @@ static LOAM_COLD void report_bad_free(const SizeClassInfo& info, size_t offset,
                 pointer);
 }
 
-// What a flush knows of its class.
+// The data of a flush of one class.
 struct Bin::Giving {
   PageHeap& pages;
   MixedHeap& mixed;
@@ -102,8 +102,8 @@ struct Bin::Giving {
   Span* gone;  // spans that left the bin, linked through `next`
 };
 
-// Moves spans with more free slots than before between lists; empty ones go back. A span may be
-// named more than once.
+// Moves spans with more free slots than before between lists; empty spans go back. `spans` may name
+// a span more than once.
 void Bin::move(Giving& giving, Span** spans, unsigned count) {
   unsigned leaving = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -116,7 +116,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
       spans[leaving++] = span;
     }
   }
-  // Now that no name is left that would be looked at.
+  // Only now, because the loop above may name such a span again.
   for (unsigned i = 0; i < leaving; ++i) {
     if (empty_spans_ <= more_empty_) {
       push_empty(spans[i]);
@@ -126,7 +126,7 @@ void Bin::move(Giving& giving, Span** spans, unsigned count) {
   }
 }
 
-// Of the bin's spans, but for their list.
+// The label of the bin's spans, except for their list.
 LOAM_INLINE uint32_t Bin::own_label(unsigned size_class) const {
   return Span::label_of(SizeClass(size_class), shard_, SpanKind::kSmall, 0);
 }
@@ -141,11 +141,11 @@ LOAM_INLINE bool Bin::is_own_partial(const Span* span, unsigned size_class) cons
          0;
 }
 
-// Marks the slot at the offset as free. False where none begins there, or where it is free already.
+// Marks the slot at the offset as free. False if no slot begins there, or if it is free already.
 LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uint32_t slots) {
   const uint64_t quotient = uint64_t{offset} * reciprocal;
-  // A slot's beginning leaves no fraction, up to the reciprocal's error; and the span's tail is no
-  // slot.
+  // The offset of a slot's beginning leaves no fraction beyond the reciprocal's error. The span's
+  // tail is no slot.
   if (LOAM_UNLIKELY(static_cast<uint32_t>(quotient) >= reciprocal)) return false;
   const uint64_t slot = quotient >> 32;
   if (LOAM_UNLIKELY(slot >= slots)) return false;
@@ -156,14 +156,14 @@ LOAM_INLINE bool mark_slot(Span* span, uint32_t offset, uint32_t reciprocal, uin
   return true;
 }
 
-// A pointer that mark_slot() refused, or that lies in no span of the class.
+// Gives a pointer that mark_slot() refused, or that lies in no span of the class.
 void Bin::give_other(Giving& giving, void* const* pointer, Span* span) {
   if (is_own_partial(span, giving.size_class) && give_partial(giving, *pointer, span)) return;
   refuse(giving, pointer, span);
 }
 
-// A slot of a partial span of the bin. False where none begins there that is in use: so for all of
-// a span that is about to leave.
+// Gives a slot of a partial span of the bin. False if no used slot begins there; so for every slot
+// of a span that is about to leave.
 bool Bin::give_partial(Giving& giving, void* pointer, Span* span) {
   const SizeClassInfo& info = giving.info;
   const uint32_t offset = offset_in(span, pointer);
@@ -188,20 +188,21 @@ LOAM_COLD void Bin::refuse(const Giving& giving, void* const* pointer, const Spa
     return report_bad_free(giving.info, offset_in(span, *pointer), *pointer);
   }
   if (span->kind == SpanKind::kMixed) return giving.mixed.give(pointer, 1);
-  // Of a span that went back, above or long ago: nobody's, or another class's.
+  // The span went back, in this flush or long ago. It has no owner now, or belongs to another
+  // class.
   report_misuse("free of a block that is free already, or of memory that is no block", *pointer);
 }
 
-// Gives the first pointer, which `span` is named for, right or wrong. Returns 1: how many that
-// were.
+// Gives the first pointer, for which the map names `span`, right or wrong. Returns 1, the number of
+// given pointers.
 unsigned Bin::give_one(Giving& giving, void* const* pointers, Span* span) {
   Span* found[] = {span, nullptr};
   give_scattered(giving, pointers, found, 1);
   return 1;
 }
 
-// Gives pointers that stand one slot apart, in either direction, as far as one word of free bits
-// goes, the first in `span`. Returns how many that were. pre: 1 <= run
+// Gives pointers that are one slot apart, in either direction, up to the end of one word of free
+// bits. The first one is in `span`. Returns the number of given pointers. pre: 1 <= run
 LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* span,
                                    unsigned run) {
   if (LOAM_LIKELY(run != 1) && LOAM_LIKELY(is_own(span, giving.size_class))) {
@@ -225,8 +226,8 @@ LOAM_INLINE unsigned Bin::give_run(Giving& giving, void* const* pointers, Span* 
   return give_one(giving, pointers, span);
 }
 
-// Whether the next pointers are most likely one span's: some of them stand no more than so many
-// slots from the first.
+// Whether the next pointers most likely belong to one span, because some of them are at most
+// kNearSlots slots from the first.
 constexpr unsigned kNearPointers = 4, kNearSlots = 16;
 LOAM_INLINE bool stand_near(void* const* pointers, size_t left, size_t bytes) {
   if (left < kNearPointers) return false;
@@ -236,13 +237,14 @@ LOAM_INLINE bool stand_near(void* const* pointers, size_t left, size_t bytes) {
     return reinterpret_cast<uintptr_t>(pointer) - from < 2 * reach;
   };
   static_assert(kNearPointers == 4, "the first, and these");
-  // No branch for each: which of them it is that does not follows no rule.
+  // No branch for each pointer, because it is unpredictable which pointers are near.
   return (unsigned{is_near(pointers[1])} & unsigned{is_near(pointers[2])} &
           unsigned{is_near(pointers[3])}) != 0;
 }
 
-// How far apart the next pointers stand, most likely, where that is one slot in either direction:
-// the last of some does as it should. Else 0: a shorter row costs no less by itself.
+// The distance between the next pointers, if it is most likely one slot in either direction,
+// because the last one of kShortestRun is where it should be. Otherwise 0: to handle a shorter row
+// separately costs no less.
 constexpr unsigned kShortestRun = 16;
 LOAM_INLINE ptrdiff_t step_of_row(void* const* pointers, size_t left, ptrdiff_t bytes) {
   if (left < kShortestRun) return 0;
@@ -253,9 +255,9 @@ LOAM_INLINE ptrdiff_t step_of_row(void* const* pointers, size_t left, ptrdiff_t 
                                                                                           : 0;
 }
 
-// Marks slots of one span as free, whose first begins at `base` and whose last ends so many bytes
-// behind, as far as the pointers are its slots that are not free yet. Returns how many that were.
-// Not inline: all registers are its loop's.
+// Marks slots of one span as free. The span's slots begin at `base` and take `bytes` bytes. It
+// stops at the first pointer that is no slot of the span, or a free one. Returns the number of
+// marked slots. Not inline, so that its loop has all registers.
 static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers, unsigned count,
                                          uintptr_t base, uintptr_t bytes, uint32_t reciprocal) {
   uint64_t* word = words;
@@ -281,8 +283,8 @@ static LOAM_NOINLINE unsigned mark_slots(uint64_t* words, void* const* pointers,
   return static_cast<unsigned>(next - pointers);
 }
 
-// Gives pointers as far as they lie in the first one's span, which is `span`, in any order. Returns
-// how many that were. pre: 1 <= count
+// Gives pointers, in any order, up to the first one outside of `span`, the span of the first
+// pointer. Returns the number of given pointers. pre: 1 <= count
 LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span* span,
                                     unsigned count) {
   if (LOAM_LIKELY(is_own(span, giving.size_class))) {
@@ -299,9 +301,9 @@ LOAM_INLINE unsigned Bin::give_near(Giving& giving, void* const* pointers, Span*
   return give_one(giving, pointers, span);
 }
 
-// Takes spans back of which all slots come, and none before, as far as there are such at the
-// beginning. Returns how many pointers that were. Less than what marking and unmarking costs, and
-// most of what a program does that frees in order.
+// Takes back spans at the beginning of the pointers whose slots all come now, and of which no slot
+// was free before. Returns the number of pointers. This costs less than to mark and unmark slots,
+// and is the usual case in a program that frees in order.
 LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* pointers,
                                            unsigned count, Span** gone) {
   const SizeClassInfo& info = class_info(size_class);
@@ -325,7 +327,7 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
       push_empty(span);
       continue;
     }
-    // A pointer that comes twice is still found.
+    // Marked as free, so that a pointer that comes twice is still detected.
     for (unsigned slot = 0; slot < slots; slot += 64)
       store_word(&span->free_bits[slot / 64], ~uint64_t{0});
     if (LOAM_UNLIKELY(span->unbacked_pages != 0))
@@ -339,8 +341,8 @@ LOAM_INLINE unsigned Bin::give_whole_spans(unsigned size_class, void* const* poi
   return done;
 }
 
-// Gives pointers that lie in the spans that found[] names, which is written over and has room for
-// one more. Not inline: all registers are its loop's.
+// Gives pointers that lie in the spans in found[]. The function overwrites found[], which has room
+// for one more. Not inline, so that its loop has all registers.
 LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Span** found,
                                        unsigned count) {
   const uint32_t reciprocal = giving.info.reciprocal, slots = giving.info.slots;
@@ -364,7 +366,7 @@ LOAM_NOINLINE void Bin::give_scattered(Giving& giving, void* const* pointers, Sp
       }
     } while (found[++i] == span);
     span->free_slots = static_cast<uint16_t>(free_slots);
-    // No branch: when a span leaves its list no branch predictor learns.
+    // No branch, because it is unpredictable when a span leaves its list.
     found[moving] = span;
     moving += (none_free - free_slots * scale) >> kListShift != difference >> kListShift;
   }
@@ -391,15 +393,16 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
   const ptrdiff_t bytes = giving.info.bytes;
   const unsigned slots = giving.info.slots;
   void* const* const end = pointers + count;
-  // Counted first: a child that is forked in the middle knows of more free slots than there are,
-  // not of fewer than it will see leave.
+  // Counted first. A child that is forked in the middle then counts more free slots than there are,
+  // and never fewer than will be taken from it.
   free_slots_ += count;
   given_ += count;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   SpanFinder spans;
   while (pointers != end) {
-    // Scattered ones up to the next that stand near each other; all their records first: their
-    // misses overlap. Those are looked for now and then only.
+    // First the scattered pointers, up to the next ones that are near each other. All their records
+    // are looked up first, so that the cache misses overlap. Near pointers are searched for only
+    // now and then.
     constexpr unsigned kPiece = 64, kStride = 8;
     static_assert(kPiece % kStride == 0, "strides fill a piece");
     Span* found[kPiece + 1];
@@ -429,7 +432,7 @@ void Bin::give_some_locked(Giving& giving, void* const* pointers, unsigned count
       give_scattered(giving, scattered, found, static_cast<unsigned>(last - found));
     for (; near; near = are_near()) {
       const unsigned left = static_cast<unsigned>(end - pointers);
-      // The next span's record, while this one's slots are marked.
+      // Prefetches the next span's record while this span's slots are marked.
       if (left > slots) prefetch_for_write(spans.at(reinterpret_cast<uintptr_t>(pointers[slots])));
       const ptrdiff_t step = step_of_row(pointers, left, bytes);
       if (step == 0) {
@@ -495,10 +498,11 @@ size_t Bin::donatable_bytes_hint(unsigned size_class) const {
   return bytes >= kDonorBytes && free_slots >= slots / donor_share(info) ? bytes : 0;
 }
 
-// False, and the span is the last of its list, when memory for its tables is refused.
+// False when the system refuses memory for the span's tables; the span is then the last of its
+// list.
 bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, unsigned home,
                      Pages* lent) {
-  // Once it is mixed, others may change it.
+  // Read before the span is mixed, because other threads may change it from then on.
   const unsigned list = span->list, free_slots = span->free_slots,
                  unbacked = count_bits(span->unbacked_pages);
   const unsigned absent = count_bits(absent_pages(span));
@@ -517,7 +521,8 @@ bool Bin::make_mixed(MixedHeap& mixed, Span* span, const SizeClassInfo& info, un
   unbacked_pages_ -= unbacked;
   absent_slots_ -= info.slots - own_slots;
   absent_pages_ -= absent;
-  // taken_ - given_ counts slots out of the bin's own spans: these are out of it for good.
+  // taken_ - given_ counts the slots handed out from the bin's own spans. These slots no longer
+  // belong to the bin.
   given_ += own_slots - free_slots;
   return true;
 }
@@ -529,8 +534,8 @@ unsigned Bin::donate_locked(MixedHeap& mixed, unsigned size_class, size_t block_
   unsigned converted = 0, looked_at = 0;
   size_t gained = 0;
   for (unsigned list = 0; list < kSparseLists; ++list) {
-    // Emptiest first: a conversion costs the same whatever it brings. What does not fit goes
-    // behind, so that the next look meets others.
+    // Emptiest spans first, because a conversion costs the same whatever it brings. Spans that do
+    // not fit go to the end of their list, so that the next search visits others.
     for (Span* last = lists_[list].back();
          last != nullptr && gained < wanted_bytes && looked_at < kDonorScan;) {
       Span* span = lists_[list].front();

@@ -1,5 +1,5 @@
-// A bin's free pages inside live spans: they go back when somebody asks for it, or once nobody
-// wanted their slots; and are lent to who would touch fresh ones.
+// A bin's free pages inside live spans. They are purged on request, or after their slots were
+// unwanted for a while. They are also lent to requests that would otherwise touch fresh pages.
 #include "small/bin.h"
 #include "small/partial_span.h"
 
@@ -17,7 +17,7 @@ bool all_are_free(const uint64_t* free_bits, unsigned first, unsigned last) {
   return true;
 }
 
-// Pages of the span that no used slot touches, as a mask.
+// The pages of the span that no used slot touches, as a mask.
 uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
   uint32_t idle = 0;
   const uint64_t* free_bits = span->free_bits;
@@ -41,14 +41,15 @@ uint32_t idle_pages(const Span* span, const SizeClassInfo& info) {
 
 }  // namespace
 
-// The pages under slots that were just handed out hold memory again once they are written to.
+// The pages of slots that were just handed out will be backed as soon as the program writes to
+// them.
 void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin, void* const* end) {
   const auto slot_of = [&](const void* pointer) {
     return static_cast<unsigned>((reinterpret_cast<uintptr_t>(pointer) - span_base(span)) /
                                  info.bytes);
   };
   uint32_t pages = 0;
-  const unsigned first = slot_of(end[-1]), last = slot_of(*begin);  // what stands behind lies below
+  const unsigned first = slot_of(end[-1]), last = slot_of(*begin);  // end[-1] is the lowest
   if (LOAM_LIKELY(!slots_are_chosen_at_random() &&
                   last - first == static_cast<unsigned>(end - begin) - 1)) {
     pages = pages_of_slots(first, last, info);
@@ -60,8 +61,7 @@ void Bin::note_backed(Span* span, const SizeClassInfo& info, void* const* begin,
   span->unbacked_pages &= ~pages;
 }
 
-// Empty spans, which leave the bin, count as nothing: the page heap knows what to do with their
-// pages.
+// Empty spans leave the bin and count as 0 pages, because the page heap decides about their pages.
 Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   const SizeClassInfo& info = class_info(size_class);
   if (span->free_slots == info.slots) {
@@ -74,8 +74,8 @@ Pages Bin::purge_span(Span* span, unsigned size_class, Span** gone) {
   return purged;
 }
 
-// What is idle in the span becomes the page heap's. Returns how many pages of that are backed;
-// where none is, nothing is done.
+// Gives the idle pages of the span to the page heap. Returns how many of them are backed; if none
+// is, it does nothing.
 Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
   const uint32_t idle = idle_pages(span, info);
   const Pages backed(count_bits(idle & ~span->unbacked_pages));
@@ -90,7 +90,7 @@ Pages Bin::lend_pages(PageHeap& pages, Span* span, const SizeClassInfo& info) {
     uint64_t* const word = &span->free_bits[slot / 64];
     const uint64_t bit = uint64_t{1} << (slot % 64);
     if ((*word & bit) == 0 || (pages_of_slot(slot, info) & idle) == 0) continue;
-    __atomic_store_n(word, *word & ~bit, __ATOMIC_RELAXED);  // as bin.cpp's store_word()
+    __atomic_store_n(word, *word & ~bit, __ATOMIC_RELAXED);  // as store_word()
     ++slots;
   }
   span->free_slots = static_cast<uint16_t>(span->free_slots - slots);
@@ -113,7 +113,8 @@ Pages Bin::lend_locked(PageHeap& pages, MixedHeap& mixed, unsigned size_class, P
   Pages lent;
   unsigned looked_at = 0;
   for (unsigned list = 0; list < kSparseLists; ++list) {
-    // Emptiest first. What has nothing goes behind, so that the next look meets others.
+    // Emptiest spans first. A span without idle pages goes to the end of its list, so that the next
+    // search visits others.
     for (Span* last = lists_[list].back();
          last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
       Span* const span = lists_[list].front();
@@ -154,7 +155,7 @@ void Bin::end_period_locked(size_t slot_bytes) {
   if (lists_to_search_ == 0 && unwanted_pages(slot_bytes) != Pages(0)) search_lists(kLists);
 }
 
-// The last so many, but those that are empty now.
+// Starts a search of the last `count` lists, without lists that are empty now.
 void Bin::search_lists(unsigned count) {
   while (count != 0 && occupancy_[kLists - count] == 0) --count;
   lists_to_search_ = static_cast<uint8_t>(count);
@@ -188,8 +189,8 @@ unsigned Bin::purge_unwanted_locked(PageHeap& pages, unsigned size_class, unsign
       continue;
     }
     if (looks < kLooksAPurge) break;
-    // Behind the others: the next look meets those that it has not met, and so does who takes
-    // slots.
+    // The span goes behind the others. So the next look visits other spans, and a refill takes
+    // slots of other spans.
     list.remove(span);
     list.push_back(span);
     --spans_to_search_;

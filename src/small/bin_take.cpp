@@ -1,4 +1,4 @@
-// A bin's refills: slots of its fullest spans, then of spans that the page heap gives it.
+// A bin's refills: slots of its fullest spans, then slots of spans from the page heap.
 //
 // Lock: the bin's.
 #include "os/random.h"
@@ -16,7 +16,7 @@ namespace {
 
 constinit bool random_slots = false;
 
-// One of the `free` set bits, each as likely as the others.
+// One of the `free` set bits, each with the same probability.
 unsigned pick_at_random(const uint64_t* words, unsigned free) {
   unsigned nth = random_source.below(free);
   for (unsigned word = 0;; ++word) {
@@ -35,7 +35,7 @@ unsigned pick_at_random(const uint64_t* words, unsigned free) {
 LOAM_COLD void take_at_random(Span* span, unsigned take, void*** next) {
   const uintptr_t base = span_base(span);
   const size_t bytes = class_info(index_of(span->size_class)).bytes;
-  unsigned free = take + span->free_slots;  // free_slots says what will be left
+  unsigned free = take + span->free_slots;  // free_slots is already the number that will be left
   for (; take != 0; --take, --free) {
     const unsigned slot = pick_at_random(span->free_bits, free);
     store_word(&span->free_bits[slot / 64],
@@ -53,8 +53,8 @@ LOAM_INLINE PageHeap::Source source_of(Bin::From from) {
 void choose_slots_at_random() { random_slots = true; }
 bool slots_are_chosen_at_random() { return random_slots; }
 
-// The longest backed run that is shorter than the class's spans and holds a slot, or about that.
-// Its slots are free.
+// Makes a span of about the longest backed run that is shorter than the class's spans and holds a
+// slot. All its slots are free.
 Span* Bin::allocate_short(PageHeap& pages, PageHeap::SpanShape shape) {
   const SizeClassInfo& info = class_info(index_of(shape.size_class));
   static_assert(Pages(kMaxSpanPages).bytes() / (MixedHeap::kLargestBlock + kGranuleBytes) <=
@@ -86,7 +86,7 @@ LOAM_INLINE PageHeap::SpanShape Bin::shape_of_spans(unsigned size_class, Owner o
           owner.is_mapped ? SizeClass(size_class) : kNoClass, SpanOwner(owner.heap, shard_)};
 }
 
-// All slots of spans that the refill empties at once. False where there is none.
+// Takes all slots of spans that the refill empties at once. False if there is no such span.
 LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
   const PageHeap::Run run = pages.allocate_spans(
@@ -108,7 +108,7 @@ LOAM_INLINE bool Bin::take_whole_spans(PageHeap& pages, Owner owner, Refill& ref
   return true;
 }
 
-// A span of the page heap's, all of whose slots are free. Null where there is none.
+// Gets a span from the page heap; all its slots are free. Null if there is none.
 Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
   const SizeClassInfo& info = class_info(refill.size_class);
   const PageHeap::SpanShape shape = shape_of_spans(refill.size_class, owner);
@@ -131,7 +131,7 @@ Span* Bin::add_span(PageHeap& pages, Owner owner, Refill& refill, From from) {
   return span;
 }
 
-// As many of the span's free slots as the refill is missing. pre: there are some
+// Takes as many of the span's free slots as the refill is missing. pre: the span has some
 LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
   const SizeClassInfo& info = class_info(refill.size_class);
   const size_t bytes = info.bytes;
@@ -152,7 +152,7 @@ LOAM_INLINE void Bin::take_slots_of(Span* span, Refill& refill) {
     const unsigned first = lowest_bit(bits);
     const uint64_t low = bits >> first;
     if (LOAM_LIKELY((low & (low + 1)) == 0)) {
-      // One run: of an empty span, or what is left of one.
+      // One run: the slots of an empty span, or the rest of them.
       unsigned run = low == ~uint64_t{0} ? 64 : lowest_bit(low + 1);
       if (run > take) run = take;
       next = fill_run_downwards(next, base + first * bytes, bytes, run);

@@ -7,7 +7,7 @@ namespace loam {
 
 template <class Do>
 void MixedHeap::for_each_locked(Do act) {
-  if (!used_.load(std::memory_order_relaxed)) return;  // a look would touch a page
+  if (!used_.load(std::memory_order_relaxed)) return;  // a look at the shards would touch a page
   const unsigned count = shards_in_use();
   for (unsigned s = 0; s < count; ++s) {
     Lock lock(shards_[s].mutex());
@@ -16,7 +16,7 @@ void MixedHeap::for_each_locked(Do act) {
 }
 
 void MixedHeap::use_more_shards() {
-  Lock lock(shards_[0].mutex());  // who holds it knows how many there are
+  Lock lock(shards_[0].mutex());  // it guards the number of shards
   const uint8_t doublings = doublings_.load(std::memory_order_relaxed);
   // relaxed: a shard is ready for use from the start
   if (1u << doublings != kShards)
@@ -62,7 +62,8 @@ bool MixedHeap::convert(Span* span, unsigned home, Pages* lent) {
   return shard_of(home).convert(pages(), span, lent);
 }
 
-// A guess without its lock; null where the span names none. That of a live block is right.
+// The shard that the span's record names; null if it names none. A guess, because the shard's lock
+// is not held. For the span of a live block it is right.
 LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
   MixedShard* const named =
       static_cast<MixedShard*>(__atomic_load_n(&span->mixed.shard, __ATOMIC_RELAXED));
@@ -71,8 +72,8 @@ LOAM_INLINE MixedShard* MixedHeap::shard_named_by(const Span* span) {
   return LOAM_LIKELY(offset < sizeof shards_ && offset % sizeof *shards_ == 0) ? named : nullptr;
 }
 
-// One that is in no mixed span by the look at its span's record: a misuse, unless the record
-// changed below our eyes.
+// Gives a pointer that is in no mixed span, by its span's record. This is a misuse, unless the
+// record changed meanwhile.
 LOAM_COLD void MixedHeap::give_stranger(void* pointer) {
   const unsigned count = shards_in_use();
   for (unsigned s = 0; s < count; ++s) {
@@ -107,7 +108,7 @@ LOAM_NOINLINE void MixedHeap::give_by_shards(void** pointers, Span** spans, unsi
       its += is_its;
       others += !is_its;
     }
-    // Those that name none are told apart under any shard's lock.
+    // Pointers whose spans name no shard are handled under any shard's lock.
     give_to(shard != nullptr ? *shard : shards_[0], its_pointers, its_spans, its, kept);
     count = others;
   }
@@ -117,9 +118,10 @@ void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
   LOAM_ASSERT(kept == nullptr || count <= kPiece);
   while (count != 0) {
     const unsigned here = count < kPiece ? count : kPiece;
-    // A free at random misses the cache at the record, at the tables, and at the neighbours in a
-    // list: each time all misses at once, of so many blocks that what came is still there when its
-    // turn comes; and the first two while nobody waits.
+    // A free at a random address misses the cache at the record, at the tables, and at the span's
+    // neighbours in a list. So each of these is prefetched for a whole piece of blocks at once. A
+    // piece is small enough that the lines are still in the cache when they are used. The first two
+    // prefetches happen before the lock is taken.
     void* its[kPiece];
     Span* spans[kPiece];
     SpanFinder finder;
@@ -137,8 +139,8 @@ void MixedHeap::give(void* const* pointers, unsigned count, Kept* kept) {
 }
 
 size_t MixedHeap::block_bytes(uintptr_t address) {
-  // Pages of a shard get and lose this class byte under its lock only, so what it and the record
-  // say holds until we leave, whatever becomes of the pointer. (Misaligned addresses have no
+  // Pages of a shard get and lose this class byte only under its lock. So the byte and the record
+  // stay true until the lock is released, even if the block is freed. (Misaligned addresses have no
   // class.)
   size_t bytes = 0;
   const auto look = [&](MixedShard& shard) {
@@ -193,7 +195,8 @@ bool MixedHeap::lend_unwanted(bool period_ends, unsigned looks) {
     MixedShard& shard = shards_[s];
     if (!shard.is_watched()) continue;
     some_wait = true;
-    // As with bins: a lock that is held is somebody's who works there.
+    // As with bins: if the lock is held, another thread works with the shard, and the next look
+    // suffices.
     if (!shard.mutex().try_lock()) continue;
     if (period_ends) shard.end_period_locked();
     looks = shard.lend_unwanted_locked(pages(), looks);
@@ -221,7 +224,7 @@ bool MixedHeap::is_valid() {
   return valid;
 }
 
-// The first one's lock keeps others from coming into use.
+// The first shard's lock keeps more shards from coming into use.
 void MixedHeap::lock_all() {
   shards_[0].mutex().lock();
   for (unsigned s = 1; s < shards_in_use(); ++s) shards_[s].mutex().lock();

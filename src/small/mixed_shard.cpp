@@ -29,10 +29,10 @@ unsigned absent_granules(const Span* span) {
   return count_bits(absent_pages(span)) * kGranulesPerPage;
 }
 
-// Of what is in no block of the span.
+// The free granules in the span's own pages.
 unsigned own_free_granules(const Span* span) { return span->free_slots - absent_granules(span); }
 
-// The least that is free where it is worth a look for pages to lend. Chosen: as in bins.
+// The least free bytes that make a search for pages to lend worth its time. Chosen: as in bins.
 constexpr size_t kLeastLent = size_t{128} << 10;
 
 uint32_t pages_of_granules(unsigned first, unsigned count) {
@@ -68,7 +68,7 @@ void MixedShard::unlink(Span* span) {
   if (list.empty()) occupied_.clear(span->list);
 }
 
-// `level`: an upper bound of that of the longest free range; 0 = nothing free.
+// `level`: an upper bound of the level of the longest free range; 0 = no granule is free.
 void MixedShard::place(Span* span, unsigned level) {
   const uint8_t list = static_cast<uint8_t>(level - 1);
   if (list == span->list) return;
@@ -79,10 +79,10 @@ void MixedShard::place(Span* span, unsigned level) {
   occupied_.set(list);
 }
 
-// A mixed span without a block, in the list of those without a free range.
+// Makes a mixed span without a block, in the list of spans without a free range.
 void MixedShard::open(Span* span, void* tables, uint32_t absent) {
-  // First of all, and release: seems_live() looks without a lock at live blocks' bits, in whose
-  // place the tables' address now stands.
+  // These stores come first, and are release: seems_live() reads the bits of live blocks without a
+  // lock, and the tables' address now takes the place of these bits.
   span->set_run_kind(SpanKind::kMixed);
   __atomic_store_n(&span->mixed.shard, this, __ATOMIC_RELEASE);
   __atomic_store_n(&span->mixed.tables, reinterpret_cast<uintptr_t>(tables), __ATOMIC_RELEASE);
@@ -124,8 +124,8 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   }
   span->free_slots = static_cast<uint16_t>(t.granules() - used * granules);
   free_granules_ -= used * granules;
-  // Blocks that were handed out under the old class byte may be freed under it until this is seen:
-  // their bin sends them on.
+  // Until other threads see this, they may free blocks under the old class byte. The bin of that
+  // class then passes these blocks on.
   const uint32_t own = static_cast<uint32_t>(bit_range(0, pages)) & ~absent;
   for_each_run(own, [&](unsigned first, unsigned length, uint32_t) {
     publish_pages(region_of(span), span, PageId(span->first_page + first), Pages(length),
@@ -139,13 +139,13 @@ bool MixedShard::convert(PageHeap& heap, Span* span, Pages* lent) {
   return true;
 }
 
-// Ranges came.
+// Call after ranges became free.
 LOAM_INLINE void MixedShard::note_free(PageHeap& pages) {
   if (LOAM_UNLIKELY(idle_.begin_watch(backed_bytes()))) pages.note_spans_wait(true);
 }
 
-// Halves of a span's length: longer pieces leave less behind their last block, and a page serves
-// every class that comes here.
+// Makes a mixed span of a backed run. It tries half of a span's length, then half of that, and so
+// on. Longer runs waste less behind their last block; one page serves every class of mixed spans.
 bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
   if (from != From::kLent && !pages.pages_wait())
     return false;  // little is free: not worth a search
@@ -167,7 +167,7 @@ bool MixedShard::add_backed(PageHeap& pages, unsigned size_class, From from) {
   return false;
 }
 
-// Cuts blocks from the free ranges of one span, lowest address first, and learns its longest range
+// Cuts blocks from the free ranges of one span, lowest address first, and finds its longest range
 // on the way.
 unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned wanted) {
   const MixedTables t(span);
@@ -203,7 +203,8 @@ unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned 
   }
   span->free_slots = static_cast<uint16_t>(span->free_slots - got * granules);
   free_granules_ -= size_t{got} * granules;
-  // Stopped early, the old bound still holds; nothing free needs no bound.
+  // If the loop stopped early, the old bound still holds. A span without a free granule gets bound
+  // 0.
   if (complete) {
     place(span, level_of_range(longest));
   } else if (own_free_granules(span) == 0) {
@@ -212,8 +213,8 @@ unsigned MixedShard::carve(Span* span, unsigned granules, void** next, unsigned 
   return got;
 }
 
-// What comes after a span in its list is likely next: its tables, and the record behind it, are on
-// their way meanwhile.
+// The next span in the list is likely to be used next. Prefetches its tables, and the record behind
+// it.
 LOAM_INLINE void ask_for_next(const Span* span) {
   const Span* const next = List<Span>::next(span);
   if (next == nullptr) return;
@@ -253,7 +254,8 @@ LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
   unsigned first = granule;
   while (first != 0 && !view.tables.starts(first)) --first;
   const size_t inside = size_t{granule - first} << kGranuleShift;
-  // Who describes addresses for reports has no lock, and so no tables.
+  // Described here, because the code that describes addresses for reports has no lock, and so
+  // cannot read the tables.
   ReportLine what;
   what.add("free of a pointer into the middle of a block, ")
       .add_number(inside)
@@ -263,10 +265,10 @@ LOAM_COLD void MixedShard::refuse(const Span* span, const void* pointer) {
   report_misuse(what.text(), pointer);
 }
 
-// Moves spans with a longer free range than before between lists, and takes empty ones out. A span
-// may be named more than once.
+// Moves spans with a longer free range than before between lists, and takes empty spans out.
+// `spans` may name a span more than once.
 void MixedShard::move(Span* const* spans, const uint8_t* levels, unsigned count, Span** gone) {
-  // The lists' neighbours lie anywhere: all misses at once.
+  // The neighbours in the lists are anywhere in memory, so they are prefetched together.
   for (unsigned i = 0; i < count; ++i) {
     prefetch_for_write(List<Span>::next(spans[i]));
     prefetch_for_write(List<Span>::previous(spans[i]));
@@ -294,8 +296,8 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
     Span* const span = spans[i];
     const MixedTables t(span);
     const unsigned first = granule_in(span, pointers[i]);
-    // A block that was free already keeps no span: since it was looked up, its record may have
-    // become one of other pages.
+    // A block that was free already does not keep its span. Since the look-up, the record may have
+    // become that of other pages.
     if (LOAM_UNLIKELY(!holds_locked(span)) || LOAM_UNLIKELY(first >= t.granules())) {
       pointers[strangers++] = pointers[i];
       continue;
@@ -322,7 +324,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
     const unsigned free_here = span->free_slots + granules;
     span->free_slots = static_cast<uint16_t>(free_here);
     free_granules_ += granules;
-    // No branch: when a range is the longest no branch predictor learns.
+    // No branch, because it is unpredictable when a range is the longest.
     moved[moving] = span;
     levels[moving] = static_cast<uint8_t>(level);
     moving += unsigned{level > level_of(span)} | unsigned{free_here == t.granules()};
@@ -334,7 +336,7 @@ unsigned MixedShard::give_locked(PageHeap& pages, void** pointers, Span** spans,
   return strangers;
 }
 
-// The spans without a block go back to the page heap.
+// Gives the spans without a block to the page heap.
 LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
   for (Span* span = gone; span != nullptr; span = List<Span>::next(span)) {
     const uint32_t absent = absent_pages(span);
@@ -344,7 +346,7 @@ LOAM_NOINLINE void MixedShard::release(PageHeap& pages, Span* gone) {
     unbacked_pages_ -= count_bits(span->unbacked_pages);
     if (LOAM_LIKELY(!is_sealed(span)))
       metadata.free(MixedTables(span).word, mixed_table_bytes(span->page_count));
-    // Its own pages go, as a partial span's.
+    // Only the span's own pages go back, as those of a partial span.
     if (LOAM_UNLIKELY(absent != 0)) {
       span->partial.absent_pages = absent;
       span->set_run_kind(SpanKind::kPartial);
@@ -370,7 +372,7 @@ void MixedShard::seal(Span* span) {
     return t.find(from, [](const GranuleWord& w) { return w.start; });
   };
   for (unsigned first = next_start(0); first != t.granules(); first = next_start(first + 1)) {
-    if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // nobody's
+    if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // absent
     if (count == SealedBlock::kMost) return;
     blocks[count++] = SealedBlock{first, t.block_granules(first)};
   }
@@ -389,7 +391,8 @@ LOAM_NOINLINE bool MixedShard::unseal(Span* span) {
   return true;
 }
 
-// As MixedTables::free_block(), of a sealed span, which stays so: a free needs no memory.
+// As MixedTables::free_block(), for a sealed span. The span stays sealed, so a free needs no
+// memory.
 LOAM_NOINLINE unsigned MixedShard::free_sealed(Span* span, unsigned first) {
   SealedBlock left[SealedBlock::kMost] = {};
   for (unsigned i = 0; i < SealedBlock::kMost; ++i) {
@@ -424,8 +427,8 @@ size_t MixedShard::lendable_bytes_hint() const {
              : 0;
 }
 
-// What is idle in the span becomes the page heap's. Returns how many pages of that are backed;
-// where none is, nothing is done.
+// Gives the idle pages of the span to the page heap. Returns how many of them are backed; if none
+// is, it does nothing.
 Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
   const MixedView view(span);
   const MixedTables& t = view.tables;
@@ -442,7 +445,8 @@ Pages MixedShard::lend_pages(PageHeap& pages, Span* span) {
   return backed;
 }
 
-// Of the list's first span, which goes where it belongs then, or behind the others.
+// Lends pages of the list's first span. The span then moves to its new list, or to the end of this
+// list if it lent none.
 Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
   Span* const span = lists_[list].front();
   const Pages lent = lend_pages(pages, span);
@@ -458,7 +462,7 @@ Pages MixedShard::lend_front(PageHeap& pages, unsigned list) {
 Pages MixedShard::lend_locked(PageHeap& pages, Pages wanted) {
   Pages lent;
   unsigned looked_at = 0;
-  // The emptiest first.
+  // The emptiest spans first.
   for (unsigned list = kLists; list-- != kPageList;) {
     for (const Span* last = lists_[list].back();
          last != nullptr && lent < wanted && looked_at < kLendScan; ++looked_at) {
@@ -476,7 +480,7 @@ void MixedShard::end_period_locked() {
   if (list_to_search_ == 0 && unwanted_pages() != Pages(0)) search_below(kLists);
 }
 
-// The next list in which a span may have a free page.
+// Starts a search of the next list in which a span may have a free page.
 void MixedShard::search_below(unsigned list) {
   while (list != kPageList && lists_[list - 1].empty()) --list;
   list_to_search_ = static_cast<uint8_t>(list == kPageList ? 0 : list);

@@ -8,27 +8,29 @@ constinit SmallHeap default_small_heap;
 
 namespace {
 
-// Slots that may wait in one remote queue before the sender itself waits for the lock and empties
-// it, so that an idle owner strands nothing: 64 KiB of blocks, at least a few batches.
+// The most slots that may wait in one remote queue. With more, the sender itself waits for the lock
+// and empties the queue, so that no blocks are stranded if no other thread uses the bin. 64 KiB of
+// blocks, at least a few batches.
 unsigned queue_limit(unsigned size_class) {
   const unsigned by_bytes = (64u << 10) / class_info(size_class).bytes;
   return by_bytes < 2 * RemoteBatch::kPointers ? 2 * RemoteBatch::kPointers : by_bytes;
 }
 
-// Between two looks at what waits; a batch that nobody wanted meanwhile goes home. Chosen: some
-// time slices of a busy machine's scheduler.
+// The time between two looks at waiting batches. A batch that no thread took meanwhile goes back to
+// its bin. Chosen: some time slices of a busy machine's scheduler.
 constexpr uint64_t kLookMs = 50;
 
-// Chosen: 64 purges inside spans, or 1,024 spans without one, are 0.3 to 0.8 ms: the pause of the
-// call that happens to pay, and a hundredth of the running time while there is anything to purge.
+// The most looks of one tick. Chosen: 64 purges inside spans, or 1,024 spans without a purge, take
+// 0.3 to 0.8 ms. That is the pause of the call that runs the tick, and a hundredth of the running
+// time while there is memory to purge.
 constexpr unsigned kLooksATick = 64 * kLooksAPurge;
-// ... of which so many under one class's lock.
+// The most of these looks under the lock of one class.
 constexpr unsigned kLooksALock = 8 * kLooksAPurge;
 
 }  // namespace
 
 void SmallHeap::use_more_bins(unsigned size_class) {
-  Lock lock(bins_[size_class].mutex());  // who holds it knows how many there are
+  Lock lock(bins_[size_class].mutex());  // it guards the number of bins
   const unsigned doublings = doublings_[size_class].load(std::memory_order_relaxed);
   const unsigned count = 1u << doublings;
   if (count == kShards) return;
@@ -44,7 +46,7 @@ void SmallHeap::use_more_bins(unsigned size_class) {
 
 void SmallHeap::make_room_for_runs(Pages run) {
   release_empty_spans();
-  // Neighbouring spans may lend one run together, but no long one.
+  // Neighbouring spans may lend one run together, but not a long run.
   if (run.count <= kMaxSpanPages) static_cast<void>(lend_pages(true, 0));
 }
 
@@ -70,12 +72,13 @@ void SmallHeap::release_kept_span(unsigned size_class, unsigned home) {
 void SmallHeap::transfer(unsigned size_class, void* const* pointers, unsigned count,
                          const void* giver) {
   Bin& bin = bins_[size_class];
-  // Checks that must know every free block look into caches and spans.
+  // Checks that must know every free block look only into caches and spans, so the stash is not
+  // used then.
   if ((bins_in_use(size_class) == 1 && !bin.stash().wants(giver)) || pure_ ||
       slots_are_chosen_at_random()) {
     return give(size_class, pointers, count, Wait::kNo);
   }
-  // Counted before they can be taken.
+  // The slots are counted before another thread can take them.
   const size_t bytes = count * size_t{class_info(size_class).bytes};
   if (LOAM_LIKELY(stash_room_.take(bytes, pages().used_bytes_hint()))) {
     bin.remote().count_others(count);
@@ -104,7 +107,7 @@ void SmallHeap::tick() {
   const uint64_t now = os::now_coarse_ms();
   uint64_t last = last_look_ms_.load(std::memory_order_relaxed);
   if (LOAM_LIKELY(now - last < kLookMs)) return;
-  // relaxed: one of those who come looks, whichever
+  // relaxed: any one of the calling threads does the look
   if (!last_look_ms_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
   for (unsigned c = 1; c < split_classes.end() && stash_room_.held() != 0; ++c) {
     if (bins_[c].stash().blocks() != 0) empty_stash(c, false);
@@ -117,7 +120,7 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   const bool period_ends =
       now_ms - began >= IdleSlots::kPeriodMs &&
       period_began_ms_.compare_exchange_strong(began, now_ms, std::memory_order_relaxed);
-  // Before the look: who begins to wait during it says so again.
+  // Cleared before the look, because a bin that begins to wait during the look sets it again.
   pages().note_spans_wait(false);
   const unsigned first = next_to_purge_.load(std::memory_order_relaxed);
   bool some_wait = false;
@@ -129,8 +132,8 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
     for_each_bin(c, [&](Bin& bin) {
       if (LOAM_LIKELY(!bin.is_watched(c))) return;
       some_wait = true;
-      // A lock that is held is somebody's who works with the class: the next look will do. A period
-      // then is a longer one.
+      // If the lock is held, another thread works with the class, and the next look suffices. The
+      // period then is longer.
       if (period_ends && bin.mutex().try_lock()) {
         bin.end_period_locked(class_info(c).bytes);
         bin.mutex().unlock();
@@ -148,8 +151,8 @@ void SmallHeap::purge_unwanted(uint64_t now_ms) {
   if (some_wait) pages().note_spans_wait(true);
 }
 
-// Where a class has several bins, what came from the giver's own is best there; and what is
-// another's is wanted if that one's threads take.
+// If a class has several bins, slots of the giver's own bin are best returned there. Slots of
+// another bin are wanted if other threads take from that bin.
 bool SmallHeap::wants_others(unsigned size_class, const void* giver, const void* first,
                              unsigned home) const {
   const unsigned bins = bins_in_use(size_class);
@@ -166,17 +169,17 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
     const unsigned shard = span->bin_shard();
     return LOAM_LIKELY(shard < bins)
                ? shard
-               : 0;  // of no block of the class: reported under any bin's lock
+               : 0;  // the pointer is to no block of the class: reported under any bin's lock
   };
   SpanFinder finder;
-  unsigned same = 0;  // of `shard`, from the first on: what is of one bin stays together, for it
-                      // may hold whole spans
+  unsigned same = 0;  // the slots of `shard`, from the first on; the slots of one bin stay
+                      // together, because they may make up whole spans
   unsigned shard = 0;
   while (same != count) {
-    // All records that are missed at once, and neighbours' but once.
+    // All records are prefetched together, and the record of neighbours only once.
     Span* found[kPiece];
     unsigned records = 0;
-    uintptr_t page = UINTPTR_MAX;  // of no address
+    uintptr_t page = UINTPTR_MAX;  // no address has this page
     void* const* const piece = pointers + same;
     const unsigned here = count - same < kPiece ? count - same : kPiece;
     for (unsigned i = 0; i < here; ++i) {
@@ -195,7 +198,7 @@ LOAM_NOINLINE void SmallHeap::give_by_shards(unsigned size_class, void* const* p
     }
     if (same != 0) give_to(bin_at(size_class, shard), size_class, pointers, same, wait);
     uint8_t shards[kPiece];
-    unsigned some = 0;  // bins that get some
+    unsigned some = 0;  // the bins that get slots
     for (unsigned i = 0; i < here; ++i) {
       shards[i] =
           static_cast<uint8_t>(shard_named_by(finder.at(reinterpret_cast<uintptr_t>(piece[i]))));
@@ -257,14 +260,14 @@ void SmallHeap::give_to(Bin& bin, unsigned size_class, void* const* pointers, un
 LOAM_COLD void SmallHeap::split_class(unsigned size_class, size_t slot_bytes) {
   const SizeClassInfo& whole = class_info(size_class);
   const SizeClassInfo finer = shape_of(slot_bytes);
-  // What a slot takes of its span, the tail included.
+  // The bytes of the span for each slot, with the tail.
   const size_t bytes = Pages(whole.pages).bytes() / whole.slots,
                fewer = Pages(finer.pages).bytes() / finer.slots;
   if (bytes - bytes / kLeastSavedShare < fewer) return;
   size_t used = 0;
   for_each_bin(size_class, [&](const Bin& bin) { used += bin.used_slots_hint(size_class); });
   if (used * (bytes - fewer) < kLeastSavedBytes) return;
-  // Where it was refused, later requests ask again.
+  // If add() refuses, later requests ask again.
   static_cast<void>(split_classes.add(size_class, finer));
 }
 
@@ -302,8 +305,8 @@ bool SmallHeap::is_valid() {
 }
 
 void SmallHeap::lock_all() {
-  split_classes.mutex().lock();  // there are as many classes when they are unlocked
-  // A class's first bin's lock keeps others from coming into use.
+  split_classes.mutex().lock();  // so the number of classes does not change until they are unlocked
+  // The lock of a class's first bin keeps more bins from coming into use.
   for_each_class([&](unsigned c) {
     bins_[c].mutex().lock();
     for (unsigned s = 1; s < bins_in_use(c); ++s) bin_at(c, s).mutex().lock();

@@ -1,4 +1,4 @@
-// What serves a refill, by the rows of its table.
+// Serves a refill from the sources in the table.
 #include "small/sources.h"
 
 #include "base/cpu.h"
@@ -8,7 +8,7 @@ namespace loam {
 
 namespace {
 
-// The rows without their texts: what a program's start reads is a few bytes.
+// The rows without their texts, so that a program's start reads only a few bytes.
 struct Step {
   BlockSource source;
   uint8_t serves;
@@ -24,18 +24,20 @@ constexpr Steps make_steps() {
 }
 constexpr Steps kSteps = make_steps();
 
-// Free ranges that one donation brings, about: several refills' worth.
+// About the bytes of free ranges that one donation brings: enough for several refills.
 constexpr size_t kDonationBytes = size_t{32} << 10;
-// A search for a donor looks at every bin: once in so many growths that found none.
+// A search for a donor looks at every bin. After a search that found none, there is one in this
+// many growths.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
-// Pages that sparse spans lend at once, about; a search for a lender, as for a donor.
+// About the pages that sparse spans lend at once. The search for a lender is as the one for a
+// donor.
 constexpr Pages kLentPages{128};
 constexpr unsigned kGrowthsBetweenLends = 16;
-// Such a search reads bins that a small program never touched. A heap of less has little to lend.
+// Such a search reads bins that a small program never touched. A smaller heap has little to lend.
 constexpr size_t kLeastLendingHeap = size_t{2} << 20;
 
-// Whether it is time for a search again; a growth that finds that it is not counts.
+// Whether it is time for another search. If not, the growth is counted.
 bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
   const unsigned growths = skipped.load(std::memory_order_relaxed);
   if (growths >= between) return true;
@@ -43,19 +45,19 @@ bool is_time(std::atomic<unsigned>& skipped, unsigned between) {
   return false;
 }
 
-// A refill of so many blocks is used soon: whose class is one of many gets shorter ones, and lines
-// asked for then push others out before their turn. Measured (decision 26).
+// A refill of at least this many blocks is used soon. If a program uses many classes, refills are
+// shorter, and prefetched lines would evict others before their use. Measured (decision 26).
 constexpr unsigned kUsedSoon = 64;
 
-// Blocks that lie anywhere: no hardware foresees their lines, but asked for at once, these come
-// side by side. The last block is used first.
+// Prefetches the lines of blocks that lie anywhere in memory. No hardware can predict these lines,
+// but the fetches overlap when they start together. The last block is used first.
 LOAM_INLINE void ask_for_lines(unsigned size_class, void* const* blocks, unsigned count) {
-  // Smaller ones share lines, so there are fewer than blocks.
+  // Smaller blocks share lines, so there are fewer lines than blocks.
   if (count < kUsedSoon || class_info(size_class).bytes < kCacheLine) return;
   for (unsigned i = count; i-- != 0;) prefetch_for_write(blocks[i]);
 }
 
-// Which rows of the table serve blocks of the class.
+// The user of the table's rows for blocks of the class.
 BlockSourceUser user_of(unsigned size_class) {
   if (!MixedHeap::serves(size_class)) return kAbove8KiB;
   return class_info(size_class).bytes > kFineLimit ? kUpTo8KiB : kUpTo1KiB;
@@ -70,7 +72,7 @@ unsigned SmallHeap::take(Refill& refill) {
       if (const unsigned got = take_stashed(refill)) return got;
     }
   }
-  // A refill of small blocks is content with what one source has.
+  // A refill of blocks up to 8 KiB takes whatever the first source with blocks has.
   const bool needs_enough = unmapped_ || !MixedHeap::serves(refill.size_class);
   return take_in_order(refill, needs_enough, unmapped_);
 }
@@ -81,7 +83,7 @@ LOAM_INLINE unsigned SmallHeap::take_in_order(Refill& refill, bool needs_enough,
   const unsigned least = !needs_enough                   ? 1
                          : refill.enough < refill.wanted ? refill.enough
                                                          : refill.wanted;
-  // The first row after the stash, ahead of the loop over the others.
+  // The first row after the stash, before the loop over the other rows.
   take_from_bin(refill, Bin::From::kBacked);
   if (LOAM_UNLIKELY(refill.got() < least))
     take_from_rows(refill, least, own_slots ? kOwnSlots : user_of(refill.size_class));
@@ -97,7 +99,7 @@ LOAM_NOINLINE void SmallHeap::take_from_rows(Refill& refill, unsigned least, uin
     if ((step.serves & user) != 0) take_from(step.source, refill, false);
   }
   if (LOAM_LIKELY(refill.got() != 0)) return;
-  // The system refused fresh pages: now any search is worth it.
+  // The system refused fresh pages, so any search is worth its time now.
   for (const Step step : kSteps.of) {
     if ((step.serves & user) != 0 && (step.serves & kRefused) != 0)
       take_from(step.source, refill, true);
@@ -152,20 +154,21 @@ LOAM_NOINLINE unsigned SmallHeap::take_from_bin(Refill& refill, Bin::From from) 
   return got;
 }
 
-// The only source that fills a refill from its beginning, and alone. Returns how many came.
+// This source fills a refill from its beginning, and no other source adds to it. Returns the number
+// of blocks.
 unsigned SmallHeap::take_stashed(const Refill& refill) {
   const unsigned size_class = refill.size_class, wanted = refill.wanted;
   const unsigned room = refill.room < wanted ? wanted : refill.room;
   Bin& bin = bins_[size_class];
   unsigned got = 0;
-  // Batches may be small ones: a refill is worth a second look, not a third for the last few.
+  // Batches may be small. The loop takes further batches only until half of the refill is there.
   while (got < (wanted + 1) / 2) {
     const unsigned more = bin.stash().take(refill.out + got, wanted - got, room - got);
     if (more == 0) break;
     got += more;
   }
   if (got != 0) {
-    ask_for_lines(size_class, refill.out, got);  // from the cache of who freed them
+    ask_for_lines(size_class, refill.out, got);  // from the cache of the freeing thread
     bin.remote().discount_others(got);
     stash_room_.give(got * size_t{class_info(size_class).bytes});
   }
@@ -177,7 +180,7 @@ void SmallHeap::take_mixed(Refill& refill, MixedHeap::From from) {
     ask_for_lines(refill.size_class, refill.next, got);
 }
 
-// From one other bin of the class, whose free slots are enough to be worth its lock.
+// Takes slots from one other bin of the class, if it has enough free slots to be worth its lock.
 void SmallHeap::take_from_other_bins(Refill& refill) {
   const unsigned count = bins_in_use(refill.size_class);
   const unsigned missing = refill.missing();
@@ -189,7 +192,7 @@ void SmallHeap::take_from_other_bins(Refill& refill) {
       const size_t free = bin.free_slots_locked();
       const unsigned here = free < missing ? static_cast<unsigned>(free) : missing;
       if (here == 0) return;
-      // No more than there is: so no page is asked for.
+      // Not more than the bin has, so it asks for no page.
       Refill part = refill.part(here);
       got = bin.take_locked(pages(), owner(), part, Bin::From::kBacked);
       refill.next = part.next;
@@ -198,8 +201,8 @@ void SmallHeap::take_from_other_bins(Refill& refill) {
   }
 }
 
-// Gives the page heap as many of the empty spans that one bin keeps as the refill is missing: a bin
-// of its class first. True if there were some.
+// Gives the page heap as many empty spans of one bin as the refill needs. Bins of the refill's
+// class come first. True if there were some.
 bool SmallHeap::release_some_empty_spans(const Refill& refill) {
   const unsigned size_class = refill.size_class, wanted = refill.missing();
   const SizeClassInfo& info = class_info(size_class);
@@ -225,7 +228,7 @@ bool SmallHeap::release_some_empty_spans(const Refill& refill) {
   return false;
 }
 
-// The bin of which hint(bin, size_class) is the largest; none where it is 0 for all.
+// The bin for which hint(bin, size_class) is largest; none if it is 0 for all.
 template <class Hint>
 SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
   Candidate best{};
@@ -238,8 +241,8 @@ SmallHeap::Candidate SmallHeap::bin_with_most(Hint hint) {
   return best;
 }
 
-// Has sparse spans of another class become mixed, unless a search a few growths ago found none.
-// False if none did.
+// Makes sparse spans of another class mixed, unless a search a few growths ago found none. False if
+// no span became mixed.
 bool SmallHeap::donate(unsigned size_class, unsigned home) {
   if (pure_) return false;
   // Smaller blocks may fit where larger ones did not.
@@ -263,8 +266,8 @@ bool SmallHeap::donate(unsigned size_class, unsigned home) {
 void SmallHeap::take_donated(Refill& refill, bool refused) {
   if (refused) growths_skipped_.store(kGrowthsBetweenDonations, std::memory_order_relaxed);
   if (!donate(refill.size_class, refill.home)) return;
-  // What the donor's spans gave the page heap, then what became ranges of mixed spans. Neither, if
-  // other threads of the home were faster.
+  // First the pages that the donor's spans gave the page heap, then the free ranges of the new
+  // mixed spans. Both may be gone if other threads of the home were faster.
   if (take_from_bin(refill, Bin::From::kBacked) != 0) return;
   // A short span of large slots serves them faster than a mixed one, and loses no more at its end.
   if (class_info(refill.size_class).bytes > kFineLimit && may_be_partial() &&
@@ -273,10 +276,10 @@ void SmallHeap::take_donated(Refill& refill, bool refused) {
   take_mixed(refill, MixedHeap::From::kLent);
 }
 
-// Has the bin that can lend the most, or the mixed spans, give the page heap whole free pages,
-// unless a search a few growths ago found none. `of_all`: of every class; else only of classes that
-// mixed spans do not serve, since what the others have free is donate()'s. False if none were
-// given.
+// Makes the bin that can lend most, or the mixed spans, give the page heap whole free pages, unless
+// a search a few growths ago found none. `of_all`: bins of every class; otherwise only of classes
+// that mixed spans do not serve, because donate() uses the free memory of the others. False if no
+// page was given.
 bool SmallHeap::lend_pages(bool of_all, unsigned home) {
   if (!may_be_partial() || pages().used_bytes_hint() < kLeastLendingHeap) return false;
   if (!is_time(lends_skipped_, kGrowthsBetweenLends)) return false;
@@ -298,7 +301,7 @@ void SmallHeap::take_lent(Refill& refill, bool refused) {
   if (refused) lends_skipped_.store(kGrowthsBetweenLends, std::memory_order_relaxed);
   const bool is_large = !MixedHeap::serves(refill.size_class);
   if (!lend_pages(is_large, refill.home)) return;
-  // Where mixed spans do not serve the class, pages that are fewer than a span become a short one.
+  // If mixed spans do not serve the class, a run that is shorter than a span becomes a short span.
   take_from_bin(refill, is_large ? Bin::From::kShortRuns : Bin::From::kBacked);
 }
 
