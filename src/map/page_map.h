@@ -223,23 +223,23 @@ class SpanFinder {
 /// for the header is refused. pre: no region there yet; the page heap's lock is held
 [[nodiscard]] Region* add_region(uintptr_t base);
 
-/// Takes a free span record of the region, zeroed but for its first_page. Null when its memory is
-/// refused, or none is left: then shards keep some (take_spare_record()), or every page has a
-/// record. pre: the page heap's lock is held
+/// Takes a free span record of the region, zeroed except for its first_page. Null when the system
+/// refuses its memory, or when none is left: then shards keep some (take_spare_record()), or every
+/// page has a record. pre: the page heap's lock is held
 [[nodiscard]] Span* take_span_record(Region* region);
 
 /// pre: as take_span_record; no page names the record any more
 void return_span_record(Region* region, Span* span);
 
-/// Gives those pages of the header back to the system whose records are all free; until it gave
-/// `most` bytes or more, so at most one page of the system more. The records take one byte in 64 of
+/// Purges the pages of the header whose records are all free, until it has purged `most` bytes or
+/// more. It exceeds `most` by at most one page of the system. The records take one byte in 64 of
 /// the peak of the heap's runs. Returns the bytes. O(records handed out / 64). Lock: as
 /// take_span_record()
 size_t purge_free_records(Region* region, size_t most = SIZE_MAX);
 
-/// Gives those parts of the maps back to the system that describe only whole blocks without a dirty
-/// page, if these are `least` blocks or more. The maps take five bytes a page, one 819th of the
-/// heap's peak. Returns the bytes. Lock: as take_span_record()
+/// Purges the parts of the maps that describe only whole blocks without a dirty page, if these are
+/// `least` blocks or more. The maps take five bytes a page, one 819th of the heap's peak. Returns
+/// the bytes. Lock: as take_span_record()
 size_t purge_idle_maps(Region* region, unsigned least);
 /// Call before the block's pages are named. Lock: as take_span_record()
 LOAM_COLD void note_maps_used(Region* region, unsigned block);

@@ -177,9 +177,9 @@ class PageHeap {
   };
   /// Takes a parked large run for one block of the default heap, or null. The calling thread's own
   /// shard comes first. The run may be longer by `more` pages. Perhaps no page names it yet. Its
-  /// record lacks the requested size, it counts as no block, and its memory is not zero. Takes the
-  /// shards' locks alone. The rest of a batch comes with the run, if a batch waits whose other runs
-  /// are at most `most` and have at most `room` pages.
+  /// record lacks the requested size, it counts as no block, and its memory is not known to be
+  /// zero. Takes only the shards' locks. The rest of a batch comes with the run, if a batch waits
+  /// whose other runs are at most `most` and have at most `room` pages.
   [[nodiscard]] Runs take_run(Pages pages, unsigned more, unsigned shard, Pages room = Pages(0),
                               unsigned most = 0);  // shard_runs.h
 
@@ -251,8 +251,8 @@ class PageHeap {
                                                    bool grows = false);
   /// Takes at most `most` kept pages from this address on, for the block before it.
   [[nodiscard]] Pages take_mapping_at(uintptr_t address, Pages most);
-  /// Offers the mapping of a freed block; true if it is kept. Otherwise the caller releases it. It
-  /// counts as no block's in either case.
+  /// Offers the mapping of a freed block; true if it is kept. Otherwise the caller releases it, and
+  /// the page heap no longer counts it.
   [[nodiscard]] bool keep_mapping(uintptr_t address, Pages pages);
 
   /// Releases the address space of free blocks at the ends of extents; true if there was some. For
@@ -410,8 +410,8 @@ class PageHeap {
   Span* take_one_of_batch(PageShard& shard);
   /// Joins a batch to the shard's parked runs. pre: the lock of the shard is held
   void join_batch(unsigned shard, Span* batch);
-  /// Joins about `most` runs, the longest kept first, until no batch is left or enough are joined.
-  /// False when there was no batch. pre: as join_batch()
+  /// Joins batches of `most` runs or a few more, the longest kept first. False when there was no
+  /// batch. pre: as join_batch()
   bool join_batches(unsigned shard, unsigned most);
   /// As take_span_record(), but it can also take a record that a shard keeps. pre: the page heap's
   /// lock is held, and no shard's
@@ -521,7 +521,7 @@ class PageHeap {
   Pages surplus_pages_{};      // pages that no run took of blocks that asked for a huge page
   Pages parked_pages_{};       // of spans, also of those that wait whole
   List<Span> whole_spans_;     // kind kEmpty, all of one length, the last freed first
-  Pages span_length_{};        // that was asked for last
+  Pages span_length_{};        // of the last requested span
   Region* filling_ = nullptr;  // the region of the block that short spans fill; null: none
   PageId filled_to_{};         // in that block: the pages before this one were passed
   Pages peak_used_{};
