@@ -562,8 +562,8 @@ LOAM_INLINE PageHeap::Cut PageHeap::cut_parked(unsigned number, unsigned count, 
   if (length <= count + more) {
     span = parked.pop(length);
   } else {
-    // The parked run must be shorter than the fitting run that any block's bitmap promises.
-    // Otherwise it is left for a longer request.
+    // If a block's bitmap promises a shorter run that fits, the parked run is left for a longer
+    // request.
     if (dirty_[unsigned(kind)].promises_less(count, length)) return Cut::kCloserElsewhere;
     // A shard's lock protects the records that the shard keeps, and no others.
     Region* region = region_of(parked.first(length));

@@ -12,7 +12,7 @@
 //
 // Sources: D. E. Knuth, "The Art of Computer Programming", volume 1, section 2.5, algorithm C;
 // Wilson et al., "Dynamic storage allocation: a survey and critical review", 1995, sections 3.5
-// (deferred coalescing) and 3.6 (fits). Lock: number 0 (spans' runs) has the page heap's, number n
+// (runs that wait) and 3.6 (fits). Lock: number 0 (spans' runs) has the page heap's, number n
 // > 0 (large runs) that of its shard n - 1.
 #pragma once
 

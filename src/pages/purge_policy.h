@@ -1,8 +1,8 @@
 // How many free pages to give back, and when. Pure arithmetic over counts and clock readings, so
 // that tests drive it through hours in microseconds.
 //
-//   soon = peak use of the last kSoonMs pages that the program most likely uses again soon
-//   again = use now + `came back`, at most the peak of the last kHoldMs
+//   soon   = peak use of the last kSoonMs                         pages that the program most likely uses again soon
+//   again  = use now + `came back`, at most the peak of the last kHoldMs
 //   keep   = the larger of both - use now + kFloor                pages that the near future may need
 //   idle   = dirty - keep                                         pages that may go after no request took them for kSoonMs
 //   young  = the same                                             pages that may go at once, against the budget

@@ -1,9 +1,9 @@
 // How many of a bin's free slots are unwanted, so that their pages may be purged. Pure arithmetic
 // over counts.
 //
-//   unwanted   = the fewest slots that were free at any time since the last period but one began
-//   backed     = bytes of free slots, but those of pages that went back
-//   settled = backed at the end of the last search that met every span: these slots share pages with live blocks
+//   unwanted   = the fewest slots that were free at any time in this period and the one before
+//   backed     = bytes of free slots, without those of purged pages
+//   settled    = backed at the end of the last search that met every span: these slots share pages with live blocks
 //   watched      backed > settled + kStep: periods are counted, and ticks must search
 //
 // A bin takes from its fullest spans, so its unwanted slots are in the emptiest spans.

@@ -26,8 +26,8 @@ constexpr Steps kSteps = make_steps();
 
 // About the bytes of free ranges that one donation brings: enough for several refills.
 constexpr size_t kDonationBytes = size_t{32} << 10;
-// A search for a donor looks at every bin. After a search that found none, there is one in this
-// many growths.
+// A search for a donor looks at every bin. After a search that found none, the next one waits for
+// this many growths.
 constexpr unsigned kGrowthsBetweenDonations = 16;
 
 // About the pages that sparse spans lend at once. The search for a lender is as the one for a

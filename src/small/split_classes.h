@@ -86,7 +86,7 @@ class SplitClasses {
 
 extern SplitClasses split_classes;
 
-/// Of any class.
+/// The row of any class.
 [[nodiscard]] LOAM_INLINE const SizeClassInfo& class_info(unsigned size_class) {
   return split_classes.info(size_class);
 }
