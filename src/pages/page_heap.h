@@ -77,7 +77,7 @@ inline constexpr Pages kLongestKept{256};
 }
 
 /// Runs that are parked in a shard are reserved for its threads while they have no more pages than
-/// this, and while all shards together hold no more than kReserves bytes, or the heap's size
+/// this. All shards together must also hold no more than kReserves bytes, or the heap's size
 /// divided by kReserveShare. The reason: threads that take from each other's shards contend there
 /// again at every free. The value is as much as a thread's cache of whole runs may keep (decision
 /// 14). 2 MiB

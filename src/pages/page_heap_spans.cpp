@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kJoinedPerRequest = 32;
 
 // The pages of the shortest span that waits whole. Chosen: shorter spans cost little a block to
-// take and free, and if they waited whole, `queue` needed 2.5 % more memory, because single pages
+// take and free. When they waited whole, `queue` needed 2.5 % more memory, because single pages
 // were taken where they were and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 

@@ -372,7 +372,7 @@ void MixedShard::seal(Span* span) {
     return t.find(from, [](const GranuleWord& w) { return w.start; });
   };
   for (unsigned first = next_start(0); first != t.granules(); first = next_start(first + 1)) {
-    if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // absent
+    if (((absent >> first / kGranulesPerPage) & 1) != 0) continue;  // never handed out
     if (count == SealedBlock::kMost) return;
     blocks[count++] = SealedBlock{first, t.block_granules(first)};
   }
