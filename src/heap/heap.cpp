@@ -563,7 +563,7 @@ LOAM_COLD bool try_resize_by_detour(void* block, size_t bytes) {
   }
   const RecordedCall call;
   if (!resize_in_place(block, find_block(block), bytes)) return false;
-  // In place, so nobody could be given the block's place meanwhile.
+  // The block stayed in place, so no other thread could get its address meanwhile.
   if (const Recorder* recorder = call.recorder()) {
     recorder->resize_begins(block);
     recorder->resize_ends(block, bytes);
