@@ -31,7 +31,7 @@ struct Recorder {
   /// of the other functions
   const char* (*begin)(const char* folder);
   void (*end)();
-  /// Whether a tool still drains the rings.
+  /// Whether the recording still goes on.
   int (*is_on)();
   void (*exists)(const void* block, size_t bytes);
   /// Alignment 0: the call requested none.
