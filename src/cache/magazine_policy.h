@@ -11,7 +11,8 @@
 
 namespace loam::magazine_policy {
 
-// Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
+// Chosen: 8 pointers cost little in a class that is used once; in a busy class they double within a
+// few misses.
 inline constexpr unsigned kInitialSlots = 8;
 // Chosen: 4 KiB of blocks, but at least two and at most eight blocks. Never more than
 // max_capacity().
@@ -35,10 +36,10 @@ inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
 // The most blocks in one refill: it limits the time for which the bin's lock is held.
 inline constexpr unsigned kMaxRefill = 256;
-// The length of a refill for a magazine from which its thread only takes, and which has the slots
-// that such a magazine gets in a small heap; at most the magazine's capacity. Each refill waits for
-// the thread's writes to the blocks of the one before. Chosen: twice as many save a tenth as much
-// again, and half of a magazine of small blocks is more (decision 37).
+// The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
+// takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
+// writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and
+// half of a magazine of small blocks is more (decision 37).
 inline constexpr unsigned kFillingRefill = 32;
 static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
 

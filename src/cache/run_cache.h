@@ -1,19 +1,19 @@
-// A thread's freed runs of pages. They serve blocks above the largest class, which the thread so
-// takes and frees without a lock.
+// A thread's freed runs of pages, for blocks above the largest class. The thread takes and gives
+// them without a lock.
 //
 //   bins_[b] -> Span -> Span        runs of nearly one length, the last freed first
 //
 // Below 32 pages a bin has one length; from there on it has a sixteenth of a doubling. A request
-// takes a run of its length, or one that is longer by at most 1/16, as a whole. No run is cut here:
-// it could have served a longer request later, and the page heap sees more runs, so it knows a
-// better one to cut. When a freed run finds no room, half of the cache returns to the page heap,
+// takes a run of its length, or one that is longer by at most 1/16, as a whole. No run is cut here,
+// because the whole run might serve a longer request later. The page heap sees more runs, and knows
+// a better one to cut. When a freed run finds no room, half of the cache returns to the page heap,
 // the longest unused runs first, under one lock.
 //
-// When all kept runs have one length, and this length was the last request in its shard, the half
-// goes as a batch. The batch waits there as it is (pages/page_shard.h), and comes back as one. So a
-// thread that allocates many blocks of a length and then frees many takes two locks for each batch.
-// The first page of a kept run still leads to its span, and the span's kind says that the run is
-// cached.
+// When all kept runs have one length, and this length was requested last in its shard, half of them
+// go there as one batch. The batch waits there as it is (pages/page_shard.h), and comes back as
+// one. So a thread that allocates many blocks of a length and then frees many takes two locks for
+// each batch. The first page of a kept run still leads to its span, and the span's kind says that
+// the run is cached.
 //
 // The page heap counts cached runs as used. Its count of live blocks changes only in calls that
 // reach it, so the cache counts the blocks that it took and gave itself: live = the page heap's +
@@ -106,8 +106,8 @@ class RunCache {
   static constexpr uint64_t kMostRoom = 512;
   /// A cache that is bypassed is used again after this many frees in a row of the length that was
   /// requested last, because such runs might go in batches. Chosen: the most runs that it holds.
-  /// With fewer, it is tried in vain where lengths alternate; with more, it comes late for a
-  /// program with few blocks (decision 33).
+  /// With fewer, the cache is tried in vain where lengths alternate; with more, it is used late in
+  /// a program with few blocks (decision 33).
   static constexpr uint32_t kAskedInARow = kMostRuns;
 
   /// The most that all caches hold: this, or the heap's size divided by kRoomShare.
@@ -154,7 +154,7 @@ class RunCache {
   uint32_t hits_ = 0;            ///< blocks taken since room last ran out
   uint32_t filled_at_ = 0;       ///< clock_ when room last ran out
   uint32_t bypassed_ = 0;        ///< frees left until the cache is tried again
-  uint32_t asked_in_a_row_ = 0;  ///< how many of the latest had the length that was requested last
+  uint32_t asked_in_a_row_ = 0;  ///< the latest frees in a row that had the length requested last
   uint32_t parked_ = 0;
   uint8_t shard_ = 0;  ///< the thread's shard plus 1; 0 = none yet
   bool used_ = false;  ///< since the last collection

@@ -34,7 +34,7 @@ constexpr size_t kThreadDue = size_t{512} << 10;
 // so its growth costs nothing.
 constexpr size_t kFixedBytes = 2048;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
-// The slots of every other array at the start. To move a magazine costs a look at all recent frees,
+// The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
 // some 700 instructions, and a thread that lives for some hundred calls would pay that for every
 // class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
 // lines instead of one.
@@ -174,7 +174,7 @@ void set_full_free_checks(bool on) {
 }
 
 ThreadCache::ThreadCache(Live) {
-  asm("" : : "r"(this) : "memory");  // calls_ stays as it was: the zeroing before this is not dead
+  asm("" : : "r"(this) : "memory");  // so that no earlier zeroing of calls_ is a dead store
   for (void**& recent : recent_) recent = &no_block;
 }
 
