@@ -48,8 +48,8 @@ namespace loam {
 
 /// Reads the environment. An unknown value is reported on standard error. In an option that
 /// protects it counts as the value that protects most, in any other option as the default. `plain`
-/// returns the functions on which the hardened heap is built; it is called only if an option asks
-/// for that heap.
+/// returns the functions on which the hardened heap is built; it is called only if an option needs
+/// them.
 void apply_options(PlainHeap (*plain)());
 
 }  // namespace loam
