@@ -127,8 +127,8 @@ void sleep_ms(unsigned ms);
 
 /// A folder that belongs to the user and is closed to other users, made if it is missing: `wanted`
 /// if it begins with "/", otherwise the usual place for such folders. Null when there is one, else
-/// the reason. No link leads to it, and no other user can replace a folder on its path. None in
-/// setuid and setgid programs. No lock may be held.
+/// the reason. No link leads to it, and no other user can replace a folder on its path. There is
+/// none in setuid and setgid programs. No lock may be held.
 [[nodiscard]] const char* private_folder(const char* wanted, char* out, size_t size);
 /// Writes the file "NUMBER.image" in such a folder beside the old one and renames it; only the user
 /// can read it. It counts as this process's until the process ends, in any way, or publishes the
@@ -169,8 +169,8 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
 /// look for one.
 [[nodiscard]] bool has_options();
 
-/// Fills memory with random bytes of the system's best source; never fails (the implementation says
-/// what it uses otherwise).
+/// Fills memory with random bytes of the system's best source; never fails (the implementation
+/// describes its replacement for a missing source).
 void random_bytes(void* out, size_t bytes);
 
 /// The number of the calling thread that the system's tools show to people.

@@ -249,7 +249,7 @@ bool decommit(void* address, size_t bytes) {
 bool purge(void* address, size_t bytes) {
   LastErrorGuard guard;
   if (!decommit_range(address, bytes)) return false;
-  while (!commit_range(address, bytes)) Sleep(kCommitPauseMs);  // another process was faster
+  while (!commit_range(address, bytes)) Sleep(kCommitPauseMs);  // another commit was faster
   return true;
 }
 

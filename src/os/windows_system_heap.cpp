@@ -29,7 +29,7 @@ bool find_runtime(const wchar_t* module, Runtime* out) {
   return out->heap != nullptr;
 }
 
-// The run-time whose live block this is.
+// Finds the run-time that allocated this live block.
 bool find_owner(const void* block, Runtime* out) {
   for (const wchar_t* module : kRuntimes) {
     if (find_runtime(module, out) && HeapValidate(out->heap, 0, block)) return true;
