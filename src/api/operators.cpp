@@ -29,8 +29,7 @@
 
 namespace std {
 // libstdc++ and libc++ both export these under these names.
-__attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it, because
-                                                           // clang compares the declarations
+__attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it, for clang
 __attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
 

@@ -3,7 +3,7 @@
 // to the heap's own function. Without this file the linker would take the run-time's pointer, and
 // find the name twice.
 //
-// No header is included, because headers declare these names with other types.
+// No header is included, because headers declare these names themselves.
 #define LOAM_OF_RUNTIME(name)                                \
   extern char loam_own_##name asm(#name);                    \
   extern void* const loam_import_##name asm("__imp_" #name); \
