@@ -341,7 +341,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
       nullptr;  // the newest starter page; null once it is full, or the heap has enough of them
   uint32_t mixed_runs_ = 0;  // starter pages count
   uint32_t mixed_pages_ = 0;
-  uint32_t lost_slots_ = 0;  // at most so many slots were in no place at the fork
+  uint32_t lost_slots_ = 0;  // at most this many slots were in no place at the fork
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
   // A request of this many bytes found no place at this count of returns(). No such request will
