@@ -19,8 +19,7 @@ struct figures {
 /* A peer adds the same figures in the same order each time. */
 void add_figure(struct figures* figures, const char* name, uint64_t value);
 
-/* Whether this process's allocator is that peer. `version` gets its name and version, in 32 bytes.
- */
+/* Whether this process's allocator is that peer. `version`: 32 bytes for its name and version. */
 bool find_jemalloc(char* version);
 bool find_tcmalloc(char* version);
 bool find_mimalloc(char* version);

@@ -1,5 +1,4 @@
-/* mimalloc, by mi_process_info(): its committed bytes. A release build does not count live blocks.
- */
+/* mimalloc, by mi_process_info(): its committed bytes. A release build counts no live blocks. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

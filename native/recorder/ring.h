@@ -84,7 +84,7 @@ typedef struct Control {
   _Atomic uint32_t slots_made;  // slots below this number may be in use
   _Atomic uint32_t large_made;
   _Atomic uint32_t released;  // slots that a thread has left
-  _Atomic uint32_t threads;   // the number of ordinals in use
+  _Atomic uint32_t threads;   // ordinals given out so far
   _Atomic uint64_t file_end;
   _Atomic uint64_t lost;  // events for which no ring had room
   uint32_t fork_number;   // the number of the fork in the parent; 0: the first event found a fork
