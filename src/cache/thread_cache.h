@@ -240,7 +240,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
 
   [[nodiscard]] inline State state() const;
-  /// Bytes in blocks held; exact for the owner, recent for others.
+  /// Bytes of the blocks held; exact for the owner thread, recent for other threads.
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
   /// Blocks of mixed spans, by their size, added to counts[class].
@@ -294,7 +294,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static constexpr size_t kProcessBytes = size_t{8} << 20;
   static constexpr size_t kProcessShare = 32;
   static SharedRoom<kProcessBytes, kProcessShare> process_room;
-  /// In the child of a fork(), where this is the only cache. pre: all others were released
+  /// In the child of a fork(), where this is the only cache. pre: all other caches were released
   void recount_rooms_after_fork() const;
 
  private:
@@ -446,8 +446,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint32_t random_left_ = 0;
   uint64_t random_ = 0;
   RunCache runs_;
-  uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last look; less what it
-                         ///< started from below kFreesPerLook
+  uint64_t pushed_ = 0;  ///< frees up to the last look, plus the countdown's start, less
+                         ///< kFreesPerLook: pushed() adds the rest
 
  public:
   // The state of higher layers for the thread is here because static thread-local memory is scarce
