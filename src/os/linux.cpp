@@ -143,8 +143,8 @@ Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   return Committed::kTaken;
 }
 
-// Places below the last one whose first page is looked at. Chosen: more libraries and large blocks
-// are rarely in the way.
+// The places below the last one that are tried, each by its first page. Chosen: more libraries and
+// large blocks are rarely in the way.
 constexpr unsigned kPlacesTried = 64;
 
 // A place below the last one where at least the first page is free. Other mappings may come to lie
@@ -365,8 +365,8 @@ void yield() { kernel::call(SYS_sched_yield); }
 
 namespace {
 
-// Chosen: enough for a tick, and for the hook of a debugger or profiler. The C library adds the
-// room for static TLS.
+// Enough for a tick, and for the hook of a debugger or profiler. The C library adds the room for
+// static TLS.
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 void* call_body(void* body) {
