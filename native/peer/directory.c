@@ -1,14 +1,13 @@
-/* libpeer-counters.so: what the allocator of this process tells of itself, published where `loam`
- * looks for counters (formats/counters.md, "A peer's figures"). Preloaded by `loam run
- * --allocator`.
+/* libpeer-counters.so: publishes the figures of this process's allocator where `loam` looks for
+ * counters (formats/counters.md, "A peer's figures"). `loam run --allocator` preloads it.
  *
- * A thread asks the allocator four times a second and stores the answers, one whole word at a time:
- * no reader ever stops it. The block is complete before its magic number is stored, with release,
- * so that a reader finds all of it or none.
+ * A thread asks the allocator four times a second and stores each answer as one whole word, so no
+ * reader ever stops it. The block is complete before its magic number is stored (release), so a
+ * reader finds all of it or nothing.
  *
  *   header 128 | table `peer` 64 | one field of 48 bytes a figure        and the record: the values
  *
- * Nothing here replaces anything: a process whose allocator is not known publishes nothing. */
+ * The library replaces no function. A process with an unknown allocator publishes nothing. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -57,7 +56,7 @@ void add_figure(struct figures* figures, const char* name, uint64_t value) {
   figures->values[figures->count++] = value;
 }
 
-/* What was not known at first has no field, and stays absent. */
+/* A figure that was unknown in the first look has no field, and stays absent. */
 static void store(const struct figures* figures) {
   for (uint32_t i = 0; i < loam_counters.field_count; ++i) {
     for (int j = 0; j < figures->count; ++j) {
@@ -96,7 +95,7 @@ static void publish(const struct figures* figures) {
   atomic_store_explicit(&block->magic, magic, memory_order_release);
 }
 
-/* One look. gperftools' functions know nothing before its own constructor has run. */
+/* Takes one look. gperftools' functions have no figures before its constructor has run. */
 static void look(void) {
   struct figures figures = {0};
   read_peer(&figures);
@@ -115,7 +114,7 @@ static void* follow(void* unused) {
   return unused;
 }
 
-/* Signals are the program's: its own threads take them. */
+/* The new thread blocks all signals, so that the program's threads get them. */
 static void start_thread(void) {
   sigset_t all, before;
   sigfillset(&all);
@@ -145,6 +144,6 @@ __attribute__((constructor)) static void start(void) {
   }
   look();
   start_thread();
-  /* A child of fork has no other thread than the one that forked. */
+  /* A child of fork() has only the thread that forked. */
   pthread_atfork(NULL, NULL, start_thread);
 }

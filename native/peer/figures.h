@@ -1,7 +1,7 @@
-/* What another allocator tells of itself, under the names of Loam's counters
- * (formats/counters.toml). What it does not tell is not there: nothing stands for unknown.
+/* The figures that another allocator (a peer) publishes about itself, under the names of Loam's
+ * counters (formats/counters.toml). An unknown figure is left out: no value stands for "unknown".
  *
- * One file a peer; each looks for the peer's own functions by name and adds what they say. */
+ * Each peer has one file, which finds the peer's own functions by name and adds their figures. */
 #ifndef LOAM_PEER_FIGURES_H
 #define LOAM_PEER_FIGURES_H
 
@@ -16,10 +16,10 @@ struct figures {
   uint64_t values[MOST_FIGURES];
 };
 
-/* The same peer adds the same figures in the same order each time. */
+/* A peer adds the same figures in the same order each time. */
 void add_figure(struct figures* figures, const char* name, uint64_t value);
 
-/* Whether this process's allocator is that one. `version`: 32 bytes, its name and version. */
+/* Whether this process's allocator is that peer. `version`: 32 bytes for its name and version. */
 bool find_jemalloc(char* version);
 bool find_tcmalloc(char* version);
 bool find_mimalloc(char* version);

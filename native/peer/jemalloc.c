@@ -1,5 +1,5 @@
-/* jemalloc, by mallctl(). Its `allocated` counts what threads' caches hold; newer versions tell
- * that apart. Dirty and muzzy pages are free ones that it keeps for a while. */
+/* jemalloc, by mallctl(). Its `allocated` includes the blocks in threads' caches; newer versions
+ * also publish these alone. Dirty and muzzy pages are free pages that it keeps for a while. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static int (*mallctl_of_peer)(const char*, void*, size_t*, void*, size_t);
 
-/* The merged figures of all arenas stand under this number (MALLCTL_ARENAS_ALL). */
+/* The merged figures of all arenas have this number (MALLCTL_ARENAS_ALL). */
 #define ALL_ARENAS "stats.arenas.4096."
 
 static bool get(const char* name, uint64_t* value) {
@@ -24,13 +24,13 @@ bool find_jemalloc(char* version) {
   const char* text = "";
   size_t length = sizeof text;
   if (!mallctl_of_peer || mallctl_of_peer("version", &text, &length, NULL, 0) != 0) return false;
-  /* 5.3.0-0-g54eaed1d8b56: the number is enough. */
+  /* The text is like 5.3.0-0-g54eaed1d8b56; the number is enough. */
   snprintf(version, 32, "jemalloc %.*s", (int)strcspn(text, "-"), text);
   return true;
 }
 
 void read_jemalloc(struct figures* figures) {
-  /* Figures are those of the last epoch. */
+  /* A new epoch updates the figures. */
   uint64_t epoch = 1;
   size_t length = sizeof epoch;
   mallctl_of_peer("epoch", &epoch, &length, &epoch, sizeof epoch);

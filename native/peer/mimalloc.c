@@ -1,4 +1,4 @@
-/* mimalloc, by mi_process_info(): what it has committed. A release build counts no live blocks. */
+/* mimalloc, by mi_process_info(): its committed bytes. A release build counts no live blocks. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

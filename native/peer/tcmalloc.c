@@ -1,5 +1,5 @@
-/* tcmalloc, by the named properties of its MallocExtension: gperftools' and Google's, which have
- * other names for the same. */
+/* tcmalloc, by the named properties of its MallocExtension. gperftools' tcmalloc and Google's have
+ * different names for the same figures. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ bool find_tcmalloc(char* version) {
   return true;
 }
 
-/* The sum of those that it knows. */
+/* Adds the sum of the properties that the peer knows. */
 static void add_sum(struct figures* figures, const char* name, const char* const* parts) {
   uint64_t sum = 0;
   bool is_known = false;

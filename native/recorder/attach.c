@@ -1,6 +1,6 @@
-// Recording a process that runs already: the heap loads this library and calls these functions for
-// each of its calls (src/heap/recording.h has the same declarations). Nothing here stands in front
-// of malloc then.
+// Recording a process that runs already. The heap loads this library and calls these functions for
+// each of its calls (src/heap/recording.h has the same declarations). The hooks of malloc are not
+// used then.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,13 +19,14 @@ enum { kAttachVersion = 1 };
 
 typedef struct Recorder {
   uint32_t version;
-  // Null: it records from now on. Else why not. pre: no thread is in one of the others
+  // Begins to record, and returns null; else the reason for the refusal. pre: no thread is in one
+  // of the other functions
   const char* (*begin)(const char* folder);
   void (*end)(void);
-  // Whether there is still somebody who records.
+  // Whether the recording still goes on.
   int (*is_on)(void);
   void (*exists)(const void* block, size_t bytes);
-  // Alignment 0: none was asked for.
+  // Alignment 0: the call requested none.
   void (*allocated)(const void* block, size_t bytes, size_t alignment);
   void (*frees)(void* block);
   void (*resize_begins)(void* block);
@@ -56,7 +57,7 @@ static void frees(void* block) { hook_frees(block, 0, kByFree); }
 
 LOAM_EXPORT const Recorder* loam_recorder(void* (*allocate)(size_t), size_t (*usable)(void*));
 
-// For the heap whose functions these are.
+// The heap calls this, and passes its own functions.
 LOAM_EXPORT const Recorder* loam_recorder(void* (*allocate)(size_t), size_t (*usable)(void*)) {
   static const Recorder recorder = {kAttachVersion,  begin,     end,   is_on,
                                     exists,          allocated, frees, hook_resize_begins,

@@ -5,17 +5,17 @@
 #include <signal.h>
 #include <string.h>
 
-// No event takes more units: time (2), size, pages, the event, one for events that were dropped
-// before it, and three in front of a stack.
+// The most units of an event: time (2), size, pages, the event, one for events that were dropped
+// before it, and three before a stack.
 enum { kMostUnits = 9, kSlack = 2 * kMostUnits * kUnitBytes };
 
-// Room that a mark takes at most, and its name.
+// The most room of a mark, and of its name.
 enum { kMarkRoom = 512, kLongestName = 255 };
 
 typedef struct Units {
   Unit units[4];
   uint32_t count;
-  const char* name;  // of a mark; null: an event
+  const char* name;  // the name of a mark; null for an event
   uint64_t name_bytes;
 } Units;
 
@@ -37,7 +37,7 @@ static bool is_over(void) {
   return true;
 }
 
-// Waits for the drainer. False: there is none any more, and this process does not record.
+// Waits for the drainer. False when the drainer is gone and this process no longer records.
 static bool wait_for_room(const Ring* ring, uint64_t need) {
   const uint32_t generation = atomic_load_explicit(recording, memory_order_relaxed);
   for (int i = 0; i < 2000; ++i) {
@@ -46,7 +46,8 @@ static bool wait_for_room(const Ring* ring, uint64_t need) {
   }
   for (uint64_t pause = 50000;; pause = pause < 500000 ? pause * 2 : 1000000) {
     if (room(ring) > need) return true;
-    // Switched off, or a child that goes on here because a handler forked.
+    // The recording was switched off, or this is a child that goes on here because a handler
+    // forked.
     if (generation == 0 || atomic_load_explicit(recording, memory_order_relaxed) != generation)
       return false;
     if (is_over()) return false;
@@ -58,8 +59,8 @@ static bool wait_for_room(const Ring* ring, uint64_t need) {
   }
 }
 
-// The thread's small ring is full: a large one, if there is one, holds what comes while the drainer
-// sleeps.
+// The thread's small ring is full. A large one, if there is one, holds the events that come while
+// the drainer sleeps.
 static bool move_to_large(Thread* thread) {
   if (thread->ring.slot->is_large || !slots_may_have_large()) return false;
   Ring large;
@@ -81,7 +82,8 @@ static void put(Ring* ring, Unit unit, uint64_t stamp) {
   ring->position += kUnitBytes;
 }
 
-// As much of the stack as there is room for: all or nothing. `bytes`: how much that is.
+// Writes the registers and `bytes` of the stack: all bytes that are copied, or 0 where there is no
+// room.
 static void put_stack(Ring* ring, const Registers* registers, uint64_t bytes, uint64_t stamp) {
   const uint64_t begin = ring->position + 3 * kUnitBytes;
   if (bytes > 0) {
@@ -111,13 +113,13 @@ static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
   }
 }
 
-// With room for all of it but the stack.
+// pre: there is room for all units but the stack
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   const uint64_t stamp = stamp_now();
-  // A handler that comes here meanwhile clears `beat`, and nothing has this stamp then.
+  // A handler that comes here meanwhile clears `beat`, and then no event shares this stamp.
   if (ring == &thread->ring) thread->stamp = stamp;
-  // Before the time takes its units: find_room() promised a stack and all units beside it, and a
-  // stack must not be lost because the ring was full to within two units.
+  // Computed before the time record takes its units. find_room() promised room for a stack and all
+  // other units, and a stack must not be lost because of the two units of the time record.
   const uint64_t stack_bytes = registers != NULL && room(ring) > kStackBytes ? kStackBytes : 0;
   if (ring->position >= ring->limit || (uint32_t)(stamp >> 32) != ring->high) {
     thread_write_time(thread, ring, stamp);
@@ -134,8 +136,8 @@ static void put_all(Thread* thread, Ring* ring, const Units* units, const Regist
   publish(ring);
 }
 
-// `need`: bytes of a stack. The stack is left out if there is room only for the event and no thread
-// may wait.
+// `need`: the bytes of a stack or a mark. If no thread may wait, and there is room only for the
+// event, the stack is left out.
 static bool find_room(Thread* thread, Ring* ring, bool is_own, uint64_t need) {
   if (need == 0 && ring->position < ring->limit) return true;
   if (is_over()) return false;
@@ -148,22 +150,22 @@ static bool find_room(Thread* thread, Ring* ring, bool is_own, uint64_t need) {
   return false;
 }
 
-// A handler that interrupts the writing of an event, or a thread behind its end.
+// For a handler that interrupts the writing of an event, and for a thread after its end.
 static void write_through_borrowed(Thread* thread, const Units* units, const Registers* registers,
                                    uint64_t need) {
   Ring ring;
   if (!thread_borrow(thread, &ring)) return;
-  // What this event interrupts goes on with a new stamp.
+  // The interrupted event goes on with a new stamp.
   thread->beat = kNoBeat;
   if (find_room(thread, &ring, false, need)) put_all(thread, &ring, units, registers);
   if (ring.slot != NULL && atomic_load_explicit(recording, memory_order_relaxed) != 0)
     slots_release(&ring);
 }
 
-// Whether `writing` was left behind: its frame has gone, because a handler left it with longjmp.
+// Whether `writing` is stale: a handler left its frame with longjmp.
 static bool is_stale(uintptr_t writing) {
   if ((uintptr_t)__builtin_frame_address(0) <= writing) return false;
-  // A handler's own stack may lie above.
+  // A handler's own stack may lie above the frame.
   stack_t stack;
   return sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) == 0;
 }
@@ -200,7 +202,7 @@ static void write_slow(uint64_t word0, uint64_t size, uint64_t touched,
   write_units(&units, registers);
 }
 
-// The program names a moment: include/loam/record.h.
+// The program marks a moment with a name (include/loam/record.h).
 LOAM_EXPORT void loam_record_mark(const char* name);
 
 LOAM_EXPORT void loam_record_mark(const char* name) {

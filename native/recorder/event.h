@@ -1,4 +1,5 @@
-// Writes an event: stores into the thread's own ring, and then one release store that publishes it.
+// Writes an event: plain stores put it into the thread's own ring, and one release store publishes
+// it.
 #pragma once
 
 #include <stdatomic.h>
@@ -11,10 +12,10 @@
 #include "stamp.h"
 #include "thread.h"
 
-// Whatever stands between an event and the fast way: no ring yet, a ring that is full, a signal
-// handler, a new time record, a size or pages that need a unit of their own.
+// For every event that cannot take the fast way: there is no ring yet, the ring is full, a signal
+// handler writes, a time record is due, or a size or a number of pages needs a unit of its own.
 LOAM_COLD void event_write_slow(uint64_t word0, uint64_t size, uint64_t touched);
-// The same, with the stack that these registers begin.
+// The same, with the stack that begins at these registers.
 LOAM_COLD void event_write_with_stack(uint64_t word0, uint64_t size, const Registers* registers);
 
 static inline uint64_t event_word(uint32_t kind, uint32_t family, uint64_t value) {
@@ -22,18 +23,20 @@ static inline uint64_t event_word(uint32_t kind, uint32_t family, uint64_t value
          (uint64_t)family << kFamilyShift;
 }
 
-// So many events of a process's only thread share a stamp.
+// The most further events of a process's only thread that share a stamp.
 enum { kShareStamp = 16 };
 
-// The stamp of the thread's next event. To read the counter takes longer than the rest of an event,
-// and the order of a single ring needs no stamps: while the process has one thread, an event has
-// its predecessor's. It has a new one after kShareStamp events, and after the drainer's heartbeat,
-// so that the time of an event behind a pause is at most one heartbeat (some milliseconds) wrong.
+// The stamp of the thread's next event. Reading the counter takes longer than the rest of an event,
+// and the order of a single ring needs no stamps. So while the process has one thread, an event has
+// the stamp of the event before it. A new stamp is read after kShareStamp events, and after the
+// drainer's heartbeat. So the time of an event after a pause is wrong by at most one heartbeat
+// (some milliseconds).
 //
-// Order. A second thread counts itself in `threads` before its first event. What this thread is
-// given by it, or frees after it, it has after that: so this thread sees the count, and stamps
-// anew. A signal handler's events are in another ring; they clear `beat`, and `beat` is set before
-// the stamp is read. So no event behind them has a stamp from before them.
+// Order. A second thread counts itself in `threads` before its first event. If this thread gets a
+// block from it, or frees a block after it, that happens later; so this thread sees the count, and
+// reads a new stamp. A signal handler's events are in another ring. They clear `beat`, and this
+// thread sets `beat` before it reads the stamp. So no event after them has a stamp from before
+// them.
 static inline uint64_t stamp_next(Thread* thread) {
   const uint64_t beat = atomic_load_explicit(&session->heartbeat, memory_order_relaxed);
   if (LOAM_LIKELY(thread->beat == beat && thread->same < kShareStamp &&
@@ -56,7 +59,7 @@ static inline void event_write(uint64_t word0, uint64_t size) {
     // A handler in this thread sees `writing` before any part of the event changes.
     atomic_signal_fence(memory_order_seq_cst);
     Ring* ring = &thread->ring;
-    // A thread without a ring has no limit, and a process that is not recorded has no session.
+    // A thread without a ring has the limit 0, and a process that is not recorded has no session.
     if (LOAM_LIKELY(ring->position < ring->limit)) {
       const uint64_t stamp = stamp_next(thread);
       if (LOAM_LIKELY((uint32_t)(stamp >> 32) == ring->high)) {
@@ -64,7 +67,7 @@ static inline void event_write(uint64_t word0, uint64_t size) {
         unit->word0 = word0;
         unit->word1 = stamp << 32 | size;
         ring->position += kUnitBytes;
-        // Pairs with the fence between the drainer's reading of heads and of events.
+        // Pairs with the drainer's fence between its reads of heads and of events.
         atomic_store_explicit(&ring->slot->head, ring->position, memory_order_release);
         atomic_signal_fence(memory_order_seq_cst);
         thread->writing = 0;

@@ -113,7 +113,7 @@ LOAM_EXPORT void* calloc(size_t count, size_t size) {
   return block;
 }
 
-// Out of the early area, which nothing is resized in.
+// Moves a block out of the early area, where no block is resized.
 static void* realloc_early(void* block, size_t size) {
   void* moved = malloc(size);
   const size_t old = early_size(block);
@@ -127,8 +127,8 @@ LOAM_EXPORT void* realloc(void* block, size_t size) {
   uintptr_t outer;
   const bool is_outer = hook_enter(&outer);
   if (LOAM_UNLIKELY(!is_outer)) return real.realloc(block, size);
-  // What a size of 0 means is the allocator's to say: all of them free the block, and some give
-  // another.
+  // The allocator decides the meaning of a size of 0: all allocators free the block, and some
+  // return another.
   if (block != NULL && size != 0)
     hook_resize_begins(block);
   else if (block != NULL)
@@ -145,7 +145,7 @@ LOAM_EXPORT void* realloc(void* block, size_t size) {
 LOAM_EXPORT void* reallocarray(void* block, size_t count, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) {
-    // The real one fails too, without a look at the block.
+    // The real function fails too, and does not touch the block.
     bytes = SIZE_MAX;
     errno = ENOMEM;
     if (block == NULL) hook_allocated(NULL, bytes, kByMalloc, 0);
@@ -262,7 +262,7 @@ LOAM_EXPORT size_t malloc_usable_size(void* block) {
   return real_is_ready() && real.malloc_usable_size != NULL ? real.malloc_usable_size(block) : 0;
 }
 
-// Before it takes effect, as a free.
+// The event is written before the call takes effect, as for a free.
 LOAM_EXPORT int malloc_trim(size_t keep) {
   if (!real_is_ready() || real.malloc_trim == NULL) return 0;
   uintptr_t outer;

@@ -1,4 +1,4 @@
-// What all hooks share: the check whether a call is the outermost one, and its event.
+// The common part of all hooks: the check whether a call is the outermost one, and its event.
 #pragma once
 
 #include <stddef.h>
@@ -11,14 +11,15 @@
 
 enum { kPageOfValloc = 4096 };
 
-// False: the real function of another hook made this call, which is a part of that one. Such calls
-// come from the allocator's own file: a call from elsewhere is a signal handler's that interrupted
-// the real function, and is an event of its own. `*outer` is for hook_leave().
+// False if the real function of another hook made this call; the call is then a part of that one.
+// Such calls come from the allocator's own file. A call from another file comes from a signal
+// handler that interrupted the real function, and is an event of its own. `*outer` is for
+// hook_leave().
 static inline __attribute__((always_inline)) bool hook_enter(uintptr_t* outer) {
   Thread* thread = &self;
   const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
   *outer = 0;
-  // A mark of a frame that is not above this one was left behind by longjmp.
+  // If the marked frame is not above this one, longjmp left the mark behind.
   if (LOAM_UNLIKELY(thread->inside > frame)) {
     if (real_contains((uintptr_t)__builtin_return_address(0))) return false;
     *outer = thread->inside;
@@ -34,7 +35,7 @@ static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {
 void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment);
 void hook_frees(void* block, size_t size, uint32_t family);
 void hook_resize_begins(void* block);
-// Null: it failed.
+// `block` is null if the call failed.
 void hook_resize_ends(void* block, size_t size);
 
 static inline void hook_allocated_fast(const void* block, size_t size, uint32_t family) {

@@ -18,8 +18,8 @@ void kernel_close(int file) { syscall(SYS_close, file); }
 void kernel_unlink(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
 void kernel_rmdir(const char* path) { syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR); }
 
-// File systems without fallocate get their pages by writing. Nobody else writes into a part that is
-// new.
+// On file systems without fallocate, writing zeros allocates the pages. No other process writes
+// into a new part.
 static int write_zeros(int file, uint64_t offset, uint64_t bytes) {
   static const char zeros[4096];
   for (uint64_t at = 0; at < bytes; at += sizeof zeros) {
@@ -68,7 +68,7 @@ void kernel_append(const char* from, const char* to) {
 
 size_t kernel_copy(uint32_t process, const struct iovec* to, size_t pieces, uintptr_t from) {
   enum { kPage = 4096, kMost = 32 };
-  // A piece that can not be read ends the copy, so each page is one.
+  // A piece that cannot be read ends the copy, so each page is a piece.
   struct iovec pages[kMost];
   size_t left = to[0].iov_len + (pieces > 1 ? to[1].iov_len : 0);
   size_t count = 0;
@@ -132,10 +132,10 @@ uint64_t kernel_start_of(uint32_t process) {
   kernel_close(file);
   if (size <= 0) return 0;
   text[size] = 0;
-  // The name may hold anything, blanks and parentheses too; behind its end the start is the 20th
-  // word.
+  // The program's name may contain any character, also blanks and parentheses. The start is the
+  // 20th word after its end.
   const char* at = strrchr(text, ')');
-  // One that has ended and waits for its parent to collect it is not there any more.
+  // A process that has ended, and waits for its parent, counts as gone.
   if (at == NULL || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
   for (int words = 0; at != NULL && words < 20; ++words) at = strchr(at + 1, ' ');
   if (at == NULL) return 0;

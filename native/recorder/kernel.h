@@ -1,5 +1,5 @@
-// The recorder's calls of the system. They are system calls, because the C library's functions are
-// points of cancellation: a thread that is cancelled would end inside malloc.
+// The recorder's calls of the system. They are direct system calls, because the C library's
+// functions are points of cancellation: a cancelled thread would end inside malloc.
 #pragma once
 
 #include <stdbool.h>
@@ -13,18 +13,19 @@
 #define LOAM_EXPORT __attribute__((visibility("default")))
 #define LOAM_COLD __attribute__((cold, noinline))
 
-// Negative: minus the error's number. errno may have changed.
+// Returns the negated error number on failure. errno may have changed.
 int kernel_open(const char* path, int flags);
 void kernel_close(int file);
 void kernel_unlink(const char* path);
 void kernel_rmdir(const char* path);
-// Gives a part of the file pages of its own, zeroed where they are new; 0 or an error's number.
+// Allocates pages of the file for this part, zeroed where they are new. Returns 0 or an error
+// number.
 int kernel_reserve(int file, uint64_t offset, uint64_t bytes);
 ssize_t kernel_read(int file, void* bytes, size_t size);
 // Appends a file's text to another one, which may be new.
 void kernel_append(const char* from, const char* to);
-// Copies memory of this process, up to what can not be read; returns how much. `pieces` of `to` may
-// be one or two.
+// Copies memory of this process, up to the first page that cannot be read. Returns the bytes
+// copied. `to` has one or two pieces.
 size_t kernel_copy(uint32_t process, const struct iovec* to, size_t pieces, uintptr_t from);
 // One line on standard error.
 void kernel_say(const char* const* words, size_t count);
@@ -34,9 +35,10 @@ uint64_t kernel_realtime(void);
 uint32_t kernel_process(void);
 uint32_t kernel_thread(void);
 bool kernel_has_process(uint32_t process);
-// When a process began, in ticks since the machine's start; 0: not known, or it has ended.
+// The start of a process, in ticks since the machine's start; 0 if it is not known, or the process
+// has ended.
 uint64_t kernel_start_of(uint32_t process);
-// The file of this process, ended by 0.
+// The path of this process's program, ended by 0.
 void kernel_own_program(char* out, size_t size);
 bool kernel_has_file(const char* path);
 
@@ -44,5 +46,5 @@ bool kernel_has_file(const char* path);
 char* text_number(char* out, uint64_t value);
 // Copies `text` as far as `end` allows, ends it by 0, and returns its end.
 char* text_copy(char* out, const char* end, const char* text);
-// Without the C library's, which may allocate.
+// Not the C library's function, which may allocate.
 const char* error_text(int error);

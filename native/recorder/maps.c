@@ -20,7 +20,7 @@
 #include "real.h"
 #include "thread.h"
 
-#undef mmap64  // musl's header has it as another word for mmap
+#undef mmap64  // musl's header defines it as a macro for mmap
 
 // Whether the function that called a hook here is the program's; false while that is unknown.
 static inline __attribute__((always_inline)) bool is_programs(void) {
@@ -35,7 +35,7 @@ static void tell(uint32_t kind, const void* address, size_t bytes) {
 }
 
 static void* map(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
-  // Before the next definitions are known, and where there is none.
+  // Before the next definitions are known, and where there is no next definition.
   if (real.mmap == NULL)
     return (void*)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
   return real.mmap(address, bytes, protection, flags, file, offset);

@@ -26,8 +26,8 @@ typedef void (*DeleteSized)(void*, size_t);
 typedef void (*DeleteAlignedNothrow)(void*, size_t, const void*);
 typedef void (*DeleteAlignedSized)(void*, size_t, size_t);
 
-// Of every form: its name behind _Zn or _Zd, its arguments as declared and as passed, and what the
-// event says.
+// For every form: its name after _Zn or _Zd, its arguments as declared and as passed, and the
+// family and number of its event.
 #define EACH_NEW(X)                                                                               \
   X(wm, New, (size_t size), (size), kByNew, 0)                                                    \
   X(am, New, (size_t size), (size), kByNewArray, 0)                                               \
@@ -70,8 +70,8 @@ static void find_next(void* function, const char* name) {
 }
 
 LOAM_COLD static void find_late(void* function, const char* name) {
-  // What this allocates is the program's own, also where an operator that calls another one led
-  // here.
+  // Allocations of this function count as the program's, even where an operator that calls another
+  // operator led here.
   const uintptr_t outer = self.inside;
   self.inside = 0;
   void* address = real_next(name);
@@ -117,7 +117,7 @@ static inline __attribute__((always_inline)) bool begins_new(uint32_t family) {
   if (LOAM_UNLIKELY(thread->inside > (uintptr_t)__builtin_frame_address(0)) &&
       real_contains((uintptr_t)__builtin_return_address(0)))
     return false;
-  // An outer form that is defined by this one has said it already.
+  // An outer form that is defined by this one has stored its family already.
   if (thread->family == 0) thread->family = (uint8_t)(family + 1);
   return true;
 }

@@ -38,7 +38,7 @@ size_t early_size(const void* block) {
 
 void* real_next(const char* name) { return dlsym(RTLD_NEXT, name); }
 
-// A function's address, as ISO C does not let an object's pointer become one.
+// Copies a function's address, because ISO C does not convert an object's pointer to a function's.
 static void find(void* function, const char* name) {
   void* address = real_next(name);
   memcpy(function, &address, sizeof address);
@@ -59,7 +59,8 @@ void real_use(void* (*allocate)(size_t), size_t (*usable)(void*)) {
 }
 
 bool real_is_preloaded(void) {
-  // No other library has that name, and this one does not show it where a heap has loaded it.
+  // No other library has that name, and this library does not export it globally if a heap has
+  // loaded it.
   void* const found = dlsym(RTLD_DEFAULT, "loam_record_mark");
   dlerror();
   return found != NULL;
@@ -79,7 +80,7 @@ bool real_contains(uintptr_t address) {
   return false;
 }
 
-// Notes the file if `wanted->begin` lies in it.
+// Stores the file's range if `wanted->begin` lies in it.
 static int find_file(struct dl_phdr_info* file, size_t size, void* wanted) {
   (void)size;
   Range range = {UINTPTR_MAX, 0};
@@ -107,7 +108,8 @@ void real_add_file(const void* address) {
 void real_find(void) {
   static _Atomic int state;  // 0 new, 1 at work, 2 done
   int expected = 0;
-  // Whoever comes while it is at work is dlsym itself: no thread can have begun without calloc.
+  // While state is 1, only dlsym itself can come here, because no thread can have begun without
+  // calloc.
   if (!atomic_compare_exchange_strong(&state, &expected, 1)) return;
   Real found;
   memset(&found, 0, sizeof found);
@@ -141,7 +143,7 @@ void real_find(void) {
   real_add_file(&real);
   real = found;
   operators_find();
-  // What was looked for in vain is no error of the program's.
+  // A failed search here must not look like an error of the program.
   dlerror();
   atomic_store(&state, 2);
 }

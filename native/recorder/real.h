@@ -1,5 +1,5 @@
-// The functions that the program would call without the recorder: the next definitions after its
-// own.
+// The functions that the program would call without the recorder: the next definitions after the
+// recorder's own.
 #pragma once
 
 #include <stdbool.h>
@@ -31,24 +31,24 @@ typedef struct Real {
 
 extern Real real;
 
-// Looks all of them up, once. What dlsym allocates meanwhile comes from the early area.
+// Looks all of them up, once. The early area serves dlsym's allocations meanwhile.
 LOAM_COLD void real_find(void);
-// Whether they are known. If not, this is a call of dlsym's.
+// Whether they are known. If not, dlsym made this call.
 static inline bool real_is_ready(void) {
   if (LOAM_LIKELY(real.malloc != NULL)) return true;
   real_find();
   return real.malloc != NULL;
 }
-// The file that the real malloc lies in.
+// The file that contains the real malloc.
 const char* real_file(void);
-// For a process that runs already: the functions of the heap that it is on.
+// For a process that runs already: sets the functions of its heap.
 void real_use(void* (*allocate)(size_t), size_t (*usable)(void*));
 // Whether this library was loaded with the program, and not by a heap that is to be recorded.
 bool real_is_preloaded(void);
-// The next definition of a function; null: there is none.
+// The next definition of a function; null if there is none.
 void* real_next(const char* name);
 
-// A small static area for what is allocated while the functions are looked up.
+// A small static area for blocks that are allocated while the functions are looked up.
 enum { kEarlyBytes = 64 * 1024 };
 extern char early[kEarlyBytes];
 void* early_allocate(size_t alignment, size_t bytes);
@@ -57,6 +57,6 @@ static inline bool early_has(const void* block) {
 }
 size_t early_size(const void* block);
 
-// Whether an address lies in a file that has real functions, or in this one.
+// Whether an address lies in a file that has real functions, or in the recorder's file.
 bool real_contains(uintptr_t address);
 void real_add_file(const void* address);

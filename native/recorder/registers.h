@@ -10,7 +10,7 @@ typedef struct Registers {
   uint64_t link;  // the return address, where a register holds it; else 0
 } Registers;
 
-// Those of the function that this is inlined into.
+// The registers of the function into which this one is inlined.
 static inline __attribute__((always_inline)) Registers registers_now(void) {
   Registers now = {0, 0, 0, 0};
 #if defined(__x86_64__)

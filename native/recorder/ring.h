@@ -39,20 +39,22 @@ enum {
   kControlBytes = 4096,
   kSlotBytes = 128,
   kUnitBytes = 16,
-  // 4,096 events: a thread that allocates little keeps this; many threads are cheap.
+  // 4,096 events. A thread that allocates little keeps this ring, so many threads are cheap.
   kSmallRing = 64 * 1024,
-  // What a busy thread moves to: the drainer sleeps up to some milliseconds between its passes.
+  // A busy thread moves to this ring, because the drainer sleeps up to some milliseconds between
+  // its passes.
   kLargeRing = 1024 * 1024,
   kLargeRings = 256,
-  // Of a stack, from the stack pointer on: some hundred frames. A small ring holds one.
+  // The copied bytes of a stack, from the stack pointer on: some hundred frames. A small ring holds
+  // one stack.
   kStackBytes = 32 * 1024,
 };
 
 #define LOAM_SESSION_FILE "session"
 
-// How a process image began.
+// The way in which a process image began.
 enum { kBeganByExec = 1, kBeganByFork = 2, kBeganByAttach = 3 };
-// What is known about its end.
+// The known facts about its end.
 enum { kRunning = 0, kEndedNormally = 1, kSwitchedOff = 2 };
 
 // The drainer's page, DIR/session.
@@ -60,11 +62,11 @@ typedef struct Session {
   uint64_t magic;
   uint32_t version;
   uint32_t drainer;            // its process
-  uint64_t drainer_start;      // its start, in ticks since the machine's, from /proc/PID/stat
+  uint64_t drainer_start;      // its start, in ticks since the machine's start, from /proc/PID/stat
   _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written in every pass
-  _Atomic uint32_t is_over;    // recording has ended: no process begins to record
+  _Atomic uint32_t is_over;    // the recording has ended, so no process begins to record
   uint32_t drops_when_full;    // 0: wait for the drainer
-  uint64_t stack_bytes;        // a stack for each so many requested bytes, on average; 0: none
+  uint64_t stack_bytes;        // one stack for this many requested bytes, on average; 0: none
 } Session;
 
 typedef struct Control {
@@ -72,42 +74,42 @@ typedef struct Control {
   uint32_t version;
   uint32_t pid;
   uint64_t start;             // as drainer_start
-  uint64_t ticks_per_second;  // of the stamps; 0: the drainer finds out from pairs
-  // One moment by three clocks.
+  uint64_t ticks_per_second;  // of the stamps; 0: the drainer computes it from pairs
+  // The same moment on three clocks.
   uint64_t stamp;
   uint64_t monotonic;
   uint64_t realtime;
   uint32_t how;
   _Atomic uint32_t state;
-  _Atomic uint32_t slots_made;  // slots below it may be in use
+  _Atomic uint32_t slots_made;  // slots below this number may be in use
   _Atomic uint32_t large_made;
   _Atomic uint32_t released;  // slots that a thread has left
-  _Atomic uint32_t threads;   // ordinals given out
+  _Atomic uint32_t threads;   // ordinals given out so far
   _Atomic uint64_t file_end;
-  _Atomic uint64_t lost;  // events that no ring took
-  uint32_t fork_number;  // which fork of the parent's; 0: the first event found a fork that was not
-                         // announced
-  uint32_t parent;       // its process
-  char parent_file[32];  // its file in DIR
-  char why[256];         // why it was switched off
-  char program[512];     // its file
-  char allocator[512];   // the file that the real malloc lies in
+  _Atomic uint64_t lost;  // events for which no ring had room
+  uint32_t fork_number;   // the number of the fork in the parent; 0: the first event found a fork
+                          // that was not announced
+  uint32_t parent;        // its process
+  char parent_file[32];   // its file in DIR
+  char why[256];          // the reason if it was switched off
+  char program[512];      // its file
+  char allocator[512];    // the file that contains the real malloc
 } Control;
 
 enum { kSlotFree = 0, kSlotLive = 1, kSlotReleased = 2 };
 
-// One ring. A thread that ends leaves its ring to another, which goes on behind the last event:
-// every owner begins with a kTime record that says which thread it is.
+// One ring. A thread that ends leaves its ring to another thread, which goes on after the last
+// event. Every owner begins with a kTime record that names the thread.
 typedef struct Slot {
   // The owner's cache line.
   _Atomic uint32_t state;
   uint32_t is_large;
-  _Atomic uint64_t head;         // bytes published, ever; one release store an event
-  _Atomic uint64_t ring_offset;  // 0 until the ring is there
+  _Atomic uint64_t head;         // all bytes published so far; one release store for each event
+  _Atomic uint64_t ring_offset;  // 0 until the ring exists
   _Atomic uint64_t ring_bytes;
   uint8_t owners[32];
-  // The drainer's.
-  _Atomic uint64_t tail;  // bytes consumed, ever
+  // The drainer's cache line.
+  _Atomic uint64_t tail;  // all bytes consumed so far
   uint8_t drainers[56];
 } Slot;
 
@@ -121,29 +123,29 @@ typedef struct Unit {
 } Unit;
 
 enum {
-  kTime = 1,  // two units; at a claim, every kTimeEvery bytes, and when the high half of the stamp
-              // changes
+  kTime = 1,  // two units; written at a claim, every kTimeEvery bytes, and when the high half of
+              // the stamp changes
   kAllocate = 2,  // address 0: failed
   kFree = 3,
   kResizeFrom = 4,
   kResizeTo = 5,  // address 0: failed
   kThreadBegins = 6,
   kThreadEnds = 7,
-  kForks = 8,    // value: number of the fork
+  kForks = 8,    // value: the fork's number
   kDropped = 9,  // value: events that found no room
-  // In front of the event that they belong to.
+  // The next two kinds precede their event.
   kSizeHigh = 10,  // value: high half of the size
-  kTouched = 11,   // value: pages that are resident
-  // Memory that the program maps itself, beside its heap; not in the trace: the drainer tells the
-  // two apart by them. value: the address; size: bytes.
+  kTouched = 11,   // value: resident pages
+  // Memory that the program maps itself, beside its heap. These events are not in the trace; the
+  // drainer uses them to distinguish such memory from the heap's. value: the address; size: bytes.
   kMapped = 12,
   kUnmapped = 13,
-  kTrims = 14,  // size: bytes to be kept at the top (malloc_trim)
-  // In front of the event that it belongs to. value: bytes that follow, filled up to whole units:
-  // the registers (Registers), then the stack from its pointer on.
+  kTrims = 14,  // size: the bytes that malloc_trim keeps at the top
+  // Precedes its event. value: the bytes that follow, padded to whole units: the registers
+  // (Registers), then the stack from the stack pointer on.
   kStack = 15,
-  kMark = 16,    // value: bytes of the name that follows, filled up to whole units
-  kExists = 17,  // a block that was live before: as kAllocate
+  kMark = 16,    // value: the bytes of the name that follows, padded to whole units
+  kExists = 17,  // as kAllocate, for a block that was live before
 };
 
 enum { kKindShift = 48, kFamilyShift = 53, kAlignmentShift = 57, kTimeEvery = 4096 };

@@ -38,14 +38,15 @@ static char maps_file[592];
 static char parent_file[32];
 static uint32_t own_process;
 
-// How long the drainer may be silent before the system is asked for it.
+// If the drainer is silent for longer, the system is asked whether it still exists.
 static const uint64_t kSilence = 2000000000u;
 
 enum { kTableBytes = kControlBytes + kSlots * kSlotBytes };
 
 static void off_silently(void) { atomic_store(&state, kOff); }
 
-// Of session_attach(): what fails is told to the caller and not on the program's standard error.
+// In session_attach() a failure is returned to the caller, and is not written to the program's
+// standard error.
 static bool is_attaching;
 static const char* refusal;
 
@@ -90,7 +91,7 @@ void session_off_abandoned(void) {
   kernel_unlink(own_file);
   kernel_unlink(maps_file);
   kernel_unlink(path);
-  kernel_rmdir(folder);  // by the last process
+  kernel_rmdir(folder);  // succeeds in the last process
   say_off("`loam record` has gone away", 0);
 }
 
@@ -111,12 +112,12 @@ uint32_t session_next_fork(void) { return atomic_fetch_add(&forks, 1) + 1; }
 
 void session_forked(uint32_t number) {
   announced = number;
-  // The kernel did it already, unless it is older than MADV_WIPEONFORK.
+  // The kernel has done this already, unless it is older than MADV_WIPEONFORK.
   atomic_store(recording, 0);
 }
 
-// The drainer's page, once for a process and its children; false: this process is part of no
-// recording. `named`: the folder.
+// Maps the drainer's page, once for a process and its children; false if this process is part of no
+// recording. `named` is the folder.
 static bool find_session(const char* named) {
   if (session != NULL) return true;
   if (named == NULL || *named == 0) return false;
@@ -126,7 +127,7 @@ static bool find_session(const char* named) {
   char path[sizeof folder + 16];
   text_copy(text_copy(path, path + sizeof path, folder), path + sizeof path, "/" LOAM_SESSION_FILE);
   const int file = kernel_open(path, O_RDONLY);
-  // The recording is over, and this program was started later by one that was part of it.
+  // The recording is over, and a program that was part of it started this one later.
   if (file == -ENOENT || file == -ENOTDIR) return false;
   if (file < 0) return session_off(path, -file), false;
   void* page = mmap(NULL, kControlBytes, PROT_READ, MAP_SHARED, file, 0);
@@ -173,7 +174,8 @@ static void fill_control(uint32_t how) {
   atomic_store(&control->file_end, kTableBytes);
 }
 
-// The file with its first pages, and the word that a fork zeroes. What fails is said; false then.
+// Makes the file with its first pages, and the word that a fork zeroes. False after a failure,
+// which is reported.
 static bool open_rings(uint32_t how) {
   const int file = create_file();
   if (file < 0) return session_off(own_file, -file), false;
@@ -198,7 +200,7 @@ static bool open_rings(uint32_t how) {
   slots = (Slot*)((char*)table + kControlBytes);
   slots_forget();
   fill_control(how);
-  // The drainer looks at the magic first.
+  // The drainer reads the magic first.
   __atomic_store_n(&control->magic, LOAM_RING_MAGIC, __ATOMIC_RELEASE);
   return true;
 }
@@ -221,9 +223,10 @@ static bool begin(const char* where, uint32_t how) {
 
 bool session_begin(void) {
   int before = atomic_load(&state);
-  // Open with a word that is zero: the word was wiped, so this is a child with memory of its own.
+  // If the state is open and the word is zero, the word was wiped: this is a child with memory of
+  // its own.
   if (before != kNew && before != kOpen) return false;
-  // Before the C library has begun there is no environment, and so no answer yet.
+  // Before the C library has started there is no environment, so the answer is not known yet.
   if (before == kNew && environ == NULL) return false;
   if (before == kOpen && atomic_load(recording) != 0) return true;
   if (!atomic_compare_exchange_strong(&state, &before, kBeginning)) return false;
@@ -234,7 +237,7 @@ bool session_begin(void) {
     int expected = kBeginning;
     if (atomic_compare_exchange_strong(&state, &expected, kOpen))
       atomic_store(recording, generation);
-    // What these allocate is logged already.
+    // The allocations of this call are recorded already.
     if (before == kNew) start_once();
   } else if (atomic_load(&state) != kOff) {
     off_silently();
@@ -263,7 +266,7 @@ bool session_attach(const char* where, const char** why) {
 
 void session_forget(void) {
   atomic_store(recording, 0);
-  // In a child of fork() none of it is mapped.
+  // In a child of fork() nothing of this is mapped.
   if (own_process == kernel_process()) {
     if (control != NULL) {
       slots_unmap();

@@ -11,7 +11,7 @@
 
 #include "ring.h"
 
-// The generation of this process's rings; 0: none.
+// Points to the generation of this process's rings; 0: none.
 extern _Atomic uint32_t* recording;
 
 // Valid while *recording is not zero.
@@ -19,27 +19,27 @@ extern const Session* session;
 extern Control* control;
 extern Slot* slots;
 
-// Makes a file of this process's own, if it is part of a recording and has none. Called where
+// Makes this process's file, if the process is part of a recording and has none. Call where
 // *recording is zero.
 bool session_begin(void);
-// The same for a process that runs already, in the folder that its drainer made; once no thread is
-// in an event any more. What fails is not said, but `*why` is set.
+// The same for a process that runs already, in the folder that its drainer made. Call when no
+// thread is writing an event. A failure sets `*why` and writes no message.
 bool session_attach(const char* where, const char** why);
-// Gives back what the last recording of this process has mapped. pre: as session_attach()
+// Unmaps the memory of this process's last recording. pre: as session_attach()
 void session_forget(void);
-// No more events of this process, for good. The first caller's reason is said on standard error.
+// Ends this process's events for good. The first caller's reason is written to standard error.
 void session_off(const char* what, int error);
-// The recording has ended while the program goes on: nothing to be said.
+// The same without a message: the recording has ended while the program goes on.
 void session_off_over(void);
-// Nobody drains any more: the process goes on by itself, and the folder is taken away.
+// Call when the drainer is gone: ends the events with a message, and removes the folder.
 void session_off_abandoned(void);
-// Whether the drainer is gone; asks the system, so only after a while without its heartbeat.
+// Whether the drainer is gone. It asks the system only after a while without a heartbeat.
 bool session_is_abandoned(void);
-// Adds what this process has mapped to the text beside its file.
+// Appends this process's mappings to the text file beside its file.
 void session_write_maps(void);
-// Opens this process's file; negative: minus the error's number.
+// Opens this process's file; returns the negated error number on failure.
 int session_open_file(void);
-// The next fork of this process gets this number.
+// Returns the number of this process's next fork.
 uint32_t session_next_fork(void);
-// In the child, by the fork handlers: the fork was announced in the parent's ring.
+// The fork handlers call this in the child. The fork was announced in the parent's ring.
 void session_forked(uint32_t number);

@@ -8,7 +8,7 @@
 #include "kernel.h"
 #include "session.h"
 
-// Where each slot's ring lies in this process; null: not there (yet).
+// The address of each slot's ring in this process; null while it is not mapped.
 static _Atomic(char*) bases[kSlots];
 static _Atomic uint32_t bases_used;
 static _Atomic uint32_t next_look;

@@ -1,5 +1,5 @@
-// The rings of this process, and which of them are in use. A thread that ends releases its ring,
-// and the next thread goes on behind its last event. So ten thousand threads one after the other
+// The rings of this process, and the slots that are in use. A thread that ends releases its ring,
+// and the next thread goes on after its last event. So ten thousand threads one after the other
 // need one ring.
 //
 // Lock-free, so that a signal handler may claim a ring while its thread claims one.
@@ -10,22 +10,22 @@
 
 #include "ring.h"
 
-// An end of a ring: where its owner writes.
+// The owner's view of a ring: the place where it writes.
 typedef struct Ring {
   Slot* slot;  // null: none
   char* units;
   uint64_t mask;      // its bytes - 1
-  uint64_t position;  // bytes written, ever
-  uint64_t limit;     // up to here may be written without looking
+  uint64_t position;  // all bytes written so far
+  uint64_t limit;     // the owner may write up to here without a look at the drainer
   uint32_t high;      // high half of the last kTime record's stamp
   uint32_t unused;
 } Ring;
 
-// Gives the caller a ring of its own. False: none is to be had, and `*error` says why.
+// Gives the caller a ring of its own. False when there is none; `*error` has the reason.
 bool slots_claim(bool is_large, Ring* ring, int* error);
 void slots_release(Ring* ring);
 bool slots_may_have_large(void);
-// In a child: the parent's rings are not there.
+// Call in a child, where the parent's rings are not mapped.
 void slots_forget(void);
 // Unmaps all rings. pre: no thread writes
 void slots_unmap(void);

@@ -5,10 +5,10 @@
 #include "registers.h"
 #include "session.h"
 
-// The generation whose mappings were written down.
+// The generation whose mappings were written to the file.
 static _Atomic uint32_t mapped;
 
-// Splitmix: 32 bits of a generator that needs no more state than a counter.
+// Splitmix: 32 bits of a generator whose whole state is a counter.
 static uint32_t draw_uniform(Thread* thread) {
   uint64_t bits = thread->random += UINT64_C(0x9e3779b97f4a7c15);
   bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -34,10 +34,10 @@ static int64_t draw_distance(Thread* thread, uint64_t mean) {
   }
 }
 
-// Whether the block at hand is chosen. Its size was taken off the distance already, unless there
-// was none yet.
+// Whether this block is chosen. Its size was subtracted from the distance already, unless there was
+// no distance yet.
 static bool is_chosen(Thread* thread, uint64_t size) {
-  // A handler that interrupts the thread's first event.
+  // This is a handler that interrupted the thread's first event.
   if (!thread->is_drawn && thread->writing != 0) return false;
   const bool was_drawn = thread->is_drawn;
   if (!thread_begin(thread)) {
@@ -51,8 +51,8 @@ static bool is_chosen(Thread* thread, uint64_t size) {
     return false;
   }
   if (!was_drawn) {
-    // Another thread's numbers are others, and the same ones in each recording of the program.
-    // What thread_begin() allocated may have drawn.
+    // Each thread has its own sequence of numbers, which is the same in each recording of the
+    // program. An allocation in thread_begin() may have drawn already.
     if (!thread->is_drawn) {
       thread->random = (uint64_t)thread->ordinal << 32;
       thread->until_stack = draw_distance(thread, mean);
@@ -76,7 +76,8 @@ void stack_write(uint64_t word0, uint64_t size) {
     session_write_maps();
   const Registers registers = registers_now();
   event_write_with_stack(word0, size, &registers);
-  // Behind the call, so that it is no jump: this function's frame is the first of the stack.
+  // This store after the call keeps the call from becoming a jump, because this function's frame is
+  // the first of the stack.
   errno = saved;
 }
 

@@ -5,7 +5,7 @@
 
 #if defined(__x86_64__)
 static inline uint64_t stamp_now(void) { return __builtin_ia32_rdtsc(); }
-static inline uint64_t stamp_rate(void) { return 0; }  // the drainer finds out
+static inline uint64_t stamp_rate(void) { return 0; }  // the drainer computes it
 static inline void stamp_pause(void) { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
 static inline uint64_t stamp_now(void) {

@@ -12,7 +12,7 @@
 #include "thread.h"
 
 // The fork gets a number, in the parent's ring and in the child's file. A fork by system call runs
-// no handler: the drainer knows of it from the child alone.
+// no handler, so the drainer learns of it only from the child.
 static void before_fork(void) {
   self.fork = 0;
   if (atomic_load(recording) == 0) return;
@@ -25,8 +25,8 @@ static void in_parent(void) { self.fork = 0; }
 static void in_child(void) {
   const Thread* thread = &self;
   if (thread->writing != 0 && thread->ring.slot != NULL) {
-    // A signal handler forked and interrupted the writing of an event, which this child will go on
-    // with where the parent's ring is not mapped. Anonymous pages take it.
+    // A signal handler interrupted the writing of an event, and forked. This child will finish that
+    // event, and the parent's ring is not mapped here. Anonymous pages take the event.
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     mmap(thread->ring.units, thread->ring.mask + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
     mmap((void*)control, kControlBytes + (size_t)kSlots * kSlotBytes, PROT_READ | PROT_WRITE, flags,
@@ -47,7 +47,7 @@ __attribute__((constructor)) static void start(void) {
   if (atomic_load(recording) == 0) (void)session_begin();
 }
 
-// Later destructors free blocks still, and are recorded.
+// Later destructors still free blocks, and are recorded.
 __attribute__((destructor)) static void end(void) {
   if (atomic_load(recording) == 0) return;
   stack_end();

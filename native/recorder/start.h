@@ -1,5 +1,5 @@
-// The work that is done once in a process: the handlers of fork, the key of threads, the end.
+// The work that a process does once: the handlers of fork, the key of threads, the end.
 #pragma once
 
-// The first process of a recording; children inherit it.
+// Called in the first process of a recording; children inherit the result.
 void start_once(void);

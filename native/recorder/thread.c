@@ -35,7 +35,7 @@ static void end_thread(void* value) {
 
 void thread_prepare(void) { has_key = pthread_key_create(&key, end_thread) == 0; }
 
-// In a child: what its thread knows of the parent's ring.
+// In a child: clears what its thread stored about the parent's ring.
 static void forget(Thread* thread) {
   thread->ring = (Ring){0};
   thread->generation = 0;
@@ -73,7 +73,7 @@ bool thread_begin(Thread* thread) {
   if (thread->generation != current && thread->generation != 0) forget(thread);
   if (thread->ring.slot != NULL || thread->has_ended) return true;
   const int saved = errno;
-  // First, because it may call malloc, and that must not come back to here.
+  // This comes first, because it may call malloc, which must not come back to this place.
   if (has_key && !thread->has_key) {
     thread->has_key = true;
     thread->rounds = 0;

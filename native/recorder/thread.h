@@ -15,22 +15,22 @@ enum { kNoBeat = 1 };
 
 typedef struct Thread {
   Ring ring;
-  uint32_t generation;  // of the ring; *recording differs: the ring is not this process's
+  uint32_t generation;  // of the ring; if *recording differs, the ring is not this process's
   uint32_t ordinal;     // of the thread in this process, from 1
-  uint32_t named;       // the generation that the ordinal belongs to
-  uint32_t thread;      // as the system numbers it
+  uint32_t named;       // the generation of the ordinal
+  uint32_t thread;      // the system's number of it
   uint32_t rounds;      // of the key's destructor
   uintptr_t writing;
   uintptr_t inside;
-  // The stamp of the last event, and the drainer's heartbeat then; kNoBeat: the next event takes a
-  // new stamp (event.h).
+  // The stamp of the last event, and the drainer's heartbeat at that time. With kNoBeat the next
+  // event takes a new stamp (event.h).
   uint64_t stamp;
   uint64_t beat;
   uint32_t same;        // events that have had this stamp since
   uint64_t dropped;     // since the last event that found room
-  uint32_t fork;        // number of the fork that this thread is in
-  uint32_t medium;      // blocks of medium size seen, for the sample of touched pages
-  int64_t until_stack;  // bytes to be requested before the next stack; below 0: it is due
+  uint32_t fork;        // number of the fork in which this thread is
+  uint32_t medium;      // blocks of medium size so far, for the sample of touched pages
+  int64_t until_stack;  // requested bytes up to the next stack; below 0: it is due
   uint64_t random;      // state of the generator that draws the next distance
   uint8_t family;       // of the operator new that called the next hook, + 1; 0: none did
   bool has_key;
@@ -40,11 +40,11 @@ typedef struct Thread {
 
 extern _Thread_local Thread self __attribute__((tls_model("initial-exec")));
 
-// Once a process, before the first event: the key whose destructor ends a thread.
+// Call once in a process, before the first event. Makes the key whose destructor ends a thread.
 void thread_prepare(void);
-// The thread's ring, after checking that this process records. False: it does not.
+// Gives the thread a ring, if this process records; otherwise returns false.
 bool thread_begin(Thread* thread);
-// A time record: which thread writes, and when it is.
+// Writes a time record: the thread, and the time.
 void thread_write_time(const Thread* thread, Ring* ring, uint64_t stamp);
-// A ring for one event of a thread whose own ring is not to be used; false: there is none.
+// Claims a ring for one event of a thread that must not use its own ring; false if there is none.
 bool thread_borrow(Thread* thread, Ring* ring);

@@ -18,8 +18,8 @@ static size_t page_bytes;
 
 static bool is_chosen(size_t bytes) {
   if (bytes >= kAlwaysFrom) return true;
-  // Multiplied, so that a program's own period of eight does not choose always the same of its
-  // blocks.
+  // Multiplied, so that in a program with a period of eight the sample does not always choose the
+  // same of its blocks.
   return (++self.medium * UINT32_C(2654435761)) >> 29 == 0;
 }
 

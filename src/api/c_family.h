@@ -1,4 +1,4 @@
-// What the C functions of every system share: errno, calloc() and realloc().
+// The part of the C functions that every system shares: errno, calloc() and realloc().
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ LOAM_COLD inline void* out_of_memory() {
   return or_out_of_memory(heap::allocate_zeroed(total));
 }
 
-/// realloc(block, 0) frees the block and is null.
+/// realloc(block, 0) frees the block and returns null.
 [[nodiscard]] LOAM_INLINE void* reallocate(void* block, size_t bytes) {
   if (block == nullptr) return heap::allocate(bytes);
   if (LOAM_UNLIKELY(bytes == 0)) {

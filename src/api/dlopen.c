@@ -2,8 +2,8 @@
  *
  * Under RTLD_DEEPBIND a library finds malloc() in the C library that it needs before it finds the
  * process's malloc(), and then free()s the program's blocks in the C library. A program that loads
- * its parts so ends by a signal under every preloaded heap (Debian's php does). So this dlopen()
- * removes the flag, as if the system did not have it; LOAM_DEEP_BINDING=keep leaves it.
+ * its parts in this way ends by a signal under every preloaded heap (Debian's php does). So this
+ * dlopen() removes the flag, as if the system did not have it; LOAM_DEEP_BINDING=keep leaves it.
  *
  * Thread-safe, as dlopen() is. */
 #define _GNU_SOURCE

@@ -1,8 +1,8 @@
 /* In libloam.so only, which is linked without the compiler's start files. Those cost every
- * program's start a call, three look-ups in vain and a relocation, for destructors and transactions
- * that C++ without its library does not have. pthread_atfork() needs one thing of them: an address
- * by which it knows the library. It is a pointer's address, because linked code of the C library
- * may rely on the alignment (aarch64). */
+ * program's start a call, three failing look-ups and a relocation, for destructors and transactions
+ * that C++ without its library does not have. pthread_atfork() needs one symbol of them: an address
+ * by which it identifies the library. It is a pointer's address, because linked code of the C
+ * library may rely on the alignment (aarch64). */
 __attribute__((visibility("hidden"))) extern void* const __dso_handle;
 void* const __dso_handle = 0;
 

@@ -48,7 +48,7 @@ void start_library() {
 // 101 on are the program's.
 __attribute__((section(".init_array.00000"), used)) void (*first_constructor)() = &start_library;
 
-// Runs last of all.
+// Runs after all other destructors.
 __attribute__((destructor(101))) void end_library() { heap::stop(); }
 
 }  // namespace

@@ -29,7 +29,7 @@
 
 namespace std {
 // libstdc++ and libc++ both export these under these names.
-__attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it: clang minds
+__attribute__((noreturn, weak)) void __throw_bad_alloc();  // as libstdc++ declares it, for clang
 __attribute__((weak)) new_handler get_new_handler() noexcept;
 }  // namespace std
 
@@ -161,10 +161,10 @@ void operators::start() { static_cast<void>(attach_thread()); }
 
 bool operators::attach_thread() {
   if (!defining_forms_are_ours() && must_compose()) return false;
-  // Still unused_cache before the thread's first block, and while calls are recorded: then this
-  // runs once more.
+  // The value is still unused_cache before the thread's first block, and while calls are recorded.
+  // Then this function runs again at the next call.
   os::store_pointer(operators_cache, os::load_pointer(fast_cache));
-  // Recording may have begun meanwhile, and have written both before.
+  // Recording may have begun meanwhile, and may have written both variables before this store.
   if (LOAM_UNLIKELY(is_on_slow_path())) os::store_pointer(operators_cache, &unused_cache);
   return true;
 }

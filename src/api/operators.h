@@ -31,9 +31,9 @@ LOAM_INLINE bool serves_itself() {
   return heap::allocate_aligned(value, bytes);
 }
 
-// The C++ run-time's, which each system finds in its own way.
+// These call the C++ run-time, which each system finds in its own way.
 [[noreturn]] LOAM_COLD void throw_bad_alloc();
-/// Null: none.
+/// Null if there is none.
 [[nodiscard]] std::new_handler new_handler();
 
 template <class Allocate>

@@ -1,4 +1,4 @@
-// For the files that are compiled with exceptions: nothrow forms by throwing ones.
+// For the files that are compiled with exceptions: nothrow forms that call throwing forms.
 #pragma once
 
 #include "base/config.h"

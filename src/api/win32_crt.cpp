@@ -58,9 +58,9 @@ bool has_note(const char* base, const char* block) {
          words[1] == reinterpret_cast<uintptr_t>(block);
 }
 
-// The alignment is unknown by now. With the right one the base is one of the two multiples below
-// the block, since the pad is less than two alignments. Each question to the heap costs some
-// nanoseconds.
+// The alignment is not known here, so each is tried. With the right one the base is one of the two
+// multiples below the block, because the pad is less than two alignments. Each question to the heap
+// costs some nanoseconds.
 bool find_offset_block(void* block, OffsetBlock* out) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(block);
   for (size_t alignment = LOAM_ALIGNMENT; alignment <= kLargestAlignment; alignment *= 2) {
@@ -193,8 +193,8 @@ LOAM_EXPORT void* _expand(void* block, size_t bytes) {
   return loam_try_resize(heap, block, bytes) == LOAM_OK ? block : win32::fail(ENOMEM);
 }
 
-// New blocks come from the process heap, which has exact sizes: so the next call knows where to
-// clear.
+// New blocks come from the process heap. It has exact sizes, so the next call knows where to begin
+// to clear.
 LOAM_EXPORT void* _recalloc(void* block, size_t count, size_t bytes) {
   size_t total;
   if (__builtin_mul_overflow(count, bytes, &total)) return win32::fail(ENOMEM);

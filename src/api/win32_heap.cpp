@@ -186,7 +186,7 @@ LOAM_EXPORT SIZE_T HeapSize(HANDLE heap, DWORD, LPCVOID block) {
   return bytes;
 }
 
-// The documentation says that there is no last error.
+// The documentation says that this function sets no last error.
 LOAM_EXPORT BOOL HeapValidate(HANDLE heap, DWORD, LPCVOID block) {
   return loam_validate(as_heap(heap), block) == LOAM_OK;
 }

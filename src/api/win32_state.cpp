@@ -1,6 +1,6 @@
-// The last error lies in a pthread key that holds the number itself and not a pointer: so it needs
-// no allocation and no destructor. A thread-local variable would add to the library's static TLS.
-// dlopen() can be sure of only 8 bytes of that, and those are taken.
+// The last error is the value of a pthread key, as a number and not a pointer, so it needs no
+// allocation and no destructor. A thread-local variable would add to the library's static TLS.
+// dlopen() can be sure of only 8 bytes of that, and those are used already.
 #include "api/win32_state.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// Windows: what operator new needs of the C++ run-time, which is linked statically.
+// Windows: the functions of the C++ run-time that operator new needs. The run-time is linked
+// statically.
 #include <new>
 
 #include "api/operators.h"

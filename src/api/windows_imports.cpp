@@ -1,8 +1,9 @@
-// Windows: what calls through the import table reach. Some headers declare a run-time's function as
-// imported, and the compiler then calls by the pointer `__imp_NAME`, which is here a pointer to the
-// heap's own function. Without it the linker would take the run-time's, and find the name twice.
+// Windows: the targets of calls through the import table. Some headers declare a run-time's
+// function as imported. The compiler then calls it by the pointer `__imp_NAME`, which here points
+// to the heap's own function. Without this file the linker would take the run-time's pointer, and
+// find the name twice.
 //
-// No header is included: each would say what these names are.
+// No header is included, because headers declare these names themselves.
 #define LOAM_OF_RUNTIME(name)                                \
   extern char loam_own_##name asm(#name);                    \
   extern void* const loam_import_##name asm("__imp_" #name); \

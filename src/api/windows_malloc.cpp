@@ -1,9 +1,11 @@
 // Windows: the C allocation family in place of the C run-time's, for programs that are linked with
-// libloam.a before their run-time: these definitions then serve all that is linked statically.
-// Blocks that a run-time's DLL allocates itself, in getcwd() for instance, reach free() here, which
-// hands them back (os/system_heap.h). src/api/win32_crt.cpp has the names with an underscore.
+// libloam.a before their run-time. These definitions then serve all code that is linked statically.
+// A run-time's DLL also allocates blocks itself, in getcwd() for instance. When they reach free()
+// here, it hands them back (os/system_heap.h). src/api/win32_crt.cpp has the names with an
+// underscore.
 //
-// Thread-safe, all of it. Failure sets errno to ENOMEM; free() keeps errno and the last error.
+// All functions are thread-safe. Failure sets errno to ENOMEM; free() keeps errno and the last
+// error.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,9 +1,9 @@
 // Windows: operator new and delete without an alignment; windows_new_aligned.cpp has the others.
 // The C++ run-time is linked statically and defines every other form by these, as the standard
-// says. So a program that replaces the pair leaves this file in the archive, and has all forms by
-// its own.
+// says. So if a program replaces the pair, the linker leaves this file in the archive, and all
+// forms use the program's pair.
 //
-// Compiled with exceptions: the C++ run-time throws.
+// Compiled with exceptions, because the C++ run-time throws.
 #include <cstddef>
 #include <new>
 

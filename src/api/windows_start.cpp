@@ -6,10 +6,10 @@ namespace {
 
 using namespace loam;
 
-// What people and tools read out of the file.
+// People and tools read this out of the file.
 __attribute__((used)) const char identification[] = "libloam " LOAM_VERSION;
 
-// Before the program's own constructors. What allocates earlier gets the default options.
+// Runs before the program's own constructors. Code that allocates earlier gets the default options.
 __attribute__((constructor(101))) void start_library() { heap::start(); }
 
 __attribute__((destructor(101))) void end_library() { heap::stop(); }
@@ -18,7 +18,8 @@ __attribute__((destructor(101))) void end_library() { heap::stop(); }
 
 namespace loam::win32 {
 
-// malloc's own heap: here the functions of win32_crt.cpp and malloc() share their blocks.
+// The process heap is malloc's heap here, so the functions of win32_crt.cpp and malloc() share
+// their blocks.
 loam_heap* get_process_heap() { return loam_default(); }
 
 }  // namespace loam::win32

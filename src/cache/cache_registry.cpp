@@ -19,7 +19,8 @@ LOAM_DEFINE_THREAD_POINTER(ThreadCache, fast_cache, &unused_cache);
 static_assert(sizeof(ThreadCache) <= MetadataArena::kLargestPiece,
               "a cache is one piece of metadata");
 
-// The first of those with the fewest threads: threads that come one after another use the same one.
+// The first of the homes with the fewest threads, so that threads that start one after another's
+// end use the same one.
 unsigned CacheRegistry::emptiest_home() const {
   unsigned best = 0;
   for (unsigned home = 1; home < MixedHeap::kShards; ++home) {
@@ -50,11 +51,12 @@ ThreadCache* CacheRegistry::start_thread() {
     ++at_home_[home];
     current_cache = cache;
     cache->fast_pointer = os::pointer_address(fast_cache);
-    // Not where it is inside a call.
+    // Not while the thread is inside a call.
     if (!fast_paths_are_closed_ && is_on_slow_path()) leave_slow_path();
   }
-  // After the cache is in place: the C library may allocate in here. Refused (a program that uses
-  // up all keys), an ended thread's cache stays as it is until a fork() adopts it.
+  // After the cache is in place, because the C library may allocate in here. If it refuses (in a
+  // program that uses up all keys), an ended thread's cache stays as it is until a fork() adopts
+  // it.
   static_cast<void>(os::arm_thread_exit(&end_thread, cache));
   return cache;
 }
@@ -62,14 +64,14 @@ ThreadCache* CacheRegistry::start_thread() {
 bool CacheRegistry::close_fast_paths() {
   ThreadCache** const own = os::pointer_address(fast_cache);
   if (own == nullptr) return false;
-  // The variables of a thread lie alike in all threads.
+  // A thread's variables have the same distances in all threads.
   const ptrdiff_t to_operators = os::pointer_address(operators_cache) - own;
   Lock lock(mutex_);
   fast_paths_are_closed_ = true;
   for (ThreadCache* cache = live_.front(); cache != nullptr;
        cache = List<ThreadCache>::next(cache)) {
     if (cache == current_cache) continue;
-    // relaxed: whoever still has the old pointer ends its call, or is seen in it later
+    // relaxed: a thread that still has the old pointer ends its call, or any_inside() sees it later
     __atomic_store_n(cache->fast_pointer, &unused_cache, __ATOMIC_RELAXED);
     __atomic_store_n(cache->fast_pointer + to_operators, &unused_cache, __ATOMIC_RELAXED);
   }
@@ -120,13 +122,13 @@ void CacheRegistry::end_thread(void* argument) {
   ThreadCache* cache = static_cast<ThreadCache*>(argument);
   // relaxed: a thread that needs the callback set it itself
   if (void (*also)() = cache_registry.at_thread_end_.load(std::memory_order_relaxed)) also();
-  // From here on this thread goes to the bins directly: the C library frees after the last key
-  // destructor, and a cache that is made again would never be returned.
+  // From here on this thread uses the bins directly: the C library frees after the last key
+  // destructor, and a new cache would never be returned.
   current_cache = &ended_cache;
   operators_cache = &unused_cache;
   take_slow_path();
   cache->flush_all(SmallHeap::Wait::kYes);
-  default_small_heap.tick();  // what this thread left to others may be wanted no more
+  default_small_heap.tick();  // other threads may no longer want what this thread left to them
   Lock lock(cache_registry.mutex_);
   cache_registry.retire(cache);
 }
@@ -150,7 +152,7 @@ CacheRegistry::Totals CacheRegistry::totals() {
 }
 
 void CacheRegistry::Runs::complete(PageStats* pages) const {
-  // A thread that goes on may be caught between two counts: nothing rather than less than nothing.
+  // A running thread may be between two counts, so the sum may be below zero.
   const auto live = [](uint64_t of_pages, uint64_t taken, uint64_t given) {
     const int64_t sum = static_cast<int64_t>(of_pages + taken - given);
     return sum < 0 ? 0 : static_cast<size_t>(sum);
@@ -225,7 +227,7 @@ void CacheRegistry::adopt_after_fork() {
     cache->flush_all(SmallHeap::Wait::kYes);
     retire(cache);
   }
-  // A thread may have been caught between the count of all and its own.
+  // The fork() may have caught a thread between the count of all and its own.
   current_cache->recount_rooms_after_fork();
 }
 

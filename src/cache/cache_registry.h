@@ -1,5 +1,5 @@
-// Which threads have a cache: starts it on a thread's first slow call, flushes it when the thread
-// ends, adopts the caches of threads that a fork() left behind.
+// The registry of thread caches: starts a cache on a thread's first slow call, flushes it when the
+// thread ends, and adopts the caches of threads that do not exist in a fork()ed child.
 //
 // Lock: mutex_, above every bin's lock. Thread-safe.
 #pragma once
@@ -15,8 +15,8 @@ class CacheRegistry {
   /// Gives the calling thread a cache and returns it; null when memory is refused.
   [[nodiscard]] ThreadCache* start_thread();
 
-  /// Has `callback` called at the end of every thread that has a cache, before its cache goes home.
-  /// One callback.
+  /// Calls `callback` at the end of every thread that has a cache, before its cache is flushed.
+  /// There is one callback.
   void at_thread_end(void (*callback)()) {
     at_thread_end_.store(callback, std::memory_order_relaxed);
   }
@@ -33,38 +33,38 @@ class CacheRegistry {
   };
   [[nodiscard]] Totals totals();
   struct Runs {
-    RunCounts counts;  ///< of ended threads too
+    RunCounts counts;  ///< includes ended threads
     Pages held;
     size_t held_runs;
-    /// Completes what the page heap knows of live large blocks. pre: the page heap's figures are
-    /// the later ones
+    /// Corrects the page heap's figures of live large blocks. pre: `pages` was read after these
+    /// counts
     void complete(PageStats* pages) const;
   };
-  /// Of blocks above the largest class.
+  /// The counts of blocks above the largest class.
   [[nodiscard]] Runs runs();
-  /// What sampling counted, of ended and live threads.
+  /// The counts of sampling, of ended and live threads.
   void sum_calls(CallCounts* out);
-  /// Counts for a thread that has no cache: one of none yet, or that has ended.
+  /// Adds the counts of a thread that has no cache yet, or that has ended.
   void count_uncached(const CallCounts& calls);
-  /// Blocks of a class in all caches; exact when no other thread allocates.
-  /// Blocks of mixed spans that all caches hold, added to counts[class].
+  /// Adds the blocks of mixed spans in all caches to counts[class], by their size.
   void count_mixed(uint32_t counts[kSizeClassCount]);
+  /// Blocks of a class in all caches; exact when no other thread allocates.
   [[nodiscard]] size_t held_blocks(unsigned size_class);
 
-  /// True when a live cache holds the block. O(threads * blocks held): for full checking only;
-  /// another thread's magazine may be seen in the middle of a change, which can hide a block but
-  /// never invent one.
+  /// True when a live cache holds the block. O(threads * blocks held): for full checking only.
+  /// Another thread's magazine may change at this moment; this can hide a block, but never invent
+  /// one.
   [[nodiscard]] bool any_holds(unsigned size_class, const void* block);
 
-  /// From here on every call of every thread but the calling one takes the slow path, soon: a call
-  /// that has begun ends as it would have. False where threads can not be reached.
+  /// Soon every call of every other thread takes the slow path; a call that has begun ends as it
+  /// would have. False where threads cannot be reached.
   [[nodiscard]] bool close_fast_paths();
-  /// Threads that begin take fast paths again. The others must do so themselves
+  /// Threads that begin take fast paths again. The other threads must return to them by themselves
   /// (leave_slow_path()).
   void open_fast_paths();
   /// True while another thread that has a cache is inside a call. pre: fast paths are closed
   [[nodiscard]] bool any_inside();
-  /// visit(blocks, how many) for each magazine that holds some. pre: no other thread allocates
+  /// Calls visit(blocks, count) for each magazine that holds some. pre: no other thread allocates
   template <class Visit>
   void visit_held(Visit visit) {
     Lock lock(mutex_);
@@ -77,7 +77,8 @@ class CacheRegistry {
   [[nodiscard]] const Mutex& mutex() const { return mutex_; }
   void lock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
   void unlock() LOAM_NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
-  /// In the child of fork(), once every lock is reset: what dead threads held goes home.
+  /// In the child of fork(), once every lock is reset: returns the blocks in the caches of dead
+  /// threads.
   void adopt_after_fork();
 
  private:
@@ -102,9 +103,9 @@ class CacheRegistry {
 
 extern CacheRegistry cache_registry;
 
-/// The heap's, if it is linked: called before a thread gets a cache, no lock held. Before the first
-/// one at the latest, the heap must hear of fork(), whose child would find the locks as another
-/// thread had them.
+/// The heap defines it, if the heap is linked. It is called before a thread gets a cache, with no
+/// lock held. At the first call at the latest, the heap must register its handlers of fork(),
+/// because a child would otherwise find locks that a thread of the parent held.
 __attribute__((weak)) void before_first_thread();
 
 }  // namespace loam

@@ -1,7 +1,8 @@
-// What sampling counts of a thread's calls: all of them while it is on, nothing while it is off.
+// The counts of a thread's calls: all calls while sampling is on, none while it is off.
 //
-// Written by the thread that owns it, one relaxed store a field, so that readers in this process
-// and in others see values that were true; sums for ended threads lie under the registry's lock.
+// The owner thread writes it, with one relaxed store for each field, so that readers in this
+// process and in others see values that were true. The sums for ended threads are under the
+// registry's lock.
 #pragma once
 
 #include "base/bits.h"

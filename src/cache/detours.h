@@ -1,9 +1,9 @@
-// The ways that malloc() and free() take beside the common one: the slow paths look at one word,
-// which is zero, and nothing else, in a program that asked for no detour.
+// The rarer ways through malloc() and free(). The slow paths look at one word and nothing else; in
+// a program that asked for no detour the word is zero.
 //
 // While calls are sampled, the heap is hardened, or a profiler listens, all magazines are armed
 // (thread_cache.h): every call takes the slow path, which looks here. kSampled, kHardened and
-// kGuarded are set before threads start; the others while they run.
+// kGuarded are set before threads start; the others are set while threads run.
 //
 //   | kSampled kHardened kGuarded kProbed | kRecorded |      bytes of the word, the lowest first
 //     the heap's own, by atomic operations  the tool's, by a store of one byte
@@ -25,16 +25,16 @@ enum Detour : unsigned {
   kRecorded = 0x100,
 };
 extern constinit std::atomic<unsigned> taken_detours;
-// relaxed: a thread that learns late takes the common way until then
+// relaxed: a thread that reads an old value takes the common way a little longer
 [[nodiscard]] LOAM_INLINE unsigned detours() {
   return taken_detours.load(std::memory_order_relaxed);
 }
 
-/// Once a detour, before threads start.
+/// Call once for each detour, before threads start.
 void take_detour(Detour detour);
-/// The same, but magazines are not armed: for a detour that only calls take that are slow anyway.
+/// The same, but without arming magazines: for a detour of calls that are slow anyway.
 void take_rare_detour(Detour detour);
-/// For a detour that comes and goes while threads run: each of them arms its magazines itself.
+/// For a detour that is taken and left while threads run: each thread arms its own magazines.
 void take_passing_detour(Detour detour);
 void leave_passing_detour(Detour detour);
 

@@ -4,8 +4,8 @@
 //
 //   place:  | era : 16 | address : 48 |     0: empty
 //
-// Who starts anew counts a new era: what stands there from another era is empty as well, and need
-// not be cleared.
+// A new start counts a new era. A place of another era is empty as well, so the table need not be
+// cleared.
 //
 // Thread-safe without a lock: a place is claimed by a compare-and-swap and cleared by the thread
 // that frees the block.
@@ -25,8 +25,9 @@ class FollowedBlocks {
   static constexpr unsigned kPlaces = 8;
   static constexpr size_t kNowhere = SIZE_MAX;
 
-  /// Maps the table, of which what is used gets backed, and `beside` bytes behind it for each
-  /// place. Null when memory is refused, else those bytes. Before threads start, or one thread.
+  /// Maps the table and, behind it, `beside` bytes for each place; only touched pages get memory.
+  /// Returns the bytes behind the table; null when memory is refused. Call before threads start, or
+  /// from one thread only.
   [[nodiscard]] void* start(unsigned bucket_bits, size_t beside) {
     const size_t places = kPlaces << bucket_bits;
     const size_t bytes = round_up(places * (sizeof(uint64_t) + beside), os::granularity());
@@ -49,7 +50,7 @@ class FollowedBlocks {
     for (size_t place = first; place < first + kPlaces; ++place) {
       uint64_t there = places_[place].load(std::memory_order_relaxed);
       if (there != 0 && there >> kAddressBits == era) continue;
-      // relaxed: nobody but this block's owner looks for its address, and whoever frees it was
+      // relaxed: only the block's owner looks for its address, and the thread that frees it was
       // handed the block
       if (places_[place].compare_exchange_strong(
               there, word_of(block, era), std::memory_order_relaxed, std::memory_order_relaxed))
@@ -65,7 +66,7 @@ class FollowedBlocks {
     }
     return kNowhere;
   }
-  /// False for a block that two threads free at once: one of them is told so.
+  /// When two threads free one block at once, it is false for one of them.
   [[nodiscard]] bool release(size_t place, const void* block, uint16_t era) {
     uint64_t expected = word_of(block, era);
     return places_[place].compare_exchange_strong(expected, 0, std::memory_order_relaxed,

@@ -18,18 +18,20 @@ void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool*
     if (run.span != nullptr) {
       *zero = run.zero;
       if (LOAM_UNLIKELY(run.fresh != 0)) {
-        // The heap has grown: what bins and the thread keep for nothing may serve the next one.
+        // The heap has grown: unused pages that bins and the thread keep may serve the next
+        // request.
         default_small_heap.make_room_for_runs(pages);
         current_cache->note_growth(Pages(run.fresh));
       }
       return reinterpret_cast<void*>(span_base(run.span));
     }
   }
-  // Too large, too aligned, or no region could be had (a tight RLIMIT_AS): a mapping of its own.
+  // The block is too large or too aligned, or there is no region for it (a tight RLIMIT_AS): it
+  // gets a mapping of its own.
   void* block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (LOAM_LIKELY(block != nullptr)) return block;
-  // Address space is scarce: what regions hold for nothing goes back, then once more; and what did
-  // not fit a mapping may still fit a region that stays.
+  // Address space is scarce: regions release what they do not use, and the mapping is tried again.
+  // A block for which there is no mapping may still fit a region that stays.
   if (page_heap.release_idle_extents())
     block = huge_map.allocate(bytes, alignment, owner, zero, extra);
   if (block != nullptr || pages <= kMaxRun || bytes > kRegionBytes || alignment > kRegionBytes / 2)

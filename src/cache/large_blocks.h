@@ -1,5 +1,5 @@
-// Blocks of whole pages for every heap: a run of pages in a region, up to kMaxRun, or a mapping of
-// its own.
+// Blocks of whole pages for every heap: such a block has a run of pages in a region, up to kMaxRun,
+// or a mapping of its own.
 //
 // Thread-safe: the page heap and the table of huge blocks lock themselves.
 #pragma once
@@ -13,8 +13,8 @@ inline constexpr size_t kLargestRequest = static_cast<size_t>(PTRDIFF_MAX);
 
 /// A block of whole pages for the default heap (owner 0) or a private one (the address of its run's
 /// record, which the caller then enters into the span's record). Null when memory is refused.
-/// *zero: whether it had better read as zero, and then whether it does. `extra` bytes stand behind
-/// those asked for.
+/// *zero: in, whether the block should read as zero; out, whether it does. `extra` bytes are added
+/// behind the requested ones.
 [[nodiscard]] void* allocate_large_block(size_t bytes, size_t alignment, uint64_t owner, bool* zero,
                                          size_t extra = 0);
 

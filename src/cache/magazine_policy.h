@@ -1,9 +1,9 @@
-// How long a magazine is: of a thread's cache of the default heap (thread_cache.h), and of its
-// caches of private heaps (private/private_cache.h). Numbers only; who holds what is theirs to
-// count.
+// The length of a magazine, in a thread's cache of the default heap (thread_cache.h) and in its
+// caches of private heaps (private/private_cache.h). The policy has numbers only; the caches count
+// what they hold.
 //
-// A magazine starts with few slots, doubles where it was too short, and ends at so many bytes of
-// blocks. Beyond one_way_capacity() it grows only where it was too short in both directions in turn
+// A magazine starts with few slots, doubles when it was too short, and stops at a maximum of bytes.
+// Beyond one_way_capacity() it grows only when it was too short in both directions in turn
 // (decisions 17 and 62).
 #pragma once
 
@@ -11,37 +11,39 @@
 
 namespace loam::magazine_policy {
 
-// Chosen: 8 pointers cost a class that is used once little; a busy one doubles within a few misses.
+// Chosen: 8 pointers cost little in a class that is used once; in a busy class they double within a
+// few misses.
 inline constexpr unsigned kInitialSlots = 8;
-// Chosen: 4 KiB of blocks, but two to eight of them. Never more than max_capacity().
+// Chosen: 4 KiB of blocks, but at least two and at most eight blocks. Never more than
+// max_capacity().
 inline constexpr size_t kInitialBytes = 4096;
-// A class's magazine holds at most this many bytes of blocks, but kFewSlots always.
+// A class's magazine holds at most this many bytes of blocks, but always up to kFewSlots blocks.
 inline constexpr size_t kClassBytes = size_t{128} << 10;
-// Of blocks smaller than kSmallBlock at most so many: a program's working set of them is often
-// larger (decision 55).
+// The same for blocks smaller than kSmallBlock: a program's working set of them is often larger
+// (decision 55).
 inline constexpr size_t kSmallClassBytes = size_t{512} << 10;
 inline constexpr size_t kSmallBlock = 2048;
-// Chosen: half of them is two spans of the largest classes, which so come and go whole (decision
-// 24).
+// Chosen: half of them is two spans of the largest classes, so such spans come and go whole
+// (decision 24).
 inline constexpr unsigned kFewSlots = 16;
-/// Pointers in a magazine at most.
+/// The most pointers in a magazine.
 inline constexpr unsigned kMaxCapacity = 2048;
-// What a magazine of blocks smaller than kSmallBlock grows to while its thread only takes, or only
-// gives: more would not serve it, and would hold more. Slots, and bytes of blocks. Measured: half
-// or twice as many bytes (decision 62).
+// The limits of a magazine of blocks smaller than kSmallBlock while its thread only takes, or only
+// gives: more slots would hold more blocks without serving the thread. In slots, and in bytes of
+// blocks. Measured: half or twice as many bytes (decision 62).
 inline constexpr unsigned kOneWayCapacity = 512;
 inline constexpr size_t kOneWayBytes = size_t{32} << 10;
 static_assert(kOneWayBytes / kSmallBlock >= kInitialSlots);
-// Blocks that one refill asks for at most: the bin's lock is held for so long.
+// The most blocks in one refill: it limits the time for which the bin's lock is held.
 inline constexpr unsigned kMaxRefill = 256;
-// A magazine that its thread only takes from, and that has the slots that it gets for that in a
-// small heap, is refilled by so many, as far as it holds them: each refill waits for what the
-// thread wrote to the blocks of the one before. Chosen: twice as many save a tenth as much again,
-// and half of a magazine of small blocks is more (decision 37).
+// The fewest blocks in a refill (at most the capacity) of a magazine from which its thread only
+// takes, once it has the one_way_capacity() of a small heap. Each refill waits for the thread's
+// writes to the blocks of the one before. Chosen: twice as many save a tenth as much again, and
+// half of a magazine of small blocks is more (decision 37).
 inline constexpr unsigned kFillingRefill = 32;
 static_assert(kInitialBytes <= kClassBytes && kInitialSlots <= kMaxCapacity);
 
-/// What a magazine was too short for.
+/// The operation for which a magazine was too short.
 enum class Way : uint8_t { kNone, kTake, kGive };
 
 [[nodiscard]] constexpr unsigned initial_capacity(size_t block_bytes) {
@@ -59,21 +61,21 @@ enum class Way : uint8_t { kNone, kTake, kGive };
                                    : static_cast<unsigned>(by_bytes);
 }
 
-/// Slots of a magazine that is used one way; `bytes`: what it may hold.
+/// The slots of a magazine that is used one way; `bytes` is its maximum.
 [[nodiscard]] constexpr unsigned one_way_capacity(size_t block_bytes, size_t bytes = kOneWayBytes) {
   if (block_bytes >= kSmallBlock) return max_capacity(block_bytes);
   const size_t by_bytes = bytes / block_bytes;
   return by_bytes > kOneWayCapacity ? kOneWayCapacity : static_cast<unsigned>(by_bytes);
 }
 
-/// Where it turned, what went home is taken again, or what was taken comes back: a longer magazine
-/// keeps it.
+/// When the way has turned, blocks that were returned are taken again, or blocks that were taken
+/// come back. A longer magazine keeps such blocks.
 [[nodiscard]] constexpr bool has_turned(Way last, Way now) {
   return last != now && last != Way::kNone;
 }
 
-/// What a magazine that was too short should grow to; not more than `capacity` where it should not
-/// grow. `one_way_bytes`: what it may hold where it has not turned.
+/// The next capacity of a magazine that was too short; not more than `capacity` where it should not
+/// grow. `one_way_bytes`: its maximum while it has not turned.
 [[nodiscard]] constexpr unsigned next_capacity(size_t block_bytes, unsigned capacity, bool turned,
                                                size_t one_way_bytes = kOneWayBytes) {
   unsigned limit = max_capacity(block_bytes);
@@ -85,7 +87,8 @@ enum class Way : uint8_t { kNone, kTake, kGive };
   return next < limit ? next : limit;
 }
 
-/// So many blocks end where a cache line does, if the first one begins one. pre: a multiple of 16
+/// The number of blocks that fill whole cache lines, if the first block begins a line. pre: a
+/// multiple of 16
 [[nodiscard]] constexpr unsigned line_blocks(size_t block_bytes) {
   const size_t power = block_bytes & -block_bytes;
   return block_bytes >= kCacheLine || power >= kCacheLine
@@ -93,9 +96,9 @@ enum class Way : uint8_t { kNone, kTake, kGive };
              : static_cast<unsigned>(kCacheLine / power);
 }
 
-/// Blocks that a refill asks for. The first visit of a class takes a few only: a class that is used
-/// once should strand nothing. Blocks smaller than a cache line come by whole lines, so that two
-/// threads' fresh blocks share none. `only_takes`: nothing went home since the last refill.
+/// The blocks that a refill requests. A class's first refill takes only a few, so that a class that
+/// is used once strands little. Blocks smaller than a cache line come by whole lines, so that two
+/// threads' fresh blocks share no line. `only_takes`: no block was returned since the last refill.
 [[nodiscard]] constexpr unsigned refill_count(size_t block_bytes, unsigned capacity, bool first,
                                               bool only_takes = false) {
   unsigned by_capacity = first ? capacity / 4u : capacity / 2u;
@@ -114,7 +117,7 @@ static_assert(
 static_assert(line_blocks(16) == 4 && line_blocks(32) == 2 && line_blocks(48) == 4 &&
               line_blocks(80) == 1);
 
-/// Blocks that go home when the magazine overflows: the cold half.
+/// The blocks that leave when the magazine overflows: the cold half.
 [[nodiscard]] constexpr unsigned overflow_count(unsigned capacity) { return (capacity + 1u) / 2u; }
 
 }  // namespace loam::magazine_policy

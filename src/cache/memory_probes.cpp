@@ -14,15 +14,15 @@ uint32_t MemoryProbes::era() {
   return LOAM_LIKELY(os::allocations_are_probed() == ((now & 1) != 0)) ? now : turn(now);
 }
 
-// Two threads may turn it one after the other, and the earlier one set the detour last. Then
-// allocated() finds that nobody listens, and sets it again.
+// Two threads may turn the era one after the other, and the earlier one may set the detour last.
+// Then allocated() finds that no profiler listens, and sets the detour again.
 uint32_t MemoryProbes::turn(uint32_t before) {
   if ((before & 1) == 0 && table_.load(std::memory_order_acquire) != Table::kReady) {
     Table none = Table::kNone;
     if (!table_.compare_exchange_strong(none, Table::kStarting, std::memory_order_acquire))
-      return before;  // another thread is about to
+      return before;  // another thread starts the table
     const bool ready = followed_.start(kBucketBits, 0) != nullptr;
-    // release: whoever finds it ready finds the table; pairs with the acquire above
+    // release: a thread that reads kReady sees the table; pairs with the acquire above
     table_.store(ready ? Table::kReady : Table::kNone, std::memory_order_release);
     if (!ready) return before;
   }
@@ -37,7 +37,8 @@ bool MemoryProbes::is_sampled(size_t bytes) {
   constexpr double kMean = static_cast<double>(kMeanBytes);
   ThreadCache* const cache = current_cache;
   if (LOAM_UNLIKELY(cache->state() != ThreadCache::State::kLive)) {
-    // A thread that has ended keeps no countdown. The process has no memory: a new one is as good.
+    // A thread that has ended keeps no countdown. The sampling process is memoryless, so a new
+    // distance is as good.
     const uint64_t seed = os::now_ns() * 0x9e3779b97f4a7c15u;
     return bytes >= poisson::next_distance(seed ^ seed >> 32, kMean);
   }

@@ -1,11 +1,11 @@
-// OpenTelemetry's memory probes: a profiler that attaches while the program runs learns of a sample
-// of blocks, from 512 KiB to 512 KiB of requested bytes on average, and of their frees (decision
+// OpenTelemetry's memory probes: a profiler that attaches while the program runs gets a sample of
+// blocks, one for 512 KiB of requested bytes on average, and the frees of these blocks (decision
 // 82).
 //
-// Nobody listens: the fast paths know nothing of it. A thread looks at the two semaphores, which
-// the system raises for a profiler, where its calls are slow anyway: every 256 frees or refills. So
-// does each thread then arm its magazines (thread_cache.h), and every call takes the slow path,
-// which comes here by a detour (detours.h).
+// While no profiler listens, the fast paths do nothing for the probes. A thread looks at two
+// semaphores, which the system raises for a profiler, in calls that are slow anyway: every 256
+// frees or refills. When a profiler listens, each thread arms its magazines (thread_cache.h). Then
+// every call takes the slow path, which comes here by a detour (detours.h).
 //
 //   era_ is odd while a profiler listens;  cache->probe_era() == era_ once the cache's thread knows
 //   a sample:  base/poisson.h, by the thread's countdown of bytes
@@ -24,7 +24,8 @@ class MemoryProbes {
  public:
   constexpr MemoryProbes() = default;
 
-  /// What OpenTelemetry and other allocators take: some ten samples a second of a busy program.
+  /// The mean of OpenTelemetry and of other allocators: some ten samples a second of a busy
+  /// program.
   static constexpr uint64_t kMeanBytes = uint64_t{512} << 10;
 
   /// Whether a profiler came or went since the era whose last bits are `seen`.
@@ -32,12 +33,14 @@ class MemoryProbes {
     const uint32_t now = era_.load(std::memory_order_relaxed);  // era() reads it again
     return static_cast<uint8_t>(now) != seen || os::allocations_are_probed() != ((now & 1) != 0);
   }
-  /// Looks at the semaphores; odd while a profiler listens. May map memory.
+  /// Looks at the semaphores and returns the era, which is odd while a profiler listens. May map
+  /// memory.
   [[nodiscard]] uint32_t era();
 
-  /// Of every block that malloc() and its like hand out while the detour is taken; null is none.
+  /// Call for every block that malloc() and its like hand out while the detour is taken; null is
+  /// ignored.
   void allocated(const void* block, size_t bytes);
-  /// Before the block is freed, or moves.
+  /// Call before the block is freed or moves.
   void freed(const void* block);
   /// A block that stays where it is with another size counts as one that was freed and allocated.
   void resized(const void* block, size_t bytes) {
@@ -46,8 +49,8 @@ class MemoryProbes {
   }
 
  private:
-  /// Chosen: a block of a heap of 16 GiB, with one followed for 512 KiB, finds a place but for one
-  /// in some thousand. 1 MiB, of which what is used gets backed.
+  /// Chosen: in a heap of 16 GiB with one followed block for 512 KiB, all but one block in some
+  /// thousand find a place. The table is 1 MiB, of which only touched pages get memory.
   static constexpr unsigned kBucketBits = 14;
 
   LOAM_COLD uint32_t turn(uint32_t before);

@@ -1,6 +1,6 @@
-// What `loam record --pid` asks of this process, and what the heap answers: the tool writes into
-// this process's memory (formats/counters.md has the layout). All zero until somebody asks, and in
-// a program that nobody records no page of it is touched.
+// The request of `loam record --pid` to this process, and the heap's answer. The tool writes into
+// this process's memory (formats/counters.md has the layout). All bytes are zero until the tool
+// asks, and in a program that is not recorded no page of it is touched.
 #pragma once
 
 #include <atomic>
@@ -9,11 +9,11 @@
 
 namespace loam {
 
-/// Of this layout and of what the states mean.
+/// The version of this layout and of the states' meanings.
 inline constexpr uint32_t kRecordingVersion = 1;
 
 struct RecordingRequest {
-  /// kAsked and kStopAsked are the tool's, the others the heap's.
+  /// The tool sets kAsked and kStopAsked; the heap sets the others.
   enum State : uint32_t {
     kIdle,
     kAsked,
@@ -26,7 +26,7 @@ struct RecordingRequest {
   std::atomic<uint32_t> state;
   uint32_t reserved;
   char recorder[1024];  ///< libloam-record.so
-  char folder[512];     ///< where the rings are to lie
+  char folder[512];     ///< the folder for the rings
   char why[248];
 };
 static_assert(sizeof(RecordingRequest) == 8 + 1024 + 512 + 248);

@@ -1,15 +1,14 @@
-// When a block that is resized moves, and where to. The default heap and private heaps decide
-// alike.
+// The rules for moving a block that is resized. The default heap and private heaps share them.
 #pragma once
 
 #include "base/units.h"
 
 namespace loam {
 
-/// A block above so many bytes that realloc() makes longer moves to a mapping of its own, where
-/// mremap() makes it longer from then on: nothing is copied, no second copy is in memory, and no
-/// freed place of an earlier one is left behind. Chosen (decision 54): a shorter one is copied in
-/// the time that a mapping takes.
+/// A block above this many bytes that realloc() makes longer moves to a mapping of its own. From
+/// then on mremap() makes it longer: nothing is copied, no second copy is in memory, and no freed
+/// place of an earlier copy is left behind. Chosen (decision 54): a shorter block is copied in the
+/// time that a mapping takes.
 inline constexpr size_t kMovesToMapping = kBlockBytes;
 
 /// Whether a small block that fits its slot stays there: moving costs a copy, staying costs the

@@ -4,20 +4,20 @@ namespace loam {
 
 namespace {
 
-// Runs that a thread frees before its cache has room: who frees a few large blocks in its life
-// keeps none.
+// The runs that a thread frees before its cache gets room: a thread that frees only a few large
+// blocks keeps none.
 constexpr uint32_t kRefusedFirst = 4;
-// What a cache may hold at first; it doubles when it is full and was of use.
+// The first room of a cache, in pages; it doubles when the cache is full and was useful.
 constexpr uint64_t kFirstRoom = 64;
 static_assert(RunCache::kLongest.count <= RunCache::kMostRoom);
-// A cache that was full and had served fewer than this part of what it was given is passed by for
-// so many frees. Chosen: serving one block from here saves the shard's two locks, which is worth
-// about one run that is kept in vain; looking again costs some 30 runs kept in vain.
+// A full cache that served fewer blocks than 1 / kUsefulShare of the runs it was given is bypassed
+// for kBypassed frees. Chosen: serving one block from here saves the shard's two locks, which is
+// worth about one run that is kept in vain; trying the cache again costs some 30 runs kept in vain.
 constexpr uint32_t kUsefulShare = 2;
 constexpr uint32_t kBypassed = 1024;
-// Runs of a batch that waits in a shard as it stands: this many or more, though it be all that is
-// kept. Chosen: a batch costs about what parking one run does, and its lock twice for two runs what
-// the cut and the join of one did.
+// The fewest runs in a batch that waits in a shard as it is, even if these are all kept runs.
+// Chosen: a batch costs about as much as parking one run, and taking its lock twice for two runs
+// costs as much as the cut and the join of one run did.
 constexpr unsigned kLeastBatch = 2;
 static_assert(RunCache::kMostRoom / kLeastBatch <= RunCache::kLongest.count,
               "longer ones come in no batch");
@@ -39,7 +39,7 @@ LOAM_INLINE void RunCache::count_taken(uint64_t pages, size_t requested) {
 
 Span* RunCache::take_parked(Pages pages, size_t requested) {
   if (LOAM_UNLIKELY(shard_ == 0)) return nullptr;
-  // A batch is half of what is kept at most (pass_batch()), by a thread with as much room as this
+  // A batch is at most half of the kept runs (pass_batch()) of a thread with as much room as this
   // one or more.
   const Pages room(limit() - held_pages_);
   const unsigned most = kMostRuns - static_cast<unsigned>(held_runs_);
@@ -56,13 +56,13 @@ Span* RunCache::take_parked(Pages pages, size_t requested) {
   return span;
 }
 
-// What came with a run.
+// Keeps the rest of the batch that came with a run.
 LOAM_INLINE void RunCache::keep_rest(const PageHeap::Runs& runs) {
   const uint64_t pages = runs.first->large.pages;
   runs.first->next = nullptr;
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
   Span** link = &bins_[bin];
-  // Of a bin for several lengths: behind those that it has.
+  // In a bin for several lengths: behind the runs that it has.
   while (LOAM_UNLIKELY(*link != nullptr)) link = &(*link)->next;
   __atomic_store_n(link, runs.rest, __ATOMIC_RELEASE);
   occupied_.set(bin);
@@ -78,7 +78,7 @@ Span* RunCache::take(Pages pages, size_t requested) {
   if (bin == Occupied::kWords * 64) return take_parked(pages, requested);
   Span* span = bins_[bin];
   if (span->large.pages < wanted) {
-    // A bin above kExact holds a few lengths. The next one's are all long enough.
+    // A bin above kExact holds a few lengths. In the next bin all are long enough.
     bin = occupied_.find_set(bin + 1);
     if (bin == Occupied::kWords * 64) return take_parked(pages, requested);
     span = bins_[bin];
@@ -140,8 +140,8 @@ unsigned RunCache::shard() {
   return shard_ - 1u;
 }
 
-// Whether this run's length was asked for last, and half of what is kept or more has it: the rest
-// goes home, and what follows goes as batches, and comes back.
+// Whether this run's length was requested last, and at least half of the kept pages are in runs of
+// it. Then the other runs return to the page heap, and later runs go and come back in batches.
 LOAM_NOINLINE bool RunCache::may_come_in_batches(const Span* span) const {
   const uint64_t pages = span->large.pages;
   if (page_heap.length_asked(PageHeap::shard_of(span)) != pages) return false;
@@ -159,7 +159,8 @@ void RunCache::make_room(const Span* span) {
   used_ = true;
   if (held_pages_ + pages.count > room_) {
     if (room_ == 0 && ++refused_ < kRefusedFirst) return;
-    // More room only where the last was of use: who frees what others allocate needs none.
+    // More room only where the present room was useful: a thread that frees what other threads
+    // allocate needs none.
     const bool batches = may_come_in_batches(span);
     if (room_ == 0 || hits_ != 0 || held_pages_ == 0 || batches)
       static_cast<void>(grow(held_pages_ + pages.count));
@@ -181,11 +182,11 @@ void RunCache::make_room(const Span* span) {
 }
 
 bool RunCache::pass_batch(const Span* span) {
-  // Longer batches first, while there is more room to have.
+  // While the room can still grow it grows first, so that batches become longer.
   return (room_ == kMostRoom || room_ >= kMostRuns * span->large.pages) && send_batch(span);
 }
 
-// The older half of what is kept, or more, if all of it has one length, that was asked for last.
+// Sends the older half of the kept runs, or more, if all have one length and it was requested last.
 bool RunCache::send_batch(const Span* span) {
   const uint64_t pages = span->large.pages;
   const unsigned shard = PageHeap::shard_of(span);
@@ -220,8 +221,7 @@ bool RunCache::grow(uint64_t pages) {
   return true;
 }
 
-// What has waited for the longest goes, until no more than `keep` pages in no more than so many
-// runs are left.
+// Returns the longest unused runs, until at most `keep` pages in at most `runs` runs are left.
 void RunCache::send_home(uint64_t keep, uint64_t runs) {
   Span* gone = nullptr;
   for (uint32_t age = kMostRuns / 2;; age /= 2) {
@@ -245,8 +245,8 @@ void RunCache::send_home(uint64_t keep, uint64_t runs) {
 }
 
 void RunCache::flush() {
-  // By the lists alone: a fork() may have caught its thread between one of them and its mark or its
-  // count.
+  // Uses only the lists: a fork() may have caught the cache's thread between a list and its mark or
+  // its count.
   Span* gone = nullptr;
   for (Span*& first : bins_) {
     while (Span* span = first) {

@@ -48,7 +48,7 @@ void Sampler::forget(const void* block) {
   const size_t place = blocks_.find(block, kEra);
   if (place == FollowedBlocks::kNowhere) return;
   const uint32_t rounding = __atomic_load_n(&roundings_[place], __ATOMIC_RELAXED);
-  // Of a block that two threads free at once, one of them counts.
+  // Where two threads free a block at once, only one of them counts.
   if (!blocks_.release(place, block, kEra)) return;
   live_rounding_.fetch_sub(static_cast<int64_t>(rounding * rate_), std::memory_order_relaxed);
   followed_.fetch_sub(1, std::memory_order_relaxed);
@@ -73,7 +73,7 @@ void* Sampler::allocate(unsigned size_class, size_t bytes) {
   const uint64_t refills = before->refills();
   void* block = before->allocate_slow(size_class);
   if (LOAM_UNLIKELY(block == nullptr)) return nullptr;
-  ThreadCache* const cache = current_cache;  // another one after a thread's first call
+  ThreadCache* const cache = current_cache;  // a new one after a thread's first call
   const bool hit = cache == before && is_live(cache) && cache->refills() == refills;
   const size_t block_bytes = class_info(size_class).bytes;
   if (LOAM_UNLIKELY(!is_live(cache))) {

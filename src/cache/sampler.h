@@ -1,15 +1,14 @@
-// Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and one in N on average is
-// timed and its block followed until it is freed.
+// Sampling (LOAM_SAMPLE=N): every call of malloc and free is counted, and on average one in N is
+// timed, and its block is followed until it is freed.
 //
-// While sampling is off the fast paths know nothing of it. While it is on all magazines stay armed
-// (thread_cache.h), so that every call takes the slow path, which comes here: counts are then
-// exact.
+// While sampling is off, the fast paths do nothing for it. While it is on, all magazines stay armed
+// (thread_cache.h), so every call takes the slow path, which comes here, and counts are exact.
 //
 //   mean N calls from sample to sample, uniform in [1, 2N - 1]: a call is sampled with probability 1/N whatever its size
 //   live_rounding = N * sum over followed blocks of (slot - requested): an unbiased estimate
 //
-// A block that finds its bucket among the followed ones (followed_blocks.h) full is not followed,
-// and counted as lost. Thread-safe without a lock.
+// A block whose bucket in the table (followed_blocks.h) is full is not followed, and is counted as
+// lost. Thread-safe without a lock.
 #pragma once
 
 #include <atomic>
@@ -29,16 +28,16 @@ class Sampler {
   [[nodiscard]] bool start(uint64_t calls_between_samples);
   [[nodiscard]] LOAM_INLINE bool on() const { return LOAM_UNLIKELY(rate_ != 0); }
 
-  /// ThreadCache::allocate_slow() and free_slow(), counted. pre: on()
+  /// Calls ThreadCache::allocate_slow() and free_slow(), and counts the calls. pre: on()
   [[nodiscard]] void* allocate(unsigned size_class, size_t bytes);
   void free(unsigned size_class, void* block);
-  /// One that allocate() did not see. pre: on()
+  /// Counts an allocation that allocate() did not see. pre: on()
   void count_allocation(unsigned size_class);
-  /// The block stays where it is with another size. pre: on()
+  /// Call when the block stays where it is with another size. pre: on()
   void resize(const void* block, size_t block_bytes, size_t bytes);
 
-  /// Around an operation on a large block: the time it began, or 0 when it is not timed. `hit`: the
-  /// thread's cache served it. pre: on()
+  /// Call these around an operation on a large block. begin() returns the time, or 0 when the
+  /// operation is not timed. `hit`: the thread's cache served it. pre: on()
   [[nodiscard]] uint64_t begin();
   void end_allocation(uint64_t began, bool hit);
   void end_free(uint64_t began, bool hit);
@@ -55,7 +54,7 @@ class Sampler {
  private:
   friend struct CounterFields;
   static constexpr unsigned kBucketBits =
-      16;  // half a million blocks; 6 MiB, of which what is used gets backed
+      16;  // half a million blocks; 6 MiB, of which only touched pages get memory
   static constexpr uint16_t kEra = 0;  // sampling never ends
   void follow(const void* block, size_t block_bytes, size_t bytes);
   void forget(const void* block);
@@ -65,7 +64,7 @@ class Sampler {
   FollowedBlocks blocks_;
   uint32_t* roundings_ = nullptr;  // of the blocks, by their places
   std::atomic<int64_t> live_rounding_{
-      0};  // below 0 for a moment: a free may be counted before its allocation
+      0};  // may be below 0 for a moment: a free may be counted before its allocation
   std::atomic<uint64_t> followed_{0};
   std::atomic<uint64_t> sampled_{0};
   std::atomic<uint64_t> lost_{0};

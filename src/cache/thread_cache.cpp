@@ -11,66 +11,68 @@ namespace loam {
 
 namespace {
 
-// Blocks from this size on count from the first slot; there are many such classes, and each block
-// is large.
+// Blocks from this size on count from the first slot, because there are many such classes and each
+// block is large.
 constexpr size_t kDueBytes = 1024;
-// Of a larger heap this part instead of kThreadBytes, up to what all threads may hold; while
-// another thread is refused room, and for so many collections afterwards, kThreadBytes again
-// (decision 39).
+// In a larger heap a thread may hold the heap's size divided by this instead of kThreadBytes, up to
+// the limit of all threads. While another thread is refused room, and for kModestCollections
+// afterwards, the limit is kThreadBytes again (decision 39).
 constexpr size_t kThreadShare = 2;
 constexpr uint8_t kModestCollections = 250;
-// Of a larger heap this part instead of kUnearnedBytes.
+// In a larger heap, the heap's size divided by this replaces kUnearnedBytes.
 constexpr size_t kUnearnedShare = 32;
-// A magazine grows to this part of the heap, or magazine_policy::kOneWayBytes, while its thread
-// only takes, or only gives (decision 62).
+// A magazine grows to the heap's size divided by this, or to magazine_policy::kOneWayBytes, while
+// its thread only takes, or only gives (decision 62).
 constexpr size_t kOneWayShare = 1024;
-// A magazine of no more than so many bytes need not be earned: of a program that uses every class
-// the first slots alone are more than kUnearnedBytes, and none could grow (decision 59).
+// A magazine of at most this many bytes may grow even while misses are rare. In a program that uses
+// every class the first slots alone exceed kUnearnedBytes, and otherwise no magazine could grow
+// (decision 59).
 constexpr size_t kEverybodysBytes = size_t{8} << 10;
-// Every thread's due of first slots of large blocks; what it takes beyond is shared with the
-// others.
+// Every thread's due of first slots of large blocks; slots beyond it come out of the shared room.
 constexpr size_t kThreadDue = size_t{512} << 10;
-// The slots of blocks from this size on, at most 64, are one array for the thread's life: growing
-// costs nothing.
+// A magazine of blocks from this size on, of at most 64 slots, has one array for the thread's life,
+// so its growth costs nothing.
 constexpr size_t kFixedBytes = 2048;
 static_assert(magazine_policy::max_capacity(kFixedBytes) <= 64);
-// Slots that any other array has room for from the start. A magazine that moves costs a look at all
-// recent frees, some 700 instructions, and a thread that lives for some hundred calls would do that
-// for every class that it uses. Chosen: two doublings; an array that nobody fills then is four
-// cache lines and not one.
+// The slots of every other array at the start. Moving a magazine costs a look at all recent frees,
+// some 700 instructions, and a thread that lives for some hundred calls would pay that for every
+// class that it uses. Chosen: two doublings. An array that is never filled then takes four cache
+// lines instead of one.
 constexpr unsigned kFirstArray = 32;
-// An array that is too short becomes so many times as long, while its magazine doubles: every other
-// growth stays in place.
+// An array that is too short becomes this many times as long, while its magazine doubles. So every
+// other growth stays in place.
 constexpr unsigned kArrayGrowth = 4;
-// An array is freed so many collections after its class gave its blocks home for want of a call. A
-// program that goes through many sizes in turn comes back to each after a few (decision 34).
+// An array is freed this many collections after its idle class returned its blocks. A program that
+// goes through many sizes in turn comes back to each after a few (decision 34).
 constexpr unsigned kIdleCollections = 8;
 // Slow operations between two collections of idle classes.
 constexpr uint32_t kCollectEvery = 256;
-// Or frees: who misses rarely would not give back for long what he needed once. Later while
-// magazines may hold no more than kUnearnedBytes: much of that, and of the runs that are kept
-// beside, may rest (decision 61).
+// Frees between two collections, if they come earlier: a thread that misses rarely would otherwise
+// keep blocks that it needed once for long. While its magazines hold no more than kUnearnedBytes
+// the collection comes later, because much of that, and of the kept runs, may stay unused (decision
+// 61).
 constexpr uint64_t kCollectFrees = 32768;
 constexpr uint64_t kCollectUnearnedFrees = 2 * kCollectFrees;
-// A class without a call for so many of them, since the last collection, gives way to one that
-// misses and may not grow. Chosen: a program that draws its sizes at random calls most of its
-// classes meanwhile.
+// A class without a call in this many slow operations since the last collection gives its room to a
+// class that misses and may not grow. Chosen: a program that draws its sizes at random calls most
+// of its classes in that time.
 constexpr uint32_t kIdleAfter = kCollectEvery / 4;
-// Classes that are looked at each time: a miss costs some 800 instructions, a look six.
+// The classes that one search looks at: a miss costs some 800 instructions, a look six.
 constexpr unsigned kLooksForIdle = 8;
-// How many slow calls in kTickMs mean "busy": then armed magazines would cost more than they bring.
+// This many slow calls in kTickMs mean "busy": then armed magazines would cost more than they save.
 constexpr uint32_t kBusy = 64;
 
 constinit bool full_checks = false;
 constinit bool sampled = false;
-constinit bool armed_by_options = false;  // one of the two
-// That, or a profiler listens. relaxed: a thread that learns late arms its magazines late
+constinit bool armed_by_options = false;  // full_checks or sampled
+// armed_by_options, or a profiler listens. relaxed: a thread that reads an old value arms its
+// magazines later
 constinit std::atomic<bool> always_armed{false};
 LOAM_INLINE bool stays_armed() { return always_armed.load(std::memory_order_relaxed); }
 constinit bool guards_sampled = false;
-constinit void* no_block = nullptr;  // what an unused place of the table of recent frees points to
+constinit void* no_block = nullptr;  // unused places of the table of recent frees point to it
 
-// Blocks of mixed spans have any size up to 8 KiB: counted at this.
+// Blocks of mixed spans have any size up to 8 KiB; each is counted as this many bytes.
 constexpr size_t kMixedBytes = 512;
 
 LOAM_INLINE size_t block_bytes(unsigned size_class) {
@@ -81,13 +83,14 @@ unsigned initial_capacity(unsigned size_class) {
   return magazine_policy::initial_capacity(block_bytes(size_class));
 }
 
-// What the first slots count against kThreadBytes: nothing for blocks too small to matter.
+// The bytes of the first slots that count against kThreadBytes: none for blocks too small to
+// matter.
 size_t initial_bytes(unsigned size_class, unsigned capacity) {
   return block_bytes(size_class) < kDueBytes ? 0 : capacity * block_bytes(size_class);
 }
 
-// By class, for a division costs as much as the rest of a miss that finds its magazine as long as
-// it may be.
+// A table by class, because a division costs as much as the rest of a miss whose magazine has its
+// longest length.
 struct MaxCapacities {
   uint16_t slots[kMixedClass + 1];
 };
@@ -107,14 +110,14 @@ unsigned max_capacity(unsigned size_class) {
              : magazine_policy::max_capacity(block_bytes(size_class));
 }
 
-// An array that has its full length from the start, and stays where it is until its thread ends.
-// That of blocks of mixed spans because other threads read its pointers, to learn the blocks' sizes
-// (count_mixed()).
+// Whether the class's array has its full length from the start, and stays where it is until its
+// thread ends. The array for blocks of mixed spans does, because other threads read its pointers to
+// find the blocks' sizes (count_mixed()).
 bool has_fixed_array(unsigned size_class) {
   return size_class == kMixedClass || block_bytes(size_class) >= kFixedBytes;
 }
 
-// Slots of an array that was made longer so often; no more than its magazine may use.
+// The slots of an array that was made longer `growths` times; at most what its magazine may use.
 unsigned array_slots(unsigned size_class, unsigned growths) {
   const unsigned most = max_capacity(size_class);
   if (has_fixed_array(size_class)) return most;
@@ -127,10 +130,10 @@ size_t array_bytes(unsigned size_class, unsigned growths) {
   return array_slots(size_class, growths) * sizeof(void*);
 }
 
-// The part of a thread's first slots that comes out of what all share.
+// The part of a thread's first slots that comes out of the shared room.
 size_t beyond_due(size_t due_bytes) { return due_bytes > kThreadDue ? due_bytes - kThreadDue : 0; }
 
-// Recent.
+// Uses a recent value of the heap's size.
 size_t share_of_heap(size_t share, size_t least) {
   const size_t bytes = page_heap.used_bytes_hint() / share;
   return bytes < least ? least : bytes;
@@ -171,7 +174,7 @@ void set_full_free_checks(bool on) {
 }
 
 ThreadCache::ThreadCache(Live) {
-  asm("" : : "r"(this) : "memory");  // calls_ is what it was: no zeroing before this is dead
+  asm("" : : "r"(this) : "memory");  // so that no earlier zeroing of calls_ is a dead store
   for (void**& recent : recent_) recent = &no_block;
 }
 
@@ -200,16 +203,16 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   const unsigned capacity =
       magazine_policy::next_capacity(block_bytes(size_class), t.capacity, turned, one_way);
   if (capacity <= t.capacity) return false;
-  // The first slots are every thread's due, whatever the process holds; of large blocks a thread
-  // may have few.
+  // The first slots are every thread's due, whatever the process holds; but a thread may have few
+  // slots of large blocks.
   const size_t due = first ? initial_bytes(size_class, capacity) : 0;
   const size_t more = first ? 0 : (capacity - t.capacity) * block_bytes(size_class);
   const size_t shared = more + beyond_due(due_bytes_ + due) - beyond_due(due_bytes_);
   const bool earned = capacity * block_bytes(size_class) <= kEverybodysBytes || !misses_.is_low();
   if (more != 0 && !earned && holds_unearned(more)) return false;
   if (due + more != 0 && !has_room(due + more)) {
-    // A class that has nothing pays two locks a block: worth more than the upper half of the
-    // largest magazine.
+    // A class without slots pays two locks for each block, so its first slots are worth more than
+    // the upper half of the largest magazine.
     if (first ? !make_way(size_class, due) : !take_room_of_idle(more)) return false;
   }
   if (shared != 0 && !process_room.take(shared, page_heap.used_bytes_hint())) return false;
@@ -222,7 +225,7 @@ bool ThreadCache::grow_to_next(unsigned size_class, bool turned) {
   return true;
 }
 
-// Whether magazines with so many bytes more hold more than they may in any case.
+// Whether magazines with `more` bytes would exceed the size that they may always have.
 bool ThreadCache::holds_unearned(size_t more) const {
   return granted_bytes_ + due_bytes_ + more > share_of_heap(kUnearnedShare, kUnearnedBytes);
 }
@@ -256,19 +259,19 @@ bool ThreadCache::resize(unsigned size_class, unsigned capacity) {
   void** old = m.base;
   const unsigned old_growths = t.array_growths;
   if (held != 0) memcpy(slots, old, held * sizeof(void*));
-  // Between two arrays the magazine is empty (head null), for a reader or a fork()ed child that
+  // Between two arrays the magazine is empty (head null) for a reader or a fork()ed child that
   // looks now.
   __atomic_store_n(&m.head, nullptr, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   __atomic_store_n(&m.base, slots, __ATOMIC_RELEASE);
   t.set_capacity(capacity);
-  // At once: such a child frees the array that it finds. A fork() likely meets this thread where it
-  // frees the old one.
+  // At once, because such a child frees the array that it finds, by this length. The likeliest
+  // place for a fork() is the lock with which this thread frees the old array.
   t.array_growths = growths & Tuning::kMostGrowths;
   __atomic_store_n(&m.head, slots + held, __ATOMIC_RELEASE);
   disarm(size_class);
   if (old != nullptr) {
-    forget_recent(old, old + array_slots(size_class, old_growths));  // it will be another's
+    forget_recent(old, old + array_slots(size_class, old_growths));  // another thread may get it
     for (size_t i = 0; i < held; ++i) recent_[recent_index(slots[i])] = &slots[i];
     metadata.free(old, array_bytes(size_class, old_growths));
   }
@@ -291,8 +294,8 @@ void ThreadCache::recount_rooms_after_fork() const {
   RunCache::process_room.recount_after_fork(runs_.room().bytes());
 }
 
-// Half of a magazine's blocks go home, and half of what it may hold beyond its first slots to other
-// classes.
+// Returns half of a magazine's blocks, and halves its capacity down to its first slots at the
+// least, so that other classes get that room.
 void ThreadCache::shrink(unsigned size_class) {
   const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
@@ -307,8 +310,7 @@ void ThreadCache::shrink(unsigned size_class) {
   give_room_back(less);
 }
 
-// Shrinks the largest of the other magazines. False where that does not leave room for so many
-// bytes.
+// Shrinks the largest of the other magazines. False where there is still no room for `bytes`.
 bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   unsigned largest = 0;
   size_t most = 0;
@@ -329,8 +331,8 @@ bool ThreadCache::make_way(unsigned size_class, size_t bytes) {
   return has_room(bytes);
 }
 
-// The next idle class of the few that a call looks at gives its blocks home and its room away.
-// False where that does not leave room for so many bytes.
+// Looks at a few classes, and returns the blocks and the room of the first idle one. False where
+// there is still no room for `bytes`.
 bool ThreadCache::take_room_of_idle(size_t bytes) {
   if (slow_operations_ < kIdleAfter) return false;
   for (unsigned looks = kLooksForIdle; looks != 0; --looks) {
@@ -344,8 +346,8 @@ bool ThreadCache::take_room_of_idle(size_t bytes) {
   return false;
 }
 
-// Gives a magazine's blocks home and its share back. Its class starts again with its first slots,
-// but in the same array.
+// Returns a magazine's blocks and its room. Its class starts again with its first slots, but in the
+// same array.
 void ThreadCache::retire_magazine(unsigned size_class) {
   const Magazine m = magazine(size_class);
   Tuning& t = tuning_[size_class];
@@ -406,14 +408,15 @@ void* ThreadCache::refill_and_pop(unsigned size_class) {
   const bool first = t.capacity == 0, only_takes = t.last_way == Way::kTake;
   grow(size_class, Way::kTake);
   if (LOAM_UNLIKELY(t.capacity == 0)) {
-    // No room for this class among the others: those that lie idle should go.
+    // The other classes hold all the room: the count brings the next collection of idle ones
+    // nearer.
     count_slow_operation();
     return take_one(size_class);
   }
   const unsigned wanted =
       magazine_policy::refill_count(block_bytes(size_class), t.capacity, first, only_takes);
-  // With most of it there, a span of which a part would be left can wait: so spans are taken whole,
-  // and come back whole.
+  // A refill that has most of its blocks does not begin a span that it would leave in part. So
+  // spans are taken whole, and come back whole.
   const unsigned enough = wanted < class_info(size_class).slots ? wanted : wanted / 2;
   Refill refill{.size_class = size_class,
                 .out = m.base,
@@ -437,8 +440,8 @@ LOAM_INLINE void ThreadCache::take_out(unsigned size_class, unsigned count, unsi
                                        Give give) {
   const Magazine m = magazine(size_class);
   const unsigned held = static_cast<unsigned>(m.head - m.base);
-  // The magazine forgets its blocks before the bin learns of some, and is empty until the others
-  // have moved: a fork() in between loses blocks in the child, any other order would free some
+  // The magazine forgets its blocks before the bin gets some, and is empty until the others have
+  // moved. A fork() in between loses blocks in the child; any other order would free some blocks
   // twice there.
   __atomic_store_n(&m.head, m.base, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -462,8 +465,9 @@ void ThreadCache::evict(unsigned size_class, unsigned count, SmallHeap::Wait wai
            [&](void** blocks, unsigned here) { give_home(size_class, blocks, here, wait); });
 }
 
-// So many of the magazine's first blocks, or a few less, that no span of few slots is left in the
-// middle: its blocks were most likely allocated together, are freed together and go home together.
+// `count`, or a few less, so that the first blocks of the magazine end with a whole span if its
+// spans have few slots. Blocks of such a span were most likely allocated together and freed
+// together, so they should return together.
 unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   const SizeClassInfo& info = class_info(size_class);
   if (info.slots > count || count == held_blocks(size_class)) return count;
@@ -482,9 +486,9 @@ unsigned ThreadCache::end_of_span(unsigned size_class, unsigned count) const {
   return count;
 }
 
-// What a class in use has too much of: perhaps another thread has too little. The cold half goes:
-// what was freed longest ago, at the bottom. Or all of it, where this thread only frees and another
-// takes: fewer and longer batches, and no less for this one.
+// A class in use has too many blocks; perhaps another thread has too few. The cold half leaves: the
+// blocks at the bottom, which were freed longest ago. Where this thread only frees and another
+// takes, all blocks leave: there are fewer and longer batches, and this thread loses nothing.
 void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   unsigned count = magazine_policy::overflow_count(tuning_[size_class].capacity);
   if (LOAM_UNLIKELY(size_class == kMixedClass)) return overflow_mixed(count);
@@ -494,7 +498,7 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   }
   const auto m = magazine(size_class);
   if (only_gives) count = static_cast<unsigned>(m.head - m.base);
-  // Whole batches, where there are some.
+  // Whole batches, if there are enough blocks.
   const unsigned batch = SmallHeap::max_transfer(size_class);
   if (count > batch) count -= count % batch;
   take_out(size_class, count, batch, [&](void** blocks, unsigned here) {
@@ -503,19 +507,19 @@ void ThreadCache::overflow(unsigned size_class, bool only_gives) {
   });
 }
 
-// Blocks that a class takes back: as many as fill half of its magazine. One into which blocks are
-// freed only holds as many.
+// The blocks that a class takes back: as many as fill half of its magazine. A magazine into which
+// the thread only frees already holds as many.
 uint8_t ThreadCache::wanted_again(unsigned size_class) const {
   const auto m = magazine(size_class);
-  // There is less room than free places for blocks that share lines, and none in an armed magazine,
-  // which waits for a call.
+  // For blocks that share cache lines the limit may be below the capacity. An armed magazine has no
+  // room: it waits for a call.
   const ptrdiff_t half = m.base + tuning_[size_class].capacity / 2 - m.head, room = m.high - m.head;
   const ptrdiff_t wanted = half < room ? half : room;
   return wanted <= 0 ? 0 : wanted > UINT8_MAX ? UINT8_MAX : static_cast<uint8_t>(wanted);
 }
 
-// Blocks of mixed spans that this thread's classes are in want of stay with it: at home they would
-// become free ranges, of which the next refill would cut them again.
+// Blocks of mixed spans that this thread's classes need stay with the thread. In their spans they
+// would become free ranges, from which the next refill would cut them again.
 void ThreadCache::overflow_mixed(unsigned count) {
   MixedHeap::Kept kept;
   for (unsigned c = 0; c < sizeof kept.wanted; ++c) kept.wanted[c] = wanted_again(c);
@@ -524,8 +528,8 @@ void ThreadCache::overflow_mixed(unsigned count) {
     default_small_heap.give_mixed(blocks, here, &kept);
     for (unsigned i = 0; i < kept.count; ++i) {
       const Magazine m = magazine(kept.size_class[i]);
-      // As push(), but without a note among the recent frees, which are compared with what stands
-      // in the magazine of the block's pages: this is another.
+      // As push(), but without a note among the recent frees. A note is compared with the magazine
+      // of the class of the block's pages, and this is a different magazine.
       __atomic_store_n(m.head, kept.block[i], __ATOMIC_RELAXED);
       __atomic_store_n(&m.head, m.head + 1, __ATOMIC_RELEASE);
     }
@@ -540,7 +544,7 @@ void ThreadCache::free_slow(unsigned size_class, void* block) {
     return;
   }
   if (LOAM_UNLIKELY(!check_free(size_class, block))) return;
-  // What misses has slow calls enough, and no call for a look alone.
+  // A thread that misses has enough slow calls, and gets no extra call for a look.
   const bool looks = until_look_ <= kFreesPerLook / 2;
   if (looks && LOAM_UNLIKELY(!look(size_class, block))) return;
   note(size_class, Use::kHit);
@@ -588,15 +592,15 @@ void ThreadCache::free_run_slow(Span* span) {
   if (page_heap.wants_ticks()) attend();
   runs_.make_room(span);
   if (free_run(span)) return;
-  // Where there is no room for it, its shard's lock and not the page heap's: threads that got none
-  // would all meet there.
+  // Where there is no room, the run goes to its shard under the shard's lock. Under the page heap's
+  // lock all threads without room would meet.
   if (LOAM_UNLIKELY(!runs_.park_refused(span))) return page_heap.free(span);
   if (LOAM_UNLIKELY(runs_.parked() % kRunsPerLook == 0)) attend_parked();
 }
 
 bool ThreadCache::holds(unsigned size_class, const void* block) const {
-  // Perhaps another thread's, which goes on: an array that it has outgrown stays readable, but a
-  // base and a head of two arrays are no range.
+  // The cache may belong to another thread, which goes on. An array that it has outgrown stays
+  // readable, but a base and a head of two arrays are no range.
   const auto m = magazine(size_class);
   void** const base = __atomic_load_n(&m.base, __ATOMIC_ACQUIRE);
   void** const head = __atomic_load_n(&m.head, __ATOMIC_ACQUIRE);
@@ -626,8 +630,8 @@ void ThreadCache::stop_at_own(unsigned size_class) {
   if (m.base + own.level < m.high) m.high = m.base + own.level;
 }
 
-// A block that is surely another's. False, and nothing happened, where none is known to be, or
-// there is no room.
+// Puts a block that another thread must have allocated at the bottom. False, and no change, where
+// no block is known to be another thread's, or there is no room.
 bool ThreadCache::put_below(unsigned size_class, void* block) {
   if (LOAM_LIKELY(!shares_lines(size_class))) return false;
   const Magazine m = magazine(size_class);
@@ -636,8 +640,8 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
       own.level >= tuning_[size_class].capacity)
     return false;
   if (own.level == 0) {
-    // So that the thread's next block is not this one. As who has no cache: it did not ask for
-    // them.
+    // These blocks keep the thread's next block from being this one. There is no `taker`, because
+    // the thread did not ask for them.
     const unsigned got =
         default_small_heap.take({.size_class = size_class,
                                  .out = m.base,
@@ -649,8 +653,8 @@ bool ThreadCache::put_below(unsigned size_class, void* block) {
   void** const top = m.head;
   void** const place = own.below < own.level ? m.base + own.below : top;
   if (place != top) {
-    // What stands there goes up. A fork() before the head does loses it in the child, any other
-    // order would have it there twice.
+    // The block in that slot moves to the top. A fork() before the head moves loses it in the
+    // child; any other order would have it there twice.
     void* const moved = *place;
     void**& recent = recent_[recent_index(moved)];
     if (recent == place) recent = top;
@@ -701,12 +705,12 @@ void ThreadCache::collect() {
     const Use use = t.use;
     t.use = Use::kNone;
     if (use == Use::kNone) {
-      // Nobody called: others wait for its blocks, and for its room.
+      // The class had no call: other threads and classes may need its blocks and its room.
       retire_magazine(c);
       continue;
     }
-    // Neither missed nor overflowed: what it holds may be more than it needs. A single block is
-    // not.
+    // The class neither missed nor overflowed, so it may hold more than it needs. A single block is
+    // not more.
     if (use == Use::kHit) shrink(c);
     arm(m);
   }
@@ -734,7 +738,8 @@ bool ThreadCache::attend() {
   default_small_heap.tick();
   page_heap.tick();
   notice_refusals();
-  // The heap shrank, or another was refused, and there may be no slow operations for long.
+  // The heap shrank, or another thread was refused room, and the next slow operation may be far
+  // away.
   if (LOAM_UNLIKELY(!has_room(0))) collect();
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) arm(magazine(c));
@@ -746,7 +751,8 @@ void ThreadCache::flush_all(SmallHeap::Wait wait) {
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
     const Magazine m = magazine(c);
-    // A fork() caught its thread between two arrays. (A class without one stays as it is.)
+    // A fork() caught the cache's thread between two arrays. (A class without an array stays as it
+    // is.)
     if (m.head == nullptr && m.base != nullptr) __atomic_store_n(&m.head, m.base, __ATOMIC_RELAXED);
     if (m.head != m.base) evict(c, static_cast<unsigned>(m.head - m.base), wait);
     disarm(c);

@@ -9,36 +9,39 @@
 //   base <= low <= head <= high <= base + capacity;   normally low = base and high = base + capacity
 //
 // An *armed* magazine has low = high = head, so that the next malloc or free takes the slow path
-// once. That is how a thread that only ever hits its cache still finds time for the page heap's
-// purge, and how a collection learns which classes are in use, at no cost to the fast path. Two
-// static caches with no slots stand for "not started" and "ended" threads: their every operation
-// takes the slow path too, so the fast path tests for neither.
+// once. The slow call lets a thread that otherwise only hits its cache do the page heap's purge,
+// and it tells a collection which classes are in use, at no cost to the fast path. Two static
+// caches without slots stand for threads that have not started and threads that have ended. Their
+// every operation takes the slow path too, so the fast path tests for neither.
 //
-// Blocks smaller than a cache line: if one was allocated by another thread beside a block that this
-// thread still writes to, and it is freed here and handed out again here, the line goes to and fro
-// between two cores for as long as both live. Who allocated a block is not known; but when more
-// blocks lie in a magazine than its thread took, one of them is another's. So its limit (high) is
-// what the thread took, until a few frees beyond that: they are put at the bottom, to be handed out
-// last and to go home first.
+// Blocks smaller than a cache line can make that line move to and fro between two cores. This
+// happens when another thread allocated the block beside a block to which this thread still writes,
+// and this thread frees it and hands it out again: the line moves for as long as both blocks live.
+// The thread that allocated a block is not known. But when more blocks lie in a magazine than its
+// thread took, one of them is another thread's. So the magazine's limit (high) is the number of
+// blocks that the thread took. A few more frees are put at the bottom of the magazine: such blocks
+// are handed out last and return to their spans first.
 //
-// Double frees are caught by a small table that remembers, by a hash of the pointer, where this
-// thread's last frees stand; a pointer that still stands there was freed already. Exact, never
-// wrong, a few instructions; what it has forgotten (older than kRecent frees, or freed by another
-// thread) is found when the block goes home, by its bit in the span.
+// Double frees are caught by a small table. By a hash of the pointer, it remembers the slots in
+// which this thread's last frees lie; a pointer that still lies in its slot was freed already. The
+// table is exact, is never wrong, and costs a few instructions. A double free that the table has
+// forgotten (older than kRecent frees, or freed by another thread) is found when the block returns
+// to its span, by its bit there.
 //
-// Where a freed pointer begins no block (it points into one), the fast path takes it like any
-// other, and the next malloc would hand it out. So wherever a free is slow already, that pointer is
-// checked, and a share of those that rest here: each look (every 256 frees, about), each batch for
-// another thread, and at the process's end all. seems_wrong() is a hint that takes no lock; what it
-// names leaves the magazine and goes home, where the bin decides, under its lock, and reports. A
-// good block that were named by mistake would just be at home (decision 69).
+// A freed pointer may begin no block, but point into one. The fast path takes it like any other,
+// and the next malloc would hand it out. So wherever a free is slow already, the cache checks that
+// pointer and a share of the pointers in the magazine: in each look (about every 256 frees), in
+// each batch for another thread, and at the process's end in all magazines. seems_wrong() is a hint
+// that takes no lock. A pointer that it names leaves the magazine for the bin, which decides under
+// its lock, and reports. A good block that was named by mistake would only have returned to its
+// span (decision 69).
 //
-// With full checking on (LOAM_CHECK_FREE=full) magazines stay armed for ever and every
-// free is checked against span and magazines at once.
+// With full checking (LOAM_CHECK_FREE=full) magazines stay armed for ever, and every free is
+// checked against span and magazines at once.
 //
-// Owned by its thread; other threads read head pointers for statistics only. The pointer is stored
-// before the head (release), so that the copy of another thread's cache that a fork()ed child sees
-// is consistent.
+// Its thread owns a cache; other threads read head pointers for statistics only. The pointer is
+// stored before the head (release), so that a fork()ed child sees consistent copies of other
+// threads' caches.
 #pragma once
 
 #include "base/bits.h"
@@ -57,7 +60,7 @@
 
 namespace loam {
 
-/// Where the four words of a class's magazine stand.
+/// References to the four words of a class's magazine.
 template <class Word>
 struct MagazineWords {
   Word& head;
@@ -67,12 +70,13 @@ struct MagazineWords {
 };
 using Magazine = MagazineWords<void**>;
 
-// The first base, and the words of one kind side by side, so that a fast path's instructions name a
-// word as they are: the cache's address, eight times the class and a constant. With a magazine's
-// four words together it has to be computed from the class first (decision 49).
+// The words of one kind are side by side, and this is the first base class. So an instruction of a
+// fast path addresses a word directly: by the cache's address, eight times the class and a
+// constant. If a magazine's four words were together, the address would have to be computed from
+// the class first (decision 49).
 struct alignas(64) Magazines {
   void** heads_[kMagazineCount] =
-      {};  // those of kMixedClass: blocks of mixed spans. Class 0 has no magazine: null
+      {};  // kMixedClass: blocks of mixed spans. Class 0 has no magazine: null
   void** lows_[kMagazineCount] = {};
   void** highs_[kMagazineCount] = {};
   void** bases_[kMagazineCount] = {};
@@ -88,22 +92,22 @@ struct alignas(64) Magazines {
 class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   enum class State : uint8_t { kUnused, kLive, kEnded };
-  /// Pointers in a magazine at most.
+  /// The most pointers in a magazine.
   static constexpr unsigned kMaxCapacity = magazine_policy::kMaxCapacity;
-  /// What the magazines of one thread may grow to, in bytes of blocks; first slots of small blocks
-  /// beside. Chosen: the two first slots of every class make 1.5 MiB, so a thread that uses them
-  /// all pays no lock a block.
+  /// The size to which the magazines of one thread may grow, in bytes of blocks; first slots of
+  /// small blocks do not count. Chosen: the two first slots of every class make 1.5 MiB, so a
+  /// thread that uses all of them does not take a lock for each block.
   static constexpr size_t kThreadBytes = size_t{2} << 20;
-  /// What they may grow to in any case. Beyond it they grow only while misses are frequent.
-  /// Measured: with 512 KiB, programs that do nothing else but call are a tenth slower (decision
-  /// 51).
+  /// The size to which they may always grow. Beyond it they grow only while misses are frequent.
+  /// Measured: with 512 KiB, programs that only allocate and free are a tenth slower (decision 51).
   static constexpr size_t kUnearnedBytes = size_t{1} << 20;
-  /// How often a thread looks after the page heap while that wants it.
+  /// The interval at which a thread serves the page heap while the page heap wants ticks.
   static constexpr uint64_t kTickMs = 8;
-  /// Frees of large blocks between two looks whether the page heap wants to be looked after.
+  /// Frees of large blocks between two checks whether the page heap wants ticks.
   static constexpr uint32_t kRunsPerLook = 32;
 
-  /// For the two static caches, which have no slots: all zero, so that the file need not hold them.
+  /// For the two static caches, which have no slots: all zero, so that they take no space in the
+  /// file.
   constexpr ThreadCache() : until_look_(0), calls_{}, bytes_to_probe(0) {}
   struct Live {};
   /// pre: in zeroed memory
@@ -130,20 +134,21 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     void* const* const recent = noted_below(head, index);
     if (LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class])
       return false;  // a double free
-    // A thread that never misses its cache takes a slow call now and then all the same.
+    // Even a thread that never misses its cache takes a slow call now and then.
     if (LOAM_UNLIKELY(count_down(until_look_))) return false;
     asm(""
-        : "+r"(index));  // or recent_'s place is added to it for both uses, in an instruction of
-                         // its own
+        : "+r"(index));  // otherwise recent_'s address is added to it for both uses, in an
+                         // instruction of its own
     recent_[index] = head;
-    __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read what stood there
+    __atomic_store_n(head, block, __ATOMIC_RELAXED);  // count_mixed() may read the slot
     // release: pairs with the fork()ed child's copy of this memory (see above)
     __atomic_store_n(&heads_[size_class], next, __ATOMIC_RELEASE);
     return true;
   }
 
-  /// pop() and push() for who takes the slow path anyway, past an armed magazine, which stays so:
-  /// what a detour does instead of the slow halves, most of the time. pre: magazines are kept armed
+  /// pop() and push() for a call that takes the slow path anyway. They ignore that the magazine is
+  /// armed, and it stays armed. A detour uses them instead of the slow halves, most of the time.
+  /// pre: magazines are kept armed
   [[nodiscard]] LOAM_INLINE void* pop_armed(unsigned size_class) {
     const Magazine m = magazine(size_class);
     if (LOAM_UNLIKELY(m.head == m.base)) return nullptr;
@@ -153,12 +158,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     note(size_class, Use::kHit);
     return block;
   }
-  /// Past the armed magazine as well. False when the slow path must run.
+  /// Ignores the arming as well. False when the slow path must run.
   [[nodiscard]] LOAM_INLINE bool push_armed(unsigned size_class, void* block) {
     const Magazine m = magazine(size_class);
     if (LOAM_UNLIKELY(shares_lines(size_class))) return push_noted_armed(size_class, block);
-    // Without a note among the recent frees: who comes this way knows of double frees by other
-    // means.
+    // Without a note among the recent frees: the callers find double frees by other means.
     void** const head = m.head;
     if (LOAM_UNLIKELY(head == m.base + tuning_[size_class].capacity) ||
         LOAM_UNLIKELY(count_down(until_look_)))
@@ -170,7 +174,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return true;
   }
 
-  /// The same with the note, so that a double free is found.
+  /// The same with a note among the recent frees, so that a double free is found.
   [[nodiscard]] LOAM_INLINE bool push_noted_armed(unsigned size_class, void* block) {
     const Magazine m = magazine(size_class);
     if (LOAM_UNLIKELY(m.head == nullptr)) return false;
@@ -184,64 +188,64 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   [[nodiscard]] LOAM_NOINLINE void* allocate_slow(unsigned size_class);
   LOAM_NOINLINE void free_slow(unsigned size_class, void* block);
 
-  /// A block above the largest class whose run this thread kept, or its shard; null when the page
-  /// heap must give one. pre: pages != 0
+  /// A block above the largest class, from a run that this thread or its shard kept; null when the
+  /// page heap must give one. pre: pages != 0
   [[nodiscard]] LOAM_INLINE Span* take_run(Pages pages, size_t requested) {
     return runs_.take(pages, requested);
   }
-  /// One that this thread kept, at a multiple of `alignment`, a power of two.
+  /// The same, but only from this thread's runs, and at a multiple of `alignment`, a power of two.
   [[nodiscard]] Span* take_aligned_run(Pages pages, Pages alignment, size_t requested) {
     return runs_.take_aligned(pages, alignment, requested);
   }
-  /// The page heap's shard that the thread uses.
+  /// The shard of the page heap that the thread uses.
   [[nodiscard]] unsigned page_shard() { return state() == State::kLive ? runs_.shard() : 0; }
-  /// Keeps such a block's run; false where free_run_slow() must do it. Leaves errno alone. pre: it
-  /// is live and of the default heap
+  /// Keeps the run of a block above the largest class; false where free_run_slow() must do it.
+  /// Leaves errno alone. pre: the block is live and of the default heap
   [[nodiscard]] bool free_run(Span* span);
   LOAM_NOINLINE void free_run_slow(Span* span);
-  /// A block above the largest class took so many pages that nobody had. (Refills of small blocks
-  /// notice themselves.)
+  /// Call after a block above the largest class took `fresh` unbacked pages. (Refills of small
+  /// blocks do this themselves.)
   void note_growth(Pages fresh) {
     if (state() == State::kLive) runs_.note_growth(fresh);
   }
   [[nodiscard]] const RunCache& runs() const { return runs_; }
 
-  /// Returns everything held; `wait` as for SmallHeap::give.
+  /// Returns all blocks held; `wait` as for SmallHeap::give.
   void flush_all(SmallHeap::Wait wait);
 
-  /// True when `block` is one of this thread's last frees and still cached: using it now is a
+  /// True when `block` is one of this thread's last frees and still cached: a use of it now is a
   /// mistake.
   [[nodiscard]] bool freed_recently(unsigned size_class, const void* block) const {
     void* const* const recent = noted_below(heads_[size_class], recent_index(block));
     return LOAM_UNLIKELY(*recent == block) && recent >= bases_[size_class];
   }
 
-  /// Sends home what rests in the magazines and begins no block, to be reported there. For the
-  /// process's end: takes no lock where all is well, which another thread might hold for ever.
+  /// Returns pointers that begin no block from the magazines to the bins, which report them. For
+  /// the process's end: it takes a lock only where a pointer is wrong, because another thread might
+  /// hold the lock for ever.
   void check_all();
 
-  /// In the child of a fork(): what the parent draws next it must not draw.
+  /// In the child of a fork(): the child must not draw the numbers that the parent draws next.
   void forget_random() { random_left_ = 0; }
   /// Brings a random block of the magazine to its top, for the hardened heap. pre: random_source
   /// was started
   void mix(unsigned size_class);
 
-  /// A block of the class that nothing else is known of: looks at its span and at all caches.
-  /// Reports a double free
-  /// (`freed`: known to be one) or a pointer into a block's middle, and returns false. O(threads *
-  /// blocks held).
+  /// Checks a block of the class about which nothing else is known: looks at its span and at all
+  /// caches. Reports a double free (`freed`: already known to be one) or a pointer into a block's
+  /// middle, and returns false. O(threads * blocks held).
   [[nodiscard]] static bool is_block_in_use(unsigned size_class, const void* block, bool freed);
 
-  /// True when `block` stands in this cache's magazine of the class. O(blocks held).
+  /// True when `block` is in this cache's magazine of the class. O(blocks held).
   [[nodiscard]] bool holds(unsigned size_class, const void* block) const;
 
   [[nodiscard]] inline State state() const;
-  /// Bytes in blocks held; exact for the owner, recent for others.
+  /// Bytes of the blocks held; exact for the owner thread, recent for other threads.
   [[nodiscard]] size_t held_bytes() const;
   [[nodiscard]] size_t held_blocks(unsigned size_class) const;
   /// Blocks of mixed spans, by their size, added to counts[class].
   void count_mixed(uint32_t counts[kSizeClassCount]) const;
-  /// visit(blocks, how many) for each magazine.
+  /// Calls visit(blocks, count) for each magazine.
   template <class Visit>
   void visit_held(Visit visit) const {
     for (unsigned c = 1; c < kMagazineCount; ++c) {
@@ -251,32 +255,32 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   }
   [[nodiscard]] uint64_t refills() const { return __atomic_load_n(&refills_, __ATOMIC_RELAXED); }
   [[nodiscard]] uint64_t flushes() const { return __atomic_load_n(&flushes_, __ATOMIC_RELAXED); }
-  /// Frees that push() took.
+  /// Frees that push() served.
   [[nodiscard]] uint64_t pushed() const {
     const uint32_t left = __atomic_load_n(&until_look_, __ATOMIC_RELAXED);
-    // The one that came to zero was not taken.
+    // push() did not serve the free that counted to zero.
     return __atomic_load_n(&pushed_, __ATOMIC_RELAXED) + kFreesPerLook - (left == 0 ? 1 : left);
   }
-  /// Counts calls down to the next sample; true when this is one, of one in `mean` calls.
+  /// Counts calls down to the next sample; true when this call is one. On average one in `mean`
+  /// calls is.
   [[nodiscard]] bool sample_is_due(uint64_t mean);
-  /// True for the next block after some thousand frees, where sample_guards() was called; once each
-  /// time.
+  /// True once for the next block after some thousand frees, where sample_guards() was called.
   [[nodiscard]] bool guard_is_due() {
     const bool due = guard_is_due_;
     guard_is_due_ = false;
     return due;
   }
   [[nodiscard]] uint64_t random_bits();
-  /// Looks whether a profiler came or went, and then arms all magazines.
+  /// Arms all magazines if a profiler came or went.
   LOAM_INLINE void poll_probes() {
     if (LOAM_UNLIKELY(memory_probes.has_turned(probe_era_))) notice_probes();
   }
   [[nodiscard]] bool coin() { return (draw(uint64_t{1} << 32) & 1) != 0; }
-  /// What sampling counts; the owner writes, anybody reads.
+  /// The counts of sampling; the owner writes, any thread reads.
   [[nodiscard]] CallCounts& calls() { return calls_; }
   [[nodiscard]] bool is_valid() const;
 
-  /// Who was refused room before is none of this thread's affair, which begins.
+  /// For a new thread: refusals before its start do not concern it.
   void forget_refusals() {
     seen_refusals_ = process_room.refusals();
     modest_ = 0;
@@ -285,12 +289,12 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   /// Returns slot arrays to the metadata arena. pre: flushed
   void release_slots();
 
-  /// What all magazines hold beyond their threads' dues: at most this, or the heap's size divided
+  /// The most that all magazines hold beyond their threads' dues: this, or the heap's size divided
   /// by kProcessShare.
   static constexpr size_t kProcessBytes = size_t{8} << 20;
   static constexpr size_t kProcessShare = 32;
   static SharedRoom<kProcessBytes, kProcessShare> process_room;
-  /// In the child of a fork(), where this is the only cache. pre: all others were released
+  /// In the child of a fork(), where this is the only cache. pre: all other caches were released
   void recount_rooms_after_fork() const;
 
  private:
@@ -298,10 +302,10 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   friend struct CounterFields;
   static constexpr unsigned kRecentBits = 8;
   static constexpr unsigned kRecent = 1u << kRecentBits;
-  // Where the free noted there stands, if that is below the head. A place from the head on tells
-  // nothing: its block was popped. Whether it is such a one follows the order of the program's
-  // frees, which no branch predictor learns: without a branch, and then class 0's head instead,
-  // which is null, and so no block.
+  // The slot of the noted free, if it is below the head. A slot from the head on is meaningless,
+  // because its block was popped. Whether the slot is below the head follows the order of the
+  // program's frees, which no branch predictor learns. So the choice is made without a branch, and
+  // the other result is class 0's head, which is null and therefore no block.
   [[nodiscard]] LOAM_INLINE void* const* noted_below(void* const* head, size_t index) const {
     return if_below<void* const>(recent_[index], head, reinterpret_cast<void* const*>(&heads_[0]));
   }
@@ -310,8 +314,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     const uint32_t low = static_cast<uint32_t>(rotate_right(reinterpret_cast<uintptr_t>(block), 4));
     return (low * 0x9e3779b9u) >> (32 - kRecentBits);
   }
-  /// What a class did since the last collection, which armed its magazine: the first call after it
-  /// is a slow one.
+  /// What a class did since the last collection. The collection armed its magazine, so the first
+  /// call after it is a slow one.
   enum class Use : uint8_t { kNone, kHit, kMissed };
   using Way = magazine_policy::Way;
   struct [[gnu::packed]] Tuning {
@@ -334,19 +338,19 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     m.high = m.base + tuning_[size_class].capacity;
     if (LOAM_UNLIKELY(shares_lines(size_class))) stop_at_own(size_class);
   }
-  // Blocks of these classes lie on one cache line with others; class 0 has none.
+  // Blocks of these classes share cache lines; class 0 has no blocks.
   static constexpr unsigned kLineClasses = 3;
   static_assert(kSizeClasses[kLineClasses].bytes < kCacheLine &&
                 kSizeClasses[kLineClasses + 1].bytes >= kCacheLine);
   [[nodiscard]] static bool shares_lines(unsigned size_class) { return size_class <= kLineClasses; }
   struct Own {
-    uint32_t level;  ///< blocks that the thread took less those it gave home: when so many lie
-                     ///< here, the next is another's
-    uint32_t below;  ///< others' blocks that were put below its own since it last took some
+    uint32_t level;  ///< blocks that the thread took, less those that it returned: when this many
+                     ///< lie here, the next is another thread's
+    uint32_t below;  ///< other threads' blocks that were put below its own since it last took some
   };
   void stop_at_own(unsigned size_class);
-  /// Others' blocks that are put below at most: a thread that goes on freeing what it never
-  /// allocates is a consumer.
+  /// The most blocks of other threads that are put below: a thread that goes on freeing blocks that
+  /// it never allocates is a consumer.
   static constexpr uint32_t kMostBelow = 16;
   [[nodiscard]] bool put_below(unsigned size_class, void* block);
   void note_taken(unsigned size_class, unsigned count) {
@@ -372,9 +376,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void shrink(unsigned size_class);
   void give_room_back(size_t bytes);
   void give_due_back(size_t bytes);
-  /// For so many bytes of blocks more, whatever other threads hold.
+  /// Whether this thread's limit has room for `bytes` more, whatever other threads hold.
   [[nodiscard]] bool has_room(size_t bytes) const;
-  /// What magazines may hold, whatever other threads hold. Recent.
+  /// The most that this thread's magazines may hold, whatever other threads hold. A recent value.
   [[nodiscard]] size_t most_bytes() const;
   [[nodiscard]] bool make_way(unsigned size_class, size_t bytes);
   [[nodiscard]] bool take_room_of_idle(size_t bytes);
@@ -390,7 +394,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   void check_one_mixed();
   LOAM_COLD void send_home(unsigned size_class, void** place);
   [[nodiscard]] unsigned check_share(unsigned size_class, void** blocks, unsigned count) const;
-  /// Gives the blocks at the magazine's bottom to give(blocks, how many), `at_once` or fewer a
+  /// Passes the blocks at the magazine's bottom to give(blocks, count), at most `at_once` in each
   /// call.
   template <class Give>
   void take_out(unsigned size_class, unsigned count, unsigned at_once, Give give);
@@ -405,9 +409,9 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   LOAM_COLD void count_look();
   [[nodiscard]] uint64_t draw(uint64_t mean);
   [[nodiscard]] uint32_t random_below(uint32_t limit);
-  /// Looks after the page heap when it is time; true while magazines should stay armed.
+  /// Serves the page heap when it is time; true while magazines should stay armed.
   bool attend();
-  /// The same for a thread that frees runs, now and then.
+  /// The same for a thread that frees runs, every kRunsPerLook of them.
   LOAM_COLD void attend_kept();
   LOAM_COLD void attend_parked();
 
@@ -415,19 +419,20 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   Tuning tuning_[kMagazineCount] = {};
   Own own_[kLineClasses + 1] = {};
   static constexpr uint32_t kFreesPerLook = 256;
-  // Looks come after as many frees more or less, by half of this. Chosen: less, and a program that
-  // frees in rounds shows some looks the same block for long.
+  // The distance between looks varies by half of this, up and down. Chosen: with less, a program
+  // that frees in rounds shows the same block to many looks.
   static constexpr uint32_t kLookJitter = 64;
   uint32_t until_look_ = kFreesPerLook;  ///< frees until the next slow call
-  uint32_t chance_ = 0;  ///< a pseudo-random sequence: when looks come, and what they check
+  uint32_t chance_ = 0;  ///< a pseudo-random sequence: it decides when looks come, and which blocks
+                         ///< they check
   uint32_t slow_operations_ = 0;
   MissRate misses_;
-  uint64_t collected_at_ = 0;  ///< frees, at the last collection
+  uint64_t collected_at_ = 0;  ///< pushed() at the last collection
   uint8_t next_idle_ = 0;      ///< the class at which the last search for an idle one ended
   bool guard_is_due_ = false;
-  uint8_t probe_era_ = 0;  ///< the last bits of memory_probes.era(), when this thread looked
+  uint8_t probe_era_ = 0;  ///< the lowest bits of memory_probes.era() when this thread last looked
   uint8_t modest_ =
-      0;  ///< collections for which this thread may hold no more than others, who were refused room
+      0;  ///< collections for which it stays at kThreadBytes: another thread was refused room
   uint32_t seen_refusals_ = 0;
   uint64_t last_tick_ms_ = 0;
   size_t granted_bytes_ = 0;  ///< capacity beyond the initial one, in bytes of blocks
@@ -441,66 +446,70 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   uint32_t random_left_ = 0;
   uint64_t random_ = 0;
   RunCache runs_;
-  uint64_t pushed_ = 0;  ///< frees that until_look_ counted, up to the last look; less what it
-                         ///< started from below kFreesPerLook
+  uint64_t pushed_ = 0;  ///< frees up to the last look, plus the countdown's start, less
+                         ///< kFreesPerLook: pushed() adds the rest
 
  public:
-  // What higher layers keep for the thread: static thread-local memory is scarce (dlopen).
-  void* heaps = nullptr;  ///< what the layer of private heaps keeps of the thread; null until it
-                          ///< does, and always in a static cache
-  uint8_t home = 0;       ///< whose bins and mixed spans it takes from first (small/small_heap.h)
+  // The state of higher layers for the thread is here because static thread-local memory is scarce
+  // (dlopen).
+  void* heaps = nullptr;  ///< the ThreadHeaps of the private heaps' layer; null until the thread
+                          ///< has one, and always in a static cache
+  uint8_t home = 0;       ///< the home whose bins and mixed spans serve it first
+                          ///< (small/small_heap.h)
   int last_refusal = 0;   ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
  private:
   uint32_t slow_in_this_tick_ = 0;
 
  public:
-  /// Its thread's `fast_cache`; null where other threads can not write it.
+  /// Its thread's `fast_cache`; null where other threads cannot write it.
   ThreadCache** fast_pointer = nullptr;
 
  private:
-  // Last, and no start touches it: zero until something is sampled.
+  // At the end, so that a thread's start does not touch it: zero until a call is sampled.
   CallCounts calls_;
 
  public:
-  uint64_t bytes_to_probe;  ///< to the next block that memory_probes samples; 0 = not drawn yet
+  uint64_t bytes_to_probe;  ///< bytes up to the next block that memory_probes samples; 0 = not
+                            ///< drawn yet
 };
 
 static_assert(sizeof(ThreadCache) - sizeof(CallCounts) - 64 <= 2 * kPageBytes,
               "a thread's start touches all of that");
 
-/// The caches of threads that did not allocate yet, and of those that have ended.
+/// The caches of threads that have not allocated yet, and of threads that have ended.
 extern ThreadCache unused_cache;
 extern ThreadCache ended_cache;
 
-// By address: a program's first call would have to fault the static cache's own state in.
+// The state follows from the address, because a stored state would cost a program's first call a
+// page fault on the static cache.
 inline ThreadCache::State ThreadCache::state() const {
   return this == &unused_cache  ? State::kUnused
          : this == &ended_cache ? State::kEnded
                                 : State::kLive;
 }
 
-/// Has every call take the slow path from now on, where it is counted (ThreadCache::calls()). Set
-/// before threads start.
+/// Makes every call take the slow path from now on, where it is counted (ThreadCache::calls()).
+/// Call before threads start.
 void keep_magazines_armed();
-/// The same for a while, while threads run: each arms its magazines itself when it notices.
+/// The same for a while, and while threads run: each thread arms its own magazines when it notices.
 void keep_magazines_armed_meanwhile(bool on);
 [[nodiscard]] bool calls_are_counted();
 
-/// Has a thread's next allocation take the slow path after some thousand of its frees
-/// (ThreadCache::guard_is_due()). Set before threads start.
+/// Makes a thread's next allocation take the slow path after some thousand of its frees
+/// (ThreadCache::guard_is_due()). Call before threads start.
 void sample_guards();
 
-/// Checks every free against the span and all magazines, at once. Set before threads start.
+/// Checks every free against the span and all magazines, at once. Call before threads start.
 void set_full_free_checks(bool on);
 
 /// The calling thread's cache; never null.
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache, &ended_cache, 0);
 
-/// The cache that the fast paths use: `current_cache`, or one that serves nothing, so that every
-/// call takes the slow path, where the calls of a live process are recorded (heap/recording.h).
-/// Another thread may write it; so the slow paths, which may not see it change, read
-/// `current_cache` (decision 87).
+/// The cache that the fast paths use: `current_cache`, or a cache that serves nothing. The latter
+/// sends every call to the slow path, where the calls of a live process are recorded
+/// (heap/recording.h). Another thread may write this variable. The slow paths must not see it
+/// change, so they read `current_cache` (decision 87).
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, fast_cache, &unused_cache, &unused_cache, 3);
 
 [[nodiscard]] LOAM_INLINE bool is_on_slow_path() {
@@ -517,9 +526,9 @@ inline void leave_slow_path() {
   if (cache->state() == ThreadCache::State::kLive) os::store_pointer(fast_cache, cache);
 }
 
-/// The cache for those operators that C++ defines by other operators (src/api/operators.cpp):
+/// The cache for the operators that C++ defines by other operators (src/api/operators.cpp):
 /// `current_cache`, or `unused_cache`, which serves nothing, so that every such call takes the slow
-/// path. A second variable costs the fast path no instruction, and a flag would (decision 66).
+/// path. A second variable costs the fast path no instruction; a flag would (decision 66).
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, operators_cache, &unused_cache, &unused_cache, 1);
 
 }  // namespace loam

@@ -1,6 +1,6 @@
-// What a thread's cache checks of pointers that were freed: that a block begins there, and that it
-// is not free. With default options a share of them, where a call is slow anyway (decision 69);
-// with LOAM_CHECK_FREE=full each, at once.
+// The checks of freed pointers in a thread's cache: a block must begin there, and it must not be
+// free. With default options a share of them is checked, in calls that are slow anyway (decision
+// 69); with LOAM_CHECK_FREE=full each is checked at once.
 #include <atomic>
 
 #include "cache/cache_registry.h"
@@ -10,18 +10,19 @@ namespace loam {
 
 namespace {
 
-// Of the pointers that rest in its magazine each look checks this share, and one. Chosen: in
-// 100,000 frees each is checked six times or more. More costs programs with long magazines, less
-// lets a wrong pointer be handed out for longer (decision 69).
+// Each look checks one of this many pointers in its magazine, and one more. Chosen: in 100,000
+// frees each is checked six times or more. More checks slow programs with long magazines; fewer let
+// a wrong pointer be handed out for longer (decision 69).
 constexpr unsigned kCheckedShare = 64;
-// Of a batch that goes to another thread, no bin sees any. Chosen: four instructions a block; what
-// goes to and fro is found within some twenty journeys.
+// One of this many pointers in a batch for another thread is checked, because no bin sees the
+// batch. Chosen: four instructions for each block; a wrong pointer that goes to and fro is found
+// within some twenty journeys.
 constexpr unsigned kCheckedOfBatch = 4;
 
-// Whether a pointer that was freed as a block of the class begins none, or one that is free. A
-// hint, without a lock: a block that is right keeps its span, whose first page and class stay what
-// they are; but the span may become partial, or mixed, at any moment. Blocks of mixed spans are
-// left to who has their lock.
+// Whether a pointer that was freed as a block of the class begins no block, or a free one. A hint,
+// without a lock: a live block keeps its span, and the span keeps its first page and its class. But
+// the span may become partial, or mixed, at any moment. Blocks of mixed spans are checked only
+// under their lock.
 LOAM_INLINE bool seems_wrong(unsigned size_class, const SizeClassInfo& info, const void* block,
                              const Span* span) {
   constexpr uint32_t kClassAndKind = Span::label_of(SizeClass(0xff), 0, SpanKind(0xff), 0);
@@ -40,8 +41,8 @@ LOAM_INLINE bool seems_wrong(unsigned size_class, const SizeClassInfo& info, con
 
 }  // namespace
 
-// Looks come at irregular distances: a program that frees in rounds would have each meet the same
-// block.
+// Looks come at irregular distances, because in a program that frees in rounds regular looks would
+// always meet the same block.
 LOAM_INLINE void ThreadCache::begin_next_look() {
   static_assert((kLookJitter & (kLookJitter - 1)) == 0 && kLookJitter <= kFreesPerLook,
                 "chance's top bits; pushed_ >= 0");
@@ -53,7 +54,7 @@ LOAM_INLINE void ThreadCache::begin_next_look() {
   __atomic_store_n(&until_look_, frees, __ATOMIC_RELAXED);
 }
 
-// False where the block that is freed seems to be none, and went home.
+// False where the freed pointer seems to be no block; the bin has it then.
 bool ThreadCache::look(unsigned size_class, void* block) {
   begin_next_look();
   poll_probes();
@@ -63,7 +64,7 @@ bool ThreadCache::look(unsigned size_class, void* block) {
   const SizeClassInfo& info = class_info(size_class);
   SpanFinder spans;
   if (const unsigned held = static_cast<unsigned>(m.head - m.base); held != 0) {
-    // A number of its own: without the bits that chose the distance.
+    // A number that is independent of the distance: without the bits that chose it.
     unsigned at = static_cast<unsigned>((uint64_t{chance_ * kLookJitter} * held) >> 32);
     for (unsigned left = 1 + held / kCheckedShare; left != 0; --left) {
       void** const place = m.base + at;
@@ -82,7 +83,8 @@ bool ThreadCache::look(unsigned size_class, void* block) {
   return false;
 }
 
-// Nobody is handed what rests among the blocks of mixed spans, but few of them are called for.
+// The blocks of this magazine are never handed out, so a wrong pointer here does no harm. But it
+// might stay here for long, so each look checks one.
 LOAM_NOINLINE void ThreadCache::check_one_mixed() {
   const Magazine m = magazine(kMixedClass);
   void** const place = m.base + pushed() / kFreesPerLook % static_cast<size_t>(m.head - m.base);
@@ -97,7 +99,7 @@ void ThreadCache::send_home(unsigned size_class, void** place) {
   void* block = *place;
   void** const top = m.head - 1;
   void* const moved = *top;
-  // As in mix(): a child that is forked in between lacks a block, and has none twice.
+  // As in mix(): a child that is forked in between loses a block, but has none twice.
   __atomic_store_n(&m.head, top, __ATOMIC_RELEASE);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (place != top) {
@@ -114,7 +116,8 @@ void ThreadCache::check_all() {
   const unsigned end = split_classes.end();
   for (unsigned c = 1; c < end; ++c) {
     if (!has_own_spans(c)) continue;
-    // A signal that ends the program may meet its thread between two arrays, where nothing is held.
+    // A signal that ends the program may interrupt its thread between two arrays; then the magazine
+    // holds nothing.
     void** const base = bases_[c];
     const SizeClassInfo& info = class_info(c);
     SpanFinder spans;
@@ -127,7 +130,8 @@ void ThreadCache::check_all() {
   }
 }
 
-// Of blocks on their way to another thread. Returns how many are left of them.
+// Checks a share of the blocks in a batch for another thread. Returns the number of remaining
+// blocks.
 unsigned ThreadCache::check_share(unsigned size_class, void** blocks, unsigned count) const {
   const SizeClassInfo& info = class_info(size_class);
   SpanFinder spans;
@@ -153,7 +157,7 @@ bool ThreadCache::is_block_in_use(unsigned size_class, const void* block, bool f
       report_misuse("free of a pointer into the middle of a block", block);
       return false;
     }
-    // A live block's bit is clear and nobody writes it, so no lock is needed to read it.
+    // A live block's bit is clear and no thread writes it, so reading it needs no lock.
     const uint64_t word = __atomic_load_n(&span->free_bits[slot / 64], __ATOMIC_RELAXED);
     freed =
         freed || ((word >> (slot & 63)) & 1) != 0 || cache_registry.any_holds(size_class, block);

@@ -1,4 +1,4 @@
-// What a thread's cache leaves to chance: which calls are sampled, which block gets guards, which
+// The random decisions of a thread's cache: which calls are sampled, which block gets guards, which
 // slot of a magazine is handed out.
 #include "cache/thread_cache.h"
 #include "os/os.h"
@@ -8,14 +8,14 @@ namespace loam {
 
 namespace {
 
-// Slow calls of free(), one in kFreesPerLook, from one block between guards to the next, on
-// average. Chosen: with 5,120 frees the four system calls that such a block costs are a hundredth
-// of a program that does little else than call.
+// The average number of looks (slow calls of free(), one in kFreesPerLook) from one block between
+// guards to the next. Chosen: with 5,120 frees the four system calls of such a block cost a
+// hundredth of a program that does little else than allocate and free.
 constexpr uint64_t kLooksPerGuard = 20;
 
 }  // namespace
 
-// The first slow call of malloc() from here on, whatever its class: the next of any class is one.
+// All magazines are armed, so that the next call of malloc() is a slow one whatever its class.
 void ThreadCache::count_look() {
   if (LOAM_LIKELY(until_guard_ > 1)) {
     --until_guard_;
@@ -31,7 +31,7 @@ void ThreadCache::count_look() {
 
 void ThreadCache::notice_probes() {
   const uint32_t era = memory_probes.era();
-  if (state() != State::kLive) return;  // the static caches are all threads'
+  if (state() != State::kLive) return;  // all threads share the static caches
   probe_era_ = static_cast<uint8_t>(era);
   if ((era & 1) == 0) return;  // the next slow call of each class disarms its magazine
   const unsigned end = split_classes.end();
@@ -47,7 +47,7 @@ uint64_t ThreadCache::random_bits() {
   return random_;
 }
 
-// Uniform in [1, 2 * mean - 1]: no rhythm of the program's can hide from it.
+// Uniform in [1, 2 * mean - 1], so that no rhythm of the program escapes the samples.
 uint64_t ThreadCache::draw(uint64_t mean) { return 1 + (random_bits() >> 11) % (2 * mean - 1); }
 
 bool ThreadCache::sample_is_due(uint64_t mean) {
@@ -80,8 +80,8 @@ void ThreadCache::mix(unsigned size_class) {
   if (other == top) return;
   void* const last = m.base[top];
   void* const picked = m.base[other];
-  // The top leaves the magazine while the two change places: a fork() in between loses a block in
-  // the child, any other order would have one there twice.
+  // The top block leaves the magazine while the two change places. A fork() in between loses a
+  // block in the child; any other order would have one there twice.
   __atomic_store_n(&m.head, m.base + top, __ATOMIC_RELEASE);
   __atomic_store_n(&m.base[other], last, __ATOMIC_RELEASE);
   __atomic_store_n(&m.base[top], picked, __ATOMIC_RELEASE);

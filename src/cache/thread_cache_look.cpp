@@ -1,4 +1,4 @@
-// What others see of a thread's cache: counts, and whether it is in order.
+// The view of a thread's cache from outside: its counts, and whether it is valid.
 #include "cache/thread_cache.h"
 
 namespace loam {
@@ -9,7 +9,7 @@ size_t ThreadCache::held_blocks(unsigned size_class) const {
   void** base = __atomic_load_n(&m.base, __ATOMIC_RELAXED);
   if (head == nullptr) return 0;  // between two arrays
   const size_t held = static_cast<size_t>(head - base);
-  return held <= kMaxCapacity ? held : 0;  // torn by a reader's bad luck: say nothing
+  return held <= kMaxCapacity ? held : 0;  // the two loads may belong to different arrays
 }
 
 void ThreadCache::count_mixed(uint32_t counts[kSizeClassCount]) const {
@@ -19,7 +19,7 @@ void ThreadCache::count_mixed(uint32_t counts[kSizeClassCount]) const {
   MixedHeap& mixed = default_small_heap.mixed();
   mixed.lock_all();
   for (size_t i = 0; i < held; ++i) {
-    // Another thread's slot may be stale by now: any value is answered.
+    // Another thread's slot may be stale by now; block_bytes_locked() accepts any value.
     const void* block = __atomic_load_n(&slots[i], __ATOMIC_RELAXED);
     const size_t bytes = MixedHeap::block_bytes_locked(reinterpret_cast<uintptr_t>(block));
     if (bytes != 0) ++counts[class_for(bytes)];

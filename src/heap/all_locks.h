@@ -1,5 +1,5 @@
-// Takes every lock of every heap, in order: for a copy of all figures at one moment, and for
-// fork().
+// Takes every lock of every heap, in order. A copy of all figures at one moment needs this, and so
+// does fork().
 #pragma once
 
 #include "base/config.h"

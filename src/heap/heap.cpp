@@ -30,7 +30,7 @@ namespace {
 // False for a size above a block of pages, which is never cached, and for size 0.
 LOAM_INLINE bool may_be_cached(size_t bytes) { return bytes - 1 < Pages(kPagesPerBlock).bytes(); }
 
-// A block in a run that the thread or its shard kept, with `extra` bytes behind those asked for.
+// A block in a run that the thread or its shard kept, with `extra` bytes behind the requested ones.
 LOAM_INLINE void* allocate_cached_run(size_t bytes, size_t alignment, bool* zero,
                                       size_t extra = 0) {
   if (!may_be_cached(bytes + extra)) return nullptr;
@@ -69,7 +69,8 @@ void* plain_allocate_pages(size_t bytes, size_t alignment, size_t extra, bool* z
   return block;
 }
 
-// What a profiler learns, where one listens. The block is what malloc() and its like return.
+// Reports the block to a profiler, if one listens. The block is the result of malloc() and its
+// like.
 LOAM_INLINE void* probed(void* block, size_t bytes) {
   if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.allocated(block, bytes);
   return block;
@@ -95,7 +96,7 @@ void* allocate_unrecorded(unsigned size_class, size_t bytes) {
   return probed(plain_allocate_small(size_class, bytes), bytes);
 }
 
-// Alignment 0: none was asked for.
+// Alignment 0: the call requested none.
 void* tell_allocated(const RecordedCall& call, void* block, size_t bytes, size_t alignment = 0) {
   if (const Recorder* recorder = call.recorder()) recorder->allocated(block, bytes, alignment);
   return block;
@@ -180,7 +181,7 @@ void* move_to_mapping(void* block, const FoundBlock& found, size_t bytes) {
 // A program that makes a block longer by less than this part of it is likely to do so again, and
 // expects that to be cheap. The block that it moves to has as much room again, so growth is
 // geometric whatever its steps. A program that grows by an eighth or more (most containers do)
-// brings room of its own, and gets what it asks for (decision 45).
+// brings room of its own, and gets the requested bytes (decision 45).
 constexpr size_t kSmallStepShare = 8;
 
 LOAM_INLINE size_t with_room_to_grow(size_t slot_bytes, size_t bytes) {
@@ -563,7 +564,7 @@ LOAM_COLD bool try_resize_by_detour(void* block, size_t bytes) {
   }
   const RecordedCall call;
   if (!resize_in_place(block, find_block(block), bytes)) return false;
-  // In place, so nobody could be given the block's place meanwhile.
+  // The block stayed in place, so no other thread could get its address meanwhile.
   if (const Recorder* recorder = call.recorder()) {
     recorder->resize_begins(block);
     recorder->resize_ends(block, bytes);
@@ -613,7 +614,7 @@ LOAM_NOINLINE size_t usable_size_of_found(const void* block) {
 
 size_t usable_size(const void* block) {
   if (LOAM_UNLIKELY(hardening.on())) {
-    // The bytes behind those asked for are the canary's.
+    // The bytes behind the requested ones belong to the canary.
     return hardening.owns(block) ? hardening.requested(block) : usable_size_of_found(block);
   }
   const unsigned size_class = static_cast<unsigned>(class_at(block));
@@ -699,8 +700,6 @@ void start() {
   set_report_details(&describe_for_report);
   apply_options(&plain_heap);
 }
-
-// ---- what the hardened heap stands on -----------------------------------------------------------
 
 }  // namespace heap
 }  // namespace loam

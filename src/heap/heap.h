@@ -1,5 +1,5 @@
-// Heap: the one place where the layers meet. It has all that malloc's family needs, with C
-// semantics except errno and exceptions, which the api layer adds.
+// Heap: the one place where the layers meet. It has the functions that malloc's family needs. They
+// have C semantics except for errno and exceptions, which the api layer adds.
 //
 //   bytes <= 32 KiB   a slot of a size class, through the thread's magazine
 //   up to 32 MiB      a run of pages in a region, no class: cost grows page by page
@@ -54,12 +54,12 @@ LOAM_NOINLINE void free_sized_slow(void* block, size_t bytes);
 /// The same; a pointer that is no block is also reported.
 [[nodiscard]] size_t usable_size_or_report(const void* block);
 
-/// Bytes that were asked for where that is recorded (large blocks), else the usable size. pre:
+/// The requested bytes where they are recorded (large blocks), else the usable size. pre:
 /// seems_live(block)
 [[nodiscard]] size_t requested_size(const void* block);
 
 struct CompactResult {
-  size_t largest_free_bytes;  ///< longest backed free run: what HeapCompact promises
+  size_t largest_free_bytes;  ///< longest backed free run: the value that HeapCompact returns
   size_t released_bytes;      ///< given back to the system
 };
 /// Flushes the calling thread's cache, drains queues, returns empty spans, purges free runs and
@@ -71,7 +71,7 @@ CompactResult purge_free_pages();
 /// Full walks of every structure, for tests. Other threads must be quiet.
 [[nodiscard]] bool is_valid();
 
-/// The functions that the hardened heap is built on.
+/// The functions on which the hardened heap is built.
 [[nodiscard]] PlainHeap plain_heap();
 
 /// Reads options and hooks fork(); once, as soon as the C library is ready.

@@ -7,7 +7,7 @@
 
 namespace loam {
 
-// Arrays: the dynamic linker would have to relocate pointers at every program's start.
+// Arrays, because the dynamic linker would have to relocate pointers at every program's start.
 struct Option {
   char name[24];
   char values[20];
@@ -46,9 +46,10 @@ extern "C" __attribute__((visibility("hidden"))) bool loam_keeps_deep_binding;
 
 namespace loam {
 
-/// Reads the environment. An unknown value is reported on standard error. For an option that
-/// protects it counts as the value that protects most, for any other option as the default. `plain`
-/// returns the functions that the hardened heap is built on, if it is wanted.
+/// Reads the environment. An unknown value is reported on standard error. In an option that
+/// protects it counts as the value that protects most, in any other option as the default. `plain`
+/// returns the functions on which the hardened heap is built; it is called only if an option needs
+/// them.
 void apply_options(PlainHeap (*plain)());
 
 }  // namespace loam

@@ -51,7 +51,7 @@ class HeldBlocks {
  private:
   static uintptr_t address(const void* block) { return reinterpret_cast<uintptr_t>(block); }
   size_t bytes() const { return sizeof(uintptr_t) << bits_; }
-  // Where the block stands, or may stand. Half of the places are empty.
+  // The place of the block, or the empty place where it may go. Half of the places are empty.
   uintptr_t* place_of(const void* block) const {
     const size_t last = (size_t{1} << bits_) - 1;
     size_t at = (address(block) >> 4) * 0x9e3779b97f4a7c15u >> (64 - bits_);
@@ -66,14 +66,15 @@ class HeldBlocks {
 }  // namespace
 
 bool Recording::enter() {
-  // acquire: pairs with the tool's store behind those of the texts
+  // acquire: pairs with the tool's store, which follows its stores of the texts
   const uint32_t asked = recording_request.state.load(std::memory_order_acquire);
   if (LOAM_UNLIKELY(asked == RecordingRequest::kAsked || asked == RecordingRequest::kStopAsked))
     answer(asked);
   if (state_.load(std::memory_order_relaxed) == State::kOff) {
     if (is_on_slow_path()) {
       leave_slow_path();
-      // Recording may have begun meanwhile, and have switched this thread over before.
+      // Recording may have begun meanwhile, and may have switched this thread before
+      // leave_slow_path().
       if (LOAM_UNLIKELY(state_.load() != State::kOff)) take_slow_path();
     }
     return false;
@@ -92,7 +93,7 @@ bool Recording::enter() {
 
 void Recording::leave() {
   const State state = state_.load(std::memory_order_relaxed);
-  // Nobody drains any more: asked for by nobody, but over.
+  // The tool no longer drains the rings, so the recording ends although no stop was requested.
   if (LOAM_UNLIKELY(state == State::kOn && recorder_->is_on() == 0)) {
     uint32_t recorded = RecordingRequest::kRecording;
     recording_request.state.compare_exchange_strong(recorded, RecordingRequest::kStopAsked);
@@ -114,7 +115,7 @@ void Recording::answer(uint32_t asked) {
 }
 
 void Recording::begin() {
-  // What this thread allocates is nobody's call, and it waits for nobody.
+  // This thread's allocations are not calls of the program, and they must not wait.
   mark_inside();
   const char* const why = recording.try_begin();
   if (why != nullptr) {
@@ -145,7 +146,7 @@ const char* Recording::try_begin() {
   state_.store(State::kSettling);
   if (!cache_registry.close_fast_paths()) return "this system can not switch threads over";
   os::sleep_ms(kSettleMs);
-  // What waits in stashes and queues would look like live blocks.
+  // Blocks in stashes and queues would look like live blocks.
   static_cast<void>(default_small_heap.compact());
   if (!close()) return "a thread stays inside a call of the heap";
   if (const char* why = recorder_->begin(recording_request.folder)) return why;
@@ -154,7 +155,7 @@ const char* Recording::try_begin() {
   return nullptr;
 }
 
-// No thread is inside a call from here on. False: one does not come out.
+// From here on no thread is inside a call. False: one thread stays inside.
 bool Recording::close() {
   state_.store(State::kClosed);
   for (unsigned waited = 0; cache_registry.any_inside(); ++waited) {
@@ -166,7 +167,8 @@ bool Recording::close() {
 
 void Recording::end() {
   mark_inside();
-  // Where a thread stays inside, the rings stay mapped, and it goes on writing what nobody reads.
+  // If a thread stays inside, the rings stay mapped, and it goes on writing records that are not
+  // read.
   if (recording.close()) recording.recorder_->end();
   cache_registry.open_fast_paths();
   recording.state_.store(State::kOff);

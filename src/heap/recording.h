@@ -3,19 +3,18 @@
 //   off -> settling -> closed -> on -> closed -> off
 //
 //   settling   all threads take the slow path; nothing is recorded. Calls that were in a fast path end
-//   closed     each thread waits in front of its next call; live blocks are told, or the rings go
+//   closed     each thread waits before its next call; live blocks are recorded, or rings removed
 //   on         each call is recorded
 //
 // While the state is not `off`, every thread's `fast_cache` is `unused_cache`, which serves
-// nothing: so each call takes the slow path, which sees detours() and comes here. In a call
-// `fast_cache` is another cache: then calls that the heap makes of itself are parts of that call,
-// and others see that the thread is inside.
+// nothing. So each call takes the slow path, which sees detours() and comes here. During a call
+// `fast_cache` is another cache. This marks the heap's own calls as parts of that call, and shows
+// other threads that this thread is inside.
 //
 //   inside(thread) = its fast_cache != &unused_cache        in the states closed and on
 //
-// The fast paths know nothing of this, and the slow paths read detours(), as they do anyway. A
-// thread of the heap's own does the work. libloam-record.so, which that thread loads, writes the
-// rings.
+// The fast paths do nothing for recording, and the slow paths read detours() anyway. A thread of
+// the heap begins and ends the recording. It loads libloam-record.so, which writes the rings.
 #pragma once
 
 #include <atomic>
@@ -24,17 +23,18 @@
 
 namespace loam {
 
-/// What libloam-record.so offers: native/recorder/attach.c has the same.
+/// The functions of libloam-record.so. native/recorder/attach.c has the same structure.
 struct Recorder {
   static constexpr uint32_t kVersion = 1;
   uint32_t version;
-  /// Null: it records from now on. Else why not. pre: no thread is in one of the others
+  /// Begins to record, and returns null; else the reason for the refusal. pre: no thread is in one
+  /// of the other functions
   const char* (*begin)(const char* folder);
   void (*end)();
-  /// Whether there is still somebody who records.
+  /// Whether the recording still goes on.
   int (*is_on)();
   void (*exists)(const void* block, size_t bytes);
-  /// Alignment 0: none was asked for.
+  /// Alignment 0: the call requested none.
   void (*allocated)(const void* block, size_t bytes, size_t alignment);
   void (*frees)(void* block);
   void (*resize_begins)(void* block);
@@ -45,24 +45,23 @@ class Recording {
  public:
   constexpr Recording() = default;
 
-  /// A call of the program begins. False: it is a part of another one, or nothing is recorded. Then
-  /// leave() must not be called. pre: (detours() & kRecorded) != 0
+  /// Call at the begin of a program's call. False where the call is a part of another one, or
+  /// nothing is recorded; then leave() must not be called. pre: (detours() & kRecorded) != 0
   [[nodiscard]] bool enter();
   void leave();
-  /// What to tell of the call. pre: enter()
+  /// The recorder of this call; null when the call is not recorded. pre: enter()
   [[nodiscard]] const Recorder* recorder() const {
-    // relaxed: enter() saw the state, and whoever changes it waits for this call
+    // relaxed: enter() saw the state, and the thread that changes it waits for this call
     return state_.load(std::memory_order_relaxed) == State::kOn ? recorder_ : nullptr;
   }
 
   /// In the child of a fork(), which is not recorded.
   void reset_after_fork();
 
-  /// How long calls may take that began in a fast path. Chosen: a thread that the system has taken
-  /// the processor from goes on within some milliseconds; one that does not may have one call
-  /// missing in the trace.
+  /// The time for calls that began in a fast path to end. Chosen: a thread that lost the processor
+  /// goes on within some milliseconds. If it does not, the trace may miss one of its calls.
   static constexpr unsigned kSettleMs = 20;
-  /// How long the heap waits for the calls of other threads. Chosen: no call takes a second.
+  /// The longest wait for the calls of other threads. Chosen: no call takes a second.
   static constexpr unsigned kMostWaitMs = 5000;
 
  private:
@@ -90,7 +89,7 @@ class RecordedCall {
   }
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
-  /// Null: nothing is to be told.
+  /// Null when the call is not recorded.
   [[nodiscard]] const Recorder* recorder() const {
     return is_outer_ ? recording.recorder() : nullptr;
   }
@@ -99,7 +98,7 @@ class RecordedCall {
   bool is_outer_;
 };
 
-/// The api's, if it is linked. Null: `*why` says why not.
+/// The api layer defines it, if that layer is linked. Null: `*why` has the reason.
 __attribute__((weak)) const Recorder* load_recorder(const char* file, const char** why);
 
 }  // namespace loam

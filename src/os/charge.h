@@ -4,26 +4,26 @@
 //
 //   discard --> purge(), and the charge is returned --commit_again--> readable, writable, zero
 //
-// Linux counts no such thing. discard() is purge() there, and commit_again() is nothing.
+// Linux has no such count. There discard() is purge(), and commit_again() does nothing.
 #pragma once
 
 #include "os/os.h"
 
 namespace loam::os {
 
-/// Bytes that the heap and its tables have committed: a count of every call, exact. Defined only
-/// where they are charged.
+/// Bytes that the heap and its tables have committed. The count is exact, because every call
+/// updates it. Defined only where the system charges them.
 extern uint64_t charged_bytes;
 
 #if defined(_WIN32)
 
 inline constexpr bool kChargesCommit = true;
 
-/// As purge(), for memory that nobody touches before commit_again().
+/// As purge(), for memory that is not touched before commit_again().
 [[nodiscard]] bool discard(void* address, size_t bytes);
 
-/// Before discarded memory is used; other committed memory in the range stays as it is. What was
-/// discarded reads as zero. False when refused: what was discarded may be so still.
+/// Call before discarded memory is used; other committed memory in the range stays as it is. The
+/// discarded memory reads as zero. False when refused: some of it may still be discarded.
 [[nodiscard]] bool commit_again(void* address, size_t bytes);
 
 #else

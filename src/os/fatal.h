@@ -1,4 +1,4 @@
-// What happens after a mistake of the caller was found (base/check.h has the calls), and the line
+// The policy after a mistake of the caller was found (base/check.h has the calls), and the line
 // that reports it.
 #pragma once
 
@@ -38,7 +38,7 @@ class ReportLine {
 /// Only the line of report_misuse(): the reported fault ends the process, or is about to end it.
 void write_report(const char* what, const void* address);
 
-/// `describe` adds what is known of an address to every report: ", class 48, ...". It must answer
+/// `describe` adds the known facts of an address to every report: ", class 48, ...". It must accept
 /// any value, and take no lock that the heap may hold while it reports. There is one such function;
 /// null for none.
 void set_report_details(void (*describe)(ReportLine& line, const void* address));

@@ -123,7 +123,8 @@ void* map_aligned(size_t bytes, size_t alignment, int protection) {
   return reinterpret_cast<void*>(aligned);
 }
 
-constinit std::atomic<bool> stopped_reserving{false};  // zeros: the file's writable part is full
+constinit std::atomic<bool> stopped_reserving{false};  // zero at the start, because the file has no
+                                                       // room for another initial value
 
 // The program may want new memory to be locked, and a new mapping is then locked too. Addresses
 // that hold nothing must not count.
@@ -142,8 +143,8 @@ Committed map_where_nothing_is(void* address, size_t bytes, int protection) {
   return Committed::kTaken;
 }
 
-// Places below the last one whose first page is looked at. Chosen: more libraries and large blocks
-// are rarely in the way.
+// The places below the last one that are tried, each by its first page. Chosen: more libraries and
+// large blocks are rarely in the way.
 constexpr unsigned kPlacesTried = 64;
 
 // A place below the last one where at least the first page is free. Other mappings may come to lie
@@ -207,8 +208,8 @@ void* reserve_held(size_t bytes, size_t alignment) {
   return held;
 }
 
-// A new mapping over the reserved one: the kernel locks it, or does not, as the program wants new
-// memory to be. mprotect() would keep the state of the reservation.
+// A new mapping over the reserved one, because the kernel locks a new mapping if the program wants
+// this. mprotect() would keep the state of the reservation.
 bool commit(void* address, size_t bytes) {
   if (map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED) == nullptr) return false;
   name(address, bytes);
@@ -254,8 +255,8 @@ void unlock_zeros(void* address, size_t bytes) {
     static_cast<void>(advise(address, bytes, MADV_DONTNEED));
 }
 
-// Unlocked first: locked memory that becomes writable is backed at once. The state is read before,
-// because a filter of system calls may allow only madvise().
+// The memory is unlocked first, because locked memory that becomes writable is backed at once. Its
+// state is read before that, because a filter of system calls may allow only madvise().
 bool commit_sparse(void* address, size_t bytes) {
   if (is_locked(address)) kernel::call(SYS_munlock, address, bytes);
   return protect(address, bytes, PROT_READ | PROT_WRITE);
@@ -323,8 +324,8 @@ void* move_to_block(void* address, size_t bytes, size_t new_bytes) {
     return nullptr;  // the kernel would unlock all memory around the place that it leaves mapped
   void* const moved = remap(address, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
   if (moved == nullptr) return nullptr;
-  // The kernel does not need this. An emulator that does not know the flag passed it on, and takes
-  // the memory for unmapped.
+  // The kernel does not need this. But an emulator that does not know the flag passes it on, and
+  // then treats the memory as unmapped.
   if (!protect(address, bytes, PROT_READ | PROT_WRITE)) {
     map(address, bytes, PROT_READ | PROT_WRITE, MAP_FIXED);
   }
@@ -448,7 +449,8 @@ void write_error(const char* text, size_t length) {
   }
 }
 
-// As abort() does. The program may replace abort(), and the heap finds its faults with locks held.
+// Does the same as abort(). The program may replace abort(), and the heap may hold locks when it
+// finds a fault.
 void abort_process() {
   const uint64_t only = uint64_t{1} << (SIGABRT - 1);
   const long process = kernel::call(SYS_getpid), thread = kernel::call(SYS_gettid);

@@ -1,6 +1,6 @@
-// OpenTelemetry's memory probes as systems with ELF have them: a note names the place of an
-// instruction that does nothing, and where its operands are; a profiler has the system stop there.
-// It raises the note's semaphore, a number in the process's memory, as long as it listens.
+// OpenTelemetry's memory probes on systems with ELF. A note names the address of an instruction
+// that does nothing, and the places of its operands. A profiler lets the system stop there. While
+// the profiler listens, the system raises the note's semaphore, a number in the process's memory.
 //
 //   .note.stapsdt   place, base, semaphore, "otel_memory", "alloc", "8@%rdi 8@%rsi 8@%rdx"
 //
@@ -9,8 +9,8 @@
 
 #if defined(__linux__)
 
-// A section of its own that is written to the file, since the system finds the semaphores by their
-// place in it.
+// A section of its own that is written to the file, because the system finds the semaphores by
+// their place in the file.
 extern "C" {
 [[gnu::section(".probes"), gnu::used]] volatile uint16_t loam_allocation_listeners = 0;
 [[gnu::section(".probes"), gnu::used]] volatile uint16_t loam_free_listeners = 0;

@@ -1,5 +1,4 @@
-// Linux: what reports and hardening need of the system: random bytes, and names for threads and
-// code.
+// Linux: the system's part of reports and hardening: random bytes, and names for threads and code.
 #if defined(__linux__)
 
 #include <sys/random.h>

@@ -42,10 +42,10 @@ enum class Committed : uint8_t {
   kRefused,
   kTaken,  ///< a foreign mapping lies there, because nothing is reserved
 };
-/// commit() of a part of the result of reserve() or reserve_metadata() for an alignment above
-/// granularity().
+/// commit() for a part of memory that reserve() or reserve_metadata() returned for an alignment
+/// above granularity().
 [[nodiscard]] Committed commit_more(void* address, size_t bytes);
-/// Returns the never committed part of such a result.
+/// Returns the never committed part of such memory.
 void give_up(void* address, size_t bytes);
 
 /// From here on nothing is reserved. The caller has returned all reserved memory, and never calls
@@ -54,9 +54,9 @@ void stop_reserving();
 [[nodiscard]] bool is_reserving();
 /// Whether mapped memory is locked.
 [[nodiscard]] bool is_locked(const void* address);
-/// Whether new memory will be. Some system calls.
+/// Whether new memory will be locked. Costs some system calls.
 [[nodiscard]] bool locks_new_memory();
-/// For committed memory that reads as zero: it is neither locked nor backed afterwards.
+/// Makes committed memory that reads as zero neither locked nor backed.
 void unlock_zeros(void* address, size_t bytes);
 /// commit() of a table of which little is ever used: it is not locked, even if the program locks
 /// new memory.
@@ -69,7 +69,7 @@ enum class Locked : uint8_t { kAll, kPresent, kFuture };
 /// Gives the backing of committed memory back at once; it reads as zero afterwards.
 [[nodiscard]] bool purge(void* address, size_t bytes);
 
-/// Backs committed memory in one call instead of a fault a page. Content is kept.
+/// Backs committed memory in one call instead of one fault for each page. Content is kept.
 [[nodiscard]] bool populate(void* address, size_t bytes);
 
 /// Whether the page at any address of committed memory, or of a mapping, holds memory; true if the
@@ -127,8 +127,8 @@ void sleep_ms(unsigned ms);
 
 /// A folder that belongs to the user and is closed to other users, made if it is missing: `wanted`
 /// if it begins with "/", otherwise the usual place for such folders. Null when there is one, else
-/// why not. No link leads to it, and no other user can replace a folder on its path. None in setuid
-/// and setgid programs. No lock may be held.
+/// the reason. No link leads to it, and no other user can replace a folder on its path. There is
+/// none in setuid and setgid programs. No lock may be held.
 [[nodiscard]] const char* private_folder(const char* wanted, char* out, size_t size);
 /// Writes the file "NUMBER.image" in such a folder beside the old one and renames it; only the user
 /// can read it. It counts as this process's until the process ends, in any way, or publishes the
@@ -147,7 +147,7 @@ void forget_files_after_fork();
 /// Page faults of the process so far: served from memory, and from a disk.
 void count_faults(uint64_t* minor, uint64_t* major);
 
-/// Reads what later calls need. Once the C library is ready, and without a lock.
+/// Reads the values that later calls need. Call it when the C library is ready, and without a lock.
 void start();
 
 /// Runs `callback(argument)` when the calling thread ends; one callback a process. False when the
@@ -169,20 +169,20 @@ void register_fork(void (*prepare)(), void (*parent)(), void (*child)());
 /// look for one.
 [[nodiscard]] bool has_options();
 
-/// Fills memory with random bytes of the system's best source; never fails (the implementation says
-/// what it uses otherwise).
+/// Fills memory with random bytes of the system's best source; never fails (the implementation
+/// describes its replacement for a missing source).
 void random_bytes(void* out, size_t bytes);
 
-/// A number of the calling thread for people: what the system's tools show.
+/// The number of the calling thread that the system's tools show to people.
 [[nodiscard]] uint32_t thread_number();
 
-/// Undoes commit(), or that part of map_block(): the memory is gone, the addresses are inaccessible
-/// and stay reserved.
+/// Undoes commit(), or the commit of map_block(): the memory is gone, the addresses are
+/// inaccessible and stay reserved.
 [[nodiscard]] bool decommit(void* address, size_t bytes);
 
 /// Calls `report` with the address when the program touches inaccessible memory; `report` answers
 /// false if it knows nothing of the address. The process then ends by the fault, as it would have.
-/// Does nothing where the program handles such faults, or does so later. `report` runs in a signal
+/// Does nothing if the program handles such faults, now or later. `report` runs in a signal
 /// handler.
 void report_faults(bool (*report)(const void* address));
 
@@ -223,8 +223,8 @@ class ErrnoGuard {
   [[maybe_unused]] uint32_t system_saved_;  ///< where the system has one
 };
 
-/// A byte of the C library's that is not 0 while there is one thread, and that is cleared before
-/// the second one starts. Null: there is no such byte.
+/// A byte of the C library that is not 0 while there is one thread, and that is cleared before the
+/// second thread starts. Null: there is no such byte.
 extern const char* single_thread_flag;
 
 bool is_single_threaded() {

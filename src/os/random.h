@@ -33,7 +33,7 @@ class RandomSource {
   void reset_after_fork();
 
  private:
-  void refill();                       // the lock is held
+  void refill();                       // pre: the lock is held
   [[nodiscard]] uint32_t next_half();  // the same
 
   static constexpr unsigned kWords = 16;

@@ -1,5 +1,5 @@
-// Counters that the system's own monitor shows: Performance Monitor of Windows, which reads them
-// from this process when somebody looks.
+// Counters that the system's own monitor shows. On Windows this is Performance Monitor, which reads
+// them from this process while a user looks at them.
 #pragma once
 
 #include "base/config.h"
@@ -15,8 +15,8 @@ struct ShownCounter {
 
 inline constexpr bool kShowsCounters = true;
 
-/// Shows the values at `values`, one for each counter, until the process ends: they may change at
-/// any time. Once. False when the system refused.
+/// Shows the values at `values`, one for each counter, until the process ends; they may change at
+/// any time. Call once. False when the system refused.
 bool show_counters(const ShownCounter* counters, const uint64_t* values, unsigned count);
 
 #else

@@ -23,29 +23,30 @@
 
 namespace loam::os {
 
-/// A number that no other living thread has. `pointer` is any of the thread's.
+/// A number that no other living thread has. `pointer` is any thread-local pointer.
 template <class Pointer>
 [[nodiscard]] LOAM_INLINE uintptr_t thread_identity(const Pointer& pointer) {
   return reinterpret_cast<uintptr_t>(&pointer);
 }
 
-/// Where the calling thread's pointer lies, for other threads; null where they can not reach it.
+/// The address of the calling thread's pointer, for other threads; null where they cannot reach it.
 template <class T>
 [[nodiscard]] LOAM_INLINE T** pointer_address(T*& pointer) {
   T** address = &pointer;
-  // Or the compiler subtracts one variable's offset from another's by an instruction that the
-  // linker can not change for a program that is linked statically.
+  // Without this the compiler subtracts one variable's offset from another's by an instruction that
+  // the linker cannot change for a program that is linked statically.
   asm("" : "+r"(address));
   return address;
 }
-/// A pointer that other threads may write. seq_cst: pairs with what these read of it.
+/// Loads and stores of a pointer that other threads may write. The store is seq_cst: it pairs with
+/// the other threads' loads.
 template <class T>
 [[nodiscard]] LOAM_INLINE T* load_pointer(T* const& pointer) {
 #if defined(__SANITIZE_THREAD__)
   return __atomic_load_n(&pointer, __ATOMIC_RELAXED);
 #else
-  // The one instruction that a relaxed load is, not repeated and not divided: around
-  // __atomic_load_n() gcc 12 has operator new save a register.
+  // This is the one instruction of a relaxed load, not repeated and not divided. With
+  // __atomic_load_n() gcc 12 makes operator new save a register.
   T* value = pointer;
   asm("" : "+r"(value));
   return value;

@@ -26,14 +26,14 @@ constexpr size_t kPlace = 65536;  // reservations begin at multiples of it
 
 char* bytes_of(void* address) { return static_cast<char*>(address); }
 
-// How often a refused commit is tried again, and the pause before each. Another process may end, or
-// the system make its paging file longer (Firefox had 70 % fewer crashes by such a retry).
-// Chosen: half a second in all.
+// The number of tries of a refused commit, and the pause before each. Meanwhile another process may
+// end, or the system may make its paging file longer (Firefox had 70 % fewer crashes with such a
+// retry). Chosen: half a second in all.
 constexpr unsigned kCommitTries = 10;
 constexpr DWORD kCommitPauseMs = 50;
 
-// How much of a range is committed: no call that changes it says how much it changed. The system is
-// asked before each, which costs less than what follows.
+// The committed bytes of a range. No call that changes them returns the difference, so the system
+// is asked before each. This costs less than the call that follows.
 size_t committed_in(const void* address, size_t bytes) {
   size_t sum = 0;
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + bytes;
@@ -48,7 +48,7 @@ size_t committed_in(const void* address, size_t bytes) {
   return sum;
 }
 
-// relaxed: a figure. Wraps where it falls.
+// relaxed: only a figure. A decrease is an addition that wraps.
 void count_charge(size_t came, size_t went) {
   __atomic_fetch_add(&charged_bytes, uint64_t{came} - uint64_t{went}, __ATOMIC_RELAXED);
 }
@@ -86,8 +86,8 @@ bool release_reservation(void* address, size_t bytes) {
   return true;
 }
 
-// A reservation is reserved with this access, whatever its pages get later; a mapping for one block
-// (map_block) with the other, so that release() knows it.
+// The access with which a range is reserved, whatever its pages get later. A mapping for one block
+// (map_block) uses the second value, so that release() recognises it.
 constexpr DWORD kPlain = PAGE_NOACCESS, kMapping = PAGE_READWRITE;
 
 // A reservation around an address.
@@ -110,7 +110,7 @@ bool find_reservation(const void* address, Reservation* out) {
   return out->end != out->begin;
 }
 
-// The system refuses ranges that span two reservations, which the heap may have side by side.
+// The system refuses a range over two reservations, and the heap may have two side by side.
 template <class Act>
 bool for_each_reservation(void* address, size_t bytes, Act act) {
   bool done = true;
@@ -140,8 +140,8 @@ bool commit_range(void* address, size_t bytes) {
 
 // --- Places of a given alignment ---------------------------------------------------------------
 
-// Windows 10 1803. Wine before 9 takes the call and ignores what it asks for, so the result is
-// always looked at.
+// Windows 10 1803. Wine before 9 accepts the call but ignores these requirements, so the result is
+// always checked.
 struct AddressRequirements {
   void* lowest;
   void* highest;
@@ -155,7 +155,7 @@ constexpr uint64_t kAddressRequirements = 1;
 using VirtualAlloc2Function = void*(WINAPI*)(HANDLE, void*, size_t, ULONG, ULONG,
                                              ExtendedParameter*, ULONG);
 
-// relaxed: any thread finds the same
+// relaxed: every thread finds the same function
 constinit VirtualAlloc2Function virtual_alloc2 = nullptr;
 constinit bool looked_for_virtual_alloc2 = false;
 
@@ -174,8 +174,8 @@ bool is_aligned(const void* address, size_t alignment) {
   return (reinterpret_cast<uintptr_t>(address) & (alignment - 1)) == 0;
 }
 
-// How often a place is looked for: between finding it and taking it, another thread may take it.
-// Chosen: the next try is one of a few microseconds.
+// The number of searches for a place: another thread may take a place between its search and its
+// use. Chosen: a further try takes a few microseconds.
 constexpr unsigned kPlaceTries = 8;
 
 void* take_aligned(size_t bytes, size_t alignment, DWORD access) {
@@ -243,12 +243,13 @@ bool decommit(void* address, size_t bytes) {
   return decommit_range(address, bytes);
 }
 
-// The only call after which memory reads as zero takes its commit away. Who may touch it at any
-// time has it committed again at once, which the charge that was just returned pays for.
+// The only call after which memory reads as zero also returns its commit. This memory may be
+// touched at any time, so it is committed again at once, and the charge that was just returned pays
+// for that.
 bool purge(void* address, size_t bytes) {
   LastErrorGuard guard;
   if (!decommit_range(address, bytes)) return false;
-  while (!commit_range(address, bytes)) Sleep(kCommitPauseMs);  // somebody was faster
+  while (!commit_range(address, bytes)) Sleep(kCommitPauseMs);  // another commit was faster
   return true;
 }
 
@@ -258,8 +259,8 @@ bool commit_again(void* address, size_t bytes) { return commit(address, bytes); 
 bool populate(void*, size_t) { return false; }
 bool advise_huge(void*, size_t, bool) { return false; }
 
-// A part of a reservation gives its memory back and keeps its addresses. A mapping goes whole, with
-// the addresses in which it did not grow.
+// A part of a reservation returns its memory and keeps its addresses. A mapping is returned as a
+// whole, with the addresses into which it has not grown.
 void release(void* address, size_t bytes) {
   LastErrorGuard guard;
   static_cast<void>(
@@ -273,9 +274,9 @@ void release(void* address, size_t bytes) {
       }));
 }
 
-// Nothing moves page tables here, so a mapping has as many addresses again to grow in: a block that
-// grows step by step is copied each time that its length has doubled. Addresses that are only
-// reserved are charged nothing.
+// Windows has no call that moves page tables, so a mapping reserves twice its length. A block that
+// grows step by step is then copied each time that its length has doubled. Addresses that are only
+// reserved are not charged.
 void* map_block(size_t bytes, size_t alignment) {
   LastErrorGuard guard;
   void* p = take_aligned(2 * bytes, alignment, kMapping);
@@ -285,8 +286,9 @@ void* map_block(size_t bytes, size_t alignment) {
   return nullptr;
 }
 
-// Committed memory behind the block is of another: the heap may use a mapping in two parts. A
-// refusal is not tried again: the caller copies the block then, and map_block() tries.
+// Committed memory behind the block belongs to another block, because the heap may use a mapping in
+// two parts. A refusal is not tried again here: the caller then copies the block, and map_block()
+// tries again.
 void* remap_block(void* address, size_t old_bytes, size_t new_bytes, bool) {
   LastErrorGuard guard;
   if (new_bytes > old_bytes) {
@@ -306,8 +308,8 @@ void* move_to_block(void*, size_t, size_t) { return nullptr; }
 
 void wait_while_equal(const uint32_t* word, uint32_t expected) {
   LastErrorGuard guard;
-  // At the process's end the system has ended all other threads, with whatever locks they held.
-  // Windows ends a process that then waits for one of its own locks, and so does this.
+  // At the process's end the system has ended all other threads, and their locks stay held. Windows
+  // ends a process that then waits for one of its locks, and this code does the same.
   using Ending = BOOLEAN(WINAPI*)();
   static constinit Ending is_ending = nullptr;
   Ending ask = __atomic_load_n(&is_ending, __ATOMIC_RELAXED);
@@ -326,7 +328,7 @@ void wait_while_equal(const uint32_t* word, uint32_t expected) {
 
 void wake_one(const uint32_t* word) { WakeByAddressSingle(const_cast<uint32_t*>(word)); }
 
-// Wine's does nothing and says that it did.
+// Wine's call does nothing and reports success.
 bool barrier_all_threads() {
   LastErrorGuard guard;
   static constinit int is_wine = -1;
@@ -383,8 +385,8 @@ uint64_t wall_clock_ns() {
 
 namespace {
 
-// "LOAM_NAME=value", each ended by 0. The C run-time's copy of the environment is none of ours to
-// read while the run-time may not have started. Chosen: more than all options together take.
+// "LOAM_NAME=value", each ended by 0. The C run-time's copy of the environment cannot be used here,
+// because the run-time may not have started. Chosen: more room than all options together need.
 constexpr size_t kOptionRoom = 4096;
 constinit char options[kOptionRoom] = {};
 constinit size_t options_length = 0;
@@ -414,9 +416,9 @@ void copy_options() {
 
 }  // namespace
 
-// As libloam.so stays loaded on Linux: blocks, and threads' caches of them, outlive each
-// FreeLibrary(), and a next LoadLibrary() finds the same heap. A plugin with libloam.a inside may
-// go.
+// The library stays loaded, as libloam.so does on Linux. Blocks and threads' caches outlive each
+// FreeLibrary(), and the next LoadLibrary() finds the same heap. A plugin with libloam.a inside may
+// be unloaded.
 void start() {
   LastErrorGuard guard;
 #if defined(LOAM_BUILDS_DLL)
@@ -439,7 +441,7 @@ bool has_options() { return options_length != 0; }
 
 // --- Probes ------------------------------------------------------------------------------------
 
-// The system knows no such thing: nobody ever listens.
+// The system has no such probes, so no profiler ever listens.
 extern "C" {
 volatile uint16_t loam_allocation_listeners = 0, loam_free_listeners = 0;
 }

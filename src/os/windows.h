@@ -10,13 +10,13 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
-// Words that the header takes away.
+// Ordinary words that the header defines as macros.
 #undef far
 #undef near
 #undef small
 #undef interface
 
-// A thread's block is read at its 64-bit places (os/thread_pointer.h).
+// A thread's block is read at its 64-bit offsets (os/thread_pointer.h).
 static_assert(sizeof(void*) == 8, "Loam needs 64-bit addresses: take a compiler for x86-64");
 
 namespace loam::os {
@@ -34,14 +34,14 @@ class LastErrorGuard {
   DWORD saved_;
 };
 
-/// Keeps the module that the heap is linked into loaded for good: a program, loam.dll, or a plugin
-/// with libloam.a inside. Call before the system learns of code or data of it.
+/// Keeps the heap's module loaded for good: a program, loam.dll, or a plugin with libloam.a inside.
+/// Call before the system gets addresses of its code or data.
 void stay_loaded();
 
-/// Returns the thread slots, when the module is unloaded; from then on each is refused.
+/// Returns the thread slots when the module is unloaded; from then on each slot is refused.
 void free_thread_slots();
 
-/// A function of a module that is loaded already; null: none.
+/// A function of a module that is loaded already; null if there is none.
 template <class Function>
 Function function_of(const wchar_t* module, const char* name) {
   const HMODULE handle = GetModuleHandleW(module);

@@ -1,10 +1,10 @@
-// Windows: what a process publishes (counters/publisher.h): the image of its counters in a named
-// mapping, and an instance of the counter set that Performance Monitor shows.
+// Windows: a process publishes (counters/publisher.h) the image of its counters in a named mapping,
+// and an instance of the counter set that Performance Monitor shows.
 //
 //   Local\loam-PID.image     a mapping without a file, of the session; it goes with the process
 //
-// It is written in place: the generation in its header is odd meanwhile, as formats/counters.md has
-// it. One thread.
+// The image is written in place. Meanwhile the generation in its header is odd, as
+// formats/counters.md says. Only one thread writes.
 #if defined(_WIN32)
 
 #include "os/windows.h"
@@ -39,7 +39,8 @@ void close_mapping() {
   mapping = {};
 }
 
-// A mapping keeps its length. A longer one gets the name once no reader has the old one open.
+// A mapping keeps its length. A longer mapping can get the name only when no reader has the old one
+// open.
 bool make_room(const char* folder, const char* name, size_t bytes) {
   if (bytes <= mapping.room) return true;
   close_mapping();
@@ -80,8 +81,8 @@ bool publish_file(const char* folder, const char* name, const void* data, size_t
   memcpy(&generation, from + kGenerationAt, sizeof generation);
   auto* const shown = reinterpret_cast<uint64_t*>(mapping.view + kGenerationAt);
   constexpr size_t kBehind = kGenerationAt + sizeof generation;
-  // A reader that sees anything of the new image sees that the generation was odd, or has changed:
-  // this fence and the release below are for its acquire and its fence.
+  // A reader that sees a part of the new image also sees an odd or changed generation. This fence
+  // and the release below pair with the reader's acquire and its fence.
   __atomic_store_n(shown, generation - 1, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
   memcpy(mapping.view, from, kGenerationAt);
@@ -102,20 +103,20 @@ void forget_files_after_fork() {}
 
 namespace {
 
-// Of packaging/loam_counters.man. Drawn by chance, once.
+// The identifiers in packaging/loam_counters.man. They were drawn at random once.
 constexpr GUID kProvider = {
     0x8cb4eec5, 0x8b0f, 0x4dcf, {0x8b, 0x60, 0x24, 0x70, 0x22, 0xff, 0x61, 0x77}};
 constexpr GUID kCounterSet = {
     0x1472438d, 0x1d59, 0x424d, {0x8a, 0x5c, 0x7f, 0x2e, 0x74, 0xe3, 0x15, 0x6c}};
 
-// mingw-w64's <winperf.h> is of before Windows Vista.
+// mingw-w64's <winperf.h> is older than Windows Vista.
 constexpr ULONGLONG kByReference = 1;      // PERF_ATTRIB_BY_REFERENCE
 constexpr ULONG kStandardDetail = 0xffff;  // PERF_DETAIL_STANDARD
 constexpr ULONG kManyInstances = 2;        // PERF_COUNTERSET_MULTI_INSTANCES
 
 constexpr unsigned kMostShown = 128;
 
-// As the system's own tool lays it out.
+// The layout of the system's own tool.
 struct Template {
   PERF_COUNTERSET_INFO set;
   PERF_COUNTER_INFO counters[kMostShown];
@@ -151,7 +152,7 @@ void name_instance(wchar_t (&out)[MAX_PATH + 16]) {
 
 }  // namespace
 
-// Found by name: nothing of this is loaded by programs that do not publish.
+// The functions are found by name, so programs that do not publish load nothing for this.
 bool show_counters(const ShownCounter* counters, const uint64_t* values, unsigned count) {
   LastErrorGuard guard;
   constexpr const wchar_t* kModule = L"advapi32.dll";

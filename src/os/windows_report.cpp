@@ -1,4 +1,4 @@
-// Windows: what reports and hardening ask of the system: randomness, faults, residence, names for
+// Windows: the system's part of reports and hardening: random bytes, faults, residence, names for
 // code.
 #if defined(_WIN32)
 
@@ -16,7 +16,7 @@ namespace loam::os {
 void random_bytes(void* out, size_t bytes) {
   LastErrorGuard guard;
   if (SystemFunction036(out, static_cast<ULONG>(bytes))) return;
-  // Places of this process, and clocks.
+  // The seed is made of addresses of this process, and clocks.
   char* const to = static_cast<char*>(out);
   uint64_t state = now_ns() ^ reinterpret_cast<uintptr_t>(out) ^ wall_clock_ns() << 20 ^
                    uint64_t { GetCurrentProcessId() } << 32 ^ GetCurrentThreadId();
@@ -29,7 +29,7 @@ void random_bytes(void* out, size_t bytes) {
   }
 }
 
-// The system does not tell faults that read a disk from the others.
+// The system does not distinguish faults that read a disk from other faults.
 void count_faults(uint64_t* minor, uint64_t* major) {
   LastErrorGuard guard;
   PROCESS_MEMORY_COUNTERS counters{};
@@ -62,7 +62,7 @@ LONG WINAPI look_at_exception(EXCEPTION_POINTERS* what) {
 
 }  // namespace
 
-// After the program's own handlers: what it handles is none of the heap's business.
+// Runs after the program's own handlers, so faults that the program handles are not reported.
 void report_faults(bool (*report)(const void* address)) {
   LastErrorGuard guard;
   fault_report = report;

@@ -11,7 +11,7 @@ uint32_t thread_slots[kThreadSlots] = {kSlotUnknown, kSlotUnknown, kSlotUnknown,
 
 namespace {
 
-constexpr uint32_t kNearSlots = 64;  // in the thread's block; the others are behind a pointer there
+constexpr uint32_t kNearSlots = 64;  // in the thread's block; a pointer there leads to the others
 constexpr uint32_t kFarSlots = 1024;
 constexpr uintptr_t kFar = 0x1780;
 
@@ -24,7 +24,7 @@ uint32_t find_thread_slot(unsigned slot) {
   const DWORD got = TlsAlloc();
   const uint32_t mine =
       got == TLS_OUT_OF_INDEXES || got >= kNearSlots + kFarSlots ? kSlotRefused : got;
-  // relaxed: the number is all that is shared
+  // relaxed: threads share only the number
   if (__atomic_compare_exchange_n(&thread_slots[slot], &index, mine, false, __ATOMIC_RELAXED,
                                   __ATOMIC_RELAXED))
     return mine;
@@ -39,7 +39,7 @@ void* load_far_thread_slot(unsigned slot, bool* refused) {
     return nullptr;
   }
   if (index < kNearSlots) return load_thread_slot(slot, refused);
-  // Not there before the thread stored something.
+  // The array exists only after the thread has stored something.
   void** const far = static_cast<void**>(read_thread_block(kFar));
   return far != nullptr ? far[index - kNearSlots] : nullptr;
 }

@@ -1,7 +1,8 @@
 // Windows: the C run-times' own allocators beside this heap (os/system_heap.h).
 //
-// A process may hold several run-times, each with a heap of the system's. A block that one of them
-// made, in getcwd() or _wcsdup() for instance, is known by that heap and freed by that run-time.
+// A process may have several run-times, each with a heap of the system. If a run-time allocated a
+// block, in getcwd() or _wcsdup() for instance, its heap knows the block, and the run-time frees
+// it.
 #if defined(_WIN32)
 
 #include "os/windows.h"
@@ -28,7 +29,7 @@ bool find_runtime(const wchar_t* module, Runtime* out) {
   return out->heap != nullptr;
 }
 
-// The run-time whose live block this is.
+// Finds the run-time that allocated this live block.
 bool find_owner(const void* block, Runtime* out) {
   for (const wchar_t* module : kRuntimes) {
     if (find_runtime(module, out) && HeapValidate(out->heap, 0, block)) return true;

@@ -130,7 +130,7 @@ ThreadHeaps* HeapRegistry::thread() {
 void HeapRegistry::vacate(ThreadHeaps* thread, size_t index) {
   ThreadHeaps::Place& place = thread->places[index];
   if (place.heap == nullptr) return;
-  // Records of heaps are never used for anything else, so a destroyed heap can be asked too. A
+  // Records of heaps are never used for anything else, so this also works for a destroyed heap. A
   // living heap cannot be destroyed while the registry is locked.
   PrivateHeap* heap = const_cast<PrivateHeap*>(place.heap);
   const bool alive = heap->generation() == place.generation;

@@ -18,7 +18,7 @@ class HeapRegistry {
   [[nodiscard]] PrivateHeap* create(const loam_heap_options& options, loam_status* why);
   [[nodiscard]] loam_status destroy(PrivateHeap* heap);
 
-  /// True if the pointer is the record of a living heap. Any value is answered.
+  /// True if the pointer is the record of a living heap. The pointer may have any value.
   [[nodiscard]] bool is_heap(const void* handle) const;
 
   /// Calls visit(heap) for each heap, oldest first, under the lock. `visit` must not call the

@@ -83,10 +83,10 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   // ---- the fast paths, without a lock
   // -------------------------------------------------------------------
 
-  /// A block from the calling thread's cache, or null: then allocate().
+  /// A block from the calling thread's cache; null: then call allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
-  /// True when the block went to the calling thread's cache; otherwise call free(). Any heap is
-  /// answered. pre: span == span_named_at(block), not null
+  /// True when the block went to the calling thread's cache; otherwise call free(). `heap` may have
+  /// any value. pre: span == span_named_at(block), not null
   [[nodiscard]] LOAM_INLINE static bool push(const PrivateHeap* heap, const Span* span,
                                              void* block);
   /// The same for heaps of exact sizes and heaps that clear freed blocks.
@@ -113,7 +113,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
     size_t usable = 0;
   };
   [[nodiscard]] Found find(const void* block) const;
-  /// The private heap whose live block starts there, or null. Any value is answered.
+  /// The private heap whose live block starts there, or null. `block` may have any value.
   [[nodiscard]] static PrivateHeap* heap_of(const void* block);
 
   // ---- the whole heap
@@ -341,7 +341,7 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
       nullptr;  // the newest starter page; null once it is full, or the heap has enough of them
   uint32_t mixed_runs_ = 0;  // starter pages count
   uint32_t mixed_pages_ = 0;
-  uint32_t lost_slots_ = 0;  // at most so many slots were in no place at the fork
+  uint32_t lost_slots_ = 0;  // at most this many slots were in no place at the fork
   HeapCache* own_cache_ = nullptr;
   HeldBack* held_back_ = nullptr;  // freed blocks full of poison; null until there is one
   // A request of this many bytes found no place at this count of returns(). No such request will
