@@ -26,9 +26,9 @@ pub struct Code {
     pub frames: Option<Section>,
     /// `.eh_frame_hdr`.
     pub index: Option<Section>,
-    /// The address of `.got`.
+    /// The addresses of `.got`.
     pub offsets: Option<Range<u64>>,
-    /// The address of `.text`.
+    /// The addresses of `.text`.
     pub text: Option<Range<u64>>,
 }
 

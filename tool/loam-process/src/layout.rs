@@ -6,8 +6,7 @@
 //! `../lib/loam/workloads`.
 //!
 //! Only folders of the executable's own tree are searched, never the working directory or any other ancestor. Files
-//! that are found here get preloaded into programs, so a `libloam.so` that another user left in `/tmp` must not
-//! count.
+//! that are found here get preloaded into programs, so a `libloam.so` that was left in `/tmp` must not count.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -22,8 +22,8 @@ use crate::rings::{CopiedStack, Registers};
 
 /// The most frames of a stack. A copied stack has a few thousand at most.
 const MOST_FRAMES: usize = 2_048;
-/// How often mappings may be read again. For a page of code that is seen for the first time they are read at once,
-/// because a library that was loaded a moment ago may be unloaded a moment later.
+/// The least time between two reads of the mappings. For a page of code that is seen for the first time they are
+/// read at once, because a library that was loaded a moment ago may be unloaded a moment later.
 const REFRESH: Duration = Duration::from_millis(100);
 /// The most pages that were looked up in vain; code that a program makes itself may lie in many.
 const MOST_UNKNOWN: usize = 4_096;

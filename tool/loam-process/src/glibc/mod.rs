@@ -110,7 +110,7 @@ pub struct ArenaFigures {
     pub untouched: u64,
     /// The longest hole, fast bins' chunks joined; zero without any.
     pub longest_hole: u64,
-    /// Bytes in use after it, up to the arena's end.
+    /// The chunks in use after it, up to the arena's end.
     pub behind_longest_hole: Sum,
     /// Chunks in use by length, those in fast bins left out.
     pub lengths: Lengths,

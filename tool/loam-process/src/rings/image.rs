@@ -54,7 +54,7 @@ pub enum ImageError {
         ring: usize,
         /// The value.
         unread: u64,
-        /// The possible values.
+        /// The highest possible value.
         bytes: u64,
     },
 }
@@ -245,7 +245,7 @@ impl Image {
         self.read_heads(&mut pass)?;
         let newest = self.rings.iter().map(|ring| ring.decoder.last).max();
         let mut until = newest.unwrap_or(0);
-        // The heads from before are read before the events, and the new heads after them.
+        // The first reading of heads and events ends before the second one begins.
         fence(Ordering::SeqCst);
         self.read_heads(&mut pass)?;
         if is_last {
@@ -343,7 +343,7 @@ impl Image {
 
     fn read_ring(&mut self, index: usize, slot: Slot) -> Result<u64, ImageError> {
         let ring = &mut self.rings[index];
-        // Less than was read: a child continued where its parent's signal handler forked.
+        // The head is less than what was read if a child continued where its parent's signal handler forked.
         let unread = slot.head.saturating_sub(ring.tail);
         if unread > slot.bytes {
             return Err(ImageError::Broken {
