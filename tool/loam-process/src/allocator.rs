@@ -1,4 +1,4 @@
-//! Which allocator a running program uses, by the libraries that are mapped into it.
+//! Names the allocator of a running program, by the libraries that are mapped into it.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use crate::glibc;
 use crate::mappings::Mapping;
 use crate::process::Pid;
 
-/// An allocator as far as the mappings tell.
+/// An allocator, as far as the mappings show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocator {
-    /// What people call it.
+    /// Its common name.
     pub name: String,
-    /// The file that it lies in.
+    /// The file that contains it.
     pub file: String,
 }
 
-/// What a program's own is called that nobody has a name for.
+/// The name for a program's own allocator that is not known.
 const OWN: &str = "a malloc of its own";
 
 impl Allocator {
@@ -29,11 +29,11 @@ impl Allocator {
     }
 }
 
-/// How the names of allocators end that are called after their library.
+/// The endings of names of allocators that are called after their library.
 const C_LIBRARY: &str = "'s malloc";
 
-/// Beginnings of file names, most telling first: a library that replaces malloc counts before the C
-/// library, which every program has.
+/// Beginnings of file names, most telling first: a library that replaces malloc counts before the C library, which
+/// every program has.
 const LIBRARIES: [(&str, &str); 12] = [
     ("libloam", "Loam"),
     ("libjemalloc", "jemalloc"),
@@ -46,16 +46,16 @@ const LIBRARIES: [(&str, &str); 12] = [
     ("ld-musl", "musl's malloc"),
     ("libc.so.6", GLIBC),
     ("libc-2.", GLIBC),
-    // As Debian installs it; behind glibc's, whose name begins alike.
+    // As Debian installs it. It stands after glibc's, whose name begins in the same way.
     ("libc.so", "musl's malloc"),
 ];
 /// The C library of most systems.
 pub const GLIBC: &str = "glibc's malloc";
 
-/// What the process allocates with, if that can be told. One that shows Loam's counters is on Loam, whatever
-/// the library's file is called.
+/// The allocator of the process, if it can be told. A process that shows Loam's counters is on Loam, whatever the
+/// name of the library's file is.
 pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<Allocator> {
-    // A debugger or a linker maps a library's file as data, and does not allocate with it.
+    // A debugger or a linker may map a library's file as data, without allocating with it.
     let loaded = || mappings.iter().filter(|mapping| mapping.executable);
     let library = |(start, name): &(&str, &str)| {
         let mut files = loaded().filter_map(Mapping::file_name);
@@ -78,7 +78,7 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             file: "found by its counters".to_owned(),
         });
     }
-    // One that is compiled into the program comes before the C library's.
+    // An allocator that is compiled into the program comes before the C library's.
     let image = Image::read(Path::new(&format!(
         "/proc/{}/exe",
         super::process::face(pid)
@@ -94,7 +94,7 @@ pub fn of_process(pid: Pid, mappings: &[Mapping], has_counters: bool) -> Option<
             name: name.to_owned(),
             file,
         }),
-        // A static program says in its own file which C library it has. Go's have none.
+        // The file of a static program names its C library. Go's programs have none.
         (None, None)
             if image.as_ref().is_some_and(|image| !image.is_go)
                 && glibc::version(pid, mappings).is_some() =>

@@ -1,4 +1,4 @@
-//! Work that may never end, done apart from whoever waits for it.
+//! Work that may never end, done in threads apart from its caller.
 //!
 //! ```text
 //!  caller   jobs --> queue -.                          .--> results --> caller
@@ -6,14 +6,14 @@
 //!                               '-- no step for so long: left behind, another worker goes on
 //! ```
 //!
-//! Whoever looks at a stranger may be held in the kernel for ever: a page of the stranger's memory, or a
-//! file that it maps, may lie on a file system whose server is gone (NFS, FUSE), and only SIGKILL wakes
-//! who waits there. So such looks are jobs of threads of their own, and the one that draws, serves or
-//! takes signals only waits for them, for a time that it chooses.
+//! A look at another process may hold its thread in the kernel for ever: a page of the process's memory, or a file
+//! that it maps, may lie on a file system whose server is gone (NFS, FUSE). Only SIGKILL wakes such a thread. So
+//! these looks are jobs of separate threads. The thread that draws, serves or takes signals only waits for them,
+//! for a time that it chooses.
 //!
-//! A worker takes a *step* before each call that may wait. While it makes none for a moment, another worker goes on with the
-//! queue, so that those that are stuck are waited for side by side. One whose last step is too long ago is *left behind*. It is
-//! not lost: when its call returns after all, its result counts, and it ends.
+//! A worker takes a *step* before each call that may wait. If it makes no step for a moment, another worker goes on
+//! with the queue, so that several held-up workers are waited for at the same time. A worker whose last step is too
+//! long ago is *left behind*. It is not lost: when its call returns after all, its result counts, and it ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,24 +24,24 @@ use std::time::{Duration, Instant};
 
 use crate::process::Pid;
 
-/// Workers that may be left behind at a time. Chosen: each holds 16 KiB in the kernel and some pages of
-/// stack, and more processes than this that are stuck for different reasons are an attack.
+/// How many workers may be left behind at a time. Chosen: each holds 16 KiB in the kernel and some pages of stack,
+/// and if more processes than this are held up for different reasons, that is an attack.
 pub const MOST_LEFT: usize = 64;
 
-/// After so long without a step another worker goes on with the queue. Chosen: far more than a step takes, and a tenth of
-/// the shortest patience.
+/// After so long without a step another worker goes on with the queue. Chosen: far more than a step takes, and a
+/// tenth of the shortest patience.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a worker waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doing {
-    /// For its turn on the processor only.
+    /// Only for its turn on the processor.
     Nothing,
     /// A file.
     File(PathBuf),
     /// Bytes of a process's memory.
     Memory(Pid),
-    /// What the system says of a process.
+    /// Information of the system about a process.
     Process(Pid),
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Doing {
     }
 }
 
-/// What a worker is at, and since when.
+/// The current step of a worker, and when it began.
 #[derive(Debug)]
 struct Step {
     since: Instant,
@@ -76,11 +76,11 @@ struct Step {
 }
 
 thread_local! {
-    /// The worker that this thread is, if it is one.
+    /// The worker that runs in this thread, if there is one.
     static DESK: RefCell<Option<Arc<Mutex<Step>>>> = const { RefCell::new(None) };
 }
 
-/// Says what comes next, before a call that may wait.
+/// Announces the next step, before a call that may wait.
 pub fn step(doing: Doing) {
     DESK.with_borrow(|desk| {
         if let Some(desk) = desk {
@@ -97,14 +97,14 @@ pub fn step_to_file(path: &Path) {
     step(Doing::File(path.to_path_buf()));
 }
 
-/// Nobody panics with one of these locks held, and if somebody did, what they guard would still be whole.
+/// No thread panics with one of these locks held. Even if one did, the data that they guard would be whole.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A job in a worker's hands.
+/// A job that a worker has taken.
 struct InHand<K> {
     key: K,
     desk: Arc<Mutex<Step>>,
@@ -115,7 +115,7 @@ struct State<K, J, R> {
     queue: VecDeque<(K, J)>,
     in_hand: Vec<InHand<K>>,
     done: Vec<(K, R)>,
-    /// Workers that wait for jobs or do one, and are not left behind.
+    /// Workers that wait for jobs or do one, without those that are left behind.
     present: usize,
     is_closed: bool,
 }
@@ -131,19 +131,19 @@ struct Shared<K, J, R> {
 /// What a worker does with a job.
 type Act<K, J, R> = dyn Fn(&K, J) -> R + Send + Sync;
 
-/// One worker, those that it waits for, and those that were left behind.
+/// A worker, the workers that it waits for, and those that were left behind.
 pub struct Crew<K, J, R> {
     shared: Arc<Shared<K, J, R>>,
     act: Arc<Act<K, J, R>>,
     patience: Duration,
 }
 
-/// What came of some jobs.
+/// The outcome of some jobs.
 #[derive(Debug)]
 pub struct Outcome<K, J, R> {
-    /// Results, of earlier jobs too.
+    /// Results, also of earlier jobs.
     pub done: Vec<(K, R)>,
-    /// Jobs that were not begun.
+    /// Jobs that were not started.
     pub undone: Vec<(K, J)>,
 }
 
@@ -153,7 +153,7 @@ where
     J: Send + 'static,
     R: Send + 'static,
 {
-    /// For jobs of one kind. A worker that makes no step for as long as `patience` is left behind.
+    /// Makes a queue for jobs of one kind. A worker that makes no step for as long as `patience` is left behind.
     pub fn new(patience: Duration, act: impl Fn(&K, J) -> R + Send + Sync + 'static) -> Self {
         let state = State {
             queue: VecDeque::new(),
@@ -173,8 +173,8 @@ where
         }
     }
 
-    /// Has the jobs done in their order. Returns when that is so, or at `until`, or when as many workers
-    /// as `most_left` are left behind.
+    /// Does the jobs in their order. Returns when they are done, or at `until`, or when `most_left` workers are
+    /// left behind.
     pub fn run(
         &mut self,
         jobs: impl IntoIterator<Item = (K, J)>,
@@ -215,7 +215,7 @@ where
             if is_more && !is_over {
                 let is_needed = state.present <= slow && state.in_hand.len() < most_left;
                 if is_needed && !self.hire(&mut state) && slow == 0 {
-                    // Out of threads. Perhaps not for long, and the caller will be back.
+                    // There are no more threads. This may not last, and the caller will try again.
                     return outcome(&mut state);
                 }
                 self.shared.work.notify_one();
@@ -226,7 +226,7 @@ where
         }
     }
 
-    /// The jobs that are in workers' hands, and what these wait for.
+    /// The jobs that workers have taken, and what these wait for.
     pub fn in_hand(&self) -> Vec<(K, Doing)> {
         let state = locked(&self.shared.state);
         let held = state.in_hand.iter();
@@ -250,17 +250,17 @@ fn outcome<K, J, R>(state: &mut State<K, J, R>) -> Outcome<K, J, R> {
     }
 }
 
-/// How long somebody waits for each step of a look at one process or program who has nothing else to do.
-/// Chosen: a file that comes at all comes within it, even from a network that is slow.
+/// The patience of a caller with only one process or program to look at, for each step. Chosen: a file that can be
+/// read at all is read within it, even from a slow network.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// For whom the patience is enough: no time by which all has to be over.
+/// For callers that only need the patience: there is no time by which all jobs have to end.
 pub fn never() -> Instant {
     const EVER: Duration = Duration::from_secs(1 << 30);
     Instant::now() + EVER
 }
 
-/// One job, apart. What is waited for where it makes no step for so long.
+/// One job, apart. Returns what it waits for if it makes no step for so long.
 pub fn within<R: Send + 'static>(act: impl Fn() -> R + Send + Sync + 'static) -> Result<R, Doing> {
     let mut crew = Crew::new(PATIENCE, move |(), ()| act());
     let mut outcome = crew.run([((), ())], never(), 1);
@@ -307,7 +307,7 @@ where
             .position(|hand| Arc::ptr_eq(&hand.desk, &desk));
         let own = own.map(|place| state.in_hand.swap_remove(place));
         if own.is_none_or(|own| own.is_left) {
-            // Another has its place.
+            // Another worker has its place.
             return;
         }
         if state.queue.is_empty() {
@@ -330,11 +330,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{channel, Receiver};
 
-    /// A limit for what hangs; no test waits for it.
+    /// A limit for tests that hang; no test waits for it.
     const LONG: Duration = Duration::from_secs(300);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// A job that ends when somebody says so, or at once.
+    /// A job that ends when the test says so, or at once.
     fn crew(patience: Duration) -> Crew<u32, Option<Receiver<()>>, u32> {
         Crew::new(patience, |key, gate: Option<Receiver<()>>| {
             if let Some(gate) = gate {
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn jobs_behind_those_that_hold_up_are_done_meanwhile() {
-        // One after the other, these would hold for as long as the patience; and the last one lets them go.
+        // One after the other, these jobs would hold for as long as the patience. The last one lets them go.
         let gates = Arc::new(Mutex::new(Vec::new()));
         let mut jobs = Vec::new();
         for key in 0..6 {
@@ -380,7 +380,7 @@ mod tests {
         let outcome = crew.run(jobs, Instant::now() + LONG, MOST_LEFT);
         assert_eq!(keys(&outcome), [1, 3, 4]);
         assert_eq!(crew.in_hand(), [(2, Doing::Memory(2))]);
-        // It comes back after all, and its result counts.
+        // It returns after all, and its result counts.
         open.send(()).unwrap();
         let began = Instant::now();
         loop {
@@ -405,7 +405,7 @@ mod tests {
         let outcome = crew.run(jobs, Instant::now() + LONG, 3);
         assert_eq!((outcome.done.len(), outcome.undone.len()), (0, 2));
         assert_eq!(crew.in_hand().len(), 3);
-        // More may be left behind for what is known to be good.
+        // More workers may be left behind for processes that are known to be good.
         let outcome = crew.run([(9, None)], Instant::now() + LONG, 4);
         assert_eq!(keys(&outcome), [9]);
         drop(gates);

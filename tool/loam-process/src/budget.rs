@@ -1,19 +1,19 @@
-//! How often something dear may be looked at, by what it costs.
+//! Limits how often a costly look may be repeated, by its cost.
 //!
-//! Who watches many times a second must not cost much, however large what is watched is. So what is
-//! dear takes at most a share of one core: after a look that took 1 ms of processor time the next one
-//! comes a second later. What is shown meanwhile is old, and says so.
+//! A tool that watches many times a second must not cost much, however large the watched process is. So costly
+//! looks take at most a share of one core: after a look that took 1 ms of processor time, the next one comes a
+//! second later. Meanwhile the tool shows old figures, and says that they are old.
 
 use std::time::{Duration, Instant};
 
 use nix::time::{clock_gettime, ClockId};
 
-/// The share of one core that one dear thing may take: 0.1 %. Chosen: a whole look ten times a second is
-/// to stay under 1 %.
+/// The share of one core that one costly look may take: 0.1 %. Chosen: a whole look ten times a second is to stay
+/// under 1 %.
 const SHARE: u32 = 1;
 const OF: u32 = 1000;
 
-/// When something was last looked at, and when it may be again.
+/// When the last look was, and when the next one may be.
 #[derive(Debug, Default)]
 pub struct Budget {
     looked: Option<Instant>,
@@ -26,35 +26,35 @@ pub struct Budget {
 pub struct Look(Duration);
 
 impl Budget {
-    /// Whether it may be looked at again; `longest` after the last look in any case.
+    /// Whether the next look may begin; in any case when `longest` has passed since the last one.
     pub fn is_due(&self, longest: Duration) -> bool {
         let pause = (self.spent * OF / SHARE).min(longest);
         self.looked.is_none_or(|looked| looked.elapsed() >= pause)
     }
 
-    /// A look begins.
+    /// Begins a look.
     pub fn begin(&self) -> Look {
         Look(processor_time())
     }
 
-    /// It has ended.
+    /// Ends it.
     pub fn end(&mut self, look: Look) {
         self.spent = processor_time().saturating_sub(look.0);
         self.renew();
     }
 
-    /// What was seen then is what would be seen now.
+    /// The figures of the last look are still those of now.
     pub fn renew(&mut self) {
         self.looked = Some(Instant::now());
         self.is_stale = false;
     }
 
-    /// What was seen then is shown once more, although it may have changed.
+    /// The figures of the last look are shown once more, although they may have changed.
     pub fn skip(&mut self) {
         self.is_stale = true;
     }
 
-    /// How old what is shown is; none if it is not old.
+    /// The age of the shown figures; none if they are not old.
     pub fn age(&self) -> Option<Duration> {
         self.looked
             .filter(|_| self.is_stale)
@@ -62,7 +62,7 @@ impl Budget {
     }
 }
 
-/// What this thread has used. Time that passed would grow with what else the machine has to do.
+/// The processor time of this thread. Elapsed time would grow with the other load of the machine.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(Duration::ZERO, Duration::from)

@@ -1,4 +1,4 @@
-//! From what the user wrote, a number or a name, to processes.
+//! Finds the processes that the user's number or name means.
 
 use std::time::{Duration, Instant};
 
@@ -40,18 +40,18 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Why a target leads to nothing.
+/// Why no process was found for a target.
 #[derive(Debug, Error)]
 pub enum ChoiceError {
     /// The number's own reason.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Nothing has that name.
+    /// No process has that name.
     #[error("no process is called `{name}`{hint}")]
     NoSuchName {
         /// What was asked for.
         name: String,
-        /// What to do, as the end of a sentence.
+        /// A remedy, as the end of a sentence.
         hint: String,
     },
     /// The table of processes can not be read.
@@ -75,14 +75,14 @@ pub fn pids() -> Result<Vec<Pid>, std::io::Error> {
     Ok(found)
 }
 
-/// One process that does not let itself be read is not waited for for longer, when all are read.
-/// Chosen: what takes milliseconds comes within a second on a busy machine too.
+/// How long one process that can not be read is waited for, when all processes are read. Chosen: a read that takes
+/// milliseconds comes within a second on a busy machine too.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// And all that do not, together. Chosen: half of what Prometheus waits for a scrape.
+/// The same for all such processes together. Chosen: half of the time that Prometheus waits for a scrape.
 pub const LONGEST: Duration = Duration::from_secs(5);
 
-/// Every process that has memory of its own, except this one. Those that end meanwhile are left out; of
-/// those that do not let their command line be read the rest is known.
+/// Every process that has memory of its own, except this one. Processes that end meanwhile are left out. Of a
+/// process whose command line can not be read, the rest is known.
 pub fn all() -> Result<Vec<Identity>, std::io::Error> {
     let pids = pids()?;
     let mut crew = Crew::new(PATIENCE, |pid: &Pid, ()| {
@@ -129,7 +129,7 @@ pub fn find(target: &Target) -> Result<Vec<Identity>, ChoiceError> {
     }
 }
 
-/// What may have been meant instead.
+/// Names that the user may have meant instead.
 fn hint(name: &str, everybody: &[Identity]) -> String {
     let in_command = everybody
         .iter()

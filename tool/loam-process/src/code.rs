@@ -1,5 +1,5 @@
-//! Files of code as unwinding and naming need them: where their parts lie in memory, their tables for unwinding,
-//! their identity.
+//! Files of code as unwinding and naming need them: the places of their parts in memory, their tables for
+//! unwinding, and their identity.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use object::{Object, ObjectSection, ObjectSegment, ReadCache};
 use crate::mappings::Mapping;
 use crate::process::Pid;
 
-/// A section: where the file wants it, and its bytes.
+/// A section: its address in the file's numbering, and its bytes.
 pub type Section = (Range<u64>, Arc<[u8]>);
 
 /// A file of code.
@@ -20,20 +20,20 @@ pub type Section = (Range<u64>, Arc<[u8]>);
 pub struct Code {
     /// The linker's identity of it, in hexadecimal.
     pub build_id: Option<String>,
-    /// Parts that are loaded as code: offset in the file, bytes, address that the file wants for it.
+    /// Parts that are loaded as code: offset in the file, bytes, and address in the file's numbering.
     parts: Vec<(u64, u64, u64)>,
     /// `.eh_frame`.
     pub frames: Option<Section>,
     /// `.eh_frame_hdr`.
     pub index: Option<Section>,
-    /// Where `.got` lies.
+    /// The addresses of `.got`.
     pub offsets: Option<Range<u64>>,
-    /// Where `.text` lies.
+    /// The addresses of `.text`.
     pub text: Option<Range<u64>>,
 }
 
 impl Code {
-    /// Reads a file; `None` where it can not be read or is no program.
+    /// Reads a file; `None` if it can not be read or is no program.
     pub fn read(path: &Path) -> Option<Code> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
@@ -45,7 +45,7 @@ impl Code {
             let bytes = file.section_by_name(name)?.uncompressed_data().ok()?;
             Some((range(name)?, bytes.into()))
         };
-        // Another part may share its last page with the first of the code.
+        // Another part may share its last page with the first page of the code.
         let parts = file
             .segments()
             .filter(|segment| segment.permissions().executable())
@@ -63,9 +63,9 @@ impl Code {
         })
     }
 
-    /// The address that the file wants for what lies at an offset in it.
+    /// The address, in the file's numbering, of an offset in the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        // Mappings begin with a page, parts where they will.
+        // Mappings begin at a page, parts anywhere.
         const PAGE: u64 = 64 << 10;
         self.parts.iter().find_map(|&(begin, bytes, address)| {
             let from = begin - begin % PAGE;
@@ -90,7 +90,7 @@ impl Codes {
     pub fn of(&mut self, pid: Pid, mapping: &Mapping) -> Option<Arc<Code>> {
         let key = (mapping.device.clone(), mapping.inode, mapping.name.clone());
         let read = self.read.entry(key).or_insert_with(|| {
-            // As the process sees it, which may live in a container of its own.
+            // The file as the process sees it, because the process may be in a container of its own.
             let mut inside = PathBuf::from(format!("/proc/{pid}/root"));
             inside.push(mapping.name.trim_start_matches('/'));
             let read = Code::read(&inside).or_else(|| Code::read(Path::new(&mapping.name)));

@@ -1,14 +1,14 @@
 //! How much of the machine a process may use: its control groups' limits and the cores that it may run on.
 //!
-//! A container's program sees all cores of its host, and a heap that makes an arena or a cache for each of them makes too
-//! many. Both versions of control groups are read; of nested groups the tightest limit counts.
+//! A program in a container sees all cores of its host. A heap that makes an arena or a cache for each core then
+//! makes too many. Both versions of control groups are read; of nested groups the tightest limit counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::Pid;
 
-/// The limits of a process. What is not limited, or not to be read, is none.
+/// The limits of a process. A limit that does not exist, or can not be read, is none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Limits {
     /// Cores of the machine.
@@ -19,12 +19,12 @@ pub struct Limits {
     pub quota: Option<f64>,
     /// Bytes that its group may have resident.
     pub memory: Option<u64>,
-    /// Bytes that its group has, by the group that has the limit.
+    /// The resident bytes of its group, namely of the group that has the limit.
     pub memory_used: Option<u64>,
 }
 
 impl Limits {
-    /// Of a process.
+    /// Reads the limits of a process.
     pub fn of(pid: Pid) -> Limits {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Limits {
             text += " ";
             text += &fs::read_to_string(period).unwrap_or_default();
         }
-        // "max 100000", "-1 100000": no limit.
+        // "max 100000", "-1 100000": there is no limit.
         let mut numbers = text.split_whitespace().map(|word| word.parse::<f64>().ok());
         if let (Some(Some(quota)), Some(Some(period))) = (numbers.next(), numbers.next()) {
             if quota > 0.0 && period > 0.0 {
@@ -109,7 +109,7 @@ impl Limits {
                 .parse()
                 .ok()
         };
-        // Version 1 says a number near 2^63 where there is no limit.
+        // Version 1 says a number near 2^63 if there is no limit.
         let Some(limit) = number(limit).filter(|limit| *limit < 1 << 60) else {
             return;
         };
@@ -119,8 +119,8 @@ impl Limits {
     }
 }
 
-/// The group and those that it lies in. In a container with a name space of its own the path may lead out of what is
-/// mounted; then the mounted root is the group.
+/// The group and the groups around it. In a container with a name space of its own the path may lead out of the
+/// mounted part; then the mounted root is the group.
 fn lineage(root: &Path, path: &str) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -183,7 +183,7 @@ mod tests {
             (Some(2.5), Some(1_000_000), Some(900_000))
         );
         assert_eq!(found.usable_cores(), 3);
-        // A path that leads out of what is mounted.
+        // A path that leads out of the mounted part.
         assert_eq!(limits(&root, "0::/../../x\n").quota, None);
     }
 

@@ -1,8 +1,7 @@
-//! What an executable file says about itself, as far as it matters to a preloaded `malloc`.
+//! What an executable file says about itself, as far as a preloaded `malloc` needs it.
 //!
-//! Read from the file alone, before anything is started. Limits: an executable without section
-//! headers shows no symbols; an allocator that is loaded later with `dlopen`, or that was inlined,
-//! can not be seen.
+//! Only the file is read, before anything is started. Limits: an executable without section headers shows no
+//! symbols. An allocator that is loaded later with `dlopen`, or that was inlined, is not seen.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,10 +17,10 @@ use crate::apart::step_to_file;
 /// Why a file could not be inspected.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// Not ELF at all; a script, or something that this system can not execute.
+    /// No ELF file: a script, or a file that this system can not execute.
     #[error("it is not an ELF file")]
     NotElf,
-    /// ELF by its first bytes, and broken further on.
+    /// ELF by its first bytes, but broken after them.
     #[error("its ELF headers can not be read: {0}")]
     Broken(#[from] object::read::Error),
     /// The file could not be opened or read.
@@ -29,12 +28,12 @@ pub enum ImageError {
     Unreadable(#[from] io::Error),
 }
 
-/// Where an executable defines a `malloc` of its own.
+/// Where an executable defines its own `malloc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnMalloc {
     /// It defines none.
     None,
-    /// Only inside: its own calls go there, those of its libraries do not.
+    /// Only inside: its own calls use it, those of its libraries do not.
     Hidden,
     /// Exported: the executable is searched before any preload, so the whole process uses it.
     Exported,
@@ -45,9 +44,9 @@ pub enum OwnMalloc {
 pub struct Image {
     /// `e_machine`.
     pub machine: elf::Machine,
-    /// 64-bit file.
+    /// Whether the file is a 64-bit one.
     pub is_64: bool,
-    /// The loader that it asks for (`PT_INTERP`); none in a static executable.
+    /// The loader that it names (`PT_INTERP`); none in a static executable.
     pub interpreter: Option<String>,
     /// The libraries that it is linked with (`DT_NEEDED`).
     pub needed: Vec<String>,
@@ -57,7 +56,7 @@ pub struct Image {
     pub own_malloc: OwnMalloc,
     /// An allocator whose prefixed functions (`je_malloc`, `mi_malloc`...) are compiled in.
     pub compiled_in: Option<&'static str>,
-    /// An allocator that tells figures of itself, by functions that `native/peer` asks.
+    /// An allocator that tells its own figures, by functions that `native/peer` asks.
     pub tells_figures: bool,
     /// Built by the Go compiler, whose objects do not come from `malloc`.
     pub is_go: bool,
@@ -65,7 +64,7 @@ pub struct Image {
     pub has_asan: bool,
 }
 
-/// A defined symbol that gives a compiled-in allocator away.
+/// A defined symbol that shows a compiled-in allocator.
 const TELLTALES: [(&str, &str); 12] = [
     ("je_malloc", "jemalloc"),
     ("je_mallctl", "jemalloc"),
@@ -109,8 +108,7 @@ impl Image {
             return Err(ImageError::NotElf);
         }
         file.seek(SeekFrom::Start(0))?;
-        // The cache reads only the parts that are asked for: executables of several hundred
-        // megabytes exist.
+        // The cache reads only the requested parts: there are executables of several hundred megabytes.
         let cache = ReadCache::new(file);
         match elf::FileClass(ident[4]) {
             elf::ELFCLASS32 => inspect::<elf::FileHeader32<Endianness>, _>(&cache, false),
@@ -134,15 +132,14 @@ impl Image {
         format!("{machine}, {}-bit", if self.is_64 { 64 } else { 32 })
     }
 
-    /// Whether this is a dynamic loader itself, started as a command; it has no loader and honours
-    /// preloads.
+    /// Whether the file is a dynamic loader, started as a command. It has no loader itself, and honours preloads.
     pub fn is_loader(&self) -> bool {
         self.soname
             .as_deref()
             .is_some_and(|name| name.starts_with("ld-") || name == "ld.so.1")
     }
 
-    /// The first library that brings an allocator, by its file name.
+    /// The first library that contains an allocator, by its file name.
     pub fn allocator_library(&self) -> Option<&str> {
         const STEMS: [&str; 7] = [
             "libjemalloc",
@@ -185,7 +182,7 @@ where
         tells_figures: false,
         is_go: has_section::<H, R>(endian, &sections, b".go.buildinfo"),
     };
-    // The static table first: an exported malloc is in both, and the exported one decides.
+    // The static table comes first. An exported malloc is in both tables, and the export decides.
     for (table, place) in [
         (elf::SHT_SYMTAB, OwnMalloc::Hidden),
         (elf::SHT_DYNSYM, OwnMalloc::Exported),

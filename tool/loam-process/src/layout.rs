@@ -1,20 +1,19 @@
-//! Where things lie, in a build tree and when installed.
+//! The places of the heap, the tools and the workloads, in a build tree and when installed.
 //!
 //! In a build tree everything is under `build/`: `libloam.so`, `workloads/NAME`, `peers/NAME.so`,
 //! and `loam` itself, which may be a link into cargo's folder. Installed, the library is in
 //! `../lib` or `../lib/loam` seen from the executable, and the workloads in
 //! `../lib/loam/workloads`.
 //!
-//! Only folders that belong to the executable's own tree are looked at, never the working directory
-//! or an arbitrary ancestor: what is found here gets preloaded into programs, so a `libloam.so`
-//! that somebody left in `/tmp` must not count.
+//! Only folders of the executable's own tree are searched, never the working directory or any other ancestor. Files
+//! that are found here get preloaded into programs, so a `libloam.so` that was left in `/tmp` must not count.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 /// The file name of the heap.
 pub const LIBRARY_NAME: &str = "libloam.so";
-/// The file name of what tells another allocator's own figures; it lies beside the heap.
+/// The file name of the library that tells another allocator's own figures; it lies beside the heap.
 pub const PEER_NAME: &str = "libpeer-counters.so";
 /// The file name of the recorder, which lies beside the heap.
 pub const RECORDER_NAME: &str = "libloam-record.so";
@@ -52,8 +51,7 @@ impl Layout {
         Layout { executable_dirs }
     }
 
-    /// Folders that may be the build folder: the executable's own, and the one that cargo's folder
-    /// lies in.
+    /// Folders that may be the build folder: the executable's own folder, and the folder around cargo's.
     pub fn build_dirs(&self) -> Vec<PathBuf> {
         let mut dirs = Vec::new();
         for dir in &self.executable_dirs {
@@ -169,8 +167,7 @@ impl Layout {
     }
 }
 
-/// The absolute path of `argv[0]`, links kept: `build/loam` is a link, and what lies beside it
-/// counts.
+/// The absolute path of `argv[0]`, with links kept: `build/loam` is a link, and the files beside the link count.
 fn resolve_invoked(argument: PathBuf) -> Option<PathBuf> {
     let path = if argument.components().count() > 1 || argument.is_absolute() {
         argument

@@ -1,5 +1,5 @@
-//! What can be known of programs from outside, without stopping or preparing them: of a file before
-//! it is started, and of a process while it runs.
+//! What can be learned about programs from outside, without stopping or preparing them: about a file before it is
+//! started, and about a process while it runs.
 //!
 //! ```text
 //! a file      layout, preload (which heap) -> elf, script, privilege (whether it can be preloaded)
@@ -11,10 +11,10 @@
 //! stacks      code (files as unwinding needs them) -> unwind (copied stacks), symbols (names)
 //! ```
 //!
-//! All looks at processes may be held up by the one who is looked at, so they are done `apart`, and
-//! no more often than their `budget` allows. Nothing here prints.
+//! A process may hold up any look at it. So looks are done `apart`, and no more often than their `budget` allows.
+//! Nothing here prints.
 
-// Allowed in `queries` alone.
+// Unsafe code is allowed in `queries` alone.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! `/proc/PID/smaps`: every mapping of a process, and how much of each is resident.
+//! Reads `/proc/PID/smaps`: every mapping of a process, and how much of each is resident.
 //!
-//! Read here and not with the crate procfs, because the names of mapped files are the target's to
-//! choose: they may be any bytes, and a name that is no UTF-8 must cost that name and not the whole
-//! account. Unknown lines are skipped, since every other kernel adds some.
+//! The crate procfs is not used here, because the target chooses the names of mapped files. They may be any bytes,
+//! and a name that is no UTF-8 must cost that name and not the whole account. Unknown lines are skipped, because
+//! new kernels add lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -18,37 +18,37 @@ use crate::queries::{self, Found, Which};
 pub struct Mapping {
     /// The first address.
     pub start: u64,
-    /// Behind the last one.
+    /// The address after the last one.
     pub end: u64,
-    /// Whether it may be read, which guards may not.
+    /// Whether it may be read; guards may not.
     pub readable: bool,
     /// Whether it may be written to.
     pub writable: bool,
     /// Whether instructions may be fetched from it.
     pub executable: bool,
-    /// Whether writes reach others (`MAP_SHARED`).
+    /// Whether other processes see its writes (`MAP_SHARED`).
     pub shared: bool,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
     /// The file system and the file's number in it; 0 without a file.
     pub device: String,
-    /// Of the file; 0: there is none.
+    /// The file's number; 0: there is no file.
     pub inode: u64,
-    /// The file, `[heap]` and the like, or nothing.
+    /// The file, `[heap]` and the like, or empty.
     pub name: String,
     /// Pages in memory.
     pub resident: u64,
-    /// Resident, and divided by how many processes share each page.
+    /// Resident bytes, where each page is divided by the number of processes that share it.
     pub proportional: u64,
-    /// Resident, and no page of a file: written to, or never a file's.
+    /// Resident bytes that are no page of a file: written to, or never a file's.
     pub anonymous: u64,
-    /// Resident, given back with `MADV_FREE` and not yet taken by the kernel.
+    /// Resident bytes that were given back with `MADV_FREE` and that the kernel has not taken yet.
     pub lazily_freed: u64,
-    /// Resident in huge pages.
+    /// Resident bytes in huge pages.
     pub huge: u64,
-    /// Swapped out; not resident.
+    /// Swapped out bytes; not resident.
     pub swapped: u64,
-    /// Pages of hugetlbfs; not counted as resident by the kernel.
+    /// Bytes in pages of hugetlbfs; the kernel does not count them as resident.
     pub hugetlb: u64,
 }
 
@@ -85,8 +85,8 @@ impl Mapping {
     }
 }
 
-/// Reads the mappings with their figures. The kernel holds the process's address space only mapping
-/// by mapping, so a very large process may change meanwhile.
+/// Reads the mappings with their figures. The kernel locks the address space for one mapping at a time, so a very
+/// large process may change meanwhile.
 pub fn read_all(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     read(pid, "smaps", "the memory")
 }
@@ -96,8 +96,8 @@ pub fn read_names(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     read(pid, "maps", "the address space")
 }
 
-/// Reads the mappings of files, without figures: of a heap of 60,000 mappings the kernel need not
-/// write a line for each. Where the kernel has no PROCMAP_QUERY, the lines are read after all.
+/// Reads the mappings of files, without figures. For a heap of 60,000 mappings the kernel then need not write a
+/// line for each. If the kernel has no PROCMAP_QUERY, the lines are read after all.
 pub fn read_files(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     if let Some(found) = ask_files(pid) {
         return Ok(found);
@@ -107,7 +107,7 @@ pub fn read_files(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     Ok(found)
 }
 
-/// The same by PROCMAP_QUERY alone; none where that can not be had.
+/// The same by PROCMAP_QUERY alone; none if the kernel does not have it.
 fn ask_files(pid: Pid) -> Option<Vec<Mapping>> {
     let maps = open_maps(pid)?;
     let mut found: Vec<Mapping> = Vec::new();
@@ -122,7 +122,7 @@ fn ask_files(pid: Pid) -> Option<Vec<Mapping>> {
     Some(found)
 }
 
-/// The mapping that contains an address now; none where PROCMAP_QUERY does not say.
+/// The mapping that contains an address now; none if PROCMAP_QUERY does not say.
 pub fn ask(pid: Pid, address: u64) -> Option<Mapping> {
     let maps = open_maps(pid)?;
     let found = queries::mapping(&maps, address, Which::Containing).ok()??;
@@ -154,7 +154,7 @@ impl From<Found> for Mapping {
     }
 }
 
-/// As `maps` has it, which is a line: an end of a line in a name is written as `\012`.
+/// The name as `maps` writes it, in one line: a line's end in a name is written as `\012`.
 fn name_of(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.trim_ascii());
     printable(&text.replace('\n', "\\012"))
@@ -169,7 +169,7 @@ fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, Proces
     parse(BufReader::with_capacity(1 << 16, steps)).map_err(failed)
 }
 
-/// A file of a process, of which each read may wait: for the lock of its address space.
+/// A file of a process. Each read of it may wait for the lock of the process's address space.
 struct Stepping {
     pid: Pid,
     file: File,
@@ -182,9 +182,9 @@ impl Read for Stepping {
     }
 }
 
-/// A line longer than this is no line of the kernel's (a path has 4,096 bytes at most, escaped 16 Ki).
+/// The kernel writes no longer lines than this (a path has 4,096 bytes at most, escaped 16 Ki).
 const LONGEST_LINE: u64 = 32 << 10;
-/// The kernel allows 65,530 mappings unless told otherwise; some are told ten times as many.
+/// The kernel allows 65,530 mappings by default; some machines allow ten times as many.
 const MOST_MAPPINGS: usize = 1 << 22;
 
 /// Parses `maps` and `smaps`.
@@ -301,7 +301,7 @@ mod tests {
         std::fs::copy("/bin/sleep", &odd).unwrap();
         let mut program = std::process::Command::new(&odd).arg("60").spawn().unwrap();
         let pid = program.id() as Pid;
-        // Until it has become that program and loaded its libraries.
+        // Until the process has become that program and loaded its libraries.
         while !read_names(pid)
             .unwrap_or_default()
             .iter()

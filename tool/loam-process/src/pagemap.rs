@@ -1,8 +1,8 @@
-//! Which pages of a process are resident, by `/proc/PID/pagemap`: 8 bytes a page, whose highest bits
-//! say that the page is in memory, or swapped out. The owner of a process may read these bits.
+//! Which pages of a process are resident, by `/proc/PID/pagemap`. It has 8 bytes a page, and the highest bits say
+//! that the page is in memory, or swapped out. The owner of a process may read these bits.
 //!
-//! Where the kernel has PAGEMAP_SCAN it is asked for runs instead, so that a long stretch without
-//! memory costs one call. Both ways give the same answers.
+//! If the kernel has PAGEMAP_SCAN, it is asked for runs instead, so that a long stretch without memory costs one
+//! call. Both ways give the same answers.
 
 use std::fs::File;
 use std::io;
@@ -14,14 +14,14 @@ use crate::queries::{self, Run};
 
 /// Bytes of an entry.
 const ENTRY: usize = 8;
-/// Of its last byte.
+/// Bits of an entry's last byte.
 const PRESENT: u8 = 0x80;
 const SWAPPED: u8 = 0x40;
-/// So many pages are read at a time.
+/// How many pages are read at a time.
 const AT_ONCE: u64 = 4_096;
-/// So many runs are asked for at a time.
+/// How many runs are requested at a time.
 const RUNS: usize = 512;
-/// Bytes of a page. Elsewhere than on x86-64 they may be more; then the file is read.
+/// Bytes of a page. On systems other than x86-64 a page may have more; then the file is read.
 const PAGE: u64 = 4_096;
 
 /// Where a page's bytes are.
@@ -31,7 +31,7 @@ pub enum Whereabouts {
     Resident,
     /// Swapped out.
     Swapped,
-    /// Nowhere: it is zero, or in a file.
+    /// Nowhere: the page is zero, or in a file.
     Nowhere,
 }
 
@@ -50,7 +50,7 @@ impl Whereabouts {
 pub struct Held {
     /// In memory.
     pub resident: u64,
-    /// Resident, and not a page of a file.
+    /// Resident bytes that are not a page of a file.
     pub anonymous: u64,
     /// Resident in huge pages.
     pub huge: u64,
@@ -74,7 +74,7 @@ impl Pagemap {
         Ok(Pagemap { file, scans })
     }
 
-    /// What a stretch holds; none where only PAGEMAP_SCAN could say.
+    /// What a stretch holds; none if only PAGEMAP_SCAN could say.
     pub fn held(&self, start: u64, end: u64) -> Option<Held> {
         let mut held = Held::default();
         self.scan(start, end, |run| {
@@ -91,7 +91,7 @@ impl Pagemap {
         .then_some(held)
     }
 
-    /// Tells of each run that holds something. False: the kernel does not say.
+    /// Tells each run that holds something. False: the kernel does not say.
     fn scan(&self, start: u64, end: u64, mut tell: impl FnMut(&Run)) -> bool {
         let mut runs = [Run::default(); RUNS];
         let mut at = start;
@@ -101,7 +101,7 @@ impl Pagemap {
                 break;
             };
             runs[..found].iter().for_each(&mut tell);
-            // It ends early only when the room is used up.
+            // The scan ends early only when the room is used up.
             at = if found < RUNS {
                 end
             } else {
@@ -111,13 +111,13 @@ impl Pagemap {
         self.scans.load(Ordering::Relaxed)
     }
 
-    /// Tells of each page from number `first` on whether it is resident. After an error the pages that
-    /// were not told are not known.
+    /// Tells for each page from number `first` on whether it is resident. After an error the remaining pages are
+    /// not known.
     pub fn look(&self, first: u64, count: u64, mut tell: impl FnMut(bool)) -> io::Result<()> {
         self.find(first, count, |page| tell(page == Whereabouts::Resident))
     }
 
-    /// The same, with pages that are swapped out told from those that are nowhere.
+    /// The same, but swapped out pages are told from pages that are nowhere.
     pub fn find(
         &self,
         first: u64,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use std::process;
 
-    /// A stretch of this process with memory in every third page of its first half, and none behind.
+    /// A stretch of this process with memory in every third page of its first half, and no memory after it.
     fn stretch() -> (Vec<u8>, u64, u64) {
         let pages = 3_000;
         let mut memory = Vec::with_capacity((pages * PAGE) as usize);

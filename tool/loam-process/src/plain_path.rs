@@ -1,14 +1,14 @@
-//! Paths that `LD_PRELOAD` can carry, for libraries whose own path it can not.
+//! Makes paths that `LD_PRELOAD` can hold, for libraries whose own path it can not hold.
 //!
-//! Blanks and colons end an entry of `LD_PRELOAD`, and `$ORIGIN`, `$LIB` and `${PLATFORM}` are replaced; nothing quotes
-//! them. So a library below such a folder gets a link in a folder of this user's:
+//! Blanks and colons end an entry of `LD_PRELOAD`, and `$ORIGIN`, `$LIB` and `${PLATFORM}` are replaced. There is
+//! no way to quote them. So a library below such a folder gets a link in a folder of this user:
 //!
 //! ```text
 //! /tmp/loam-UID/HASH-OF-THE-PATH/libloam.so -> /a path/with blanks/libloam.so
 //! ```
 //!
-//! The folder is this user's and closed to writes of others, or no link is used: what it leads to is preloaded. Programs
-//! that another user starts may follow the link.
+//! A link is used only if the folder belongs to this user and no other user may write to it, because the target of
+//! the link is preloaded. Programs that another user starts may follow the link.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,13 +33,13 @@ pub struct LinkError {
     reason: String,
 }
 
-/// Whether `LD_PRELOAD` would cut the path in two, or put something in the place of `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
+/// Whether `LD_PRELOAD` would cut the path in two, or replace `$ORIGIN`, `$LIB` or `${PLATFORM}` in it.
 pub fn is_unquotable(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.iter().any(|byte| matches!(byte, b' ' | b':' | b'$'))
 }
 
-/// The path itself, or that of a link to it.
+/// The path itself, or the path of a link to it.
 pub fn quotable(path: PathBuf) -> Result<PathBuf, LinkError> {
     if !is_unquotable(&path) {
         return Ok(path);
@@ -74,14 +74,14 @@ fn link_in(folder: &Path, path: &Path, user: u32) -> Result<PathBuf, LinkError> 
     if fs::read_link(&link).is_ok_and(|target| target == path) {
         return Ok(link);
     }
-    // Made beside and renamed: another process may be at the same.
+    // The link is made beside its place and renamed, because another process may make the same one.
     let made = inner.join(format!(".{}", std::process::id()));
     let made_it = symlink(path, &made).and_then(|()| fs::rename(&made, &link));
     made_it.map_err(|reason| error(reason.to_string()))?;
     Ok(link)
 }
 
-/// Makes a folder, or sees to it that the one that is there is the user's alone to write.
+/// Makes a folder. If it exists, checks that only the user may write to it.
 fn own(folder: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o711).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),

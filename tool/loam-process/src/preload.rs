@@ -12,7 +12,7 @@ use loam_format::words;
 use crate::layout::{Layout, LIBRARY_NAME};
 pub use crate::plain_path::{is_unquotable, quotable, LinkError};
 
-/// Names the heap for those who do not want to pass `--library` each time.
+/// Names the heap, so that `--library` need not be passed each time.
 pub const LIBRARY_VARIABLE: &str = "LOAM_LIBRARY";
 
 /// The heap to preload.
@@ -25,17 +25,17 @@ pub struct Library {
 /// Why there is no heap to preload.
 #[derive(Debug, Error)]
 pub enum LibraryError {
-    /// It was named and is not there, or can not be read.
+    /// The named library does not exist, or can not be read.
     #[error("the heap {path} (from {from}) can not be read: {reason}")]
     Unreadable {
         /// The file.
         path: String,
-        /// Who named it.
+        /// What named it.
         from: &'static str,
         /// The system's words.
         reason: String,
     },
-    /// It was not named and is in none of the places.
+    /// The heap was not named, and is in none of the places.
     #[error(
         "no {LIBRARY_NAME} in {}; build it with `make build`, or name one with --library PATH or \
          {LIBRARY_VARIABLE}",
@@ -50,8 +50,8 @@ pub enum LibraryError {
     Unquotable(#[from] LinkError),
 }
 
-/// Finds the heap: as named by the caller, then by the environment, then where this executable
-/// lives.
+/// Finds the heap: the one that the caller names, then the one that the environment names, then the one beside this
+/// executable.
 pub fn find_library(named: Option<&Path>, layout: &Layout) -> Result<Library, LibraryError> {
     let from_environment = env::var_os(LIBRARY_VARIABLE).filter(|value| !value.is_empty());
     let path = if let Some(path) = named {
@@ -89,14 +89,13 @@ fn readable(path: &Path, from: &'static str) -> Result<PathBuf, LibraryError> {
         return Err(unreadable("not a regular file".to_owned()));
     }
     std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    // Absolute, because the program may change its folder before it starts others; links are kept,
-    // so that the path in /proc/PID/maps and in messages stays the one that the user knows where
-    // that is possible.
+    // The path is absolute, because the program may change its folder before it starts others. Links are kept, so
+    // that the path in /proc/PID/maps and in messages is, if possible, the one that the user knows.
     std::path::absolute(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// The value of `LD_PRELOAD`: ours first (the first definition of `malloc` wins), then whatever was
-/// there.
+/// The value of `LD_PRELOAD`: the heap first, because the first definition of `malloc` wins, and then the earlier
+/// value.
 pub fn with_ours_first(library: &Path, existing: Option<OsString>) -> OsString {
     let mut value = library.as_os_str().to_owned();
     let existing = existing.unwrap_or_default();

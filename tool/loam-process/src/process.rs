@@ -1,7 +1,7 @@
-//! One process as the system describes it: who it is, and the figures that cost nothing to read.
+//! One process as the system describes it: its identity, and the figures that cost nothing to read.
 //!
-//! Everything here was chosen by somebody else: names may be any bytes, a file may be empty because
-//! the process is just ending. Text is taken lossily and figures that are absent are absent.
+//! Other programs chose all that is read here. Names may be any bytes, and a file may be empty because the process
+//! is just ending. Text is read lossily, and figures that are absent stay absent.
 
 use std::borrow::Cow;
 use std::fs;
@@ -21,18 +21,18 @@ pub type Pid = i32;
 /// Why a process can not be looked at.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// Nobody has this number.
+    /// No process has this number.
     #[error("there is no process {0}")]
     Absent(Pid),
-    /// It was there and is not any more.
+    /// The process existed, and does not any more.
     #[error("process {0} ended while it was being read")]
     Ended(Pid),
-    /// It has ended, and only its entry in the table of processes is left.
+    /// The process has ended, and only its entry in the table of processes is left.
     #[error(
         "process {0} has ended and waits for its parent to collect it; it has no memory any more"
     )]
     Zombie(Pid),
-    /// A thread of the kernel.
+    /// The number belongs to a thread of the kernel.
     #[error("{0} is a thread of the kernel and has no memory of its own")]
     Kernel(Pid),
     /// The numbers under /proc are those of another PID namespace.
@@ -43,9 +43,9 @@ pub enum ProcessError {
     OtherNamespace {
         /// Its number.
         pid: Pid,
-        /// Our number as system calls have it.
+        /// This process's number in system calls.
         here: Pid,
-        /// And as /proc has it.
+        /// This process's number in /proc.
         there: String,
     },
     /// The system does not allow it.
@@ -58,7 +58,7 @@ pub enum ProcessError {
         /// What to do.
         remedy: String,
     },
-    /// It holds up whoever looks at it.
+    /// The process holds up its readers.
     #[error("process {pid} can not be read: {doing}")]
     Silent {
         /// Its number.
@@ -66,7 +66,7 @@ pub enum ProcessError {
         /// What it waits for.
         doing: Doing,
     },
-    /// The system said something that we do not understand.
+    /// The system gave an answer that is not understood.
     #[error("{what} of process {pid} can not be read: {reason}")]
     Unreadable {
         /// Its number.
@@ -79,11 +79,11 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// What an error of the file system means for a process that was there a moment ago.
+    /// What an error of the file system means for a process that existed a moment ago.
     pub fn of_io(pid: Pid, what: &'static str, error: &io::Error) -> ProcessError {
         match error.kind() {
             io::ErrorKind::NotFound => ProcessError::Ended(pid),
-            // ESRCH: opened in time, and the process ended before it was read.
+            // ESRCH: the file was opened in time, and the process ended before it was read.
             _ if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
                 ProcessError::Ended(pid)
             }
@@ -100,7 +100,7 @@ impl ProcessError {
         }
     }
 
-    /// Whether the process is simply not there any more.
+    /// Whether the process simply does not exist any more.
     pub fn is_gone(&self) -> bool {
         matches!(
             self,
@@ -109,12 +109,12 @@ impl ProcessError {
     }
 }
 
-/// What somebody who was refused can do about it, by what the system says of itself.
+/// What a user who was refused can do, by what the system says of itself.
 pub fn permission_remedy(pid: Pid) -> String {
     let me = rustix::process::geteuid().as_raw();
     let owner = Identity::read(pid).ok().map(|identity| identity.user);
     match owner {
-        // Whoever is root already was refused for another reason.
+        // If the user is root already, there is another reason.
         _ if me == 0 => "you are root, but without the capability CAP_SYS_PTRACE over it: a container, a user namespace or a \
                          sandbox keeps it from you; run loam outside, or give the container SYS_PTRACE"
             .to_owned(),
@@ -131,22 +131,22 @@ pub fn permission_remedy(pid: Pid) -> String {
     }
 }
 
-/// How far the security module Yama limits looking into one's own processes; none where it is absent.
+/// How far the security module Yama limits looks into the user's own processes; none if it is absent.
 pub fn yama_scope() -> Option<u32> {
     let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
     text.trim().parse().ok()
 }
 
-/// What tells a process from every other, before and after it in time.
+/// What distinguishes a process from all earlier and later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessKey {
-    /// Its number, which is given out again after it ends.
+    /// Its number, which may be used again after it ends.
     pub pid: Pid,
     /// When it started, in clock ticks since the system did.
     pub started: u64,
 }
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Number and start.
@@ -168,7 +168,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads who a process is. The number of a thread stands for its process.
+    /// Reads the identity of a process. The number of a thread stands for its process.
     pub fn read(pid: Pid) -> Result<Identity, ProcessError> {
         let mut identity = Identity::sketch(pid)?;
         let face = face(identity.key.pid);
@@ -176,7 +176,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same without the command line: what can be read without waiting, whatever the process does.
+    /// The same without the command line: all that can be read without waiting, whatever the process does.
     pub fn sketch(pid: Pid) -> Result<Identity, ProcessError> {
         require_own_proc(pid)?;
         let status = match read_short(&format!("/proc/{pid}/status")) {
@@ -195,7 +195,7 @@ impl Identity {
         Ok(Identity::of(&files, &glance))
     }
 
-    /// Who the process is whose files these are, by what they said just now; and its command line.
+    /// The identity of the process that these files belong to, by what they said just now; and its command line.
     pub fn again(files: &Files, glance: &Glance) -> Identity {
         let mut identity = Identity::of(files, glance);
         identity.read_command(files.face);
@@ -216,8 +216,8 @@ impl Identity {
         }
     }
 
-    /// Two kinds of processes have an empty command line: the kernel's threads and the dead. It lies in the process's
-    /// memory, so this may wait.
+    /// Two kinds of processes have an empty command line: the kernel's threads and processes that have ended. The
+    /// command line lies in the process's memory, so this read may wait.
     fn read_command(&mut self, face: Pid) {
         step(Doing::Process(self.key.pid));
         let words = read_short(&format!("/proc/{face}/cmdline")).unwrap_or_default();
@@ -232,12 +232,12 @@ impl Identity {
         self.argument0 = printable(words.first().map_or("", Cow::as_ref));
     }
 
-    /// Fails for what has no memory to look at.
+    /// Fails for a process without memory.
     pub fn require_memory(&self) -> Result<(), ProcessError> {
         match self.state {
             'Z' | 'X' | 'x' => Err(ProcessError::Zombie(self.key.pid)),
             _ if self.of_the_kernel => Err(ProcessError::Kernel(self.key.pid)),
-            // On its way out a process gives up its memory before its state says so.
+            // A process that ends gives up its memory before its state says so.
             _ if self.command.is_empty()
                 && self.executable.is_none()
                 && !has_memory(face(self.key.pid)) =>
@@ -248,7 +248,7 @@ impl Identity {
         }
     }
 
-    /// Every name that a person may call it by: the kernel's, the file's, the first word's.
+    /// Every name that a user may use for it: the kernel's, the file's, the first word's.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let file = self
             .executable
@@ -264,11 +264,11 @@ impl Identity {
     }
 }
 
-/// What one call takes of a file of the system; nearly all are shorter. Chosen: one page.
+/// How much one call reads from a file of the system; nearly all files are shorter. Chosen: one page.
 const SHORT: usize = 4096;
 
-/// Reads a file of the system whole. Such a file says that it has no length, and makes its text anew for many
-/// a call: it costs less to read it into room than to ask for its length and grow.
+/// Reads a whole file of the system. Such a file reports no length, and the system makes its text again for many
+/// calls. So it costs less to read it into enough room than to ask for its length and grow.
 fn read_short(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(SHORT);
     fs::File::open(path)?
@@ -280,8 +280,8 @@ fn read_short(path: &str) -> io::Result<Vec<u8>> {
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The number under which the system shows the process's memory: its own, or, once its main thread has ended, that of a thread that
-/// lives.
+/// The number under which the system shows the process's memory: its own, or, if its main thread has ended, that of
+/// a live thread.
 pub fn face(pid: Pid) -> Pid {
     if has_memory(pid) {
         return pid;
@@ -294,13 +294,14 @@ pub fn face(pid: Pid) -> Pid {
     threads.next().unwrap_or(pid)
 }
 
-/// Fails where /proc counts processes otherwise than the system calls do: a number from one would mean another process to the other.
+/// Fails if /proc numbers processes otherwise than the system calls: a number from one would mean another process
+/// to the other.
 fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
     let here = rustix::process::getpid().as_raw_nonzero().get();
     let there = fs::read_link("/proc/self").unwrap_or_default();
     match there.to_str() {
         Some(number) if number.parse() == Ok(here) => Ok(()),
-        // No /proc at all is another error, told by whoever reads there.
+        // No /proc at all is another error, which the reader of /proc reports.
         _ if !fs::exists("/proc/stat").unwrap_or(false) => Ok(()),
         number => Err(ProcessError::OtherNamespace {
             pid,
@@ -313,14 +314,14 @@ fn require_own_proc(pid: Pid) -> Result<(), ProcessError> {
     }
 }
 
-/// Whether the process has memory of its own; the kernel's threads and the dying have none.
+/// Whether the process has memory of its own. The kernel's threads and ending processes have none.
 fn has_memory(pid: Pid) -> bool {
     read_short(&format!("/proc/{pid}/statm"))
         .is_ok_and(|text| text.first().is_some_and(|digit| *digit != b'0'))
 }
 
-/// Resident bytes that belong to no file and to no shared memory, within the kernel's counting in batches: the cheapest
-/// figure there is. None of a process that has ended.
+/// Resident bytes that belong to no file and to no shared memory, exact to the kernel's batches of counting: the
+/// cheapest figure. None for a process that has ended.
 pub fn private_bytes(pid: Pid) -> Option<u64> {
     let text = read_short(&format!("/proc/{pid}/statm")).ok()?;
     let text = std::str::from_utf8(&text).ok()?;
@@ -333,14 +334,14 @@ pub fn private_bytes(pid: Pid) -> Option<u64> {
 /// The fields of `/proc/PID/stat` that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// What the kernel calls the process, as it says it.
+    /// The kernel's name of the process, as the file has it.
     pub name: String,
     /// The state's letter.
     pub state: char,
     flags: u64,
     /// Page faults that needed no disk, since the start.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults that needed it.
     pub major_faults: u64,
     /// Processor time, in clock ticks.
     pub cpu_ticks: u64,
@@ -358,7 +359,7 @@ impl Stat {
         Stat::parse(&bytes).ok_or(ProcessError::Ended(pid))
     }
 
-    /// What tells the process from every other.
+    /// What distinguishes the process from all others.
     pub fn key(&self, pid: Pid) -> ProcessKey {
         ProcessKey {
             pid,
@@ -371,15 +372,15 @@ impl Stat {
         self.flags & KERNEL_THREAD != 0
     }
 
-    /// Whether it has ended, and only its entry in the table of processes is left. Where other threads are
-    /// left, only the first one has ended.
+    /// Whether the process has ended, and only its entry in the table of processes is left. If other threads live,
+    /// only the first thread has ended.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
     }
 
     fn parse(bytes: &[u8]) -> Option<Stat> {
-        // The name stands in parentheses and may contain blanks and parentheses itself, so the last
-        // one ends it.
+        // The name is in parentheses and may itself contain blanks and parentheses, so the last parenthesis ends
+        // it.
         let open = bytes.iter().position(|byte| *byte == b'(')?;
         let close = bytes.iter().rposition(|byte| *byte == b')')?;
         let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
@@ -409,12 +410,12 @@ fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &str)> {
     })
 }
 
-/// The memory figures of `/proc/PID/status`: readable by everybody, and free of cost for the process.
+/// The memory figures of `/proc/PID/status`: every user may read them, and the process pays nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outline {
     /// Resident bytes: the sum of the next three.
     pub resident: u64,
-    /// Anonymous.
+    /// Anonymous bytes.
     pub anonymous: u64,
     /// Pages of files.
     pub files: u64,
@@ -422,13 +423,13 @@ pub struct Outline {
     pub shared: u64,
     /// Swapped out; not resident.
     pub swapped: u64,
-    /// The most that was ever resident.
+    /// The highest resident bytes so far.
     pub peak_resident: u64,
     /// Threads.
     pub threads: u64,
     /// Page faults without disk access since the start.
     pub minor_faults: u64,
-    /// Page faults with.
+    /// Page faults with disk access.
     pub major_faults: u64,
     /// Processor time in clock ticks.
     pub cpu_ticks: u64,
@@ -441,10 +442,10 @@ impl Outline {
     }
 }
 
-/// What the files of a process that change say at one moment.
+/// The changing files of a process at one moment.
 #[derive(Debug, Clone)]
 pub struct Glance {
-    /// What the process is, with the state of a thread that lives, if one does.
+    /// The process's figures, with the state of a live thread, if there is one.
     pub stat: Stat,
     /// Its memory.
     pub outline: Outline,
@@ -502,15 +503,15 @@ impl Glance {
     }
 }
 
-/// The files of a process that change, kept open: for looking at it again and again. They stay those of
-/// this process, whoever is given its number when it has ended.
+/// The changing files of a process, kept open for repeated looks. They stay those of this process, even if another
+/// process gets its number after its end.
 #[derive(Debug)]
 pub struct Files {
     pid: Pid,
-    /// Whose status it is.
+    /// The process or thread of the status.
     face: Pid,
     status: fs::File,
-    /// The process's own: that of a thread has the thread's start.
+    /// The process's own file, because that of a thread has the thread's start.
     stat: fs::File,
 }
 
@@ -529,7 +530,7 @@ impl Files {
         })
     }
 
-    /// Reads them once more. A process that has ended, or is about to, is an error.
+    /// Reads them once more. A process that has ended, or is ending, is an error.
     pub fn read(&mut self) -> Result<Glance, ProcessError> {
         let stat = Stat::parse(&self.text(&self.stat, "the state")?);
         let stat = stat.ok_or(ProcessError::Ended(self.pid))?;
@@ -539,7 +540,7 @@ impl Files {
         if is_whole || stat.is_of_the_kernel() || stat.is_dead() {
             return glance;
         }
-        // The thread that showed the memory has ended, and others live.
+        // The thread that showed the memory has ended, and other threads live.
         let face = face(self.pid);
         let status = fs::File::open(format!("/proc/{face}/status"));
         self.status =
@@ -555,7 +556,7 @@ impl Files {
             let length = file.read_at(&mut buffer, text.len() as u64);
             let length = length.map_err(|error| ProcessError::of_io(self.pid, what, &error))?;
             text.extend_from_slice(&buffer[..length]);
-            // A user who is in a thousand groups has a longer status.
+            // The status of a user who is in a thousand groups is longer.
             if length < SHORT {
                 return Ok(text);
             }
@@ -603,7 +604,7 @@ mod tests {
         me.require_memory().unwrap();
         let outline = Outline::read(me.key.pid).unwrap();
         assert!(outline.resident > 0 && outline.threads > 0);
-        // Not one snapshot, so a little may differ.
+        // The files are not one snapshot, so figures may differ a little.
         let sum = outline.anonymous + outline.files + outline.shared;
         assert!(sum.abs_diff(outline.resident) < 4 << 20);
     }
@@ -622,11 +623,11 @@ mod tests {
         assert!(matches!(files.read(), Err(ProcessError::Ended(_))));
         let mut me = Files::open(std::process::id() as Pid).unwrap();
         let before = me.read().unwrap().outline;
-        // A block that nothing looks at would not be made at all.
+        // The compiler would leave out a block that is not used.
         let touched = std::hint::black_box(vec![1u8; 32 << 20]);
         let after = me.read().unwrap().outline;
-        // Other tests of this process free memory meanwhile, but nothing takes a fault back; huge
-        // pages make it one for each 2 MiB.
+        // Other tests of this process free memory meanwhile, but page faults only grow. With huge pages there is
+        // one for each 2 MiB.
         let faults = (touched.len() as u64) >> 21;
         assert!(after.minor_faults >= before.minor_faults + faults);
         assert!(after.peak_resident >= touched.len() as u64);

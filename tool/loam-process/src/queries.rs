@@ -5,8 +5,8 @@
 //! PROCMAP_QUERY  (Linux 6.11)  maps: the mapping at an address, or the next one that is of a file
 //! ```
 //!
-//! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the files
-//! instead. The only unsafe code of the tool: the crate rustix makes the calls, and knows neither.
+//! An older kernel refuses both with an error, and the callers (`pagemap`, `mappings`) read the files instead. This
+//! is the only unsafe code of the tool: the crate rustix makes the system calls, but has neither query.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -15,26 +15,26 @@ use std::io;
 
 use rustix::ioctl::{self, opcode, Ioctl, IoctlOutput, Opcode};
 
-/// What the kernel says of each page of a run.
+/// The kernel's bits for the pages of a run.
 pub const PAGE_IN_MEMORY: u64 = 1 << 3;
 /// See `PAGE_IN_MEMORY`.
 pub const PAGE_SWAPPED: u64 = 1 << 4;
-/// The shared page of zeros, which counts as nobody's memory.
+/// The shared page of zeros, which counts as no process's memory.
 pub const PAGE_ZERO: u64 = 1 << 5;
 /// Part of a huge page.
 pub const PAGE_HUGE: u64 = 1 << 6;
-/// Of a file, and not the process's own copy.
+/// A page of a file, and not the process's own copy.
 pub const PAGE_OF_FILE: u64 = 1 << 2;
 
-/// Pages that are alike, one behind the other.
+/// Pages that are alike, one after the other.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
     /// The first byte's address.
     pub start: u64,
-    /// Behind the last one.
+    /// The address after the last byte.
     pub end: u64,
-    /// Of the constants above.
+    /// Bits of the constants above.
     pub pages: u64,
 }
 
@@ -77,7 +77,7 @@ struct Query {
     build_id: u64,
 }
 
-/// A call whose argument the kernel reads and writes, and which returns a number.
+/// A call with an argument that the kernel reads and writes; it returns a number.
 struct Call<'a, T, const NUMBER: u8>(&'a mut T);
 
 // SAFETY: the code names the argument's size, and the kernel writes the argument and what it points to.
@@ -95,8 +95,8 @@ unsafe impl<T, const NUMBER: u8> Ioctl for Call<'_, T, NUMBER> {
     }
 }
 
-/// Runs of pages between two addresses that hold something, in order, as many as have room, and where
-/// the scan ended.
+/// The runs between two addresses that hold something, in order, as many as there is room for, and where the scan
+/// ended.
 pub fn scan(pagemap: &File, start: u64, end: u64, room: &mut [Run]) -> io::Result<(usize, u64)> {
     let holds = PAGE_IN_MEMORY | PAGE_SWAPPED;
     let mut argument = Scan {
@@ -114,37 +114,37 @@ pub fn scan(pagemap: &File, start: u64, end: u64, room: &mut [Run]) -> io::Resul
     Ok((found.min(room.len()), argument.walk_end))
 }
 
-/// A mapping, as PROCMAP_QUERY has it.
+/// A mapping, as PROCMAP_QUERY describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The first address.
     pub start: u64,
-    /// Behind the last one.
+    /// The address after the last one.
     pub end: u64,
-    /// Bits: 1 it may be read, 2 written, 4 executed, 8 it is shared.
+    /// Bits: 1 readable, 2 writable, 4 executable, 8 shared.
     pub permissions: u64,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Of the file system.
+    /// The number of the file system.
     pub device: (u32, u32),
-    /// Of the file.
+    /// The number of the file.
     pub inode: u64,
-    /// Of the file, or `[heap]` and the like.
+    /// The name of the file, or `[heap]` and the like.
     pub name: Vec<u8>,
 }
 
-/// Which mapping is asked for.
+/// Which mapping is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// The one that contains the address.
     Containing,
-    /// The first one of a file that ends behind the address.
+    /// The first mapping of a file that ends after the address.
     NextOfFile,
 }
 
 /// The mapping at an address; none if there is none.
 pub fn mapping(maps: &File, address: u64, which: Which) -> io::Result<Option<Found>> {
-    // A path has 4,096 bytes at most, and a few words behind it.
+    // A path has 4,096 bytes at most, and a few words may follow it.
     let mut name = [0u8; 4096 + 64];
     let mut argument = Query {
         size: size_of::<Query>() as u64,
@@ -163,7 +163,7 @@ pub fn mapping(maps: &File, address: u64, which: Which) -> io::Result<Option<Fou
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     }
-    // With the zero behind it; 0 without a name.
+    // The length includes the zero at the end; it is 0 without a name.
     let length = (argument.name_size as usize).saturating_sub(1);
     Ok(Some(Found {
         start: argument.start,

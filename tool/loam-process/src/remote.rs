@@ -1,7 +1,7 @@
-//! Reading another process's memory without stopping it, and writing what a heap offers to be written.
+//! Reads another process's memory without stopping it, and writes to the places that a heap offers for this.
 //!
-//! `process_vm_readv` copies bytes; the process runs on and notices nothing. So what comes back may be
-//! torn, and all of it may be garbage: whoever decodes it trusts nothing.
+//! `process_vm_readv` copies bytes while the process runs on and notices nothing. So the bytes may be torn, and all
+//! of them may be garbage: code that decodes them trusts nothing.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -14,7 +14,7 @@ use loam_format::memory::{Memory, Piece, ReadError};
 use crate::apart::{step, Doing};
 use crate::process::{face, permission_remedy, Pid};
 
-/// Pieces that one call of the system takes (IOV_MAX).
+/// How many pieces one system call takes (IOV_MAX).
 const MOST_PIECES: usize = 1024;
 
 /// A living process's memory.
@@ -40,7 +40,7 @@ impl Memory for ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Writes bytes where the process is known to wait for them. They may be seen one by one.
+    /// Writes bytes where the process is known to wait for them. The process may see them one by one.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), ReadError> {
         let remote = RemoteIoVec {
             base: usize::try_from(address).unwrap_or(usize::MAX),
@@ -60,7 +60,7 @@ impl ProcessMemory {
         }
     }
 
-    /// One call of the system for all. It copies piece by piece, in their order.
+    /// One system call for all pieces. It copies them one by one, in their order.
     fn call(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(), ReadError> {
         let wanted = buffer.len();
         if wanted == 0 {
@@ -85,7 +85,7 @@ impl ProcessMemory {
             |number| process_vm_readv(unistd::Pid::from_raw(number), &mut local, &remote);
         let mut answer = read_as(self.0);
         if answer == Err(Errno::ESRCH) {
-            // Its main thread may have ended, and another one lives.
+            // Its main thread may have ended while another thread lives.
             let face = face(self.0);
             if face != self.0 {
                 answer = read_as(face);
@@ -101,7 +101,7 @@ impl ProcessMemory {
             }
             Err(error) => return Err(ReadError::Failed(error.desc().to_owned())),
         };
-        // What came before the first piece that can not be read has come.
+        // The pieces before the first unreadable one were copied.
         let mut end = 0;
         let missing = pieces.iter().find(|piece| {
             end += piece.length;

@@ -1,7 +1,7 @@
-//! Where the resident memory of any program is, from what the system says alone.
+//! Where the resident memory of any program is, by the system's figures alone.
 //!
-//! Every mapping falls into one kind, so the kinds add up to the resident set exactly. What cuts
-//! across them (huge pages, lazily freed pages, pages shared with others) is told beside.
+//! Every mapping has one kind, so the kinds add up to the resident set exactly. Figures that cut across kinds (huge
+//! pages, lazily freed pages, pages shared with others) are told beside them.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::mappings::{self, Mapping};
 use crate::pagemap::{Held, Pagemap};
 use crate::process::Pid;
 
-/// What a mapping is for, as far as the system can tell.
+/// The purpose of a mapping, as far as the system can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -21,7 +21,7 @@ pub enum Kind {
     LoamMetadata,
     /// The data segment's extension, `[heap]`: brk.
     Heap,
-    /// Private memory of no file: the heaps of most allocators, and whatever else maps memory.
+    /// Private memory of no file: the heaps of most allocators, and other mapped memory.
     Anonymous,
     /// Stacks of threads.
     Stack,
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of tables.
+    /// Every kind, in the order of the tables.
     pub const ALL: [Kind; 9] = [
         Kind::LoamHeap,
         Kind::LoamMetadata,
@@ -49,7 +49,7 @@ impl Kind {
         Kind::Kernel,
     ];
 
-    /// For programs.
+    /// The name for programs.
     pub fn key(self) -> &'static str {
         match self {
             Kind::LoamHeap => "loam_heap",
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// What people call it.
+    /// The name for people.
     pub fn title(self) -> &'static str {
         match self {
             Kind::LoamHeap => "Loam heap",
@@ -83,7 +83,7 @@ impl Kind {
 /// The figures of one kind, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Part {
-    /// Mappings. A file's mapping with changed pages counts as a file's.
+    /// The number of mappings. A file's mapping with changed pages counts as a file's.
     pub mappings: u64,
     /// Address space.
     #[serde(rename = "size_bytes")]
@@ -94,7 +94,7 @@ pub struct Part {
     /// Resident in huge pages.
     #[serde(rename = "huge_bytes")]
     pub huge: u64,
-    /// Resident, but given up with `MADV_FREE`: the kernel takes it when it needs memory.
+    /// Resident bytes that were given up with `MADV_FREE`: the kernel takes them when it needs memory.
     #[serde(rename = "lazily_freed_bytes")]
     pub lazily_freed: u64,
     /// Swapped out; not resident.
@@ -112,7 +112,7 @@ pub struct Residence {
     pub hugetlb: u64,
 }
 
-/// Address ranges that a heap calls its own.
+/// Address ranges that belong to a heap.
 #[derive(Debug, Clone, Default)]
 pub struct OwnRanges {
     /// Start, end, kind; sorted by start, not overlapping.
@@ -127,9 +127,9 @@ impl OwnRanges {
         OwnRanges { ranges }
     }
 
-    /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends. It
-    /// joins private memory that is alike, unless the heap could name its own. `look` says what a piece
-    /// of the mapping holds; where it does not, the mapping stays whole.
+    /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends. The kernel joins
+    /// private memory that is alike, unless the heap could name its own. `look` says what a piece of the mapping
+    /// holds; if it does not, the mapping stays whole.
     pub fn cut(
         &self,
         mappings: Vec<Mapping>,
@@ -167,7 +167,7 @@ impl OwnRanges {
         edges.retain(|edge| (mapping.start + 1..mapping.end).contains(edge));
         edges.sort_unstable();
         edges.dedup();
-        // Two ranges of one kind, side by side, are no edge.
+        // The border of two neighbouring ranges of one kind is no edge.
         edges.retain(|edge| kind_at(edge - 1) != kind_at(*edge));
         if edges.is_empty() || edges.iter().any(|edge| edge % 4096 != 0) {
             return None;
@@ -190,26 +190,26 @@ impl OwnRanges {
             });
             start = end;
         }
-        // What only the whole is known of goes with its largest piece.
+        // Figures that are known only for the whole mapping go with its largest piece.
         let largest = pieces.iter_mut().max_by_key(|piece| piece.resident)?;
         largest.proportional = mapping.proportional;
         largest.lazily_freed = mapping.lazily_freed.min(largest.resident);
         Some(pieces)
     }
 
-    /// The ranges that share an address with the mapping, from behind.
+    /// The ranges that share an address with the mapping, from the last one.
     fn overlapping(&self, mapping: &Mapping) -> impl Iterator<Item = &(u64, u64, Kind)> + Clone {
         let start = mapping.start;
         let behind = self
             .ranges
             .partition_point(|(start, ..)| *start < mapping.end);
-        // Ranges do not overlap, so those before one that ends before the mapping end before it too.
+        // Ranges do not overlap, so the ranges before one that ends before the mapping end before it too.
         let ranges = self.ranges[..behind].iter().rev();
         ranges.take_while(move |(_, end, _)| *end > start)
     }
 
-    /// The kind of the range that the mapping mostly lies in: all of it, where the mapping was cut or
-    /// needed not to be.
+    /// The kind of the range that contains most of the mapping. That is all of it, if the mapping was cut or did
+    /// not need to be.
     fn kind(&self, mapping: &Mapping) -> Option<Kind> {
         let mut covered = [(Kind::LoamHeap, 0u64), (Kind::LoamMetadata, 0u64)];
         for (start, end, kind) in self.overlapping(mapping) {
@@ -225,8 +225,8 @@ impl OwnRanges {
     }
 }
 
-/// What pieces of a process's mappings hold, for [`OwnRanges::cut`]. A mapping that is another one by
-/// now holds nothing that is known.
+/// The contents of pieces of a process's mappings, for [`OwnRanges::cut`]. If a mapping has been replaced by now,
+/// nothing is known.
 pub fn look_into(pid: Pid) -> impl Fn(&Mapping, u64, u64) -> Option<Held> {
     let pagemap = Pagemap::open(pid).ok();
     move |mapping, start, end| {
@@ -271,7 +271,7 @@ impl Residence {
         &self.parts[kind as usize]
     }
 
-    /// Kinds and their figures, in the order of tables.
+    /// The kinds and their figures, in the order of the tables.
     pub fn parts(&self) -> impl Iterator<Item = (Kind, &Part)> {
         Kind::ALL.into_iter().zip(&self.parts)
     }
@@ -337,11 +337,11 @@ fn kind_of(mapping: &Mapping, stack_pointers: &[u64], own: &OwnRanges) -> Kind {
     Kind::Anonymous
 }
 
-/// A process may have very many threads, and each costs a system call or three.
+/// The limit of threads: a process may have very many, and each costs one to three system calls.
 const MOST_THREADS: usize = 4096;
 
-/// Where the threads' stacks are: the stack pointer of every thread that waits in a system call. One
-/// that runs at this moment does not say, and its stack counts as an anonymous mapping. Sorted.
+/// The places of the threads' stacks: the stack pointer of every thread that waits in a system call. A thread that
+/// runs at this moment does not say, so its stack counts as an anonymous mapping. Sorted.
 pub fn stack_pointers(pid: Pid) -> Vec<u64> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
@@ -466,7 +466,7 @@ mod tests {
         }
         let cut = own.cut(mapped, look_into(pid));
         let residence = Residence::of(&cut, &[], &own);
-        // At least those that were touched: another test may have had the memory before.
+        // At least the touched pages: another test may have had the memory before.
         let mut pages = 0;
         let pagemap = Pagemap::open(pid).unwrap();
         let page = PAGE as u64;

@@ -1,4 +1,4 @@
-//! Scripts: which program will really run.
+//! Scripts: finds the program that will really run.
 //!
 //! ```text
 //! #!/usr/bin/python3 -E        -> /usr/bin/python3
@@ -18,7 +18,7 @@ use crate::elf::{Image, ImageError};
 /// The kernel reads no more of the first line than this (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_LIMIT: usize = 256;
 
-/// What a script's first line asks for.
+/// What the first line of a script requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
     /// The program named after `#!`.
@@ -44,7 +44,7 @@ fn parse(head: &[u8]) -> Option<Interpreter> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
-    // No other blank: a carriage return before the line's end is part of the name.
+    // No other blank counts: a carriage return before the line's end is part of the name.
     let line = line.trim_matches([' ', '\t']);
     let (path, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     if path.is_empty() {
@@ -58,14 +58,14 @@ fn parse(head: &[u8]) -> Option<Interpreter> {
     })
 }
 
-/// Why the system can not start a script that is there: its interpreter is not.
+/// Why the system can not start an existing script: its interpreter is missing.
 pub fn missing_interpreter(script: &Path) -> Option<String> {
     if !matches!(Image::read(script), Err(ImageError::NotElf)) {
         return None;
     }
     let Interpreter { path, argument } = interpreter(script).ok()?;
     let name = match argument {
-        // What `env` would look for ends in it.
+        // The name that `env` would look for ends with the carriage return.
         Some(words) if path.exists() && is_env(&path) && words.ends_with('\r') => words,
         _ if path.exists() => return None,
         _ => path.to_string_lossy().into_owned(),
@@ -85,7 +85,7 @@ pub fn missing_interpreter(script: &Path) -> Option<String> {
     })
 }
 
-/// The program that `env` with this argument starts, if it can be told.
+/// The program that `env` starts with this argument, if it can be told.
 pub fn program_after_env<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {

@@ -1,4 +1,4 @@
-//! Names for places in files of code: functions, demangled, with the source's lines where the file or its separate
+//! Names for places in files of code: functions, demangled, with the source's lines if the file or its separate
 //! debug file has them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 
 use crate::code::Code;
 
-/// Where a distribution puts what was split off.
+/// Where a distribution puts separate debug files.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
 /// A function at a place.
@@ -25,14 +25,14 @@ pub struct Function {
     pub line: Option<u32>,
 }
 
-/// What a file says of its addresses.
+/// What a file says about its addresses.
 struct Names {
     lines: Loader,
-    /// Functions by their first address: how long each is, and its name.
+    /// Functions by their first address: the length and the name of each.
     functions: BTreeMap<u64, (u64, String)>,
 }
 
-/// Reads names; each file once.
+/// Reads names, once for each file.
 #[derive(Default)]
 pub struct Symbols {
     files: HashMap<PathBuf, Vec<Names>>,
@@ -46,7 +46,8 @@ impl std::fmt::Debug for Symbols {
 }
 
 impl Symbols {
-    /// The functions at an address of a module's file, the innermost inlined one first; none: not known here.
+    /// The functions at an address of a module's file, the innermost inlined one first; none if they are not known
+    /// here.
     pub fn at(&mut self, module: &Module, address: u64) -> Vec<Function> {
         let path = PathBuf::from(&module.path);
         if !self.files.contains_key(&path) {
@@ -59,7 +60,7 @@ impl Symbols {
             .unwrap_or_default()
     }
 
-    /// Files that are not those that were recorded, by their build ids.
+    /// Files that differ from the recorded ones, by their build ids.
     pub fn other_files(&self) -> &[String] {
         &self.other
     }
@@ -124,13 +125,13 @@ impl Names {
         (!found.is_empty()).then_some(found)
     }
 
-    /// A stripped file names what it exports alone: what lies behind such a function, and not in it, has no name here.
+    /// A stripped file names only its exports. Code after an exported function, and not in it, has no name here.
     fn by_symbol(&self, address: u64) -> Option<Vec<Function>> {
         let (begin, (bytes, name)) = self.functions.range(..=address).next_back()?;
         if address - begin >= *bytes {
             return None;
         }
-        // A version behind the name is the dynamic linker's.
+        // A version after the name comes from the dynamic linker.
         let name = name.split('@').next().unwrap_or(name);
         Some(vec![Function {
             name: demangle_auto(name.into(), None).into_owned(),
@@ -171,7 +172,7 @@ mod tests {
             .collect();
         let named = all.iter().position(|found| !found.is_empty()).unwrap();
         assert_eq!(all[named][0].name, "sell");
-        // The other function lies behind it.
+        // The other function comes after it.
         let behind = all[named..].iter().position(Vec::is_empty).unwrap();
         assert!(all[named + behind..].iter().all(Vec::is_empty));
         assert!(all.len() > named + behind);

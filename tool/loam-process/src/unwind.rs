@@ -1,7 +1,7 @@
-//! Stacks of a process, unwound outside of it: by the tables of its files (`.eh_frame`), and by frame pointers where
-//! there are none.
+//! Stacks of a process, unwound outside of it: by the tables of its files (`.eh_frame`), and by frame pointers if
+//! there are no tables.
 //!
-//! The stack was copied when it was current (`rings::CopiedStack`); of the process only its mappings are needed,
+//! The stack was copied when it was current (`rings::CopiedStack`). Of the process only its mappings are needed,
 //! and they may be told after its end.
 
 use std::collections::{BTreeMap, HashSet};
@@ -20,12 +20,12 @@ use crate::mappings::Mapping;
 use crate::process::Pid;
 use crate::rings::{CopiedStack, Registers};
 
-/// Frames of a stack, at most. A stack that is copied has a few thousand at the very most.
+/// The most frames of a stack. A copied stack has a few thousand at most.
 const MOST_FRAMES: usize = 2_048;
-/// Mappings are read anew at most so often, but at once for a page of code that was never asked for: a library that was
-/// loaded a moment ago may be unloaded a moment later.
+/// The least time between two reads of the mappings. For a page of code that is seen for the first time they are
+/// read at once, because a library that was loaded a moment ago may be unloaded a moment later.
 const REFRESH: Duration = Duration::from_millis(100);
-/// Pages that were asked for in vain, at most; code that a program makes itself may lie in many.
+/// The most pages that were looked up in vain; code that a program makes itself may lie in many.
 const MOST_UNKNOWN: usize = 4_096;
 /// Bits of an address within a page.
 const PAGE_BITS: u32 = 12;
@@ -33,9 +33,9 @@ const PAGE_BITS: u32 = 12;
 /// A place in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which of the modules, by its place in `Stacks::modules`; none: no file.
+    /// The module, by its place in `Stacks::modules`; none: no file.
     pub module: Option<u32>,
-    /// As the module's file numbers it, or in memory.
+    /// The address in the module's numbering, or in memory.
     pub address: u64,
 }
 
@@ -51,20 +51,20 @@ pub struct Unwound {
 struct Mapped {
     mapping: Mapping,
     module: u32,
-    /// What is added to an address of the file.
+    /// The distance from an address of the file to the one in memory.
     bias: u64,
 }
 
-/// Unwinds stacks of one process image.
+/// Unwinds the stacks of one process image.
 pub struct Stacks {
     pid: Pid,
     unwinder: UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// By begin.
+    /// By first address.
     mapped: BTreeMap<u64, Mapped>,
     modules: Vec<Module>,
     refreshed: Option<Instant>,
-    /// Pages that lie in no file.
+    /// Pages that belong to no file.
     unknown: HashSet<u64>,
 }
 
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Stacks {
 }
 
 impl Stacks {
-    /// Of this process.
+    /// Makes one for this process.
     pub fn of(pid: Pid) -> Stacks {
         Stacks {
             pid,
@@ -95,7 +95,7 @@ impl Stacks {
         &self.modules
     }
 
-    /// Unwinds a stack. `look` says what the process has mapped, as far as it can be known; it is asked when a frame
+    /// Unwinds a stack. `look` says what the process has mapped, if that can be known; it is called when a frame
     /// lies in no known file.
     pub fn unwind(
         &mut self,
@@ -112,8 +112,8 @@ impl Stacks {
                 return unwound;
             }
             self.refreshed = Some(Instant::now());
-            // The recorder copied the stack, so its code is there; else these are the mappings of the program that
-            // the process became meanwhile.
+            // The recorder copied the stack, so its code must be mapped. Otherwise these are the mappings of the
+            // program that the process became meanwhile.
             let here = stack.registers.instruction;
             let is_of_it = |all: &Vec<Mapping>| {
                 all.iter()
@@ -131,8 +131,8 @@ impl Stacks {
         }
     }
 
-    /// Takes what is mapped now; false: nothing changed. What is there no more, while nothing else lies there, is kept
-    /// for stacks that were copied before.
+    /// Takes the present mappings; false: nothing changed. A mapping that no longer exists is kept, while nothing
+    /// else lies there, for stacks that were copied before.
     fn learn(&mut self, mappings: Vec<Mapping>, codes: &mut Codes) -> bool {
         let is_code = |one: &Mapping| one.executable && one.name.starts_with('/');
         let now: BTreeMap<u64, Mapping> = mappings
@@ -178,7 +178,7 @@ impl Stacks {
             self.modules.push(module);
             self.modules.len() - 1
         });
-        // Without the file an address is that in memory, less where the file begins in it.
+        // Without the file, an address is the address in memory, less the file's begin in memory.
         let wanted = code
             .as_ref()
             .and_then(|code| code.address_of(mapping.offset));
@@ -205,13 +205,13 @@ impl Stacks {
         found.mapping.contains(address).then_some(found)
     }
 
-    /// Whether the code is the C library's, which a signal handler returns to.
+    /// Whether the code belongs to the C library, to which a signal handler returns.
     fn is_c_library(&self, address: u64) -> bool {
         let name = self.find(address).and_then(|one| one.mapping.file_name());
         name.is_some_and(|name| name.starts_with("libc") || name.starts_with("ld-musl"))
     }
 
-    /// The places that a stack leads through, and whether it was followed to its end.
+    /// The places of a stack, and whether it was followed to its end.
     fn places(&mut self, stack: &CopiedStack) -> (Vec<u64>, bool) {
         let registers = &stack.registers;
         let mut read = |address: u64| {
@@ -224,8 +224,8 @@ impl Stacks {
         while addresses.len() < MOST_FRAMES {
             addresses.push(at.address_for_lookup());
             if at.is_return_address() && self.is_c_library(at.address_for_lookup()) {
-                // Tables do not lead from a signal handler's return to what it interrupted, and frame pointers leave
-                // out the function that was interrupted.
+                // Tables do not lead from a signal handler's return to the interrupted function, and frame pointers
+                // leave that function out.
                 let before = interrupted(&frame, &mut read);
                 if let Some(before) = before.filter(|one| self.find(one.instruction).is_some()) {
                     frame = native(&before);
@@ -248,7 +248,7 @@ impl Stacks {
         (addresses, false)
     }
 
-    /// The frames as far as they are known, and the pages of those that lie in no file.
+    /// The known frames, and the pages of frames that lie in no file.
     fn follow(&mut self, stack: &CopiedStack) -> (Unwound, Vec<u64>) {
         let registers = &stack.registers;
         let (addresses, is_whole) = self.places(stack);
@@ -281,7 +281,8 @@ impl Stacks {
     }
 }
 
-/// What a signal has interrupted: the kernel lays a `ucontext` where the handler's return finds the stack pointer.
+/// The registers that a signal interrupted: the kernel puts a `ucontext` where the stack pointer is when the
+/// handler returns.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(
     frame: &UnwindRegsNative,
@@ -292,7 +293,7 @@ fn interrupted(
     const INSTRUCTION: u64 = 168;
     const FLAGS: u64 = 176;
     const SEGMENTS: u64 = 184;
-    /// The code segment of a 64-bit program, a flag that is always set, and those that there are.
+    /// The code segment of a 64-bit program, a flag that is always set, and all flags that exist.
     const CODE: u64 = 0x33;
     const SET: u64 = 2;
     const ALL: u64 = (1 << 22) - 1;
@@ -309,7 +310,7 @@ fn interrupted(
     })
 }
 
-/// Not known: the stack ends at the handler.
+/// They are not known: the stack ends at the handler.
 #[cfg(target_arch = "aarch64")]
 fn interrupted(
     _frame: &UnwindRegsNative,
@@ -364,7 +365,7 @@ mod tests {
         let mut bytes = vec![0; 64];
         let mut word =
             |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        // The recorder's frame, the program's, and the outermost one.
+        // The frame of the recorder, that of the program, and the outermost one.
         word(0x10, 0x7fff_0020);
         word(0x18, program + 0x40);
         word(0x20, 0);

@@ -1,29 +1,30 @@
-//! The next window of a long walk, read by a thread of its own while the one before is walked: copying memory takes as long as
-//! walking it.
+//! Reads the next window of a long walk in a separate thread while the window before is walked, because copying
+//! memory takes as long as walking it.
 //!
-//! What was read ahead is older than what is read when it is wanted, so its reader checks more: see [`super::walk`].
+//! A window that was read ahead is older than one that is read when it is needed, so the walk checks more: see
+//! [`super::walk`].
 
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread::{Builder, Scope};
 
 use loam_format::memory::Memory;
 
-/// Bytes in front of a window that its reader fills itself.
+/// Bytes before a window that its reader fills itself.
 pub const LEAD: usize = 8;
 
 /// A window of memory.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Room, then what was read.
+    /// Room, then the bytes that were read.
     pub bytes: Vec<u8>,
-    /// Where it begins.
+    /// Its first address.
     pub address: u64,
-    /// How much was read, behind the room; 0: nothing could be.
+    /// How much was read, after the room; 0: nothing could be read.
     pub length: usize,
 }
 
 impl Window {
-    /// Reads.
+    /// Reads the window.
     pub fn fill(&mut self, memory: &impl Memory, address: u64, length: usize) -> Option<()> {
         self.make_room(length);
         self.length = 0;
@@ -33,14 +34,14 @@ impl Window {
         Some(())
     }
 
-    /// Has room for so much. Nothing is cleared: the system fills it.
+    /// Makes room for so many bytes. Nothing is cleared, because the system fills the room.
     pub fn make_room(&mut self, length: usize) {
         if self.bytes.len() < LEAD + length {
             self.bytes.resize(LEAD + length, 0);
         }
     }
 
-    /// Whether it has the 16 bytes from there on.
+    /// Whether it has the 16 bytes from that address on.
     pub fn has_header(&self, place: u64) -> bool {
         place >= self.address && place + 16 <= self.address + self.length as u64
     }
@@ -55,7 +56,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// None where the system has no thread for it.
+    /// None if the system has no thread for it.
     pub fn start<'scope, M: Memory + Sync>(
         scope: &'scope Scope<'scope, '_>,
         memory: &'scope M,
@@ -64,7 +65,7 @@ impl Ahead {
         let (tell, told) = sync_channel(1);
         let read = move || {
             for (address, length, mut window) in asked {
-                // It says by its length whether something was read.
+                // Its length says whether something was read.
                 let _ = window.fill(memory, address, length);
                 if tell.send(window).is_err() {
                     return;
@@ -81,14 +82,14 @@ impl Ahead {
         })
     }
 
-    /// What is wanted next. What was asked for before is forgotten.
+    /// Requests the next window. Earlier requests are forgotten.
     pub fn ask(&mut self, address: u64, length: usize) {
         self.forget();
         let window = std::mem::take(&mut self.spare);
         self.is_asked = self.ask.send((address, length, window)).is_ok();
     }
 
-    /// What was asked for is too old by now.
+    /// The requested window is too old by now.
     pub fn forget(&mut self) {
         if let Some(window) = self.receive() {
             self.spare = window;
@@ -100,7 +101,7 @@ impl Ahead {
         is_asked.then(|| self.told.recv().ok())?
     }
 
-    /// Puts what was asked for in place of a window that was walked, if it has the header from there on.
+    /// Replaces a window that was walked by the requested one, if that has the header from there on.
     pub fn take(&mut self, place: u64, walked: &mut Window) -> bool {
         let Some(mut window) = self.receive() else {
             return false;

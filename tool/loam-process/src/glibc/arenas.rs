@@ -1,37 +1,37 @@
-//! Finding glibc's arenas in a process, without symbols.
+//! Finds glibc's arenas in a process, without symbols.
 //!
-//! All arenas hang in a ring. The main arena is a variable of the C library: its data holds one record that looks like an
-//! arena (its empty lists point at themselves) and whose ring leads back to it. Every other arena lies in the first of its
-//! own heaps, which start at multiples of 64 MiB and name their arena.
+//! All arenas are in a ring. The main arena is a variable of the C library: the library's data has one record that
+//! looks like an arena (its empty lists point at themselves) and whose ring leads back to it. Every other arena
+//! lies in the first of its own heaps, which start at multiples of 64 MiB and name their arena.
 
 use super::layout::{arena, heap_info, is_libc, ALIGNMENT, FLAGS, HEAP_ALIGNMENT};
 use super::{joined, word};
 use crate::mappings::Mapping;
 use loam_format::memory::Memory;
 
-/// One arena, and where its chunks lie.
+/// One arena, and the places of its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arena {
-    /// Where its record lies.
+    /// The address of its record.
     pub address: u64,
     /// Whether it is the main one, which grows by `brk`.
     pub is_main: bool,
-    /// The chunk that ends it.
+    /// The chunk at its end.
     pub top: u64,
-    /// Bytes that it says it has from the system.
+    /// Bytes that it took from the system, by its own count.
     pub system_bytes: u64,
     /// Start and end of each stretch of its chunks.
     pub stretches: Vec<(u64, u64)>,
 }
 
 impl Arena {
-    /// Where the heads of its lists of small freed chunks lie.
+    /// The heads of its lists of small freed chunks.
     pub fn fast_bins(&self) -> impl Iterator<Item = u64> {
         let first = self.address + arena::FAST_BINS as u64;
         (0..arena::FAST_BIN_COUNT as u64).map(move |bin| first + 8 * bin)
     }
 
-    /// Where the stretch that holds the address ends by now.
+    /// The present end of the stretch that holds the address.
     pub fn end_now(&self, memory: &impl Memory, address: u64) -> Option<u64> {
         if !self.is_main {
             let heap = address - address % HEAP_ALIGNMENT;
@@ -47,9 +47,9 @@ impl Arena {
     }
 }
 
-/// More arenas than this are no arenas.
+/// A ring of more arenas than this is no ring of arenas.
 const MOST_ARENAS: usize = 1 << 16;
-/// An arena of as many heaps holds a TiB.
+/// The most heaps of an arena; so many hold a TiB.
 const MOST_HEAPS: usize = 1 << 14;
 
 /// Finds all arenas. None: no record of a main arena was found. The second part says in words what was left out.
@@ -75,12 +75,13 @@ pub fn find(memory: &impl Memory, mappings: &[Mapping]) -> Option<(Vec<Arena>, V
     Some((found, problems))
 }
 
-/// The writable data of the C library, and of the program where it has none of its own: it may be linked statically.
+/// The writable data of the C library, and of the program if it has no C library beside it, because then it may be
+/// linked statically.
 fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
     let has_libc = mappings.iter().any(is_libc);
     let mut previous_is_ours = false;
     for mapping in mappings {
-        // Variables without a value lie behind the file's own, in a mapping without a name.
+        // Variables without a value lie after those of the file, in a mapping without a name.
         let is_ours = if mapping.name.is_empty() {
             previous_is_ours
         } else if has_libc {
@@ -102,10 +103,10 @@ fn find_main(memory: &impl Memory, mappings: &[Mapping]) -> Option<u64> {
     None
 }
 
-/// A static program's data may be large; the library's is 24 KiB.
+/// The data of a static program may be large; that of the library is 24 KiB.
 const MOST_DATA: u64 = 64 << 20;
 
-/// Where a main arena begins in data that lies at `start`.
+/// The address of a main arena in data that begins at `start`.
 fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize> {
     let last = bytes.len().checked_sub(arena::LENGTH)?;
     (0..=last).step_by(8).find(|offset| {
@@ -121,7 +122,8 @@ fn find_in_data(memory: &impl Memory, start: u64, bytes: &[u8]) -> Option<usize>
     })
 }
 
-/// Whether the list ends are those of an arena: an empty list's point at the list, as if it were a chunk; no end is null.
+/// Whether the list ends are those of an arena: the ends of an empty list point at the list, as if it were a chunk;
+/// no end is null.
 fn looks_like_lists(bytes: &[u8], offset: usize, address: u64) -> bool {
     let mut empty = 0;
     for bin in 0..arena::BIN_COUNT {
@@ -166,7 +168,7 @@ fn main_arena(memory: &impl Memory, mappings: &[Mapping], address: u64) -> Optio
     let bytes = record(memory, address)?;
     let top = read(&bytes, arena::TOP);
     let mut stretches = joined(mappings.iter().filter(|mapping| mapping.name == "[heap]"));
-    // Where `brk` failed, glibc goes on in mappings; only the last one is known, by the top chunk in it.
+    // If `brk` failed, glibc continues in mappings. Only the last mapping is known, by the top chunk in it.
     let has_top = |(start, end): &(u64, u64)| (*start..*end).contains(&top);
     if !stretches.iter().any(has_top) {
         let holder = mappings

@@ -1,22 +1,22 @@
-//! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. To a walk of
-//! the chunks they look in use.
+//! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. A walk
+//! of the chunks sees them as in use.
 
 use super::layout::{Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
 use loam_format::memory::{Memory, Piece};
 
-/// Blocks of some size, freed and kept.
+/// Freed blocks of one size that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
     /// One of them.
     pub address: u64,
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// Bytes, with their headers.
+    /// Their bytes, with headers.
     pub bytes: u64,
 }
 
-/// What a thread's cache record keeps, if the bytes are such a record: a list of each size, whose head is null just where
-/// the counter is. `is_chunk` says whether an address lies in an arena.
+/// The blocks of a thread's cache record, if the bytes are such a record: it has a list for each size, and the head
+/// of a list is null exactly if its counter is zero. `is_chunk` says whether an address lies in an arena.
 pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> Option<Vec<Kept>> {
     let heads = CACHE_LISTS * layout.counter_bytes;
     let mut kept = Vec::new();
@@ -30,7 +30,7 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
         if head == 0 && count == 0 {
             continue;
         }
-        // The process may be between the two stores: one entry may be missing or too many.
+        // The process may be between the two stores, so one entry may be missing or too many.
         let is_sound = if head == 0 {
             count <= 1
         } else {
@@ -49,7 +49,8 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
     Some(kept)
 }
 
-/// So many chunks of fast bins are followed, in all arenas together. Chosen: half a second's worth, 64 MiB of chunks.
+/// How many chunks of fast bins are followed, in all arenas together. Chosen: half a second of work, 64 MiB of
+/// chunks.
 const MOST_FOLLOWED: usize = 1 << 20;
 
 /// The freed chunks in the arenas' fast bins.
@@ -57,15 +58,15 @@ const MOST_FOLLOWED: usize = 1 << 20;
 pub struct FastChunks {
     /// Their addresses, sorted.
     addresses: Vec<u64>,
-    /// Whether some were left out since there are too many.
+    /// Whether some were left out because there are too many.
     pub is_cut: bool,
 }
 
-/// A list that changes while it is followed is followed again, so often at most.
+/// How often a list that changes while it is followed is followed again.
 const TRIES: usize = 4;
 
 impl FastChunks {
-    /// Follows the lists whose heads lie at these addresses.
+    /// Follows the lists whose heads are at these addresses.
     pub fn follow(
         memory: &impl Memory,
         layout: &Layout,
@@ -105,12 +106,12 @@ impl FastChunks {
         }
         found.addresses = longest.concat();
         found.addresses.sort_unstable();
-        // A list that changed under us may lead into another one.
+        // A list that changed meanwhile may lead into another one.
         found.addresses.dedup();
         found
     }
 
-    /// Answers for one address after the other, each higher than the last one, whether it is one of them.
+    /// Says for one address after the other, each higher than the last one, whether it is one of the chunks.
     pub fn ascending(&self, start: u64) -> impl FnMut(u64) -> bool + '_ {
         let mut next = self.addresses.partition_point(|known| *known < start);
         move |address| {
@@ -126,7 +127,7 @@ impl FastChunks {
     }
 }
 
-/// The lists that begin with these chunks, followed side by side: one system call takes a step in each.
+/// Follows the lists that begin with these chunks side by side: one system call takes a step in each.
 fn followed(
     memory: &impl Memory,
     layout: &Layout,
@@ -145,13 +146,13 @@ fn followed(
             *is_cut |= count > MOST_FOLLOWED;
             return lists;
         }
-        // A freed block's first word leads on.
+        // The first word of a freed block leads to the next one.
         let addresses: Vec<u64> = places.iter().map(|(_, place)| place + 16).collect();
         for (list, place) in &places {
             lists[*list].push(*place);
         }
         let Some(pointers) = words(memory, &addresses) else {
-            // An arena shrank under us.
+            // An arena shrank meanwhile.
             return lists;
         };
         for ((_, place), (address, pointer)) in
@@ -162,7 +163,7 @@ fn followed(
     }
 }
 
-/// Words of the process, read one behind the other.
+/// Words of the process, read one after the other.
 fn words(memory: &impl Memory, addresses: &[u64]) -> Option<Vec<u64>> {
     let pieces: Vec<Piece> = addresses
         .iter()

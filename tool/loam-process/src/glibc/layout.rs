@@ -1,9 +1,9 @@
-//! Which glibc a process runs on, and where that version keeps what.
+//! The glibc version of a process, and the places of its records.
 //!
-//! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are the same
-//! from 2.28 to 2.41 but for three things: how wide a cache's counters are, whether list pointers are mangled, and how long
-//! `heap_info` is, which the arena's own address tells. A walk checks every header that it meets, so a version that keeps
-//! its records elsewhere is refused and not misread.
+//! The offsets are those of glibc's malloc/malloc.c and malloc/arena.c on 64-bit little-endian machines. They are
+//! the same from 2.28 to 2.41, with three exceptions: the width of a cache's counters, whether list pointers are
+//! mangled, and the length of `heap_info`, which follows from the arena's own address. A walk checks every header
+//! that it meets, so a version that keeps its records elsewhere is refused and not misread.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,19 +15,19 @@ use crate::process::Pid;
 pub mod arena {
     /// The first of ten lists of small freed chunks.
     pub const FAST_BINS: usize = 16;
-    /// How many there are.
+    /// The number of these lists.
     pub const FAST_BIN_COUNT: usize = 10;
-    /// The chunk that ends the arena.
+    /// The chunk at the arena's end.
     pub const TOP: usize = 96;
     /// The first of 127 pairs of list ends.
     pub const BINS: usize = 112;
-    /// How many pairs.
+    /// The number of pairs.
     pub const BIN_COUNT: usize = 127;
     /// The next arena in the ring of all.
     pub const NEXT: usize = 2160;
     /// Bytes that the arena took from the system.
     pub const SYSTEM_BYTES: usize = 2184;
-    /// Of the whole record.
+    /// The length of the whole record.
     pub const LENGTH: usize = 2200;
 }
 
@@ -35,11 +35,11 @@ pub mod arena {
 pub mod heap_info {
     /// The arena that the heap belongs to.
     pub const ARENA: usize = 0;
-    /// The heap that the arena filled before this one; null for its first.
+    /// The heap that the arena used before this one; null for its first.
     pub const PREVIOUS: usize = 8;
     /// Bytes in use from the heap's start.
     pub const SIZE: usize = 16;
-    /// So much of it is read.
+    /// How much of it is read.
     pub const LENGTH: usize = 24;
     /// Its length until 2.34, and since 2.35.
     pub const LENGTHS: [u64; 2] = [0x20, 0x30];
@@ -47,15 +47,15 @@ pub mod heap_info {
 
 /// Heaps of arenas but the main one lie at multiples of this (`HEAP_MAX_SIZE`).
 pub const HEAP_ALIGNMENT: u64 = 64 << 20;
-/// Chunks lie and are long in multiples of this.
+/// Addresses and lengths of chunks are multiples of this.
 pub const ALIGNMENT: u64 = 16;
-/// A chunk is at least so long.
+/// The least length of a chunk.
 pub const SHORTEST: u64 = 32;
-/// What the lowest bits of a chunk's length say.
+/// The meaning of the lowest bits of a chunk's length.
 pub const PREVIOUS_IN_USE: u64 = 1;
 /// The chunk is a mapping of its own.
 pub const IS_MAPPED: u64 = 2;
-/// The chunk is of another arena than the main one.
+/// The chunk belongs to another arena than the main one.
 pub const IN_OTHER_ARENA: u64 = 4;
 /// All of them.
 pub const FLAGS: u64 = 7;
@@ -75,7 +75,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The oldest and the newest version whose records are known.
+/// The oldest and the newest version with known records.
 pub const OLDEST: Version = Version {
     major: 2,
     minor: 28,
@@ -86,14 +86,14 @@ pub const NEWEST: Version = Version {
     minor: 41,
 };
 
-/// What differs between versions.
+/// The differences between versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The version that it is the layout of.
+    /// The version with this layout.
     pub version: Version,
     /// Bytes of each of a thread cache's counters.
     pub counter_bytes: usize,
-    /// Whether pointers of lists are mixed with their own address.
+    /// Whether list pointers are mixed with their own address.
     pub is_mangled: bool,
 }
 
@@ -110,7 +110,7 @@ impl Layout {
         })
     }
 
-    /// How long a thread's cache record is as a chunk.
+    /// The length of a thread's cache record as a chunk.
     pub fn cache_chunk(&self) -> u64 {
         let record = CACHE_LISTS * (self.counter_bytes + 8);
         (record as u64 + 8).next_multiple_of(ALIGNMENT)
@@ -121,7 +121,7 @@ impl Layout {
         CACHE_LISTS * (self.counter_bytes + 8)
     }
 
-    /// The address that the list pointer at `place` leads to.
+    /// The address to which the list pointer at `place` leads.
     pub fn follow(&self, place: u64, pointer: u64) -> u64 {
         if self.is_mangled {
             (place >> 12) ^ pointer
@@ -131,7 +131,7 @@ impl Layout {
     }
 }
 
-/// Whether the mapping's file is a C library by its name.
+/// Whether the mapping's file is a C library, by its name.
 pub fn is_libc(mapping: &Mapping) -> bool {
     mapping.file_name().is_some_and(|name| {
         name == "libc.so.6" || (name.starts_with("libc-2.") && name.ends_with(".so"))
@@ -141,11 +141,11 @@ pub fn is_libc(mapping: &Mapping) -> bool {
 /// What glibc calls itself, in its own file.
 const BANNER: &[u8] = b"GNU C Library (";
 const VERSION: &[u8] = b"version ";
-/// A C library is 2 MiB, a static program a hundred at most; more is not read.
+/// The most bytes that are read: a C library has 2 MiB, and a static program a hundred at most.
 const MOST_READ: u64 = 256 << 20;
 
-/// The version that the file behind the mapping says it is. Reads the file as the process sees it, which may lie in a
-/// container.
+/// The version in the file behind the mapping. Reads the file as the process sees it, because the process may be in
+/// a container.
 pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
     let path = mapping
         .name
@@ -162,11 +162,11 @@ pub fn version_of(pid: Pid, mapping: &Mapping) -> Option<Version> {
     version_in(&bytes).or_else(|| linked_version_in(&bytes))
 }
 
-/// A message of glibc's malloc, which each program has that it is linked into.
+/// A message of glibc's malloc, which is in each program that contains it.
 const MESSAGE: &[u8] = b"\0malloc(): corrupted top size\0";
 
-/// The same of a static program. The linker leaves out the banner, and keeps the version as a text of its own. A program that
-/// has several such texts is not believed.
+/// The version of a static program. The linker leaves out the banner, and keeps the version as a separate text. If
+/// a program has several such texts, none is believed.
 fn linked_version_in(bytes: &[u8]) -> Option<Version> {
     find(bytes, MESSAGE)?;
     let known = (OLDEST.minor..=NEWEST.minor).map(|minor| Version { minor, ..OLDEST });
@@ -176,7 +176,7 @@ fn linked_version_in(bytes: &[u8]) -> Option<Version> {
     found.next().is_none().then_some(only)
 }
 
-/// The version that is said somewhere in the bytes of a C library.
+/// The version text in the bytes of a C library.
 pub fn version_in(bytes: &[u8]) -> Option<Version> {
     let mut rest = bytes;
     while let Some(place) = find(rest, BANNER) {
@@ -195,7 +195,7 @@ pub fn version_in(bytes: &[u8]) -> Option<Version> {
     None
 }
 
-/// Where the needle first lies in the bytes.
+/// The first place of the needle in the bytes.
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     let first = *needle.first()?;
     let mut start = 0;

@@ -3,7 +3,7 @@
 use super::layout::ALIGNMENT;
 use super::Sum;
 
-/// Lengths up to this are told apart one by one.
+/// Lengths up to this are counted one by one.
 const EXACT: u64 = 1024;
 const EXACT_CLASSES: usize = (EXACT / ALIGNMENT) as usize + 1;
 /// Steps a doubling, as a power of two.

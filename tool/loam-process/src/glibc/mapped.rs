@@ -1,5 +1,6 @@
-//! Blocks that glibc mapped by themselves: a header in front, whose second word has the mapping's length and a flag. The
-//! kernel joins neighbours into one mapping, so a mapping is a chain of them or no such thing.
+//! Blocks that are mappings of their own in glibc. They have a header in front, whose second word has the length of
+//! the mapping and a flag. The kernel joins neighbours into one mapping, so a mapping is either a chain of such
+//! blocks or no block.
 
 use super::layout::{FLAGS, IS_MAPPED};
 use super::pages::{Residency, PAGE};
@@ -10,7 +11,7 @@ use loam_format::memory::Memory;
 /// The mapped blocks of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mapped {
-    /// Blocks and bytes of address space.
+    /// Number of blocks, and bytes of address space.
     pub sum: Sum,
     /// Resident bytes.
     pub resident: u64,
@@ -23,7 +24,8 @@ pub(super) fn read(
     residency: &mut Residency,
 ) -> Mapped {
     let mut found = Mapped::default();
-    // A block may lie below an arena's heap, in one mapping with it; the heap's start is no block's.
+    // A block may lie below an arena's heap, in one mapping with it. The start of the heap is not the start of a
+    // block.
     let is_candidate = |mapping: &&Mapping| {
         mapping.name.is_empty()
             && mapping.writable
@@ -33,7 +35,7 @@ pub(super) fn read(
     let stretches = joined(mappings.iter().filter(is_candidate));
     let mut behind_last = 0;
     for mapping in mappings.iter().filter(is_candidate) {
-        // A block that advice cut in pieces goes on in the mappings beside.
+        // If advice divided a block, it continues in the next mappings.
         let stretch = stretches.get(stretches.partition_point(|(_, end)| *end <= mapping.start));
         let (Some((_, end)), true) = (stretch, mapping.start >= behind_last) else {
             continue;
@@ -48,7 +50,7 @@ pub(super) fn read(
     found
 }
 
-/// Adds the mapped blocks that a mapping begins with, and answers where they end.
+/// Adds the mapped blocks at the beginning of a mapping, and returns their end.
 fn chain(memory: &impl Memory, start: u64, end: u64, sum: &mut Sum) -> u64 {
     let mut place = start;
     while place < end {
@@ -61,11 +63,11 @@ fn chain(memory: &impl Memory, start: u64, end: u64, sum: &mut Sum) -> u64 {
     place
 }
 
-/// Headers of blocks with greater alignments than this are not looked for.
+/// Headers of blocks with greater alignments than this are not searched.
 const MOST_ALIGNED: u32 = 30;
 
-/// The length of the mapped block whose mapping begins here, if there is one. An aligned block skips the start: its header
-/// lies just in front of a multiple of its alignment, and says how much it skips.
+/// The length of the mapped block whose mapping begins here, if there is one. An aligned block skips the start: its
+/// header lies directly before a multiple of its alignment, and has the skipped length.
 fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
     let header = |place: u64, skipped: u64| {
         let bytes = memory.bytes(place, 16).ok()?;
@@ -84,7 +86,7 @@ fn block(memory: &impl Memory, start: u64, end: u64) -> Option<u64> {
         is_block.then_some(size)
     };
     header(start, 0).or_else(|| {
-        // A quick look spares most mappings the search: the skipped start of a fresh mapping is zero.
+        // A quick look saves the search in most mappings: the skipped start of a fresh mapping is zero.
         if memory.bytes(start, 16).ok()? != [0; 16] {
             return None;
         }

@@ -7,9 +7,10 @@
 //!  holes and tops --> /proc/PID/pagemap --> which of their pages are resident
 //! ```
 //!
-//! glibc keeps a header in front of every block, so its heap can be read like a chain: no symbols, no preparation, no stop.
-//! What does not add up is not counted but said. Figures of a process that allocates meanwhile are of no single moment: each
-//! chunk is as it was when its part of memory was copied.
+//! glibc keeps a header in front of every block, so its heap can be read like a chain, without symbols, preparation
+//! or a stop. Parts that do not add up are not counted, and the result names them. The figures of a process that
+//! allocates meanwhile do not belong to a single moment: each chunk is as it was when its part of memory was
+//! copied.
 
 mod ahead;
 pub mod arenas;
@@ -44,16 +45,16 @@ pub use mapped::Mapped;
 /// Why a heap can not be read.
 #[derive(Debug, Error)]
 pub enum GlibcError {
-    /// Another C library, or none.
+    /// The process has another C library, or none.
     #[error("the program has no GNU C Library")]
     Absent,
-    /// Not one whose records are known.
+    /// The version's records are not known.
     #[error("its GNU C Library is {0}; the heaps of {OLDEST} to {NEWEST} can be read")]
     Version(Version),
-    /// The records are not where they should be.
+    /// The records are not at their places.
     #[error("the C library's arenas were not found: its malloc may be unused, or replaced by another one")]
     NoArena,
-    /// The system's word.
+    /// The system's error.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
@@ -74,16 +75,16 @@ impl Sum {
     }
 }
 
-/// What one arena holds.
+/// The contents of one arena.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ArenaFigures {
-    /// Where its record lies.
+    /// The address of its record.
     pub address: u64,
     /// Whether it is the main one.
     pub is_main: bool,
     /// Address space in its stretches, in bytes.
     pub size: u64,
-    /// Chunks in use by their headers: blocks, and what caches and fast bins keep.
+    /// Chunks in use by their headers: blocks, and chunks that caches and fast bins keep.
     pub in_use: Sum,
     /// Freed chunks in its fast bins. Part of `in_use`.
     pub fast: Sum,
@@ -93,13 +94,13 @@ pub struct ArenaFigures {
     pub holes: Sum,
     /// Whole pages within holes, in bytes, whether resident or not.
     pub whole_pages: u64,
-    /// Resident bytes of those: what `malloc_trim` gives back.
+    /// Resident bytes of these pages: `malloc_trim` gives them back.
     pub trimmable: u64,
-    /// In how many holes they lie: each costs a system call.
+    /// The number of holes with such pages: each costs a system call.
     pub trimmable_holes: u64,
-    /// Holes as a trim joins them: neighbours, and fast bins' chunks among them, are one.
+    /// Holes as a trim joins them: neighbours, with the chunks of fast bins among them, are one hole.
     pub joined_holes: u64,
-    /// The chunk that ends the arena.
+    /// The chunk at the arena's end.
     pub top: u64,
     /// Its resident bytes.
     pub top_resident: u64,
@@ -109,13 +110,13 @@ pub struct ArenaFigures {
     pub untouched: u64,
     /// The longest hole, fast bins' chunks joined; zero without any.
     pub longest_hole: u64,
-    /// What is in use behind it, up to the arena's end.
+    /// The chunks in use after it, up to the arena's end.
     pub behind_longest_hole: Sum,
     /// Chunks in use by length, those in fast bins left out.
     pub lengths: Lengths,
     /// Bytes that could not be walked.
     pub unread: u64,
-    /// How often the walk went back because something changed under it.
+    /// How often the walk went back because the process changed something.
     pub returns: u32,
 }
 
@@ -130,7 +131,7 @@ impl ArenaFigures {
 /// The heap of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlibcHeap {
-    /// The C library's.
+    /// The version of the C library.
     pub version: Version,
     /// The main one first.
     pub arenas: Vec<ArenaFigures>,
@@ -156,16 +157,16 @@ impl GlibcHeap {
     }
 }
 
-/// Is told of the blocks of arenas while a heap is read; those that are mappings of their own are not among them.
+/// Gets the blocks of arenas while a heap is read, but not blocks that are mappings of their own.
 pub trait Blocks {
-    /// A block, in the order of addresses within a stretch. What fast bins keep is none; what threads' caches keep looks
-    /// like one.
+    /// A block, in the order of addresses within a stretch. Chunks in fast bins are not told; chunks in threads'
+    /// caches are told like blocks.
     fn block(&mut self, address: u64, size: u64, residency: &Residency);
     /// A stretch of an arena has ended.
     fn stretch_ends(&mut self, residency: &Residency);
 }
 
-/// Nobody wants to know.
+/// A receiver that ignores all blocks.
 impl Blocks for () {
     fn block(&mut self, _: u64, _: u64, _: &Residency) {}
     fn stretch_ends(&mut self, _: &Residency) {}
@@ -176,7 +177,7 @@ pub fn read(pid: Pid) -> Result<GlibcHeap, GlibcError> {
     read_and_tell(pid, &mut ())
 }
 
-/// Reads the heap of a process and tells of each block.
+/// Reads the heap of a process and tells each block.
 pub fn read_and_tell(pid: Pid, blocks: &mut impl Blocks) -> Result<GlibcHeap, GlibcError> {
     let mappings = mappings::read_names(pid)?;
     let version = version(pid, &mappings).ok_or(GlibcError::Absent)?;
@@ -186,7 +187,7 @@ pub fn read_and_tell(pid: Pid, blocks: &mut impl Blocks) -> Result<GlibcHeap, Gl
     read_from(&memory, &mappings, &layout, &mut residency, blocks)
 }
 
-/// The version of the process's C library. A static program's is in its own file.
+/// The version of the process's C library. The version of a static program is in its own file.
 pub(crate) fn version(pid: Pid, mappings: &[Mapping]) -> Option<Version> {
     let library = mappings.iter().find(|mapping| is_libc(mapping));
     let program = || {
@@ -274,7 +275,7 @@ fn read_from(
     })
 }
 
-/// From a chunk to its block. The block has the first word of the next chunk, too.
+/// From a chunk to its block. The first word of the next chunk belongs to the block, too.
 const HEADER: u64 = 16;
 
 fn walk_arena(
@@ -343,8 +344,8 @@ fn walk_arena(
     figures
 }
 
-/// What `malloc_trim` would do: it first joins the fast bins' chunks with the holes beside them, then gives back the whole
-/// pages of every hole but for the header and links in front.
+/// The effect of `malloc_trim`: it first joins the chunks of fast bins with the holes beside them, and then gives
+/// back the whole pages of every hole, except for the header and links at its start.
 #[derive(Default)]
 struct Trim {
     /// Start and end of the hole that is being joined.
@@ -369,7 +370,7 @@ impl Trim {
             return;
         }
         let (start, end) = std::mem::take(&mut self.hole);
-        // A hole before the top joins that, which only `brk` shortens.
+        // A hole before the top joins the top, and only `brk` shortens that.
         if start == end || chunk.state == State::Top {
             return;
         }
@@ -404,7 +405,7 @@ fn untouched(chunk: &Chunk, residency: &Residency) -> u64 {
     }
 }
 
-/// Which arena an address lies in.
+/// The arena of an address.
 pub struct Places {
     /// Start, end, number of the arena; sorted.
     stretches: Vec<(u64, u64, usize)>,
@@ -434,7 +435,8 @@ impl Places {
     }
 }
 
-/// Start and end of mappings, those that lie side by side joined: advice and protection cut one heap into several.
+/// Start and end of mappings. Neighbours are joined, because advice and protection divide one heap into several
+/// mappings.
 fn joined<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for mapping in mappings {

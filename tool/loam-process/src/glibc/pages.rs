@@ -1,4 +1,4 @@
-//! Resident bytes of stretches of a process, by its pages. Where those may not be read every page counts as resident.
+//! Resident bytes of stretches of a process, by its pages. If these may not be read, every page counts as resident.
 
 use crate::pagemap::{Pagemap, Whereabouts};
 use crate::process::Pid;
@@ -6,18 +6,18 @@ use crate::process::Pid;
 /// Bytes of a page. The layouts are those of x86-64; elsewhere pages may be longer and the figures coarser.
 pub const PAGE: u64 = 4096;
 
-/// The pages of the stretch that was looked at last.
+/// The pages of the last stretch.
 pub struct Residency {
     map: Option<Pagemap>,
     start: u64,
-    /// For each page, how many before it are resident; one longer than the pages.
+    /// For each page, the number of resident pages before it; one longer than the pages.
     before: Vec<u32>,
     /// For each page, whether it holds something: in memory or swapped out.
     holds: Vec<bool>,
 }
 
 impl Residency {
-    /// Of a process.
+    /// Makes one for a process.
     pub fn open(pid: Pid) -> Residency {
         Residency {
             map: Pagemap::open(pid).ok(),
@@ -27,7 +27,7 @@ impl Residency {
         }
     }
 
-    /// Of pages that are known, from a number on.
+    /// Makes one from known pages, from a page number on.
     #[cfg(test)]
     pub fn of_pages(first: u64, pages: impl Iterator<Item = bool>) -> Residency {
         let mut residency = Residency {
@@ -54,7 +54,7 @@ impl Residency {
         self.before.push(0);
         self.holds.clear();
         if let Some(map) = self.map.take() {
-            // What was not told counts below.
+            // Pages that were not told count below.
             let _ = map.find(self.start / PAGE, count, |page| {
                 self.add(page == Whereabouts::Resident, page != Whereabouts::Nowhere);
             });

@@ -7,18 +7,18 @@ use super::walk::{walk, Chunk, State, Stretch, WINDOW};
 
 const START: u64 = 0x5555_0000_0000;
 
-/// Memory of chunks, which may change when it is read.
+/// Memory of chunks that may change when it is read.
 struct Heap {
     bytes: Vec<u8>,
-    /// Before which read it becomes the other one.
+    /// The number of the read before which it changes.
     change: Option<(u32, Vec<u8>)>,
     reads: AtomicU32,
 }
 
-/// A stretch of chunks: length, and whether it is free. The last one is the top.
+/// A stretch of chunks: length, and whether each is free. The last one is the top.
 fn stretch(chunks: &[(u64, bool)]) -> Vec<u8> {
     let end: u64 = chunks.iter().map(|(size, _)| size).sum();
-    // A program's own bytes look like no header.
+    // Bytes of the program that look like no header.
     let mut bytes = vec![0xa7; end as usize];
     let (mut place, mut before) = (0usize, None);
     for (size, is_free) in chunks {
@@ -96,7 +96,7 @@ fn every_chunk_is_told_once_with_its_state() {
     assert_eq!((ended.unread, ended.returns), (0, 0));
 }
 
-/// More than a window of chunks, so that each walk reads several.
+/// Chunks for more than one window, so that each walk reads several.
 fn many() -> Vec<(u64, bool)> {
     of_count(20_000)
 }
@@ -114,7 +114,8 @@ fn a_heap_that_changes_between_two_windows_is_followed_all_the_same() {
     changes_between(&many(), 1..12);
 }
 
-/// Long enough that windows are read ahead: how the reads of both threads fall is up to the system, what is told is not.
+/// Long enough that windows are read ahead. The system decides how the reads of both threads interleave, but the
+/// result is the same.
 #[test]
 fn a_long_heap_is_read_ahead_and_told_the_same() {
     let long = of_count(120_000);
@@ -131,7 +132,7 @@ fn a_long_heap_is_read_ahead_and_told_the_same() {
 }
 
 fn changes_between(before: &[(u64, bool)], times: impl Iterator<Item = u32>) {
-    // Neighbours are joined all over: what was a chunk's start is now within one.
+    // All neighbours are joined: the start of an old chunk is now within a chunk.
     let mut after = Vec::new();
     for pair in before[..before.len() - 1].chunks(2) {
         after.push((pair[0].0 + pair[1].0, false));
@@ -178,7 +179,7 @@ fn a_few_chunks_behind_something_else_are_found_by_their_end() {
     let sizes: Vec<u64> = found.iter().map(|chunk| chunk.size).collect();
     assert_eq!(sizes, chunks.map(|(size, _)| size));
     assert_eq!(ended.unread, other.len() as u64);
-    // What is left of an earlier top leads to the end as well, and not over a chunk.
+    // The rest of an earlier top leads to the end as well, and not over a chunk.
     let to_the_end = (heap.bytes.len() - 16) as u64 | PREVIOUS_IN_USE;
     heap.bytes.splice(24..32, to_the_end.to_le_bytes());
     let again = heap.walked().0;

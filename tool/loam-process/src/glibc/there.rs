@@ -1,10 +1,11 @@
-//! Memory of which only those pages are read that hold something.
+//! Reads only those pages of a memory that hold something.
 //!
-//! Reading a page that was never touched, or was given back, would leave the system's page of zeros mapped there: the process
-//! would not have more memory, but its pages would look resident to the next look. So such pages are not read; they are zero.
+//! If a page was never touched, or was given back, a read leaves the system's page of zeros mapped there. The
+//! process would not have more memory, but the next look would see the page as resident. So such pages are not
+//! read; they are zero.
 //!
-//! Which pages hold something was seen when the stretch was looked at. The process may have touched others since. A walk that
-//! does not get on says so ([`There::doubt`]), and for a while everything is read.
+//! The look at the stretch told which pages hold something. The process may have touched others since. A walk that
+//! does not get on says so ([`There::doubt`]), and for a while all pages are read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,19 +13,19 @@ use loam_format::memory::{Memory, Piece, ReadError};
 
 use super::pages::{Residency, PAGE};
 
-/// So many reads are whole after a doubt. Chosen: a walk goes back by a window at most.
+/// How many reads are whole after a doubt. Chosen: a walk goes back by a window at most.
 const DOUBTFUL: u32 = 8;
 
 /// A stretch of a process's memory.
 pub struct There<'a, M> {
     memory: &'a M,
     residency: &'a Residency,
-    /// Reads that are to be whole.
+    /// Reads that still have to be whole.
     doubtful: AtomicU32,
 }
 
 impl<'a, M: Memory> There<'a, M> {
-    /// Of the stretch that `residency` looked at last.
+    /// The pages of the stretch that `residency` looked at last.
     pub fn new(memory: &'a M, residency: &'a Residency) -> There<'a, M> {
         There {
             memory,
@@ -33,7 +34,7 @@ impl<'a, M: Memory> There<'a, M> {
         }
     }
 
-    /// What was seen of pages may be old. Orders nothing: it is a hint.
+    /// The known pages may be out of date. This store orders nothing: it is a hint.
     pub fn doubt(&self) {
         self.doubtful.store(DOUBTFUL, Ordering::Relaxed);
     }
@@ -87,7 +88,8 @@ impl<M: Memory> Memory for There<'_, M> {
         if length == buffer.len() {
             return self.memory.gather(pieces, buffer);
         }
-        // Read one behind the other, then each moved to its place, the last one first: none moves to the left.
+        // The parts are read one after the other, and then each is moved to its place, the last one first: none
+        // moves to the left.
         self.memory.gather(&there, &mut buffer[..length])?;
         let (mut from, mut to) = (length, buffer.len());
         for (piece, parts) in pieces.iter().zip(&parts).rev() {
@@ -110,7 +112,7 @@ impl<M: Memory> Memory for There<'_, M> {
 mod tests {
     use super::*;
 
-    /// Every byte is its page's number.
+    /// Every byte is the number of its page.
     struct Pages;
 
     impl Memory for Pages {

@@ -1,4 +1,4 @@
-//! Walking the chunks of a stretch of memory, while the process goes on.
+//! Walks the chunks of a stretch of memory while the process runs.
 //!
 //! ```text
 //!  chunk      +0   length of the chunk before, if that one is free
@@ -7,11 +7,12 @@
 //!  next chunk +length ...                           whose lowest flag says whether this chunk is in use
 //! ```
 //!
-//! The process may split and join chunks under the walk. Two habits keep it right: (1) each window of memory is read together
-//! with the header of the chunk that leads to it, one behind the other in one system call, and that header must still say the
-//! same (a window that was read ahead lies between two looks at it); (2) what the last chunks said counts only when the walk is well past them. A header that can not be right makes the
-//! walk go back, further each time, and read anew; where that does not help it looks for the chain further on, and says how
-//! many bytes it did not see.
+//! The process may split and join chunks during the walk. Two habits keep the walk right. (1) Each window of memory
+//! is read together with the header of the chunk that leads to it, one after the other in one system call, and that
+//! header must not have changed. (A window that was read ahead lies between two looks at the header.) (2) The last
+//! chunks count only when the walk is well past them. A header that can not be right makes the walk go back,
+//! further each time, and read again. If that does not help, the walk searches for the chain further on, and says
+//! how many bytes it did not see.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ use super::ahead::{Ahead, Window, LEAD};
 use super::layout::{ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
 use loam_format::memory::{Memory, Piece};
 
-/// What a chunk is.
+/// The kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// A block, or a freed one that a cache or a fast bin keeps.
@@ -33,9 +34,9 @@ pub enum State {
 /// A chunk, with its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
-    /// Of its header.
+    /// The address of its header.
     pub address: u64,
-    /// With its header.
+    /// Its length, with the header.
     pub size: u64,
     /// What it is.
     pub state: State,
@@ -46,26 +47,28 @@ pub struct Chunk {
 pub struct Stretch {
     /// The first chunk.
     pub start: u64,
-    /// Behind the last one.
+    /// The address after the last one.
     pub end: u64,
     /// Whether the arena is the main one.
     pub is_main: bool,
 }
 
-/// How much is read at a time. Chosen: the copy takes 120 us. In a longer time more chunks change under a window that was read
-/// ahead; with shorter windows the two threads wake each other more often, which costs a fifth of a look at 4 GiB.
+/// How much is read at a time. Chosen: the copy takes 120 us. In a longer time more chunks change under a window
+/// that was read ahead. With shorter windows the two threads wake each other more often, which costs a fifth of a
+/// look at 4 GiB.
 pub const WINDOW: u64 = 1 << 20;
-/// A stretch of this length is read ahead. Chosen: starting a thread takes as long as reading a quarter of a window.
+/// From this length on, a stretch is read ahead. Chosen: to start a thread takes as long as to read a quarter of a
+/// window.
 const LONG: u64 = 4 * WINDOW;
-/// So many chunks are held back, to go back to.
+/// How many chunks are held back, so that the walk can go back to them.
 const HELD: usize = 1024;
 /// How often a walk goes back for the same place.
 const MOST_RETURNS: u32 = 12;
-/// So far a lost chain is looked for, and so many headers in a row make one. Chosen: a user's data rarely looks like one
-/// header, and each further one makes it 2^32 times as rare.
+/// How far a lost chain is searched, and how many headers in a row make one. Chosen: a user's data rarely looks
+/// like one header, and each further header makes it 2^32 times as rare.
 const FURTHEST_CHAIN: u64 = 8 << 20;
 const CONVINCING: u32 = 16;
-/// The chunk that ends a heap when the arena went on in another one, or when somebody else moved the break.
+/// The chunk that ends a heap when the arena continues in another heap, or when the program itself moved the break.
 const FENCE: u64 = 16;
 
 /// Why a walk ended.
@@ -77,8 +80,8 @@ pub struct End {
     pub returns: u32,
 }
 
-/// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the stretch ends by now: it
-/// may grow meanwhile, and the chunk that ends it with it.
+/// Walks a stretch and tells each chunk once, in the order of addresses. `end_now` says where the stretch ends now:
+/// it may grow meanwhile, and then its last chunk grows too.
 pub fn walk(
     memory: &(impl Memory + Sync),
     stretch: Stretch,
@@ -106,7 +109,7 @@ fn to_the_end<M: Memory>(
 ) -> End {
     let stretch = walk.stretch;
     let mut place = stretch.start;
-    // Chunks since the walk went back for the last time, and how often it did so without getting on.
+    // Chunks since the walk last went back, and how often it went back without getting on.
     let mut since = 0;
     let mut tries = 0;
     let mut returns = 0;
@@ -131,7 +134,7 @@ fn to_the_end<M: Memory>(
                 }
                 (tries, returns, since) = (tries + 1, returns + 1, 0);
                 if tries > MOST_RETURNS {
-                    // Somewhere behind, the chain goes on.
+                    // The chain continues somewhere after this place.
                     walk.held.drain(..).for_each(&mut tell);
                     let end = walk.stretch.end;
                     let found = walk.next_chain(place);
@@ -142,7 +145,7 @@ fn to_the_end<M: Memory>(
                     }
                     continue;
                 }
-                // 1, 2, 4... chunks back, and everything read anew.
+                // Go back 1, 2, 4... chunks, and read all again.
                 for _ in 0..1u32 << (tries - 1).min(10) {
                     if let Some(chunk) = walk.held.pop_back() {
                         place = chunk.address;
@@ -169,9 +172,9 @@ struct Walk<'a, M> {
     stretch: Stretch,
     /// Reads the next window meanwhile, if the stretch is long.
     ahead: Option<Ahead>,
-    /// What is walked, behind room for the word that leads to it.
+    /// The window that is walked, after room for the word that leads to it.
     window: Window,
-    /// The header that the last step found behind its chunk, by its place.
+    /// The header that the last step found after its chunk, with its address.
     next: (u64, u64),
     held: VecDeque<Chunk>,
 }
@@ -207,7 +210,7 @@ impl<M: Memory> Walk<'_, M> {
             return Step::Wrong;
         };
         self.next = (place + size, next);
-        // A user's data would often pass for the header of one chunk, and rarely lead to what passes for another.
+        // A user's data would often pass for the header of one chunk, but rarely lead to a second one.
         if !self.is_sound(place + size, next) {
             return Step::Wrong;
         }
@@ -229,7 +232,7 @@ impl<M: Memory> Walk<'_, M> {
             && (head & IN_OTHER_ARENA == 0 || !self.stretch.is_main)
     }
 
-    /// The next place behind another from which a chain of sound headers leads on.
+    /// The next place after another from which a chain of sound headers leads on.
     fn next_chain(&mut self, place: u64) -> Option<u64> {
         let behind = place.saturating_add(FURTHEST_CHAIN).min(self.stretch.end);
         (place + ALIGNMENT..behind)
@@ -238,7 +241,8 @@ impl<M: Memory> Walk<'_, M> {
                 let mut place = *start;
                 for count in 0..CONVINCING {
                     match self.step(place) {
-                        // It leads to the very end: few chunks convince, too. A word alone may be left of an earlier top.
+                        // The chain leads to the very end, so few chunks are enough. A single word may be the rest
+                        // of an earlier top.
                         Step::Chunk(chunk) if chunk.state == State::Top => return count > 0,
                         Step::Chunk(chunk) => place += chunk.size,
                         _ => return false,
@@ -248,7 +252,7 @@ impl<M: Memory> Walk<'_, M> {
             })
     }
 
-    /// Whatever was read is too old.
+    /// All read memory is too old.
     fn forget(&mut self) {
         self.window.length = 0;
         self.next = (0, 0);
@@ -257,7 +261,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// The two words of a header. `leading`: the header that leads here, read again if the window has to be.
+    /// The two words of a header. `leading`: the header that leads here; it is read again if the window has to be.
     fn header(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
         if !self.window.has_header(place) {
             self.read_window(place, leading)?;
@@ -284,7 +288,7 @@ impl<M: Memory> Walk<'_, M> {
         };
         let ahead = self.ahead.as_mut();
         if ahead.is_some_and(|ahead| ahead.take(place, &mut self.window)) {
-            // The leading header was the same before and is the same after, so it was meanwhile.
+            // The leading header was the same before and after, so it was the same meanwhile.
             let room = &mut self.window.bytes[..LEAD];
             self.memory.read(lead.address, room).ok()?;
         } else {
@@ -306,7 +310,7 @@ impl<M: Memory> Walk<'_, M> {
         Some(())
     }
 
-    /// The window behind this one, with what of a header this one may have cut off.
+    /// The window after this one, with the part of a header that this one may have cut off.
     fn ask_ahead(&mut self) {
         let next = self.window.address + self.window.length as u64 - ALIGNMENT;
         let length = WINDOW.min(self.stretch.end.saturating_sub(next));

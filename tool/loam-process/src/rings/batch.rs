@@ -1,5 +1,5 @@
-//! Events as the rings have them: 16 bytes each, in order. They stay so until the trace's encoder reads them, because to
-//! unpack them costs more than to copy them.
+//! Events as they are in the rings: 16 bytes each, in order. They stay so until the trace's encoder reads them,
+//! because to unpack them costs more than to copy them.
 //!
 //! ```text
 //!   units  | event | event | rare | event | ...      one unit an event
@@ -25,7 +25,7 @@ pub type Unit = [u64; 2];
 const KIND: u32 = 48;
 const FAMILY: u32 = 53;
 const VALUE: u64 = (1 << KIND) - 1;
-/// Kinds that a unit may be of without anything beside it.
+/// Kinds of units that need no other data.
 pub const ALLOCATE: u64 = 2;
 /// The same.
 pub const FREE: u64 = 3;
@@ -35,7 +35,7 @@ pub const RESIZE_FROM: u64 = 4;
 pub const RESIZE_TO: u64 = 5;
 /// The same.
 pub const EXISTS: u64 = 17;
-/// Of a batch alone: the next of its rare events.
+/// Only in a batch: the next of its rare events.
 const RARE: u64 = 31;
 
 #[inline(always)]
@@ -43,7 +43,7 @@ fn is_rare(unit: &Unit) -> bool {
     unit[0] >> KIND & 31 == RARE
 }
 
-/// Whether a unit that begins with this is an event by itself: by kind and family.
+/// Whether a unit with this first word is an event by itself: by kind and family.
 const PLAIN: [bool; 512] = plain();
 
 const fn plain() -> [bool; 512] {
@@ -52,7 +52,7 @@ const fn plain() -> [bool; 512] {
     while at < plain.len() {
         let (kind, family) = (at as u64 & 31, at >> 5);
         plain[at] = match kind {
-            // The second bit of a family is that of an alignment.
+            // The second bit of a family stands for an alignment.
             ALLOCATE => family < AllocFamily::ALL.len() && family & 2 == 0,
             FREE => family < FreeFamily::ALL.len(),
             RESIZE_FROM | RESIZE_TO | EXISTS => true,
@@ -77,7 +77,7 @@ pub fn words(unit: &[u8]) -> Unit {
     [word(first), word(second)]
 }
 
-/// Families of frees by the bits of a unit; a unit has none of the last two.
+/// Families of frees by the bits of a unit; no unit has the last two.
 const FREES: [FreeFamily; 8] = [
     FreeFamily::Free,
     FreeFamily::FreeSized,
@@ -89,8 +89,8 @@ const FREES: [FreeFamily; 8] = [
     FreeFamily::Free,
 ];
 
-/// What nearly all units are. The two are told apart here alone, so that a loop over units has a branch for each and no
-/// table of jumps.
+/// The two kinds of nearly all units. They are distinguished only here, so that a loop over units has a branch for
+/// each and no table of jumps.
 enum Common {
     Allocate(AllocFamily, u64, u64),
     Free(FreeFamily, u64, u64),
@@ -123,7 +123,7 @@ fn uncommon([word0, word1]: Unit) -> Event {
     }
 }
 
-/// What takes events. Few are neither a plain allocation nor a plain free.
+/// A receiver of events. Nearly all events are plain allocations or plain frees.
 pub trait Take {
     /// A block was handed out.
     fn allocated(&mut self, family: AllocFamily, address: u64, size: u64);
@@ -138,9 +138,9 @@ pub trait Take {
 pub struct Run {
     /// The thread, numbered from 0.
     pub thread: u32,
-    /// The high half of the stamps, in its place.
+    /// The high half of the stamps, at its place in a stamp.
     pub high: u64,
-    /// Which unit follows it.
+    /// The number of the unit after it.
     pub end: usize,
 }
 
@@ -151,7 +151,7 @@ impl Run {
     }
 }
 
-/// Units of events, with what fits no unit beside them.
+/// Units of events, with the data that fits no unit beside them.
 #[derive(Debug, Clone, Default)]
 pub struct Units {
     all: Vec<Unit>,
@@ -165,13 +165,13 @@ impl Units {
         self.all.len()
     }
 
-    /// Adds units, of the thread and with the high half that were said last.
+    /// Adds units, with the thread and the high half that were set last.
     pub fn extend(&mut self, units: impl Iterator<Item = Unit>) {
         self.all.extend(units);
         let end = self.all.len();
         match self.runs.back_mut() {
             Some(run) => run.end = end,
-            // Nothing was said, as no recorder does.
+            // Nothing was set; a recorder never does this.
             None => self.runs.push_back(Run {
                 end,
                 ..Run::default()
@@ -185,7 +185,7 @@ impl Units {
         self.extend([[RARE << KIND, record.time << 32]].into_iter());
     }
 
-    /// Says whose the next units are, and the high half of their stamps.
+    /// Sets the thread of the next units, and the high half of their stamps.
     pub fn begin_run(&mut self, thread: u32, high: u64) {
         let end = self.all.len();
         match self.runs.back() {
@@ -195,23 +195,23 @@ impl Units {
     }
 }
 
-/// Units that are given out one part after the other.
+/// Units that are given out in parts.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// All of them.
     pub units: Units,
-    /// Whether stamps go back somewhere.
+    /// Whether a stamp is lower than the one before it.
     pub is_unsorted: bool,
     next: usize,
 }
 
 impl Queue {
-    /// How many wait.
+    /// How many units wait.
     pub fn len(&self) -> usize {
         self.units.len() - self.next
     }
 
-    /// How many were given out since it was tidied.
+    /// How many units were given out since the last tidying.
     pub fn given(&self) -> usize {
         self.next
     }
@@ -219,7 +219,7 @@ impl Queue {
     /// The run of the next unit.
     fn run(&mut self) -> Option<Run> {
         let runs = &mut self.units.runs;
-        // The last run stays: units may follow that are its.
+        // The last run stays, because more of its units may follow.
         while runs.len() > 1 && runs[0].end <= self.next {
             runs.pop_front();
         }
@@ -232,7 +232,7 @@ impl Queue {
         Some(run.stamp(&self.units.all[self.next]))
     }
 
-    /// Gives out the next unit and those behind it up to the first one that is later than `limit`.
+    /// Gives out the next unit and those after it, up to the first one that is later than `limit`.
     pub fn give(&mut self, limit: u64, out: &mut Batch) {
         let begin = self.next;
         while let Some(run) = self.run() {
@@ -245,7 +245,7 @@ impl Queue {
         }
     }
 
-    /// Behind the units of a run, from `first` on, up to the first one that is later than `limit`.
+    /// The end of the units of a run, from `first` on, up to the first one that is later than `limit`.
     fn end_in(&self, run: Run, limit: u64, first: usize) -> usize {
         let units = &self.units.all[first..run.end];
         let is_early = |unit: &Unit| run.stamp(unit) <= limit;
@@ -259,7 +259,7 @@ impl Queue {
         }
     }
 
-    /// Forgets what was given out.
+    /// Drops the units that were given out.
     pub fn tidy(&mut self) {
         if self.next == 0 {
             return;
@@ -296,12 +296,12 @@ impl Batch {
         self.units.len() == 0
     }
 
-    /// By which clock its times are told.
+    /// The clock of its times.
     pub fn set_clock(&mut self, clock: &Clock) {
         self.clock = clock.clone();
     }
 
-    /// Takes units of one run.
+    /// Adds units of one run.
     fn take(&mut self, from: &mut Units, units: Range<usize>, run: Run) {
         let units = &from.all[units];
         if !from.rare.is_empty() {
@@ -424,7 +424,7 @@ impl Batch {
 
 impl Source for Batch {
     fn fill(&mut self, encoder: &mut Encoder) {
-        // A chunk's first event says its time.
+        // The first event of a chunk has its time.
         let mut tick = 0;
         let mut rare = self
             .units

@@ -1,5 +1,5 @@
-//! Where the blocks of a process lie, from its events: which pieces of its address space hold blocks at all, which of it
-//! the program mapped itself, and which large blocks are live. The sampler asks the system about those.
+//! The places of a process's blocks, from its events: which pieces of its address space hold blocks at all, which
+//! parts the program mapped itself, and which large blocks are live. The sampler asks the system about these.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use loam_format::trace::{AllocFamily, Event, FreeFamily};
 use super::batch::{Batch, Take};
 use super::unit::Own;
 
-/// From here on a live block's pages are looked at.
+/// From this size on, the pages of a live block are looked at.
 pub const LARGE: u64 = 64 * 1024;
 /// Pieces of address space.
 pub const GRANULE: u32 = 16;
@@ -19,7 +19,7 @@ pub const GRANULE: u32 = 16;
 const RECENT: usize = 1_024;
 const FILTER_BITS: u32 = 12;
 const FILTER_WORDS: usize = (1 << FILTER_BITS) / 64;
-/// Large blocks that end before the filter, which only gains bits meanwhile, is made anew.
+/// How many large blocks end before the filter is made again; until then it only gains bits.
 const TIDY: u32 = 1 << FILTER_BITS;
 
 /// Follows the events of one process image.
@@ -27,13 +27,13 @@ const TIDY: u32 = 1 << FILTER_BITS;
 pub struct Blocks {
     /// Pieces of 64 KiB of address space in which a block ever began.
     pub granules: BTreeSet<u64>,
-    /// What the program mapped itself and has not unmapped.
+    /// Memory that the program mapped itself and has not unmapped.
     pub own: RangeSet<u64>,
     /// Large blocks that are live, with their sizes.
     pub large: HashMap<u64, u64>,
-    /// Pieces that were seen a moment ago, so that most events cost one comparison.
+    /// Pieces of the last events, so that most events cost one comparison.
     recent: Box<[u64; RECENT]>,
-    /// A bit for each large block: most frees are of others.
+    /// A bit for each large block: most frees are of other blocks.
     filter: Box<[u64; FILTER_WORDS]>,
     ended: u32,
     resizing: HashMap<u32, (u64, u64)>,
@@ -55,7 +55,8 @@ impl Default for Blocks {
     }
 }
 
-/// By nix: Valgrind, which counts what a recording costs, does not show the auxiliary vector that rustix reads.
+/// This uses nix, because Valgrind, which counts the cost of a recording, does not show the auxiliary vector that
+/// rustix reads.
 fn page_bytes() -> u64 {
     let bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.map_or(4_096, |bytes| bytes as u64)
@@ -67,7 +68,7 @@ fn filter_bit(address: u64) -> (usize, u64) {
 }
 
 impl Blocks {
-    /// Follows events, and what the program mapped itself meanwhile.
+    /// Follows events, and the memory that the program mapped itself meanwhile.
     pub fn follow(&mut self, events: &Batch, own: &[Own]) {
         for one in own {
             self.map(one);
@@ -100,7 +101,7 @@ impl Blocks {
         }
     }
 
-    /// Of a piece that was not seen a moment ago, or large.
+    /// An event of a piece that is not among the last ones, or of a large block.
     #[inline(never)]
     fn begin_notable(&mut self, address: u64, size: u64) {
         let granule = address >> GRANULE;

@@ -1,10 +1,10 @@
-//! From stamps to time: the processor's counter ticks at a rate that the pairs of (stamp, `CLOCK_MONOTONIC`) in the
-//! rings show, better with every second.
+//! From stamps to time. The processor's counter ticks at a rate that follows from the pairs of (stamp,
+//! `CLOCK_MONOTONIC`) in the rings; the rate becomes more exact with every second.
 
-/// Shorter than this, the distance of two pairs says too little: a pair is off by some ten nanoseconds.
+/// A shorter distance of two pairs says too little, because a pair is off by some ten nanoseconds.
 const TELLING: u64 = 20_000;
 
-/// By how many ticks two roundings may be off.
+/// The error of two roundings in ticks.
 const MARGIN: i64 = 2;
 
 /// The clock of a machine.
@@ -13,14 +13,14 @@ pub struct Clock {
     /// When the recording began, by `CLOCK_MONOTONIC`.
     began: u64,
     first: Option<(u64, u64)>,
-    /// The latest pair: times are told from here.
+    /// The latest pair; times are computed from it.
     anchor: (u64, u64),
     /// Nanoseconds of a tick.
     rate: f64,
 }
 
 impl Clock {
-    /// A clock for a recording that began then. `guess` is ticks a second, as long as nothing better is known.
+    /// A clock for a recording that began at that time. `guess` is ticks a second, until a better rate is known.
     pub fn new(began: u64, guess: f64) -> Clock {
         Clock {
             began,
@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// The processor says its rate itself.
+    /// The processor tells its rate itself.
     pub fn says(&mut self, ticks_per_second: u64) {
         if ticks_per_second != 0 && self.first.is_none() {
             self.rate = 1e9 / ticks_per_second as f64;
@@ -60,7 +60,7 @@ impl Clock {
         (time - self.began as i64).max(0) as u64
     }
 
-    /// A stamp shortly before that time: no earlier one has it.
+    /// A stamp shortly before that time: no event from then on has an earlier one.
     pub fn stamp(&self, time: u64) -> u64 {
         let from_anchor = (self.began + time) as i64 - self.anchor.1 as i64;
         let ticks = (from_anchor as f64 / self.rate) as i64;

@@ -1,4 +1,4 @@
-//! One process image's file, drained pass by pass.
+//! The file of one process image, drained pass by pass.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,10 +17,10 @@ use super::layout::{
 use super::merge::{merge, Beside, Waiting};
 use super::unit::{CopiedStack, Decoder, Found, Marked, Own};
 
-/// How much of a ring a pass reads, and what may wait of it: all of a large one. More would let 256 of them fill the
-/// memory; less would need more passes.
+/// How much of a ring a pass reads, and how much of it may wait: all of a large ring. With more, 256 rings could
+/// fill the memory; with less, more passes would be needed.
 const AT_ONCE: u64 = 1024 * 1024;
-/// Read by one call, into memory that stays in the processor's cache.
+/// How much one call reads, into memory that stays in the processor's cache.
 const PIECE: u64 = 64 * 1024;
 
 /// Why a file can not be drained.
@@ -31,10 +31,10 @@ pub enum ImageError {
     Io {
         /// The file.
         path: String,
-        /// What it says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It was written by another version.
+    /// Another version wrote it.
     #[error(
         "{path} is of version {found} of the rings, and this loam drains version {VERSION}: use the libloam-record.so \
          that belongs to it"
@@ -45,16 +45,16 @@ pub enum ImageError {
         /// Its version.
         found: u32,
     },
-    /// It says what can not be.
+    /// It has an impossible value.
     #[error("{path}: ring {ring} says that {unread} bytes are unread, and it holds {bytes}")]
     Broken {
         /// The file.
         path: String,
         /// Which ring.
         ring: usize,
-        /// What it says.
+        /// The value.
         unread: u64,
-        /// What can be.
+        /// The highest possible value.
         bytes: u64,
     },
 }
@@ -66,11 +66,11 @@ pub enum Began {
     Exec,
     /// By fork.
     Fork,
-    /// It ran already.
+    /// It was already running.
     Attach,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Bytes that were read.
@@ -90,7 +90,7 @@ pub struct Named {
     pub time: u64,
     /// The thread, numbered from 0.
     pub thread: u32,
-    /// What the program calls it.
+    /// The program's name for it.
     pub name: String,
 }
 
@@ -186,12 +186,12 @@ impl Image {
         self.forks.get(&number).copied()
     }
 
-    /// One moment by the stamp and by `CLOCK_MONOTONIC`: when its file was made.
+    /// One moment as a stamp and by `CLOCK_MONOTONIC`: the moment at which its file was made.
     pub fn moment(&self) -> (u64, u64) {
         (self.control.stamp, self.control.monotonic)
     }
 
-    /// The rate of stamps, where the processor says it; 0 otherwise.
+    /// The rate of stamps, if the processor tells it; otherwise 0.
     pub fn ticks_per_second(&self) -> u64 {
         self.control.ticks_per_second
     }
@@ -206,12 +206,12 @@ impl Image {
         &self.control.program
     }
 
-    /// The file that its real malloc lies in.
+    /// The file of its real malloc.
     pub fn allocator(&self) -> &str {
         &self.control.allocator
     }
 
-    /// Why it stopped to record, if it did.
+    /// Why it stopped recording, if it did.
     pub fn why_off(&self) -> Option<&str> {
         (self.control.state == 2 && !self.control.why.is_empty()).then_some(&self.control.why)
     }
@@ -221,19 +221,20 @@ impl Image {
         self.control.lost
     }
 
-    /// Units that mean nothing.
+    /// Units without a meaning.
     pub fn unknown_units(&self) -> u64 {
         self.rings.iter().map(|ring| ring.decoder.unknown).sum()
     }
 
-    /// What the program mapped and unmapped itself since the last call, in order. It may run ahead of the events.
+    /// The mappings that the program made and removed itself since the last call, in order. They may be ahead of
+    /// the events.
     pub fn take_own(&mut self) -> Vec<Own> {
         let mut own = std::mem::take(&mut self.found.own);
         own.sort_by_key(|one| one.stamp);
         own
     }
 
-    /// One pass. When the process is gone, `is_last` gives out everything, in as many passes as it takes.
+    /// One pass. When the process has ended, `is_last` gives out everything, in as many passes as are needed.
     pub fn pass(
         &mut self,
         clock: &mut Clock,
@@ -244,13 +245,13 @@ impl Image {
         self.read_heads(&mut pass)?;
         let newest = self.rings.iter().map(|ring| ring.decoder.last).max();
         let mut until = newest.unwrap_or(0);
-        // Heads of before are read before events and heads of after.
+        // The first reading of heads and events ends before the second one begins.
         fence(Ordering::SeqCst);
         self.read_heads(&mut pass)?;
         if is_last {
             until = u64::MAX;
         }
-        // Of a ring that was not read to its end, later events may come.
+        // A ring that was not read to its end may have later events.
         for ring in self.rings.iter().filter(|ring| ring.has_unread) {
             until = until.min(ring.decoder.last);
         }
@@ -342,7 +343,7 @@ impl Image {
 
     fn read_ring(&mut self, index: usize, slot: Slot) -> Result<u64, ImageError> {
         let ring = &mut self.rings[index];
-        // Less than was read: a child that went on where its parent's signal handler forked.
+        // The head is less than what was read if a child continued where its parent's signal handler forked.
         let unread = slot.head.saturating_sub(ring.tail);
         if unread > slot.bytes {
             return Err(ImageError::Broken {

@@ -1,24 +1,24 @@
-//! `native/recorder/ring.h` in numbers; a test compares the two.
+//! The numbers of `native/recorder/ring.h`; a test compares the two.
 
 use loam_format::bytes::{text, u32_at, u64_at};
 
-/// Begins the drainer's page and every file.
+/// The first bytes of the drainer's page and of every file.
 pub const MAGIC: u64 = 0x3147_4e49_524d_4c00;
-/// Of the interface.
+/// The version of the interface.
 pub const VERSION: u32 = 3;
-/// Slots in a file.
+/// The number of slots in a file.
 pub const SLOTS: u64 = 65_536;
-/// The first page.
+/// The length of the first page.
 pub const CONTROL_BYTES: u64 = 4_096;
-/// One slot.
+/// The length of a slot.
 pub const SLOT_BYTES: u64 = 128;
-/// One unit.
+/// The length of a unit.
 pub const UNIT_BYTES: u64 = 16;
-/// Where in a slot the drainer writes.
+/// The place in a slot to which the drainer writes.
 pub const TAIL_OFFSET: u64 = 64;
-/// The sizes that a ring may have.
+/// The possible sizes of a ring.
 pub const RING_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024];
-/// Most bytes of a stack that is copied.
+/// The most bytes of a stack that are copied.
 pub const STACK_BYTES: u64 = 32 * 1024;
 /// How much of the first page is read.
 pub const CONTROL_READ: usize = 1_408;
@@ -33,16 +33,16 @@ pub mod session {
     pub const STACK_BYTES: usize = 40;
 }
 
-/// What the first page of a file says.
+/// The contents of a file's first page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Of the interface.
+    /// The version of the interface.
     pub version: u32,
     /// The process.
     pub pid: u32,
     /// When it began, in ticks since the machine's start.
     pub start: u64,
-    /// Of the stamps; 0 where the processor does not say.
+    /// The rate of stamps; 0 if the processor does not tell it.
     pub ticks_per_second: u64,
     /// One moment by three clocks.
     pub stamp: u64,
@@ -58,17 +58,17 @@ pub struct Control {
     pub slots_made: u64,
     /// Events that found no room.
     pub lost: u64,
-    /// Which fork of the parent's; 0 where it was not announced.
+    /// The number of the fork in the parent; 0 if it was not announced.
     pub fork_number: u32,
     /// The parent's process.
     pub parent: u32,
     /// The parent's file.
     pub parent_file: String,
-    /// Why it was switched off.
+    /// Why recording was switched off.
     pub why: String,
     /// The program's file.
     pub program: String,
-    /// The file that its real malloc lies in.
+    /// The file of its real malloc.
     pub allocator: String,
 }
 
@@ -100,19 +100,19 @@ impl Control {
     }
 }
 
-/// What a slot says to the drainer.
+/// The contents of a slot for the drainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Bytes published, ever.
+    /// The bytes published so far.
     pub head: u64,
-    /// Where its ring lies.
+    /// The place of its ring.
     pub offset: u64,
     /// How large it is.
     pub bytes: u64,
 }
 
 impl Slot {
-    /// Reads a slot; `None` while it has no ring, or none that can be.
+    /// Reads a slot; `None` while it has no ring, or an impossible one.
     pub fn parse(slot: &[u8]) -> Option<Slot> {
         let slot = Slot {
             head: u64_at(slot, 8)?,

@@ -1,4 +1,4 @@
-//! Many rings into one order: by stamp, and each ring in its own order.
+//! Brings many rings into one order: by stamp, with each ring in its own order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,11 +10,11 @@ use super::batch::{Batch, Queue};
 pub struct Waiting {
     /// In the ring's order.
     pub queue: Queue,
-    /// The few events that something belongs to, by their place in the queue.
+    /// The few events with attached data, by their place in the queue.
     pub beside: VecDeque<(usize, Beside)>,
 }
 
-/// What belongs to an event.
+/// Data that is attached to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// The number of a fork, and its stamp.
@@ -29,7 +29,7 @@ impl Waiting {
         self.queue.len()
     }
 
-    /// Says what belongs to the event that comes next.
+    /// Sets the data of the next event.
     pub fn belongs(&mut self, beside: Beside) {
         self.beside.push_back((self.queue.units.len(), beside));
     }
@@ -54,7 +54,8 @@ impl Waiting {
     }
 }
 
-/// Gives out, in order, what has a stamp of at most `until`; and what belongs to events, by their place in `out`.
+/// Gives out, in order, the events with a stamp of at most `until`, and the attached data, by the event's place in
+/// `out`.
 pub fn merge<'a>(
     waiting: impl Iterator<Item = &'a mut Waiting>,
     until: u64,
@@ -71,8 +72,8 @@ pub fn merge<'a>(
         if stamp > until {
             break;
         }
-        // A run of one ring, up to the next ring's turn. Its first event always: its turn has come, even where a
-        // ring's stamps go back.
+        // A run of one ring, up to the next ring's turn. Its first event is always given out, because its turn has
+        // come, even if the ring's stamps go back.
         let limit = order
             .peek()
             .map_or(until, |Reverse((next, _))| (*next).min(until));

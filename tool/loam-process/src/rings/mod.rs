@@ -6,9 +6,9 @@
 //! Batch -> Blocks (where they lie), the trace's encoder
 //! ```
 //!
-//! The interface is `native/recorder/ring.h`, which also proves the order: what a pass gives out lacks no event that it
-//! depends on. Files are read with `pread`, so a process that writes nonsense costs its own trace and nothing here; a
-//! ring's unread part is the only memory that its writer can fill.
+//! The interface is `native/recorder/ring.h`, which also proves the order: the events of a pass lack no event on
+//! which they depend. Files are read with `pread`, so a process that writes nonsense spoils only its own trace. The
+//! unread part of a ring is the only memory that its writer can fill.
 
 mod batch;
 mod blocks;
@@ -32,7 +32,7 @@ pub use layout::{MAGIC, VERSION};
 pub use session::{is_drained, sweep, Session, SESSION_VARIABLE};
 pub use unit::{CopiedStack, Own, Registers};
 
-/// Beside the file of a process image: what it has mapped, as it wrote that down itself.
+/// A file beside that of a process image: the mappings of the process, as it wrote them down itself.
 pub fn maps_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".maps");
@@ -41,7 +41,7 @@ pub fn maps_of(file: &Path) -> PathBuf {
 
 /// `CLOCK_MONOTONIC` in nanoseconds, as the recorder reads it.
 pub fn now() -> u64 {
-    // By nix: Valgrind, which counts what a recording costs, knows its clock.
+    // This uses nix, because Valgrind, which counts the cost of a recording, knows nix's clock.
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC);
     time.map_or(0, |time| Duration::from(time).as_nanos() as u64)
 }

@@ -1,4 +1,5 @@
-//! A recording's folder: the drainer's page, and the files of the processes that find it in their environment.
+//! A recording's folder: the drainer's page, and the files of the processes that find the folder in their
+//! environment.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -27,8 +28,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a recording in an empty folder, drained by this process.
-    /// A stack is copied for each `stack_bytes` requested bytes, on average; 0: none is.
+    /// Begins a recording in an empty folder; this process drains it.
+    /// A stack is copied for each `stack_bytes` requested bytes, on average; 0: no stack is copied.
     pub fn begin(folder: &Path, drops_when_full: bool, stack_bytes: u64) -> io::Result<Session> {
         let file = OpenOptions::new()
             .write(true)
@@ -54,7 +55,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Tells the recorded processes that somebody drains.
+    /// Tells the recorded processes that this process drains the rings.
     pub fn beat(&self) -> io::Result<()> {
         self.file
             .write_all_at(&super::now().to_le_bytes(), page::HEARTBEAT)
@@ -84,24 +85,25 @@ impl Session {
         Ok(found.into_iter().map(path).collect())
     }
 
-    /// A file that was not ready is new again.
+    /// A file that was not ready counts as new again.
     pub fn look_again(&mut self, path: &Path) {
         if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
             self.known.remove(name);
         }
     }
 
-    /// A file that was drained goes.
+    /// Removes a drained file.
     pub fn remove(&mut self, path: &Path) {
-        // It may be gone already. Its name may come back: what the process becomes by exec counts from 0 again.
+        // It may be removed already. Its name may occur again: the program that the process becomes by exec counts
+        // from 0 again.
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(super::maps_of(path));
         self.look_again(path);
     }
 
-    /// Whether a process belongs to the recording that has no file yet: its environment names the folder, and it has
-    /// the recorder loaded. Looked for twice: a process that forks and ends while the list is read may leave a child
-    /// that the list does not have yet.
+    /// Whether there is a process of the recording that has no file yet: its environment names the folder, and it
+    /// has loaded the recorder. The list is read twice, because a process that forks and ends during the read may
+    /// leave a child that is not yet in the list.
     pub fn has_others(&self, recorder: &Path) -> bool {
         self.finds_others(recorder) || self.finds_others(recorder)
     }
@@ -134,7 +136,7 @@ fn contains(maps: &[u8], file: &Path) -> bool {
     !name.is_empty() && maps.windows(name.len()).any(|part| part == name)
 }
 
-/// Removes what recordings left in `parent` whose drainer was killed: folders of that prefix, by their page.
+/// Removes the remains of recordings in `parent` whose drainer was killed: folders with that prefix, by their page.
 pub fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -142,18 +144,18 @@ pub fn sweep(parent: &Path, prefix: &str) {
     let ours = |name: &std::ffi::OsStr| name.as_bytes().starts_with(prefix.as_bytes());
     for entry in entries.flatten().filter(|entry| ours(&entry.file_name())) {
         if has_drainer(&entry.path()) == Some(false) {
-            // Another user's stays.
+            // The folder of another user stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Whether somebody drains the rings of a folder.
+/// Whether a process drains the rings of a folder.
 pub fn is_drained(folder: &Path) -> bool {
     has_drainer(folder).unwrap_or(false)
 }
 
-/// None: the folder is no session's.
+/// None: the folder does not belong to a session.
 fn has_drainer(folder: &Path) -> Option<bool> {
     let page = fs::read(folder.join(FILE_NAME)).unwrap_or_default();
     let (Some(MAGIC), Some(pid), Some(start)) =

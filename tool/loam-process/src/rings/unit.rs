@@ -1,4 +1,4 @@
-//! Units of 16 bytes into events: what a ring's bytes mean, in their own order.
+//! From units of 16 bytes to events: the meaning of a ring's bytes, in their own order.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ const TOUCHED: u64 = 11;
 const MAPPED: u64 = 12;
 const UNMAPPED: u64 = 13;
 const TRIMS: u64 = 14;
-/// A stack, in front of its event.
+/// A stack, before its event.
 pub const STACK: u64 = 15;
 /// A moment that the program names.
 pub const MARK: u64 = 16;
 
 const REGISTER_BYTES: usize = 32;
-/// Most bytes that follow a unit.
+/// The most bytes that follow a unit.
 const MOST_BYTES: u64 = REGISTER_BYTES as u64 + STACK_BYTES;
 
 const VALUE: u64 = (1 << 48) - 1;
@@ -38,18 +38,18 @@ pub struct Own {
     pub stamp: u64,
     /// Where.
     pub address: u64,
-    /// How much; pages that it reaches into are meant as a whole.
+    /// Its length; pages that it covers in part count as a whole.
     pub bytes: u64,
-    /// Whether it is there from now on, or goes.
+    /// Whether it is mapped from now on, or unmapped.
     pub is_mapped: bool,
 }
 
-/// What unwinding begins with.
+/// The registers with which unwinding begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Registers {
     /// Instruction pointer.
     pub instruction: u64,
-    /// Stack pointer: where the copied bytes begin.
+    /// Stack pointer: the address of the first copied byte.
     pub stack: u64,
     /// Frame pointer.
     pub frame: u64,
@@ -62,7 +62,7 @@ pub struct Registers {
 pub struct CopiedStack {
     /// The registers.
     pub registers: Registers,
-    /// Bytes of memory from the stack pointer on; fewer than asked for where the stack ends.
+    /// Bytes of memory from the stack pointer on; fewer than requested if the stack ends.
     pub bytes: Vec<u8>,
 }
 
@@ -77,18 +77,18 @@ pub struct Marked {
     pub name: Vec<u8>,
 }
 
-/// What the rings of an image have beside events.
+/// The content of an image's rings that is not events.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Moments by both clocks.
     pub pairs: Vec<(u64, u64)>,
     /// The program's own memory.
     pub own: Vec<Own>,
-    /// Stacks whose events wait, by number, with the ring that each comes from.
+    /// Stacks whose events wait, by number, with the ring of each.
     pub stacks: BTreeMap<u32, (usize, CopiedStack)>,
     /// Moments that the program named.
     pub marks: Vec<Marked>,
-    /// Stacks so far.
+    /// The number of stacks so far.
     count: u32,
 }
 
@@ -101,12 +101,12 @@ struct Arriving {
     bytes: Vec<u8>,
 }
 
-/// Reads a ring's units one after the other; an event may take several, and they may come in pieces.
+/// Reads a ring's units one after the other. An event may take several units, and they may arrive in pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
     thread: u32,
     high: u64,
-    /// The stamp of what was read last.
+    /// The stamp of the last unit.
     pub last: u64,
     is_in_time: bool,
     size_high: u64,
@@ -117,12 +117,12 @@ pub struct Decoder {
     pub stack_bytes: usize,
     /// Which ring it is.
     pub ring: usize,
-    /// Units that mean nothing.
+    /// Units without a meaning.
     pub unknown: u64,
 }
 
 impl Decoder {
-    /// Reads units. `found` gets what is no event.
+    /// Reads units. `found` gets all that is no event.
     pub fn read(&mut self, bytes: &[u8], out: &mut Waiting, found: &mut Found) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -147,7 +147,7 @@ impl Decoder {
             || self.stack.is_some()
     }
 
-    /// Reads units up to the first that is no event by itself, which are nearly all. Returns their bytes.
+    /// Reads units up to the first that is not an event by itself; nearly all are. Returns their bytes.
     fn read_plain(&mut self, bytes: &[u8], out: &mut Waiting) -> usize {
         let (mut last, mut is_unsorted, mut count) = (self.last & LOW, false, 0);
         for unit in bytes.chunks_exact(UNIT) {
@@ -302,7 +302,7 @@ impl Decoder {
             found.stacks.insert(found.count, (self.ring, stack));
             out.belongs(Beside::Stack(found.count));
         }
-        // One behind a stack may be plain, and is no worse as a rare one.
+        // An event after a stack may be plain. It does no harm to treat it as a rare one.
         out.queue.units.push_rare(Record {
             time: stamp,
             thread: self.thread,
