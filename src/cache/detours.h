@@ -35,6 +35,7 @@ void take_detour(Detour detour);
 /// The same, but magazines are not armed: for a detour that only calls take that are slow anyway.
 void take_rare_detour(Detour detour);
 /// For a detour that comes and goes while threads run: each of them arms its magazines itself.
+/// Sequentially consistent, so that who sets one may look afterwards whether it was late.
 void take_passing_detour(Detour detour);
 void leave_passing_detour(Detour detour);
 

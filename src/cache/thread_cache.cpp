@@ -157,7 +157,7 @@ void keep_magazines_armed() {
   always_armed.store(true, std::memory_order_relaxed);
 }
 void keep_magazines_armed_meanwhile(bool on) {
-  always_armed.store(on || armed_by_options, std::memory_order_relaxed);
+  always_armed.store(on || armed_by_options);  // seq_cst: detours.h
 }
 bool calls_are_counted() { return sampled; }
 
