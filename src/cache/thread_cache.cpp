@@ -727,12 +727,13 @@ bool ThreadCache::attend() {
     page_heap.tick();
     return true;
   }
-  if (now - last_tick_ms_ < kTickMs && !page_heap.is_behind())
-    return ++slow_in_this_tick_ < kBusy || stays_armed();
+  const bool is_due = now - last_tick_ms_ >= kTickMs;
+  if (!is_due && !page_heap.is_behind()) return ++slow_in_this_tick_ < kBusy || stays_armed();
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   default_small_heap.tick();
-  page_heap.tick();
+  // A silence is made up for by one thread at a time, and the others go on.
+  is_due ? page_heap.tick() : page_heap.tick_unless_busy();
   notice_refusals();
   // The heap shrank, or another was refused, and there may be no slow operations for long.
   if (LOAM_UNLIKELY(!has_room(0))) collect();
