@@ -15,11 +15,11 @@ void take_rare_detour(Detour detour) { taken_detours.fetch_or(detour, std::memor
 
 void take_passing_detour(Detour detour) {
   keep_magazines_armed_meanwhile(true);
-  take_rare_detour(detour);
+  taken_detours.fetch_or(detour);
 }
 
 void leave_passing_detour(Detour detour) {
-  taken_detours.fetch_and(~unsigned{detour}, std::memory_order_relaxed);
+  taken_detours.fetch_and(~unsigned{detour});
   keep_magazines_armed_meanwhile(false);
 }
 

@@ -35,6 +35,7 @@ void take_detour(Detour detour);
 /// The same, but without arming magazines: for a detour of calls that are slow anyway.
 void take_rare_detour(Detour detour);
 /// For a detour that is taken and left while threads run: each thread arms its own magazines.
+/// Sequentially consistent, so that who sets one may look afterwards whether it was late.
 void take_passing_detour(Detour detour);
 void leave_passing_detour(Detour detour);
 

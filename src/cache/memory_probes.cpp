@@ -14,8 +14,6 @@ uint32_t MemoryProbes::era() {
   return LOAM_LIKELY(os::allocations_are_probed() == ((now & 1) != 0)) ? now : turn(now);
 }
 
-// Two threads may turn the era one after the other, and the earlier one may set the detour last.
-// Then allocated() finds that no profiler listens, and sets the detour again.
 uint32_t MemoryProbes::turn(uint32_t before) {
   if ((before & 1) == 0 && table_.load(std::memory_order_acquire) != Table::kReady) {
     Table none = Table::kNone;
@@ -26,11 +24,20 @@ uint32_t MemoryProbes::turn(uint32_t before) {
     table_.store(ready ? Table::kReady : Table::kNone, std::memory_order_release);
     if (!ready) return before;
   }
-  // release: pairs with era()'s acquire, as the table's does
-  era_.compare_exchange_strong(before, before + 1, std::memory_order_release);
-  const uint32_t now = era_.load(std::memory_order_acquire);
-  (now & 1) != 0 ? take_passing_detour(kProbed) : leave_passing_detour(kProbed);
-  return now;
+  // seq_cst: see settle(). Pairs with era()'s acquire, as the table's store does
+  era_.compare_exchange_strong(before, before + 1);
+  return settle();
+}
+
+// Two threads may turn it one after the other, and the earlier one set the detour last. Each looks
+// again behind what it has set: so who sets it last has seen the last turn. seq_cst, all
+uint32_t MemoryProbes::settle() {
+  for (uint32_t now = era_.load();;) {
+    (now & 1) != 0 ? take_passing_detour(kProbed) : leave_passing_detour(kProbed);
+    const uint32_t then = now;
+    now = era_.load();
+    if (now == then) return now;
+  }
 }
 
 bool MemoryProbes::is_sampled(size_t bytes) {
@@ -55,7 +62,7 @@ bool MemoryProbes::is_sampled(size_t bytes) {
 void MemoryProbes::allocated(const void* block, size_t bytes) {
   const uint32_t now = era_.load(std::memory_order_acquire);
   if (LOAM_UNLIKELY(!os::allocations_are_probed() || (now & 1) == 0)) {
-    if ((era() & 1) == 0) leave_passing_detour(kProbed);
+    if ((era() & 1) == 0) static_cast<void>(settle());
     return;
   }
   if (LOAM_UNLIKELY(block == nullptr) || LOAM_LIKELY(!is_sampled(bytes))) return;

@@ -54,6 +54,7 @@ class MemoryProbes {
   static constexpr unsigned kBucketBits = 14;
 
   LOAM_COLD uint32_t turn(uint32_t before);
+  uint32_t settle();
   [[nodiscard]] bool is_sampled(size_t bytes);
 
   std::atomic<uint32_t> era_{0};

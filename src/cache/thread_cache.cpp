@@ -160,7 +160,7 @@ void keep_magazines_armed() {
   always_armed.store(true, std::memory_order_relaxed);
 }
 void keep_magazines_armed_meanwhile(bool on) {
-  always_armed.store(on || armed_by_options, std::memory_order_relaxed);
+  always_armed.store(on || armed_by_options);  // seq_cst: detours.h
 }
 bool calls_are_counted() { return sampled; }
 
@@ -731,12 +731,13 @@ bool ThreadCache::attend() {
     page_heap.tick();
     return true;
   }
-  if (now - last_tick_ms_ < kTickMs && !page_heap.is_behind())
-    return ++slow_in_this_tick_ < kBusy || stays_armed();
+  const bool is_due = now - last_tick_ms_ >= kTickMs;
+  if (!is_due && !page_heap.is_behind()) return ++slow_in_this_tick_ < kBusy || stays_armed();
   last_tick_ms_ = now;
   slow_in_this_tick_ = 0;
   default_small_heap.tick();
-  page_heap.tick();
+  // A silence is made up for by one thread at a time, and the others go on.
+  is_due ? page_heap.tick() : page_heap.tick_unless_busy();
   notice_refusals();
   // The heap shrank, or another thread was refused room, and the next slow operation may be far
   // away.

@@ -387,13 +387,16 @@ LOAM_INLINE bool is_plain_run(const Span* span, const void* block) {
   return reinterpret_cast<uintptr_t>(block) % kPageBytes == 0;  // only its first page names a run
 }
 
-void free_unprobed(unsigned size_class, void* block) {
-  if ((detours() & kRecorded) != 0) {
-    const RecordedCall call;
-    if (const Recorder* recorder = call.recorder()) recorder->frees(block);
-    return current_cache->free_slow(size_class, block);
-  }
+LOAM_INLINE void plain_free_by_detour(unsigned size_class, void* block) {
   sampler.on() ? sampler.free(size_class, block) : current_cache->free_slow(size_class, block);
+}
+
+void free_unprobed(unsigned size_class, void* block) {
+  if ((detours() & kRecorded) == 0) return plain_free_by_detour(size_class, block);
+  // A heap that samples refuses to be recorded, and the detour stays: then it samples on.
+  const RecordedCall call;
+  if (const Recorder* recorder = call.recorder()) recorder->frees(block);
+  plain_free_by_detour(size_class, block);
 }
 
 LOAM_NOINLINE void free_small(unsigned size_class, void* block) {

@@ -162,8 +162,9 @@ fn signed(bytes: u64) -> i64 {
 
 /// Which mappings are the heap's, by what its counters know.
 pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
-    let mut ranges: Vec<(u64, u64, Kind)> = snapshot
-        .block_ranges
+    let mut blocks = snapshot.block_ranges.clone();
+    blocks.sort_unstable();
+    let mut ranges: Vec<(u64, u64, Kind)> = blocks
         .iter()
         .map(|(start, end)| (*start, *end, Kind::LoamHeap))
         .collect();
@@ -176,9 +177,21 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
         let holds_some = records
             .get(first)
             .is_some_and(|address| mapping.contains(*address));
-        if is_plain && holds_some {
-            ranges.push((mapping.start, mapping.end, Kind::LoamMetadata));
+        if !is_plain || !holds_some {
+            continue;
         }
+        // The kernel may have joined it with blocks: what is between them is of records.
+        let mut begin = mapping.start;
+        for (start, end) in &blocks[blocks.partition_point(|(_, end)| *end <= begin)..] {
+            if *start >= mapping.end {
+                break;
+            }
+            if begin < *start {
+                ranges.push((begin, *start, Kind::LoamMetadata));
+            }
+            begin = begin.max(*end);
+        }
+        ranges.push((begin, mapping.end, Kind::LoamMetadata));
     }
     OwnRanges::new(ranges)
 }
@@ -186,6 +199,7 @@ pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use loam_process::pagemap::Held;
     use proptest::prelude::*;
 
     fn heap_mapping(resident: u64, swapped: u64) -> Mapping {
@@ -243,6 +257,29 @@ mod tests {
         };
         let found = account(&[records], &snapshot);
         assert_eq!(found.bytes(Share::System(Kind::LoamMetadata)), 4096);
+    }
+
+    #[test]
+    fn between_blocks_that_the_kernel_joined_with_records_is_what_is_of_records() {
+        let mut snapshot = snapshot(0, 0, 0, 0);
+        snapshot.block_ranges = vec![(0x6000, 0x7000), (0x2000, 0x4000)];
+        snapshot.record_addresses = vec![0x1500];
+        let joined = Mapping {
+            start: 0x1000,
+            end: 0x9000,
+            resident: 0x8000,
+            ..Mapping::default()
+        };
+        let own = own_ranges(&snapshot, std::slice::from_ref(&joined));
+        let cut = own.cut(vec![joined], |_, start, end| {
+            Some(Held {
+                resident: end - start,
+                ..Held::default()
+            })
+        });
+        let residence = Residence::of(&cut, &[], &own);
+        assert_eq!(residence.part(Kind::LoamHeap).resident, 0x3000);
+        assert_eq!(residence.part(Kind::LoamMetadata).resident, 0x5000);
     }
 
     proptest! {

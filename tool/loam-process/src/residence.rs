@@ -454,17 +454,19 @@ mod tests {
         let end = start + 100 * PAGE as u64;
         let own = OwnRanges::new(vec![(start, end, Kind::LoamHeap)]);
         let pid = std::process::id() as Pid;
-        let mapped = mappings::read_all(pid).unwrap();
-        let whole = mapped
-            .iter()
-            .find(|one| one.contains(start))
-            .unwrap()
-            .clone();
         if mappings::ask(pid, start).is_none() {
             eprintln!("skipped: this kernel has no PROCMAP_QUERY");
             return;
         }
-        let cut = own.cut(mapped, look_into(pid));
+        // Another test may map memory beside it between the two looks, and then it is not cut.
+        let cut_once = |_| {
+            let mapped = mappings::read_all(pid).unwrap();
+            let whole = mapped.iter().find(|one| one.contains(start)).cloned();
+            let cut = own.cut(mapped, look_into(pid));
+            let is_cut = cut.iter().any(|one| one.start == start);
+            whole.filter(|_| is_cut).map(|whole| (whole, cut))
+        };
+        let (whole, cut) = (0..100).find_map(cut_once).unwrap();
         let residence = Residence::of(&cut, &[], &own);
         // At least the touched pages: another test may have had the memory before.
         let mut pages = 0;
