@@ -28,7 +28,7 @@ class Loam(ConanFile):
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "src/*", "native/recorder/*", "packaging/*.in",
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "src/*", "native/recorder/*", "native/peer/*", "packaging/*.in",
                         "packaging/install.cmake"):
             copy(self, pattern, self._root, self.export_sources_folder)
 

@@ -31,6 +31,7 @@ DWORD free_slots() {
 int main(int, char** arguments) {
   const bool stays = std::strcmp(arguments[2], "stays") == 0;
   constexpr int kTimes = 300;  // four slots each time would be more than the system has
+  constexpr DWORD kOthers = 8;  // what other code of the process may take meanwhile
   std::atomic<int> asked{0}, answered{0};
   std::atomic<Works> works{nullptr};
   std::thread user([&] {
@@ -56,7 +57,7 @@ int main(int, char** arguments) {
     CHECK(FreeLibrary(module));
     CHECK((GetModuleHandleA("windows_plugin.dll") != nullptr) == stays);
     if (i == 0) left = free_slots();
-    CHECK(free_slots() == left);
+    CHECK(free_slots() + kOthers >= left);
   }
   user.join();
   if (!stays) return 0;
