@@ -452,8 +452,8 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   // The state of higher layers for the thread is here because static thread-local memory is scarce
   // (dlopen).
-  void* heaps = nullptr;  ///< the ThreadHeaps of the private heaps' layer; null until the thread
-                          ///< has one, and always in a static cache
+  void* heaps = nullptr;  ///< the thread's caches of private heaps; null until it has one, and
+                          ///< always in a static cache
   uint8_t home = 0;       ///< the home whose bins and mixed spans serve it first
                           ///< (small/small_heap.h)
   int last_refusal = 0;   ///< the C interface's loam_last_status()

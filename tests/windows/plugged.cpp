@@ -30,7 +30,7 @@ DWORD free_slots() {
 
 int main(int, char** arguments) {
   const bool stays = std::strcmp(arguments[2], "stays") == 0;
-  constexpr int kTimes = 300;  // four slots each time would be more than the system has
+  constexpr int kTimes = 300;   // four slots each time would be more than the system has
   constexpr DWORD kOthers = 8;  // what other code of the process may take meanwhile
   std::atomic<int> asked{0}, answered{0};
   std::atomic<Works> works{nullptr};
