@@ -452,11 +452,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
  public:
   // The state of higher layers for the thread is here because static thread-local memory is scarce
   // (dlopen).
-  void* heaps = nullptr;  ///< the thread's caches of private heaps; null until it has one, and
-                          ///< always in a static cache
-  uint8_t home = 0;       ///< the home whose bins and mixed spans serve it first
-                          ///< (small/small_heap.h)
-  int last_refusal = 0;   ///< the C interface's loam_last_status()
+  void* heaps = nullptr;       ///< the thread's caches of private heaps; null until it has one, and
+                               ///< always in a static cache
+  uint8_t home = 0;            ///< the home whose bins and mixed spans serve it first
+                               ///< (small/small_heap.h)
+  int last_refusal = 0;        ///< the C interface's loam_last_status()
   uint32_t thread_number = 0;  ///< os::thread_number(), once the hardened heap asked for it
  private:
   uint32_t slow_in_this_tick_ = 0;
