@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.h"
+#include "free_slots.h"
 
 namespace {
 
@@ -21,15 +22,6 @@ Function symbol(HMODULE module, const char* name) {
   void* const found = reinterpret_cast<void*>(GetProcAddress(module, name));
   CHECK(found != nullptr);
   return reinterpret_cast<Function>(found);
-}
-
-// How many thread slots the system has left.
-DWORD free_slots() {
-  static DWORD slots[2000];
-  DWORD count = 0;
-  while (count < 2000 && (slots[count] = TlsAlloc()) != TLS_OUT_OF_INDEXES) ++count;
-  for (DWORD i = 0; i < count; ++i) TlsFree(slots[i]);
-  return count;
 }
 
 }  // namespace

@@ -77,18 +77,6 @@ pub fn words(unit: &[u8]) -> Unit {
     [word(first), word(second)]
 }
 
-/// Families of frees by the bits of a unit; no unit has the last two.
-const FREES: [FreeFamily; 8] = [
-    FreeFamily::Free,
-    FreeFamily::FreeSized,
-    FreeFamily::Delete,
-    FreeFamily::DeleteSized,
-    FreeFamily::DeleteArray,
-    FreeFamily::DeleteArraySized,
-    FreeFamily::Free,
-    FreeFamily::Free,
-];
-
 /// The two kinds of nearly all units. They are distinguished only here, so that a loop over units has a branch for
 /// each and no table of jumps.
 enum Common {
@@ -106,7 +94,9 @@ fn common([word0, word1]: Unit) -> Common {
     } else if word0 >> KIND & 1 == 0 {
         Common::Allocate(AllocFamily::ALL[family], address, size)
     } else {
-        Common::Free(FREES[family], address, size)
+        // No unit has another number than a family's.
+        let family = FreeFamily::ALL.get(family).copied();
+        Common::Free(family.unwrap_or(FreeFamily::Free), address, size)
     }
 }
 
