@@ -80,27 +80,31 @@ TEST_F(PurgeTest, AfterTheLastFreeAlmostNothingIsLeftWithinSeconds) {
 }
 
 TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
-  for (const size_t megabytes : {100, 1000}) {
-    SCOPED_TRACE(testing::Message() << megabytes << " MiB freed");
-    // Nothing that came back before is waited for.
-    pass(3 * PurgePolicy::kHoldMs);
-    const size_t pages = (megabytes << 20) / kPageBytes;
-    while (model.used() < pages) model.large(100, 1, 100 * kPageBytes);
-    model.free_all();
-    model.heap().tick();
-    EXPECT_FALSE(model.heap().is_behind());
-    fake::advance_ms(1500);
-    int ticks = 0;
-    do {
+  // Spans wait, unmerged, for others of their length: a tick joins a bounded number of them.
+  for (const bool spans : {false, true}) {
+    for (const size_t megabytes : {100, 1000}) {
+      SCOPED_TRACE(testing::Message() << megabytes << " MiB freed, spans: " << spans);
+      // Nothing that came back before is waited for.
+      pass(3 * PurgePolicy::kHoldMs);
+      const size_t pages = (megabytes << 20) / kPageBytes;
+      while (model.used() < pages)
+        spans ? model.span(16, 1, 1) : model.large(100, 1, 100 * kPageBytes);
+      model.free_all();
       model.heap().tick();
-      ASSERT_LE(++ticks, 100);
-    } while (model.heap().is_behind());
-    EXPECT_GT(ticks, 1) << "one call would pay for all";
-    EXPECT_LE(dirty(), PurgePolicy::kFloor);
-    // A clock's next tick has nothing to make up for.
-    pass(2 * kTickMs);
-    EXPECT_FALSE(model.heap().is_behind());
-    model.check();
+      EXPECT_FALSE(model.heap().is_behind());
+      fake::advance_ms(1500);
+      int ticks = 0;
+      do {
+        model.heap().tick();
+        ASSERT_LE(++ticks, 100);
+      } while (model.heap().is_behind());
+      EXPECT_GT(ticks, 1) << "one call would pay for all";
+      EXPECT_LE(dirty(), PurgePolicy::kFloor);
+      // A clock's next tick has nothing to make up for.
+      pass(2 * kTickMs);
+      EXPECT_FALSE(model.heap().is_behind());
+      model.check();
+    }
   }
 }
 

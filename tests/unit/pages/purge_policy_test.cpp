@@ -98,6 +98,15 @@ TEST(PurgePolicy, OnlyAsMuchIsKeptAsCameBack) {
   EXPECT_EQ(idle(policy, t, 1'000, 89'000).count, 89'000 - 2'000 - kFloorPages);
 }
 
+TEST(PurgePolicy, ASilenceForgetsWhatCameBack) {
+  PurgePolicy policy;
+  uint64_t t = kStart;
+  for (int round = 0; round < 3; ++round)
+    static_cast<void>(loses_a_round(policy, &t, 50'000, 100, 1500));
+  t += 3600 * kSecond;
+  EXPECT_TRUE(loses_a_round(policy, &t, 50'000, 100, 1500));
+}
+
 TEST(PurgePolicy, WhatCameBackOnceIsForgottenWhenItStaysAway) {
   PurgePolicy policy;
   uint64_t t = kStart;
