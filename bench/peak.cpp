@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "harness/arguments.h"
+#include "harness/block.h"
 #include "harness/random.h"
 #include "harness/system.h"
 
@@ -50,8 +51,7 @@ class Blocks {
  private:
   Block allocate() {
     const uint32_t bytes = random_.between(least_, largest_);
-    void* memory = std::malloc(bytes);
-    if (memory == nullptr) fail(kExitFailed, "peak", ": out of memory");
+    void* memory = must(std::malloc(bytes), bytes);
     std::memset(memory, 1, bytes);
     bytes_ += bytes;
     return {memory, bytes};
@@ -68,8 +68,6 @@ class Blocks {
   uint64_t bytes_ = 0;
 };
 
-uint64_t resident() { return memory_figures().resident; }
-
 // Pairs for so long, in a batch each millisecond. Calls look(ms) each millisecond.
 template <typename Look>
 void act_lightly(Blocks& blocks, uint64_t pairs_a_second, uint64_t ms, Look look) {
@@ -85,7 +83,7 @@ void act_lightly(Blocks& blocks, uint64_t pairs_a_second, uint64_t ms, Look look
 
 void print_resident(uint64_t at, bool first) {
   std::printf("%s\"%llu\":%llu", first ? "" : ",", static_cast<unsigned long long>(at),
-              static_cast<unsigned long long>(resident()));
+              static_cast<unsigned long long>(memory_figures().resident));
 }
 
 }  // namespace
@@ -108,7 +106,8 @@ int main(int argc, char** argv) {
   uint32_t least = 0, most = 0;
   const char* const end = sizes.data() + sizes.size();
   const auto first = std::from_chars(sizes.data(), end, least);
-  const auto second = first.ptr == end ? first : std::from_chars(first.ptr + 1, end, most);
+  const bool has_dash = first.ptr != end && *first.ptr == '-';
+  const auto second = has_dash ? std::from_chars(first.ptr + 1, end, most) : first;
   if (second.ec != std::errc() || second.ptr != end || least == 0 || most < least)
     fail(kExitUsage, "peak", ": --sizes wants LEAST-MOST, such as 16-512");
 

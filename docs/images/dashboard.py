@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes docs/images/dashboard.png: the panels of docs/monitoring/dashboard.json with figures of real programs.
 
-    docs/images/dashboard.py [--seconds N] [--output FILE]
+    docs/images/dashboard.py [--seconds N] [--output FILE] [--width PIXELS]
 
 It starts `loam export`, a Prometheus server that scrapes it, and two programs on Loam; it asks the server what the panels
 ask, and draws the answers in the panels' places. Grafana is not needed, and draws the same lines in its own style. Needs
@@ -21,7 +21,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from shoot import BROWSERS, run_browser
+from shoot import find_browser, photograph
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOAM = ROOT / "build" / "loam"
@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("dashboard.png"))
     parser.add_argument("--width", type=int, default=1200)
     arguments = parser.parse_args()
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = find_browser()
     server = shutil.which("prometheus")
     if browser is None or server is None or not LOAM.exists():
         parser.error("needs Chromium, prometheus and build/loam (`make build`)")
@@ -151,14 +151,10 @@ def main() -> int:
 
         html = PAGE.replace("PANELS", json.dumps(drawn)).replace(
             "ECHARTS", (ROOT / "tool/loam-report/vendor/echarts/echarts.min.js").read_text())
-        page, picture = folder / "page.html", folder / "picture.png"
+        page = folder / "page.html"
         page.write_text(html)
-        dom = run_browser(browser, page, arguments.width, 2000, "--dump-dom")
-        height = re.search(r'<body[^>]*data-height="(\d+)"', dom)
-        if height is None:
+        if not photograph(browser, page, arguments.width, 12, arguments.output):
             sys.exit("dashboard: the page was not laid out in time")
-        run_browser(browser, page, arguments.width, int(height[1]) + 12, f"--screenshot={picture}")
-        shutil.copyfile(picture, arguments.output)
     print(f"{arguments.output}: {len(drawn)} panels")
     return 0
 

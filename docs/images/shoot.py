@@ -42,6 +42,22 @@ def run_browser(browser: str, page: Path, width: int, height: int, *arguments: s
             check=True, capture_output=True, text=True, timeout=180).stdout
 
 
+def find_browser():
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+def photograph(browser: str, page: Path, width: int, margin: int, output: Path) -> bool:
+    """False: the page did not say in time how tall it is (data-height of its body)."""
+    dom = run_browser(browser, page, width, 2000, "--dump-dom")
+    height = re.search(r'<body[^>]*data-height="(\d+)"', dom)
+    if not height:
+        return False
+    picture = page.with_name("picture.png")
+    run_browser(browser, page, width, int(height[1]) + margin, f"--screenshot={picture}")
+    shutil.copyfile(picture, output)
+    return True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("report", type=Path)
@@ -50,7 +66,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=1200)
     arguments = parser.parse_args()
 
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = find_browser()
     if browser is None:
         parser.error(f"none of {', '.join(BROWSERS)} is installed")
     if not arguments.report.is_file():
@@ -67,15 +83,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="loam-shoot-") as folder:
         page = Path(folder) / "page.html"
         page.write_text(html)
-        picture = Path(folder) / "picture.png"
-        dom = run_browser(browser, page, arguments.width, 2000, "--dump-dom")
-        height = re.search(r'<body[^>]*data-height="(\d+)"', dom)
-        if not height:
+        if not photograph(browser, page, arguments.width, 16, arguments.output):
             print("shoot: the page was not laid out in time", file=sys.stderr)
             return 1
-        run_browser(browser, page, arguments.width, int(height.group(1)) + 16,
-                    f"--screenshot={picture}")
-        shutil.copyfile(picture, arguments.output)
     print(f"{arguments.output}: {', '.join(charts)}")
     return 0
 

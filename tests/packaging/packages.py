@@ -472,6 +472,7 @@ def container(full: bool) -> None:
     variants = [name for name in VARIANTS if name not in lacking]
     options = [word for name in variants for word in ("--variant", name)]
     images = unpack(expect_same_twice("container", folder, *options)[0], folder / "images")
+
     def preloaded(path: Path, library: Path) -> tuple[str, list[str]]:
         done = subprocess.run([path], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True)
         expect(done.returncode == 0, f"{path} with {library}: {done}")
@@ -482,7 +483,7 @@ def container(full: bool) -> None:
     expect_dockerfile(folder / "images" / f"{version()}/amd64", ordinary)
     expect(preloaded(ordinary, gnu) == ("on Loam", []), "the image's library does not serve")
     expect(preloaded(ordinary, folder / "not there/libloam.so")[0] == "on another heap", "a library that is not there")
-    if "x86_64-musl" in variants and Path("/lib/ld-musl-x86_64.so.1").exists():
+    if "x86_64-musl" in variants and emulated("x86_64-musl") is not None:
         musl = images[f"{version()}-musl/amd64"]
         other = served("x86_64-musl", folder)
         expect(preloaded(other, musl) == ("on Loam", []), "the image for musl does not serve there")

@@ -37,10 +37,6 @@ char* of_runtime = nullptr;  // a block that the C run-time's DLL made
 void write_nowhere(void*, const char*, size_t) {}
 int go_on(void*, const loam_walk_entry*) { return 0; }
 
-void* keep(void* block) {
-  asm volatile("" : : "r"(block) : "memory");
-  return block;
-}
 void both(void* small, void* large) {
   keep(small);
   keep(large);

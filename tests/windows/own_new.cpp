@@ -14,11 +14,6 @@ long live = 0, served = 0;
 
 bool owns(const void* block) { return loam_heap_of(block) != nullptr; }
 
-void* keep(void* block) {
-  asm volatile("" : : "r"(block) : "memory");
-  return block;
-}
-
 }  // namespace
 
 // The block begins behind a note: the heap would not know it.
