@@ -9,8 +9,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/config.h"
-
 namespace loam::poisson {
 
 /// The natural logarithm, to some 1e-10 of the result. pre: x is normal and above 0

@@ -74,6 +74,7 @@ class FollowedBlocks {
   }
 
  private:
+  friend struct CounterFields;
   static constexpr unsigned kAddressBits = 48;
   [[nodiscard]] static uint64_t word_of(const void* block, uint16_t era) {
     return reinterpret_cast<uintptr_t>(block) | uint64_t{era} << kAddressBits;

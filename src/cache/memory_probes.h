@@ -2,12 +2,13 @@
 // blocks, one for 512 KiB of requested bytes on average, and the frees of these blocks (decision
 // 82).
 //
-// While no profiler listens, the fast paths do nothing for the probes. A thread looks at two
-// semaphores, which the system raises for a profiler, in calls that are slow anyway: every 256
-// frees or refills. When a profiler listens, each thread arms its magazines (thread_cache.h). Then
-// every call takes the slow path, which comes here by a detour (detours.h).
+// While no profiler listens, the fast paths do nothing for the probes. A thread looks at the
+// semaphore of allocations, which the system raises for a profiler, in calls that are slow anyway:
+// every 256 frees or refills, and with large blocks. When a profiler listens, each thread arms its
+// magazines (thread_cache.h). Then every call takes the slow path, which comes here by a detour
+// (detours.h).
 //
-//   era_ is odd while a profiler listens;  cache->probe_era() == era_ once the cache's thread knows
+//   era_ is odd while a profiler listens;  a cache's probe_era_ has its last bits once the thread knows
 //   a sample:  base/poisson.h, by the thread's countdown of bytes
 //
 // Thread-safe without a lock.
@@ -33,7 +34,7 @@ class MemoryProbes {
     const uint32_t now = era_.load(std::memory_order_relaxed);  // era() reads it again
     return static_cast<uint8_t>(now) != seen || os::allocations_are_probed() != ((now & 1) != 0);
   }
-  /// Looks at the semaphores and returns the era, which is odd while a profiler listens. May map
+  /// Looks at that semaphore and returns the era, which is odd while a profiler listens. May map
   /// memory.
   [[nodiscard]] uint32_t era();
 

@@ -25,7 +25,6 @@ uint64_t elapsed(uint64_t began) { return os::now_ns() - began; }
 bool Sampler::start(uint64_t calls_between_samples) {
   roundings_ = static_cast<uint32_t*>(blocks_.start(kBucketBits, sizeof(uint32_t)));
   if (roundings_ == nullptr) return false;
-  table_bytes_ = blocks_.bytes();
   rate_ = calls_between_samples;
   take_detour(kSampled);
   return true;

@@ -49,7 +49,7 @@ class Sampler {
   }
   [[nodiscard]] uint64_t followed() const { return followed_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
-  [[nodiscard]] size_t table_bytes() const { return table_bytes_; }
+  [[nodiscard]] size_t table_bytes() const { return blocks_.bytes(); }
 
  private:
   friend struct CounterFields;
@@ -60,7 +60,6 @@ class Sampler {
   void forget(const void* block);
 
   uint64_t rate_ = 0;
-  size_t table_bytes_ = 0;
   FollowedBlocks blocks_;
   uint32_t* roundings_ = nullptr;  // of the blocks, by their places
   std::atomic<int64_t> live_rounding_{

@@ -64,8 +64,7 @@ constexpr uint32_t kBusy = 64;
 
 constinit bool full_checks = false;
 constinit bool sampled = false;
-constinit bool armed_by_options = false;  // full_checks or sampled
-// armed_by_options, or a profiler listens. relaxed: a thread that reads an old value arms its
+// full_checks, sampled, or a profiler listens. relaxed: a thread that reads an old value arms its
 // magazines later
 constinit std::atomic<bool> always_armed{false};
 LOAM_INLINE bool stays_armed() { return always_armed.load(std::memory_order_relaxed); }
@@ -156,20 +155,21 @@ void ThreadCache::give_home(unsigned size_class, void* const* pointers, unsigned
 constinit decltype(ThreadCache::process_room) ThreadCache::process_room;
 
 void keep_magazines_armed() {
-  sampled = armed_by_options = true;
-  always_armed.store(true, std::memory_order_relaxed);
+  sampled = true;
+  keep_magazines_armed_meanwhile(false);
 }
 void keep_magazines_armed_meanwhile(bool on) {
-  always_armed.store(on || armed_by_options);  // seq_cst: detours.h
+  always_armed.store(on || sampled || full_checks);  // seq_cst: detours.h
 }
 bool calls_are_counted() { return sampled; }
 
 void sample_guards() { guards_sampled = true; }
 
+bool all_frees_are_checked() { return full_checks; }
+
 void set_full_free_checks(bool on) {
   full_checks = on;
-  armed_by_options = on || sampled;
-  always_armed.store(armed_by_options, std::memory_order_relaxed);
+  keep_magazines_armed_meanwhile(false);
   if (on) default_small_heap.keep_spans_pure();
 }
 
@@ -742,8 +742,7 @@ bool ThreadCache::attend() {
   // The heap shrank, or another thread was refused room, and the next slow operation may be far
   // away.
   if (LOAM_UNLIKELY(!has_room(0))) collect();
-  const unsigned end = split_classes.end();
-  for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  arm_all();
   return true;
 }
 

@@ -271,7 +271,7 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
     return due;
   }
   [[nodiscard]] uint64_t random_bits();
-  /// Arms all magazines if a profiler came or went.
+  /// Notices a profiler that came or went, and arms all magazines if it came.
   LOAM_INLINE void poll_probes() {
     if (LOAM_UNLIKELY(memory_probes.has_turned(probe_era_))) notice_probes();
   }
@@ -332,6 +332,11 @@ class ThreadCache : private Magazines, public ListLink<ThreadCache> {
   static_assert(kMaxCapacity <= 0xfff, "a capacity's bits");
 
   static void arm(Magazine m) { m.low = m.high = m.head; }
+  /// The next call of each class is slow.
+  void arm_all() {
+    const unsigned end = split_classes.end();
+    for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  }
   void disarm(unsigned size_class) {
     const Magazine m = magazine(size_class);
     m.low = m.base;
@@ -502,6 +507,7 @@ void sample_guards();
 
 /// Checks every free against the span and all magazines, at once. Call before threads start.
 void set_full_free_checks(bool on);
+[[nodiscard]] bool all_frees_are_checked();
 
 /// The calling thread's cache; never null.
 LOAM_DECLARE_THREAD_POINTER(ThreadCache, current_cache, &unused_cache, &ended_cache, 0);

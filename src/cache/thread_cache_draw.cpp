@@ -23,8 +23,7 @@ void ThreadCache::count_look() {
   }
   if (until_guard_ == 1) {
     guard_is_due_ = true;
-    const unsigned end = split_classes.end();
-    for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+    arm_all();
   }
   until_guard_ = static_cast<uint32_t>(draw(kLooksPerGuard));
 }
@@ -33,9 +32,8 @@ void ThreadCache::notice_probes() {
   const uint32_t era = memory_probes.era();
   if (state() != State::kLive) return;  // all threads share the static caches
   probe_era_ = static_cast<uint8_t>(era);
-  if ((era & 1) == 0) return;  // the next slow call of each class disarms its magazine
-  const unsigned end = split_classes.end();
-  for (unsigned c = 1; c < end; ++c) arm(magazine(c));
+  // Otherwise the next slow call of each class disarms its magazine.
+  if ((era & 1) != 0) arm_all();
 }
 
 uint64_t ThreadCache::random_bits() {

@@ -303,8 +303,9 @@ struct CounterFields {
     return Writer{next, kSampler} LOAM_FIELD("rate", Sampler, rate_)
         LOAM_FIELD("live_rounding", Sampler, live_rounding_)
             LOAM_FIELD("followed", Sampler, followed_) LOAM_FIELD("sampled", Sampler, sampled_)
-                LOAM_FIELD("lost", Sampler, lost_) LOAM_FIELD("table_bytes", Sampler, table_bytes_)
-                    .next;
+                LOAM_FIELD("lost", Sampler, lost_)
+                    LOAM_FIELD("table_bytes", Sampler, blocks_.bytes_)
+                        .next;
   }
 
   static constexpr CounterField* write_private(CounterField* next) {

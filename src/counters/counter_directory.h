@@ -35,7 +35,7 @@ struct CounterHeader {
   const void* self;
   char library[32];
   const void* recording;  ///< RecordingRequest (cache/recording_request.h)
-  const void* detours;    ///< the word in which a reader sets the bit
+  const void* detours;    ///< the word of which a reader stores one byte, the bit's
   uint32_t detour;        ///< this one, when it has asked
   uint32_t reserved;
   uint64_t reserved_too[3];

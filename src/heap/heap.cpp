@@ -78,9 +78,8 @@ LOAM_INLINE void* probed(void* block, size_t bytes) {
 LOAM_INLINE void probe_end_of(const void* block) {
   if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.freed(block);
 }
-LOAM_INLINE void* probed_again(void* block, size_t bytes) {
+LOAM_INLINE void probe_resize_of(const void* block, size_t bytes) {
   if (LOAM_UNLIKELY((detours() & kProbed) != 0)) memory_probes.resized(block, bytes);
-  return block;
 }
 
 void* allocate_unrecorded(unsigned size_class, size_t bytes) {
@@ -202,7 +201,7 @@ LOAM_NOINLINE void* move_small(void* block, size_t slot_bytes, size_t bytes) {
 
 LOAM_COLD void stay_by_detour(const void* block, size_t slot_bytes, size_t bytes) {
   if (sampler.on()) sampler.resize(block, slot_bytes, bytes);
-  if ((detours() & kProbed) != 0) memory_probes.resized(block, bytes);
+  probe_resize_of(block, bytes);
 }
 
 LOAM_INLINE void* stay(void* block, size_t slot_bytes, size_t bytes) {
@@ -410,7 +409,9 @@ LOAM_NOINLINE void free_small(unsigned size_class, void* block) {
 LOAM_COLD void free_small_by_detour(unsigned size_class, void* block, const void* caller) {
   probe_end_of(block);
   if (hardening.on()) return hardening.free_small(size_class, block, caller);
-  if (detours() == kProbed && current_cache->push_noted_armed(size_class, block)) return;
+  if (detours() == kProbed && !all_frees_are_checked() &&
+      current_cache->push_noted_armed(size_class, block))
+    return;
   free_small(size_class, block);
 }
 
@@ -484,8 +485,9 @@ void* resize_run(void* block, const FoundBlock& found, size_t bytes) {
   if (bytes > found.bytes && bytes > kMovesToMapping) {
     if (void* moved = move_to_mapping(block, found, bytes)) return moved;
   }
-  if (resize_in_place(block, found, bytes)) return probed_again(block, bytes);
-  return move_to(block, found.bytes, bytes);
+  if (!resize_in_place(block, found, bytes)) return move_to(block, found.bytes, bytes);
+  probe_resize_of(block, bytes);
+  return block;
 }
 
 // Reallocates a block that is no slot of one class's span, or was freed a moment ago.
@@ -558,13 +560,8 @@ LOAM_COLD void* reallocate_by_detour(void* block, size_t bytes, const void* call
   return result;
 }
 
-// pre: not hardening.owns(block)
-LOAM_COLD bool try_resize_by_detour(void* block, size_t bytes) {
-  if ((detours() & kRecorded) == 0) {
-    const bool resized = resize_in_place(block, find_block(block), bytes);
-    if (resized) static_cast<void>(probed_again(block, bytes));
-    return resized;
-  }
+// pre: not hardening.owns(block), and (detours() & kRecorded) != 0
+LOAM_COLD bool try_resize_recorded(void* block, size_t bytes) {
   const RecordedCall call;
   if (!resize_in_place(block, find_block(block), bytes)) return false;
   // The block stayed in place, so no other thread could get its address meanwhile.
@@ -572,7 +569,6 @@ LOAM_COLD bool try_resize_by_detour(void* block, size_t bytes) {
     recorder->resize_begins(block);
     recorder->resize_ends(block, bytes);
   }
-  static_cast<void>(probed_again(block, bytes));
   return true;
 }
 
@@ -586,13 +582,12 @@ void* reallocate(void* block, size_t bytes) {
 }
 
 bool try_resize(void* block, size_t bytes) {
-  if (hardening.owns(block)) {
-    const bool resized = hardening.try_resize(block, bytes);
-    if (resized) static_cast<void>(probed_again(block, bytes));
-    return resized;
-  }
-  if (LOAM_LIKELY(detours() == 0)) return resize_in_place(block, find_block(block), bytes);
-  return try_resize_by_detour(block, bytes);
+  const bool resized = hardening.owns(block) ? hardening.try_resize(block, bytes)
+                       : LOAM_LIKELY((detours() & kRecorded) == 0)
+                           ? resize_in_place(block, find_block(block), bytes)
+                           : try_resize_recorded(block, bytes);
+  if (resized) probe_resize_of(block, bytes);
+  return resized;
 }
 
 namespace {

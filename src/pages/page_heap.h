@@ -273,7 +273,8 @@ class PageHeap {
   [[nodiscard]] bool wants_ticks() const {
     return pages_wait() || spans_wait_.load(std::memory_order_relaxed);
   }
-  /// True while the heap catches up after a time without calls. Then call tick() at once.
+  /// True while the heap catches up after a time without calls. Then call tick_unless_busy() at
+  /// once.
   [[nodiscard]] bool is_behind() const { return is_behind_.load(std::memory_order_relaxed); }
   /// True while free pages are more than is worth keeping.
   [[nodiscard]] bool pages_wait() const { return pages_wait_.load(std::memory_order_relaxed); }

@@ -64,8 +64,9 @@ PurgePolicy::Decision PurgePolicy::decide(uint64_t now_ms, Pages used, Pages dir
 
   const size_t returns = came_back_ > came_back_before_ ? came_back_ : came_back_before_;
   size_t expected = used.count + returns;
-  if (expected > recent_peak().count) expected = recent_peak().count;
-  if (expected < latest_peak().count) expected = latest_peak().count;
+  const size_t most = recent_peak().count, least = latest_peak().count;
+  if (expected > most) expected = most;
+  if (expected < least) expected = least;
   const Pages keep = Pages(expected) - used + kFloor;
   Decision decision;
   decision.idle = decision.young = dirty > keep ? dirty - keep : Pages(0);
