@@ -160,7 +160,7 @@ fn signed(bytes: u64) -> i64 {
     bytes.min(MOST) as i64
 }
 
-/// Which mappings are the heap's, by what its counters know.
+/// Which parts of mappings are the heap's, by what its counters know.
 pub fn own_ranges(snapshot: &Snapshot, mappings: &[Mapping]) -> OwnRanges {
     let mut blocks = snapshot.block_ranges.clone();
     blocks.sort_unstable();

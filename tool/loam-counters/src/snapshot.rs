@@ -209,7 +209,7 @@ pub struct Snapshot {
     /// Address ranges of blocks: start and end.
     #[serde(skip)]
     pub block_ranges: Vec<(u64, u64)>,
-    /// Addresses of records; the mappings around them are the heap's metadata.
+    /// Addresses of records; the mappings around them, except for blocks, are the heap's metadata.
     #[serde(skip)]
     pub record_addresses: Vec<u64>,
 }

@@ -33,7 +33,7 @@ pub mod plain_path;
 pub mod preload;
 pub mod privilege;
 pub mod process;
-pub mod queries;
+mod queries;
 pub mod remote;
 pub mod residence;
 pub mod rings;

@@ -109,7 +109,7 @@ pub fn read_files(pid: Pid) -> Result<Vec<Mapping>, ProcessError> {
 
 /// The same by PROCMAP_QUERY alone; none if the kernel does not have it.
 fn ask_files(pid: Pid) -> Option<Vec<Mapping>> {
-    let maps = open_maps(pid)?;
+    let maps = open(pid, "maps").ok()?;
     let mut found: Vec<Mapping> = Vec::new();
     while found.len() < MOST_MAPPINGS {
         step(Doing::Process(pid));
@@ -124,14 +124,14 @@ fn ask_files(pid: Pid) -> Option<Vec<Mapping>> {
 
 /// The mapping that contains an address now; none if PROCMAP_QUERY does not say.
 pub fn ask(pid: Pid, address: u64) -> Option<Mapping> {
-    let maps = open_maps(pid)?;
+    let maps = open(pid, "maps").ok()?;
     let found = queries::mapping(&maps, address, Which::Containing).ok()??;
     Some(found.into())
 }
 
-fn open_maps(pid: Pid) -> Option<File> {
+fn open(pid: Pid, file: &str) -> std::io::Result<File> {
     step(Doing::Process(pid));
-    File::open(format!("/proc/{}/maps", super::process::face(pid))).ok()
+    File::open(format!("/proc/{}/{file}", super::process::face(pid)))
 }
 
 impl From<Found> for Mapping {
@@ -162,9 +162,7 @@ fn name_of(bytes: &[u8]) -> String {
 
 fn read(pid: Pid, file: &str, what: &'static str) -> Result<Vec<Mapping>, ProcessError> {
     let failed = |error| ProcessError::of_io(pid, what, &error);
-    step(Doing::Process(pid));
-    let face = super::process::face(pid);
-    let file = File::open(format!("/proc/{face}/{file}")).map_err(failed)?;
+    let file = open(pid, file).map_err(failed)?;
     let steps = Stepping { pid, file };
     parse(BufReader::with_capacity(1 << 16, steps)).map_err(failed)
 }
@@ -234,7 +232,7 @@ fn head(line: &[u8]) -> Option<Mapping> {
         inode: word()?.parse().ok()?,
         ..Mapping::default()
     };
-    let name = printable(&String::from_utf8_lossy(rest.trim_ascii()));
+    let name = name_of(rest);
     (end > start).then_some(Mapping { name, ..mapping })
 }
 

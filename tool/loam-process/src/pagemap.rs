@@ -165,17 +165,16 @@ mod tests {
     use super::*;
     use std::process;
 
-    /// A stretch of this process with memory in every third page of its first half, and no memory after it.
-    fn stretch() -> (Vec<u8>, u64, u64) {
-        let pages = 3_000;
-        let mut memory = Vec::with_capacity((pages * PAGE) as usize);
+    /// Room of this process for so many pages, with memory in some of them; and the number of the first page.
+    fn stretch(pages: u64, touched: impl Iterator<Item = u64>) -> (Vec<u8>, u64) {
+        let mut memory: Vec<u8> = Vec::with_capacity(((pages + 1) * PAGE) as usize);
         let first = (memory.as_ptr() as u64).div_ceil(PAGE);
         let skipped = (first * PAGE - memory.as_ptr() as u64) as usize;
         let room = memory.spare_capacity_mut();
-        for page in (0..pages / 2).step_by(3) {
+        for page in touched {
             room[skipped + (page * PAGE) as usize].write(1);
         }
-        (memory, first, pages - 1)
+        (memory, first)
     }
 
     fn told(map: &Pagemap, first: u64, count: u64) -> Vec<Whereabouts> {
@@ -186,7 +185,9 @@ mod tests {
 
     #[test]
     fn scanned_and_read_pages_are_the_same() {
-        let (_memory, first, count) = stretch();
+        // Memory in every third page of the first half, and none after it.
+        let count = 2_999;
+        let (_memory, first) = stretch(count, (0..1_500).step_by(3));
         let map = Pagemap::open(process::id() as Pid).unwrap();
         let read = Pagemap::open(process::id() as Pid).unwrap();
         read.scans.store(false, Ordering::Relaxed);
@@ -209,13 +210,7 @@ mod tests {
     #[test]
     fn more_runs_than_are_asked_for_at_a_time_are_told() {
         let pages = 4 * RUNS as u64;
-        let mut memory: Vec<u8> = Vec::with_capacity(((pages + 1) * PAGE) as usize);
-        let first = (memory.as_ptr() as u64).div_ceil(PAGE);
-        let skipped = (first * PAGE - memory.as_ptr() as u64) as usize;
-        let room = memory.spare_capacity_mut();
-        for page in (0..pages).step_by(2) {
-            room[skipped + (page * PAGE) as usize].write(1);
-        }
+        let (_memory, first) = stretch(pages, (0..pages).step_by(2));
         let map = Pagemap::open(process::id() as Pid).unwrap();
         let told = told(&map, first, pages);
         assert_eq!(told.len() as u64, pages);

@@ -153,15 +153,13 @@ impl OwnRanges {
         if mapping.inode != 0 || mapping.resident == 0 {
             return None;
         }
-        let ranges = self.overlapping(mapping);
         let kind_at = |address: u64| {
-            let range = ranges
-                .clone()
-                .find(|(start, end, _)| (*start..*end).contains(&address));
-            range.map(|(.., kind)| *kind)
+            let behind = self.ranges.partition_point(|(start, ..)| *start <= address);
+            let (_, end, kind) = self.ranges[..behind].last()?;
+            (address < *end).then_some(*kind)
         };
-        let mut edges: Vec<u64> = ranges
-            .clone()
+        let mut edges: Vec<u64> = self
+            .overlapping(mapping)
             .flat_map(|(start, end, _)| [*start, *end])
             .collect();
         edges.retain(|edge| (mapping.start + 1..mapping.end).contains(edge));
@@ -198,7 +196,7 @@ impl OwnRanges {
     }
 
     /// The ranges that share an address with the mapping, from the last one.
-    fn overlapping(&self, mapping: &Mapping) -> impl Iterator<Item = &(u64, u64, Kind)> + Clone {
+    fn overlapping(&self, mapping: &Mapping) -> impl Iterator<Item = &(u64, u64, Kind)> {
         let start = mapping.start;
         let behind = self
             .ranges
@@ -360,7 +358,6 @@ pub fn stack_pointers(pid: Pid) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mappings;
     use proptest::prelude::*;
 
     fn mapping(start: u64, pages: u64, name: &str) -> Mapping {

@@ -5,6 +5,7 @@
 //! ```
 
 use loam_format::counters::ids;
+use loam_process::allocator::GLIBC;
 use loam_process::container::Limits;
 use loam_process::glibc::{GlibcHeap, Lengths, Sum};
 use loam_process::residence::Kind as Place;
@@ -128,7 +129,7 @@ impl Evidence {
                 format!("glibc {}'s malloc", heap.version),
                 Ok(on_glibc(&heap)),
             ),
-            (None, Some(Err(reason)), ..) => ("glibc's malloc".to_owned(), Err(reason)),
+            (None, Some(Err(reason)), ..) => (GLIBC.to_owned(), Err(reason)),
             (None, None, Err(error), _) => ("Loam".to_owned(), Err(error.to_string())),
             (None, None, _, Some(allocator)) => name(allocator.name.clone()),
             (None, None, _, None) => name("an unknown allocator".to_owned()),

@@ -52,7 +52,7 @@ impl AllocFamily {
     }
 
     /// Whether its events carry an alignment.
-    pub fn is_aligned(self) -> bool {
+    pub const fn is_aligned(self) -> bool {
         matches!(
             self,
             AllocFamily::Aligned

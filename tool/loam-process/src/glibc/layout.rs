@@ -5,6 +5,7 @@
 //! mangled, and the length of `heap_info`, which follows from the arena's own address. A walk checks every header
 //! that it meets, so a version that keeps its records elsewhere is refused and not misread.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 
@@ -169,9 +170,12 @@ const MESSAGE: &[u8] = b"\0malloc(): corrupted top size\0";
 /// a program has several such texts, none is believed.
 fn linked_version_in(bytes: &[u8]) -> Option<Version> {
     find(bytes, MESSAGE)?;
+    // All texts with a zero before and after them.
+    let end = bytes.iter().rposition(|byte| *byte == 0)?;
+    let texts = bytes[..end].split(|byte| *byte == 0).skip(1);
+    let texts: HashSet<&[u8]> = texts.filter(|text| text.starts_with(b"2.")).collect();
     let known = (OLDEST.minor..=NEWEST.minor).map(|minor| Version { minor, ..OLDEST });
-    let mut found =
-        known.filter(|version| find(bytes, format!("\0{version}\0").as_bytes()).is_some());
+    let mut found = known.filter(|version| texts.contains(version.to_string().as_bytes()));
     let only = found.next()?;
     found.next().is_none().then_some(only)
 }

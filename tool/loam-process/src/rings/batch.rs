@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use loam_format::trace::{AllocFamily, Encoder, Event, FreeFamily, Record, Source};
+use loam_format::trace::{AllocFamily, Encoder, Event, FreeFamily, Source};
 
 use super::clock::Clock;
 use super::layout::UNIT_BYTES;
@@ -22,9 +22,14 @@ pub const UNIT: usize = UNIT_BYTES as usize;
 /// The two words of a unit.
 pub type Unit = [u64; 2];
 
-const KIND: u32 = 48;
-const FAMILY: u32 = 53;
-const VALUE: u64 = (1 << KIND) - 1;
+/// The place of the kind in the first word.
+pub const KIND: u32 = 48;
+/// The place of the family.
+pub const FAMILY: u32 = 53;
+/// The bits of the address, or of another value, in the first word.
+pub const VALUE: u64 = (1 << KIND) - 1;
+/// The low half of the second word, or of a stamp.
+pub const LOW: u64 = (1 << 32) - 1;
 /// Kinds of units that need no other data.
 pub const ALLOCATE: u64 = 2;
 /// The same.
@@ -52,8 +57,7 @@ const fn plain() -> [bool; 512] {
     while at < plain.len() {
         let (kind, family) = (at as u64 & 31, at >> 5);
         plain[at] = match kind {
-            // The second bit of a family stands for an alignment.
-            ALLOCATE => family < AllocFamily::ALL.len() && family & 2 == 0,
+            ALLOCATE => family < AllocFamily::ALL.len() && !AllocFamily::ALL[family].is_aligned(),
             FREE => family < FreeFamily::ALL.len(),
             RESIZE_FROM | RESIZE_TO | EXISTS => true,
             _ => false,
@@ -87,7 +91,7 @@ enum Common {
 
 #[inline(always)]
 fn common([word0, word1]: Unit) -> Common {
-    let (address, size) = (word0 & VALUE, word1 & u64::from(u32::MAX));
+    let (address, size) = (word0 & VALUE, word1 & LOW);
     let family = (word0 >> FAMILY) as usize & 7;
     if word0 >> KIND & 30 != ALLOCATE {
         Common::Other
@@ -102,7 +106,7 @@ fn common([word0, word1]: Unit) -> Common {
 
 /// The event of a plain unit of the other kinds.
 fn uncommon([word0, word1]: Unit) -> Event {
-    let (address, size) = (word0 & VALUE, word1 & u64::from(u32::MAX));
+    let (address, size) = (word0 & VALUE, word1 & LOW);
     match word0 >> KIND & 31 {
         RESIZE_FROM => Event::ResizeFrom {
             address,
@@ -146,7 +150,7 @@ impl Run {
 pub struct Units {
     all: Vec<Unit>,
     runs: VecDeque<Run>,
-    rare: VecDeque<Record>,
+    rare: VecDeque<Event>,
 }
 
 impl Units {
@@ -169,10 +173,10 @@ impl Units {
         }
     }
 
-    /// Adds an event that fits no unit. Its time is its stamp.
-    pub fn push_rare(&mut self, record: Record) {
-        self.rare.push_back(record);
-        self.extend([[RARE << KIND, record.time << 32]].into_iter());
+    /// Adds an event that fits no unit.
+    pub fn push_rare(&mut self, stamp: u64, event: Event) {
+        self.rare.push_back(event);
+        self.extend([[RARE << KIND, stamp << 32]].into_iter());
     }
 
     /// Sets the thread of the next units, and the high half of their stamps.
@@ -319,15 +323,15 @@ impl Batch {
 fn give<'a>(
     unit: Unit,
     thread: u32,
-    rare: &mut impl Iterator<Item = &'a Record>,
+    rare: &mut impl Iterator<Item = &'a Event>,
     to: &mut impl Take,
 ) {
     match common(unit) {
         Common::Allocate(family, address, size) => to.allocated(family, address, size),
         Common::Free(family, address, size) => to.freed(family, address, size),
         Common::Other if is_rare(&unit) => {
-            if let Some(record) = rare.next() {
-                to.other(thread, &record.event);
+            if let Some(event) = rare.next() {
+                to.other(thread, event);
             }
         }
         Common::Other => to.other(thread, &uncommon(unit)),
@@ -402,11 +406,7 @@ impl Batch {
         let mut batch = Batch::default();
         batch.units.begin_run(thread, 0);
         for event in events {
-            batch.units.push_rare(Record {
-                time: 0,
-                thread,
-                event: *event,
-            });
+            batch.units.push_rare(0, *event);
         }
         batch
     }

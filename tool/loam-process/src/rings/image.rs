@@ -259,23 +259,14 @@ impl Image {
             clock.pair(stamp, monotonic);
         }
         out.set_clock(clock);
-        let (forks, stacks, found) = (&mut self.forks, &mut self.stacks, &mut self.found.stacks);
-        let mut freed = Vec::new();
+        let (forks, stacks) = (&mut self.forks, &mut self.stacks);
         let rings = self.rings.iter_mut().map(|ring| &mut ring.waiting);
         merge(rings, until, out, |at, beside| match beside {
             Beside::Fork(number, stamp) => {
                 forks.insert(number, clock.time(stamp));
             }
-            Beside::Stack(number) => {
-                if let Some((ring, stack)) = found.remove(&number) {
-                    freed.push((ring, stack.bytes.len()));
-                    stacks.push((at, stack));
-                }
-            }
+            Beside::Stack(stack) => stacks.push((at, stack)),
         });
-        for (ring, bytes) in freed {
-            self.rings[ring].decoder.stack_bytes -= bytes;
-        }
         self.give_marks(clock, until);
         pass.has_unread = self.rings.iter().any(|ring| ring.has_unread);
         pass.has_more = pass.has_unread || self.rings.iter().any(|ring| ring.waiting.len() > 0);
@@ -325,9 +316,6 @@ impl Image {
         fence(Ordering::SeqCst);
         if self.rings.len() < count {
             self.rings.resize_with(count, Ring::default);
-            for (index, ring) in self.rings.iter_mut().enumerate() {
-                ring.decoder.ring = index;
-            }
         }
         for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
             if let Some(slot) = Slot::parse(raw) {
@@ -353,7 +341,7 @@ impl Image {
                 bytes: slot.bytes,
             });
         }
-        let waiting = ring.waiting.len() as u64 + ring.decoder.stack_bytes as u64 / UNIT_BYTES;
+        let waiting = ring.waiting.len() as u64 + ring.waiting.stack_bytes as u64 / UNIT_BYTES;
         let room = (AT_ONCE / UNIT_BYTES).saturating_sub(waiting) * UNIT_BYTES;
         let bytes = unread.min(room);
         ring.has_unread = bytes < unread;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::batch::{Batch, Queue};
+use super::unit::CopiedStack;
 
 /// Events of a ring that are not given out yet.
 #[derive(Debug, Default)]
@@ -12,15 +13,26 @@ pub struct Waiting {
     pub queue: Queue,
     /// The few events with attached data, by their place in the queue.
     pub beside: VecDeque<(usize, Beside)>,
+    /// Bytes of the stacks among them.
+    pub stack_bytes: usize,
 }
 
 /// Data that is attached to an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
     /// The number of a fork, and its stamp.
     Fork(u32, u64),
-    /// The number of the block's stack.
-    Stack(u32),
+    /// The block's stack.
+    Stack(CopiedStack),
+}
+
+impl Beside {
+    fn stack_bytes(&self) -> usize {
+        match self {
+            Beside::Fork(..) => 0,
+            Beside::Stack(stack) => stack.bytes.len(),
+        }
+    }
 }
 
 impl Waiting {
@@ -31,6 +43,7 @@ impl Waiting {
 
     /// Sets the data of the next event.
     pub fn belongs(&mut self, beside: Beside) {
+        self.stack_bytes += beside.stack_bytes();
         self.beside.push_back((self.queue.units.len(), beside));
     }
 
@@ -40,6 +53,7 @@ impl Waiting {
         let end = self.queue.given();
         while self.beside.front().is_some_and(|(at, _)| *at < end) {
             if let Some((at, beside)) = self.beside.pop_front() {
+                self.stack_bytes -= beside.stack_bytes();
                 found(first + at - begin, beside);
             }
         }
@@ -91,9 +105,20 @@ pub fn merge<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_format::trace::{Event, Record};
+    use loam_format::trace::Event;
 
     /// Stamps of 2^32 and more begin another run.
+    fn stack(instruction: u64) -> Beside {
+        let registers = super::super::unit::Registers {
+            instruction,
+            ..Default::default()
+        };
+        Beside::Stack(CopiedStack {
+            registers,
+            bytes: Vec::new(),
+        })
+    }
+
     fn ring(thread: u32, stamps: &[u64]) -> Waiting {
         let mut ring = Waiting::default();
         let mut last = 0;
@@ -103,11 +128,8 @@ mod tests {
             ring.queue.units.begin_run(thread, stamp >> 32 << 32);
             // Every third is rare.
             if stamp % 3 == 0 {
-                ring.queue.units.push_rare(Record {
-                    time: *stamp,
-                    thread,
-                    event: Event::Trim { keep: *stamp },
-                });
+                let event = Event::Trim { keep: *stamp };
+                ring.queue.units.push_rare(*stamp, event);
             } else {
                 let free = 3 << 48 | stamp;
                 ring.queue.units.extend([[free, stamp << 32]].into_iter());
@@ -136,7 +158,7 @@ mod tests {
             ring(2, &[]),
             ring(3, &[7]),
         ];
-        rings[0].beside = [(2, Beside::Stack(55)), (3, Beside::Stack(99))].into();
+        rings[0].beside = [(2, stack(55)), (3, stack(99))].into();
         rings[1].beside = [(0, Beside::Fork(22, 2))].into();
         let (mut out, mut found) = (Batch::default(), Vec::new());
         merge(rings.iter_mut(), 7, &mut out, |at, beside| {
@@ -144,13 +166,13 @@ mod tests {
         });
         let first = [(1, 0), (2, 1), (3, 1), (4, 0), (5, 0), (7, 3)];
         assert_eq!(told(&out), first);
-        assert_eq!(found, [(1, Beside::Fork(22, 2)), (4, Beside::Stack(55))]);
+        assert_eq!(found, [(1, Beside::Fork(22, 2)), (4, stack(55))]);
         found.clear();
         merge(rings.iter_mut(), u64::MAX, &mut out, |at, beside| {
             found.push((at, beside));
         });
         assert_eq!(told(&out)[6..], [(8, 1), (9, 0)]);
-        assert_eq!(found, [(7, Beside::Stack(99))]);
+        assert_eq!(found, [(7, stack(99))]);
         assert!(rings.iter().all(|ring| ring.len() == 0));
     }
 

@@ -1,11 +1,11 @@
 //! From units of 16 bytes to events: the meaning of a ring's bytes, in their own order.
 
-use std::collections::BTreeMap;
-
 use loam_format::bytes::u64_at;
-use loam_format::trace::{AllocFamily, Event, FreeFamily, Record};
+use loam_format::trace::{AllocFamily, Event, FreeFamily};
 
-use super::batch::{is_plain, words, ALLOCATE, EXISTS, FREE, RESIZE_FROM, RESIZE_TO, UNIT};
+use super::batch::{
+    is_plain, words, ALLOCATE, EXISTS, FAMILY, FREE, KIND, LOW, RESIZE_FROM, RESIZE_TO, UNIT, VALUE,
+};
 use super::layout::STACK_BYTES;
 use super::merge::{Beside, Waiting};
 
@@ -27,9 +27,6 @@ pub const MARK: u64 = 16;
 const REGISTER_BYTES: usize = 32;
 /// The most bytes that follow a unit.
 const MOST_BYTES: u64 = REGISTER_BYTES as u64 + STACK_BYTES;
-
-const VALUE: u64 = (1 << 48) - 1;
-const LOW: u64 = (1 << 32) - 1;
 
 /// Memory that the program maps or unmaps itself, beside its heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,12 +81,8 @@ pub struct Found {
     pub pairs: Vec<(u64, u64)>,
     /// The program's own memory.
     pub own: Vec<Own>,
-    /// Stacks whose events wait, by number, with the ring of each.
-    pub stacks: BTreeMap<u32, (usize, CopiedStack)>,
     /// Moments that the program named.
     pub marks: Vec<Marked>,
-    /// The number of stacks so far.
-    count: u32,
 }
 
 /// Bytes that follow a unit.
@@ -113,10 +106,6 @@ pub struct Decoder {
     touched: Option<u64>,
     arriving: Option<Arriving>,
     stack: Option<CopiedStack>,
-    /// Bytes of stacks whose events wait.
-    pub stack_bytes: usize,
-    /// Which ring it is.
-    pub ring: usize,
     /// Units without a meaning.
     pub unknown: u64,
 }
@@ -208,8 +197,8 @@ impl Decoder {
             found.pairs.push((self.last, word0));
             return;
         }
-        let kind = word0 >> 48 & 31;
-        let family = (word0 >> 53 & 15) as usize;
+        let kind = word0 >> KIND & 31;
+        let family = (word0 >> FAMILY & 15) as usize;
         let value = word0 & VALUE;
         if kind == TIME {
             self.is_in_time = true;
@@ -297,17 +286,10 @@ impl Decoder {
         if kind == FORKS {
             out.belongs(Beside::Fork(value as u32, stamp));
         } else if let Some(stack) = stack {
-            found.count = found.count.wrapping_add(1).max(1);
-            self.stack_bytes += stack.bytes.len();
-            found.stacks.insert(found.count, (self.ring, stack));
-            out.belongs(Beside::Stack(found.count));
+            out.belongs(Beside::Stack(stack));
         }
         // An event after a stack may be plain. It does no harm to treat it as a rare one.
-        out.queue.units.push_rare(Record {
-            time: stamp,
-            thread: self.thread,
-            event,
-        });
+        out.queue.units.push_rare(stamp, event);
     }
 }
 
@@ -408,9 +390,11 @@ mod tests {
             decoder.read(&bytes[..cut], &mut waiting, &mut found);
             decoder.read(&bytes[cut..], &mut waiting, &mut found);
             let out = events(&mut waiting);
-            assert_eq!(waiting.beside, [(0, Beside::Stack(1))]);
-            let (ring, stack) = &found.stacks[&1];
-            assert_eq!((*ring, out.len(), decoder.unknown), (0, 2, 0));
+            assert_eq!(waiting.beside.len(), 1);
+            let (0, Beside::Stack(stack)) = &waiting.beside[0] else {
+                panic!("{:?}", waiting.beside);
+            };
+            assert_eq!((out.len(), decoder.unknown), (2, 0));
             let registers = Registers {
                 instruction: 0x40,
                 stack: 0x7ff0,
@@ -419,7 +403,7 @@ mod tests {
             };
             assert_eq!(stack.registers, registers);
             assert_eq!((stack.bytes.len(), stack.bytes[16]), (20, 3));
-            assert_eq!(decoder.stack_bytes, 20);
+            assert_eq!(waiting.stack_bytes, 20);
             let mark = &found.marks[0];
             assert_eq!(
                 (&mark.name[..], mark.stamp, mark.thread),
