@@ -23,8 +23,7 @@
 // of the map. A request of another length joins some of these spans to the parked runs. All of them
 // are joined before any unbacked page is taken.
 //
-// Shorter spans fill one block after the other (take_filling()), from parked runs and from the
-// bitmaps alike, so that other blocks become whole.
+// Shorter spans fill one block after the other (filling_block.h).
 //
 // A run of more than one block begins where a block begins, at the place with the fewest unbacked
 // pages. Other runs may use the rest of its last block. All public functions take the locks
@@ -34,6 +33,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
+#include "pages/filling_block.h"
 #include "pages/fresh_ledger.h"
 #include "pages/idle_mappings.h"
 #include "pages/page_shard.h"
@@ -439,9 +439,6 @@ class PageHeap {
   void uncount_large(const Span* span);
   Span* unpark_span(Pages pages);
   Span* take_filling(unsigned count);
-  Span* cut_filling(Span* run, unsigned count);
-  LOAM_NOINLINE Span* search_filling(unsigned count);
-  void fill_from(Region* region, PageId page);
   // How many parked runs are joined with their neighbours before the next search. Chosen: a search
   // costs as much as joining one run. Fewer would cause more searches in vain; more would join runs
   // that the next requests could have taken as they are.
@@ -519,12 +516,11 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages surplus_pages_{};      // pages that no run took of blocks that asked for a huge page
-  Pages parked_pages_{};       // of spans, also of those that wait whole
-  List<Span> whole_spans_;     // kind kEmpty, all of one length, the last freed first
-  Pages span_length_{};        // of the last requested span
-  Region* filling_ = nullptr;  // the region of the block that short spans fill; null: none
-  PageId filled_to_{};         // in that block: the pages before this one were passed
+  Pages surplus_pages_{};   // pages that no run took of blocks that asked for a huge page
+  Pages parked_pages_{};    // of spans, also of those that wait whole
+  List<Span> whole_spans_;  // kind kEmpty, all of one length, the last freed first
+  Pages span_length_{};     // of the last requested span
+  FillingBlock filling_;
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t looked_at_records_ms_ = 0;

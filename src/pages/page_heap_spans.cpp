@@ -17,10 +17,6 @@ constexpr unsigned kJoinedPerRequest = 32;
 // were taken where they were and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
-// The most pages that one request passes in the block that short spans fill. Chosen: a pause of a
-// fraction of a microsecond. A request that finds nothing there takes a run of another block.
-constexpr uint32_t kPassedPerRequest = 64;
-
 // Makes the record that of a span without free slots, whatever it was before.
 void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shape) {
   *span = Span{};
@@ -118,79 +114,23 @@ bool PageHeap::join_whole(unsigned most) {
   return some;
 }
 
-// Makes the block of that page the next one to fill, from its beginning on, unless a block is being
-// filled.
-LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
-  if (filling_ != nullptr) return;
-  filling_ = region;
-  filled_to_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
-}
-
-// Takes the first `count` pages of the next long enough backed run, parked or in the bitmaps, in
-// the block that is being filled. Every page is passed once, even if pages behind become free
-// again. pre: a block is being filled, and no parked run has exactly that length
+// Takes the next `count` backed pages of the block that is being filled. pre: there is one, and no
+// parked run has exactly that length
 LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
-  // Usually this is the rest of the run that served the last request.
-  Span* const rest = free_run_at(filling_, filled_to_.index, ParkedRuns::kSpansRuns);
-  if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index ||
-                    rest->large.pages < count)) {
-    return search_filling(count);
-  }
-  return cut_filling(rest, count);
-}
-
-LOAM_INLINE Span* PageHeap::cut_filling(Span* run, unsigned count) {
-  Span* const span = take_record(filling_);
+  Span* run;
+  if (LOAM_UNLIKELY(!filling_.find(count, &run))) return nullptr;
+  Span* const span = take_record(filling_.region());
   if (LOAM_UNLIKELY(span == nullptr)) return nullptr;
-  parked(ParkedRuns::kSpansRuns).cut(run, count, span);
-  parked_pages_ -= Pages(count);
-  filled_to_ = PageId(run->first_page);
-  return span;
-}
-
-Span* PageHeap::search_filling(unsigned count) {
-  Region* const region = filling_;
-  Block* const block = &region->blocks[filled_to_.index / kPagesPerBlock];
-  const uint32_t begin = first_page_of(block).index, end = begin + kPagesPerBlock;
-  uint32_t page = filled_to_.index;
-  const uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
-  // The block may have become whole meanwhile, or have changed its kind.
-  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) page = end;
-  while (page < stop) {
-    const unsigned offset = page - begin;
-    if (!block->free.test(offset)) {
-      Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
-      if (run == nullptr ||
-          run->first_page != page) {  // used, or the end of a run that began before the page
-        ++page;
-      } else if (run->large.pages < count) {
-        page += static_cast<uint32_t>(run->large.pages);
-      } else {
-        return cut_filling(run, count);
-      }
-      continue;
-    }
-    const auto dirty = dirty_bits(block);
-    unsigned next = dirty.find_set(offset);
-    if (next == offset) {
-      next = dirty.find_clear(offset);
-      if (next - offset >= count) {
-        Span* const span = take_record(region);
-        if (span == nullptr) return nullptr;
-        span->first_page = page;
-        static_cast<void>(mark_used(block, offset, count));
-        filled_to_ = PageId(page + count);
-        if (filled_to_.index == end) filling_ = nullptr;
-        return span;
-      }
-    } else if (const unsigned used = block->free.find_clear(offset); used < next) {
-      next = used;  // unbacked pages are passed at once
-    }
-    page = begin + next;
+  if (LOAM_LIKELY(run != nullptr)) {
+    parked(ParkedRuns::kSpansRuns).cut(run, count, span);
+    parked_pages_ -= Pages(count);
+  } else {
+    span->first_page = filling_.next().index;
+    static_cast<void>(mark_used(&filling_.region()->blocks[span->first_page / kPagesPerBlock],
+                                span->first_page % kPagesPerBlock, count));
   }
-  filled_to_ = PageId(page);
-  if (page >= end) filling_ = nullptr;
-  return nullptr;
+  filling_.pass(count);
+  return span;
 }
 
 // Takes a parked run for a span: the first pages of the shortest run that is long enough. A short
@@ -200,11 +140,11 @@ Span* PageHeap::unpark_span(Pages pages) {
   // The first test also saves a small program from touching the pages of empty lists.
   const bool some = parked_pages_ != Pages(0);
   const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
-  Span* span = fills && filling_ != nullptr ? take_filling(count) : nullptr;
+  Span* span = fills && !filling_.empty() ? take_filling(count) : nullptr;
   if (span == nullptr) {
     if (!some || cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
     parked_pages_ -= pages;
-    if (fills) fill_from(region_of(span), PageId(span->first_page));
+    if (fills) filling_.begin(region_of(span), PageId(span->first_page));
   }
   used_ += pages;
   if (used_ > peak_used_) note_peak();
@@ -240,7 +180,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
       unbacked = place.unbacked;
     // A block without backed pages need not be filled.
-    if (pages.count < kShortestWhole && !place.zero) fill_from(place.region, place.page);
+    if (pages.count < kShortestWhole && !place.zero) filling_.begin(place.region, place.page);
   }
   Span* last = span;
   for (;;) {
