@@ -7,14 +7,9 @@ namespace loam {
 
 namespace {
 
-// The whole spans that one request of another length joins before its search, and again each time
-// that the search finds nothing. Chosen: a pause of some 5 us. Fewer would leave spans whole that
-// the request could have used.
-constexpr unsigned kJoinedPerRequest = 32;
-
-// The pages of the shortest span that waits whole. Chosen: shorter spans cost little a block to
-// take and free. When they waited whole, `queue` needed 2.5 % more memory, because single pages
-// were taken where they were and not where they fit best (decision 25).
+// The pages of the shortest span that stands when it is empty. Chosen: shorter spans cost little a
+// block to take and free. When they stood too, `queue` needed 2.5 % more memory, because single
+// pages were taken where they were and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
 
 // Makes the record that of a span without free slots, whatever it was before.
@@ -52,17 +47,16 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
 LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
   if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
-  if (const Span* last = whole_spans_.front();
+  if (const Span* last = standing_.newest();
       last != nullptr && last->page_count != span->page_count)
     return false;
   return class_in(region_of(span), PageId(span->first_page)) == index_of(span->size_class);
 }
 
 LOAM_INLINE void PageHeap::keep_whole(Span* span) {
-  span->kind = SpanKind::kEmpty;
+  span->kind = SpanKind::kStanding;
   span->heap = 0;
-  span->unbacked_pages = static_cast<uint32_t>(now_ms_);
-  whole_spans_.push_front(span);
+  standing_.push(span, now_ms_);
 }
 
 // Takes spans that wait whole, if they have the requested length. Their records are then as
@@ -70,10 +64,10 @@ LOAM_INLINE void PageHeap::keep_whole(Span* span) {
 LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& shape) {
   const auto [pages, size_class, class_byte, owner] = shape;
   span_length_ = pages;
-  Span* const first = whole_spans_.front();
+  Span* const first = standing_.newest();
   if (first == nullptr) return nullptr;
   if (LOAM_UNLIKELY(first->page_count != pages.count)) {
-    static_cast<void>(join_whole(kJoinedPerRequest));
+    static_cast<void>(join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
     return nullptr;
   }
   Span* last;
@@ -87,31 +81,17 @@ LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& sha
       last->next = rest;
       publish_span(region_of(last), last, pages, class_byte);
     } else {
-      last->unbacked_pages = 0;
+      last->standing.since_ms = 0;
       last->heap = owner.heap;
       last->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
     }
     taken += pages;
   } while (--most != 0 && rest != nullptr);
-  whole_spans_.remove_front(last);
+  standing_.pop_newest(last);
   parked_pages_ -= taken;
   used_ += taken;
   if (used_ > peak_used_) note_peak();
   return first;
-}
-
-void PageHeap::join_whole(Span* span) {
-  whole_spans_.remove(span);
-  const uint32_t waited = static_cast<uint32_t>(now_ms_) - span->unbacked_pages;
-  span->unbacked_pages = 0;
-  park_span(span, now_ms_ - waited);
-}
-
-bool PageHeap::join_whole(unsigned most) {
-  Span* span = whole_spans_.back();
-  const bool some = span != nullptr;
-  for (; span != nullptr && most != 0; --most, span = whole_spans_.back()) join_whole(span);
-  return some;
 }
 
 // Takes the next `count` backed pages of the block that is being filled. pre: there is one, and no
@@ -164,7 +144,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   // A whole span may serve a part of itself to this request, or more pages after joining.
   do {
     span = unpark_span(pages);
-  } while (span == nullptr && join_whole(kJoinedPerRequest));
+  } while (span == nullptr && join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
   if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
     if (place.region == nullptr) return {};
