@@ -655,9 +655,9 @@ bool PageHeap::block_is_valid(const Block* block) const {
 // place's lock is held
 bool PageHeap::place_is_valid(unsigned number, Pages waiting) {
   const StandingRuns& standing = this->standing(number);
-  if (!parked(number).is_valid(number) || !standing.is_valid()) return false;
+  if (!parked(number).is_valid(number) || !standing.entries().is_valid()) return false;
   Pages pages = parked(number).pages();
-  for (const Span* entry = standing.newest(); entry != nullptr; entry = List<Span>::next(entry)) {
+  for (const Span* entry : standing.entries()) {
     if (number == ParkedRuns::kSpansRuns) {
       if (!stands_whole(entry) || entry->page_count != standing.newest()->page_count) return false;
       pages += Pages(entry->page_count);

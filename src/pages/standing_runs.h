@@ -44,7 +44,7 @@ class StandingRuns {
     return entry;
   }
 
-  [[nodiscard]] bool is_valid() const { return entries_.is_valid(); }
+  [[nodiscard]] const List<Span>& entries() const { return entries_; }
 
  private:
   List<Span> entries_;

@@ -195,6 +195,10 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
+  /// Why allocate_record() gave none.
+  [[nodiscard]] loam_status why_no_record(size_t bytes) const {
+    return maximum_ != 0 && charged_ + bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+  }
   void use_set_aside(Pages pages);
   /// A request for a small block, and the class that served it.
   struct Request {
@@ -227,6 +231,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   // heap_bins.cpp
   [[nodiscard]] HeapBin* bin_of(unsigned size_class) const;
   [[nodiscard]] HeapBin* make_bin(unsigned size_class);
+  [[nodiscard]] HeapRun* add_cut_run(RunUse use, unsigned size_class, Pages pages,
+                                     size_t slot_bytes, unsigned slots, loam_status* why);
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
   void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);

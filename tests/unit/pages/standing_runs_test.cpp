@@ -14,13 +14,13 @@ TEST(StandingRuns, TheNewestServesAndTheOldestGoes) {
   for (unsigned i = 0; i < 4; ++i) standing.push(&spans[i], 10 * i);
   EXPECT_EQ(standing.newest(), &spans[3]);
   EXPECT_EQ(standing.pop_older(UINT64_MAX), &spans[0]);
-  EXPECT_TRUE(standing.is_valid());
+  EXPECT_TRUE(standing.entries().is_valid());
 
   standing.pop_newest(&spans[2]);
   EXPECT_EQ(List<Span>::next(&spans[3]), &spans[2]) << "they stay linked";
   EXPECT_EQ(List<Span>::next(&spans[2]), nullptr);
   EXPECT_EQ(standing.newest(), &spans[1]);
-  EXPECT_TRUE(standing.is_valid());
+  EXPECT_TRUE(standing.entries().is_valid());
 }
 
 TEST(StandingRuns, AnEntryGoesOnlyWhenItIsOldEnough) {
