@@ -95,7 +95,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
              search(From::kDirty, other, count, alignment, &block, &fit)) {
     activate(block, taker);
   } else {
-    block = take_whole(taker);
+    block = take_whole_block(taker);
     // Runs that are reserved for other shards' threads are better than a failure.
     if (block == nullptr && pages_in_shards() != Pages(0)) {
       release_parked();
@@ -117,7 +117,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   return place;
 }
 
-Block* PageHeap::take_whole(Taker taker) {
+Block* PageHeap::take_whole_block(Taker taker) {
   if (whole_blocks_ == 0 && !grow(1)) return nullptr;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     const unsigned i = region->whole.find_set(0);
@@ -427,7 +427,7 @@ void PageHeap::free(Span* span) {
       growth_.note_free(span_base(span));
       release_large(span, now_ms_);
       unmap_ends_if_locked();
-      note_long_free();
+      pay_after_long_free();
     }
   } else {
     free_span(span);

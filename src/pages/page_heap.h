@@ -149,7 +149,7 @@ class PageHeap {
     SizeClass class_byte;
     SpanOwner owner;
   };
-  /// Takes up to `most` spans, linked through `next`: one, and more if they wait whole. The caller
+  /// Takes up to `most` spans, linked through `next`: one, and more if they stand. The caller
   /// fills in the slots of their records.
   [[nodiscard]] Run allocate_spans(unsigned most, SpanShape shape, Source source,
                                    Use use = Use::kAtOnce);
@@ -339,7 +339,7 @@ class PageHeap {
   void use_blocks(Block* block, size_t pages, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
               Fit* fit);
-  Block* take_whole(Taker taker);
+  Block* take_whole_block(Taker taker);
   bool grow(unsigned blocks);
   bool commit(Region* region, Extent& extent, unsigned blocks);
   /// Commits `blocks` blocks, the first one at `block`. False when no uncommitted part of an extent
@@ -381,14 +381,14 @@ class PageHeap {
   void free_span(Span* span);
   void release_some(const Span* span, uint32_t pages);
   void park_span(Span* span, uint64_t since_ms);
-  [[nodiscard]] bool should_stay_whole(const Span* span) const;
-  void keep_whole(Span* span);
-  Span* take_whole_spans(unsigned most, const SpanShape& shape);
+  [[nodiscard]] bool may_stand(const Span* span) const;
+  void let_stand(Span* span);
+  Span* take_standing_spans(unsigned most, const SpanShape& shape);
   /// pre: the lock of its shard is held
   void park_large(Span* span, uint64_t since_ms);
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
-  void note_taken_elsewhere(unsigned own, const Span* span);
+  void count_taken_elsewhere(unsigned own, const Span* span);
   LOAM_NOINLINE void move_block(Block* block, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
   /// Takes the first `count` pages of the shortest run that is parked at the place `number` and is
@@ -396,7 +396,7 @@ class PageHeap {
   /// held
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
   /// The same in a shard; also updates its count of parked pages.
-  Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
+  Cut take_parked(unsigned shard, unsigned count, unsigned more, Span** out);
   /// The same where a batch stands. Takes a run of the batch; or one of the parked runs, after as
   /// many batches are joined as necessary.
   LOAM_NOINLINE Cut take_beside_standing(unsigned shard, unsigned count, unsigned more, Span** out);
@@ -453,7 +453,7 @@ class PageHeap {
   void note_growth(Pages fresh, GrowthDebt::Debtor taker);
   /// A long run was freed. Its pages go back in exchange for fresh pages of the debtor that are not
   /// written to yet.
-  LOAM_NOINLINE void note_long_free();
+  LOAM_NOINLINE void pay_after_long_free();
   void pay_growth(Pages owed);
   void shed_mappings(Pages pages);
   LOAM_NOINLINE void shed_due_mappings();

@@ -83,10 +83,10 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
       if (attempt == 1) stock_records(s);
       Lock lock(shard.mutex);
       result = LOAM_UNLIKELY(!shard.standing.empty()) ? take_beside_standing(s, count, more, &span)
-                                                      : take_from(s, count, more, &span);
+                                                      : take_parked(s, count, more, &span);
     }
     if (result == Cut::kDone) {
-      if (s != own) note_taken_elsewhere(own, span);
+      if (s != own) count_taken_elsewhere(own, span);
       return span;
     }
     if (result == Cut::kCloserElsewhere) return nullptr;
@@ -97,7 +97,7 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
 // A run returns to its block's shard when it is freed. So a thread that keeps taking runs from
 // other shards would contend with their threads at every free. Examples are threads that began
 // together, and a thread that follows one that had all blocks.
-void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
+void PageHeap::count_taken_elsewhere(unsigned own, const Span* span) {
   // relaxed: if two threads of a shard count at once, one count may be lost
   std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
   const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
@@ -251,7 +251,7 @@ PageHeap::Cut PageHeap::take_beside_standing(unsigned s, unsigned count, unsigne
   Cut result;
   do {
     static_cast<void>(join_standing(1 + s, kJoinedAtOnce));
-    result = take_from(s, count, more, out);
+    result = take_parked(s, count, more, out);
   } while (result == Cut::kNothing && !shard.standing.empty());
   return result;
 }

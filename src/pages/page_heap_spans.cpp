@@ -44,7 +44,7 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
 
 // Whether the next request is likely to want the span unchanged. Then the map, which names it by
 // its class, need not change.
-LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
+LOAM_INLINE bool PageHeap::may_stand(const Span* span) const {
   if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
   if (const Span* last = standing_.newest();
@@ -53,15 +53,15 @@ LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
   return class_in(region_of(span), PageId(span->first_page)) == index_of(span->size_class);
 }
 
-LOAM_INLINE void PageHeap::keep_whole(Span* span) {
+LOAM_INLINE void PageHeap::let_stand(Span* span) {
   span->kind = SpanKind::kStanding;
   span->heap = 0;
   standing_.push(span, now_ms_);
 }
 
-// Takes spans that wait whole, if they have the requested length. Their records are then as
+// Takes standing spans, if they have the requested length. Their records are then as
 // allocate_spans() leaves them.
-LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& shape) {
+LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& shape) {
   const auto [pages, size_class, class_byte, owner] = shape;
   span_length_ = pages;
   Span* const first = standing_.newest();
@@ -133,7 +133,7 @@ Span* PageHeap::unpark_span(Pages pages) {
 
 PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source source, Use use) {
   Lock lock(mutex_);
-  Span* span = take_whole_spans(most, shape);
+  Span* span = take_standing_spans(most, shape);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
     return {span};
@@ -141,7 +141,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   const Pages pages = shape.pages;
   uint32_t fresh = 0;
   uint32_t unbacked = 0;  // of the first span's pages
-  // A whole span may serve a part of itself to this request, or more pages after joining.
+  // A standing span may serve a part of itself to this request, or more pages after joining.
   do {
     span = unpark_span(pages);
   } while (span == nullptr && join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
@@ -178,7 +178,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
 }
 
 // The spans are freed in the order in which they came. Otherwise a batch would be reversed among
-// the spans that wait whole. The next round's batches begin at other places, so after some hundred
+// the standing spans. The next round's batches begin at other places, so after some hundred
 // rounds of a program that frees in order, no span would be followed by its neighbour.
 void PageHeap::free_spans(Span* last) {
   Span* first = reversed(last);
@@ -217,7 +217,7 @@ void PageHeap::free_span(Span* span) {
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
     used_ -= pages;
     parked_pages_ += pages;
-    LOAM_LIKELY(should_stay_whole(span)) ? keep_whole(span) : park_span(span, now_ms_);
+    LOAM_LIKELY(may_stand(span)) ? let_stand(span) : park_span(span, now_ms_);
     note_dirty();
   } else {
     Region* region = region_of(span);

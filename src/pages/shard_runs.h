@@ -14,8 +14,8 @@ namespace loam {
 // a program that frees so few runs that nothing is lost.
 inline constexpr uint32_t kParkedPerLook = 8;
 
-LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more,
-                                              Span** out) {
+LOAM_INLINE PageHeap::Cut PageHeap::take_parked(unsigned shard, unsigned count, unsigned more,
+                                                Span** out) {
   if (shard >= kPageShards)
     __builtin_unreachable();  // so the compiler knows that these are no spans' runs, and drops a
                               // test
@@ -52,7 +52,7 @@ LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsign
       return {batch, batch->standing.rest, runs - 1};
     }
     result = LOAM_UNLIKELY(batch != nullptr) ? take_beside_standing(own, count, more, &span)
-                                             : take_from(own, count, more, &span);
+                                             : take_parked(own, count, more, &span);
     shard.mutex.unlock();
     if (LOAM_LIKELY(result == Cut::kDone)) return {span};
     if (result == Cut::kCloserElsewhere) return {};
