@@ -268,7 +268,6 @@ void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   --bin->spans;
   bin->free_slots -= run->slots;
   unbacked_pages_ -= count_bits(run->span->unbacked_pages);
-  forget_run(run);
   release_run(run);
 }
 

@@ -137,7 +137,6 @@ void PrivateHeap::release_mixed(HeapRun* run) {
   mixed_pages_ -= run->span->page_count;
   place_mixed(run, 0);
   unbacked_pages_ -= count_bits(run->span->unbacked_pages);
-  forget_run(run);
   release_run(run);
 }
 

@@ -128,10 +128,7 @@ void PrivateHeap::finish() {
   }
   own_cache_ = nullptr;
   release_all_held_back();
-  while (HeapRun* run = runs_.front()) {
-    runs_.remove(run);
-    release_run(run);
-  }
+  while (HeapRun* run = runs_.front()) release_run(run);
   for (HeapBins*& group : groups_) {
     if (group != nullptr) free_record(group, sizeof(HeapBins));
     group = nullptr;
@@ -193,7 +190,6 @@ void PrivateHeap::use_set_aside(Pages pages) {
     pages -= part;
     if (part == have) {
       run->bytes = 0;  // uncharged already
-      forget_run(run);
       release_run(run);
     } else {
       run->bytes -= part.bytes();
@@ -208,10 +204,8 @@ void PrivateHeap::add_run(HeapRun* run) {
   runs_.push_back(run);
 }
 
-void PrivateHeap::forget_run(HeapRun* run) { runs_.remove(run); }
-
-// The run is in no list any more.
 void PrivateHeap::release_run(HeapRun* run) {
+  runs_.remove(run);
   uncharge(run->bytes);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
@@ -452,7 +446,6 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
   ++large_given_;
   large_bytes_ -= run->bytes;
-  forget_run(run);
   release_run(run);
   return LOAM_OK;
 }
