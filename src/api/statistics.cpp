@@ -111,7 +111,7 @@ LOAM_EXPORT int malloc_info(int options, FILE* out) {
     fprintf(
         out,
         "<size from=\"%u\" to=\"%u\" live=\"%zu\" cached=\"%zu\" free=\"%zu\" spans=\"%zu\"/>\n",
-        least_request(c), class_info(c).bytes, k.live, k.cached, k.free, k.spans);
+        least_request(c), class_info(c).bytes, k.live, k.cached, k.free_slots, k.spans);
   });
   fprintf(out, "</sizes>\n");
   fprintf(out, "<total type=\"rest\" count=\"0\" size=\"%zu\"/>\n",

@@ -71,6 +71,17 @@ class List {
     return next(item) == nullptr && previous(item) == nullptr;
   }
 
+  /// For a range-based loop, whose body may remove its item from the list.
+  struct Iterator {
+    T* at;
+    T* next = at != nullptr ? link(at)->next : nullptr;
+    [[nodiscard]] T* operator*() const { return at; }
+    void operator++() { *this = Iterator{next}; }
+    [[nodiscard]] bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  [[nodiscard]] Iterator begin() const { return Iterator{head_}; }
+  [[nodiscard]] Iterator end() const { return Iterator{nullptr}; }
+
   /// True if the ends agree, the links agree in both directions, and there is no cycle shorter than
   /// `limit` items.
   [[nodiscard]] bool is_valid(size_t limit = SIZE_MAX) const {

@@ -68,8 +68,7 @@ bool CacheRegistry::close_fast_paths() {
   const ptrdiff_t to_operators = os::pointer_address(operators_cache) - own;
   Lock lock(mutex_);
   fast_paths_are_closed_ = true;
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     if (cache == current_cache) continue;
     // relaxed: a thread that still has the old pointer ends its call, or any_inside() sees it later
     __atomic_store_n(cache->fast_pointer, &unused_cache, __ATOMIC_RELAXED);
@@ -85,8 +84,7 @@ void CacheRegistry::open_fast_paths() {
 
 bool CacheRegistry::any_inside() {
   Lock lock(mutex_);
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     // seq_cst: pairs with os::store_pointer()
     if (cache != current_cache &&
         __atomic_load_n(cache->fast_pointer, __ATOMIC_SEQ_CST) != &unused_cache)
@@ -141,8 +139,7 @@ void CacheRegistry::flush_current() {
 CacheRegistry::Totals CacheRegistry::totals() {
   Lock lock(mutex_);
   Totals t{threads_, 0, ended_refills_, ended_flushes_, ended_pushed_};
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     t.held_bytes += cache->held_bytes();
     t.refills += cache->refills();
     t.flushes += cache->flushes();
@@ -168,8 +165,7 @@ void CacheRegistry::Runs::complete(PageStats* pages) const {
 CacheRegistry::Runs CacheRegistry::runs() {
   Lock lock(mutex_);
   Runs all{ended_runs_, Pages(0), 0};
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     add_counts(all.counts, cache->runs().counts());
     all.held += cache->runs().held();
     all.held_runs += cache->runs().held_runs();
@@ -180,8 +176,7 @@ CacheRegistry::Runs CacheRegistry::runs() {
 void CacheRegistry::sum_calls(CallCounts* out) {
   Lock lock(mutex_);
   *out = ended_calls_;
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     add_counts(*out, cache->calls_);
   }
 }
@@ -193,8 +188,7 @@ void CacheRegistry::count_uncached(const CallCounts& calls) {
 
 bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
   Lock lock(mutex_);
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     if (cache->holds(size_class, block)) return true;
   }
   return false;
@@ -202,8 +196,7 @@ bool CacheRegistry::any_holds(unsigned size_class, const void* block) {
 
 void CacheRegistry::count_mixed(uint32_t counts[kSizeClassCount]) {
   Lock lock(mutex_);
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     cache->count_mixed(counts);
   }
 }
@@ -211,8 +204,7 @@ void CacheRegistry::count_mixed(uint32_t counts[kSizeClassCount]) {
 size_t CacheRegistry::held_blocks(unsigned size_class) {
   Lock lock(mutex_);
   size_t total = 0;
-  for (ThreadCache* cache = live_.front(); cache != nullptr;
-       cache = List<ThreadCache>::next(cache)) {
+  for (ThreadCache* cache : live_) {
     total += cache->held_blocks(size_class);
   }
   return total;
@@ -220,9 +212,7 @@ size_t CacheRegistry::held_blocks(unsigned size_class) {
 
 void CacheRegistry::adopt_after_fork() {
   mutex_.reset_after_fork();
-  ThreadCache* next = nullptr;
-  for (ThreadCache* cache = live_.front(); cache != nullptr; cache = next) {
-    next = List<ThreadCache>::next(cache);
+  for (ThreadCache* cache : live_) {
     if (cache == current_cache) continue;
     cache->flush_all(SmallHeap::Wait::kYes);
     retire(cache);

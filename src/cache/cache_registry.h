@@ -68,8 +68,7 @@ class CacheRegistry {
   template <class Visit>
   void visit_held(Visit visit) {
     Lock lock(mutex_);
-    for (ThreadCache* cache = live_.front(); cache != nullptr;
-         cache = List<ThreadCache>::next(cache)) {
+    for (ThreadCache* cache : live_) {
       cache->visit_held(visit);
     }
   }

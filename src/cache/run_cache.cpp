@@ -118,7 +118,7 @@ bool RunCache::give(Span* span) {
   if (LOAM_UNLIKELY(!fits(pages) || pages > kLongest.count)) return false;
   count_given(pages, span->large.requested);
   const unsigned bin = bin_of(static_cast<unsigned>(pages));
-  span->set_run_kind(SpanKind::kCached);
+  span->set_run_kind(SpanKind::kStanding);
   span->large.cached_at = ++clock_;
   span->next = bins_[bin];
   // release: pairs with the fork()ed child's copy of this memory (see above)
@@ -287,7 +287,8 @@ bool RunCache::is_valid() const {
   for (unsigned b = 0; b < kBins; ++b) {
     if (occupied_.test(b) != (bins_[b] != nullptr)) return false;
     for (const Span* span = bins_[b]; span != nullptr; span = List<Span>::next(span)) {
-      if (span->kind != SpanKind::kCached || bin_of(static_cast<unsigned>(span->large.pages)) != b)
+      if (span->kind != SpanKind::kStanding ||
+          bin_of(static_cast<unsigned>(span->large.pages)) != b)
         return false;
       if (span_at(span_base(span)) != span || ++runs > kMostRuns) return false;
       pages += span->large.pages;

@@ -465,8 +465,7 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&split_classes, sizeof split_classes);
   piece(&default_small_heap, sizeof default_small_heap);  // the bins, and the mixed spans' shards
   piece(&cache_registry, sizeof cache_registry);
-  for (ThreadCache* c = cache_registry.live_.front(); c != nullptr; c = List<ThreadCache>::next(c))
-    piece(c, sizeof *c);
+  for (ThreadCache* c : cache_registry.live_) piece(c, sizeof *c);
   piece(&page_heap, sizeof page_heap);
   for (const Region* r = page_heap.regions_; r != nullptr; r = r->next) {
     const char* begin = reinterpret_cast<const char*>(r->blocks);  // to the last of the scalars
@@ -479,14 +478,12 @@ void CounterFields::for_each_piece(void (*visit)(void*, const void*, size_t), vo
   piece(&sampler, sizeof sampler);
   if constexpr (os::kChargesCommit) piece(&os::charged_bytes, sizeof os::charged_bytes);
   piece(&heap_registry, sizeof heap_registry);
-  for (PrivateHeap* h = heap_registry.heaps_.front(); h != nullptr;
-       h = List<PrivateHeap>::next(h)) {
+  for (PrivateHeap* h : heap_registry.heaps_) {
     piece(h, sizeof *h);
     for (const HeapBins* group : h->groups_) {
       if (group != nullptr) piece(group, sizeof *group);
     }
-    for (HeapCache* c = h->caches_.front(); c != nullptr; c = List<HeapCache>::next(c))
-      piece(c, sizeof *c);
+    for (HeapCache* c : h->caches_) piece(c, sizeof *c);
   }
 }
 

@@ -1,8 +1,6 @@
 // The heap's figures at one moment, from every layer.
 #include "counters/snapshot.h"
 
-#include <cstring>
-
 #include "cache/cache_registry.h"
 #include "cache/sampler.h"
 #include "map/metadata.h"
@@ -14,29 +12,16 @@ namespace {
 
 // `cached_mixed`: blocks of mixed spans that threads keep, for each class.
 LOAM_NOINLINE ClassSnapshot look_at(unsigned c, const uint32_t cached_mixed[kSizeClassCount]) {
-  const BinStats bin = default_small_heap.stats(c);
-  const SizeClassInfo& info = class_info(c);
   ClassSnapshot s{};
-  s.spans = bin.spans;
-  s.slots = bin.slots;
-  s.free = bin.free_slots;
+  static_cast<BinStats&>(s) = default_small_heap.stats(c);
+  const SizeClassInfo& info = class_info(c);
   s.mixed = c < kSizeClassCount ? default_small_heap.mixed().blocks(c) : 0;
-  const size_t outside = bin.slots - bin.free_slots + s.mixed;
+  const size_t outside = s.slots - s.free_slots + s.mixed;
   const size_t held =
-      cache_registry.held_blocks(c) + bin.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
+      cache_registry.held_blocks(c) + s.queued + (c < kSizeClassCount ? cached_mixed[c] : 0);
   s.cached = held < outside ? held : outside;
   s.live = outside - s.cached;
-  s.unbacked_pages = bin.unbacked_pages;
-  s.tail_bytes = Pages(s.spans * info.pages - bin.absent_pages).bytes() - s.slots * info.bytes;
-  s.taken = bin.taken;
-  s.given = bin.given;
-  s.queued = bin.queued;
-  s.remote_batches = bin.remote_batches;
-  s.remote_blocks = bin.remote_blocks;
-  memcpy(s.occupancy, bin.occupancy, sizeof s.occupancy);
-  s.lock_acquisitions = bin.lock_acquisitions;
-  s.lock_contentions = bin.lock_contentions;
-  s.lock_refusals = bin.lock_refusals;
+  s.tail_bytes = Pages(s.spans * info.pages - s.absent_pages).bytes() - s.slots * info.bytes;
   return s;
 }
 
@@ -60,7 +45,7 @@ void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
     const size_t bytes = class_info(c).bytes;
     out->live_small_bytes += s.live * bytes;
     out->cached_bytes += s.cached * bytes;
-    out->span_free_bytes += s.free * bytes;
+    out->span_free_bytes += s.free_slots * bytes;
     out->span_tail_bytes += s.tail_bytes;
     out->unbacked_bytes += Pages(s.unbacked_pages).bytes();
     visit(context, c, s);
@@ -70,8 +55,6 @@ void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
   out->mixed_span_bytes = mixed.span_bytes;
   out->mixed_free_bytes = mixed.free_bytes;
   out->mixed_conversions = mixed.converted;
-  out->mixed_lock_acquisitions = mixed.lock_acquisitions;
-  out->mixed_lock_contentions = mixed.lock_contentions;
   out->span_free_bytes += mixed.free_bytes;
   out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   const CacheRegistry::Runs runs = cache_registry.runs();
@@ -87,19 +70,13 @@ void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
   out->metadata_bytes = pages.metadata_bytes + metadata.held_bytes() + sampler.table_bytes();
   out->peak_used_bytes = pages.peak_used.bytes();
   out->largest_free_bytes = pages.longest_backed_run_bytes;
-  out->purge_calls = pages.purge_calls;
   out->purged_bytes = Pages(pages.purged_pages).bytes();
   out->refused_calls = pages.refused_calls;
-  out->fresh_bytes = Pages(pages.fresh_pages).bytes();
-  out->page_lock_acquisitions = pages.lock_acquisitions;
-  out->page_lock_contentions = pages.lock_contentions;
   const HugeMap::Totals huge = huge_map.totals();
   out->live_huge_bytes = huge.mapped_bytes;
   out->huge_blocks = huge.blocks;
   const CacheRegistry::Totals caches = cache_registry.totals();
   out->threads = caches.threads;
-  out->refills = caches.refills;
-  out->flushes = caches.flushes;
 }
 
 }  // namespace loam

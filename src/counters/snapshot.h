@@ -10,28 +10,16 @@
 // KB, more than a thread with a small stack may have left.
 #pragma once
 
-#include "small/size_classes.h"
+#include "small/bin.h"
 
 namespace loam {
 
-struct ClassSnapshot {
-  size_t spans;
-  size_t slots;   ///< without the absent slots of partial spans
-  size_t live;    ///< slots in the program's hands
-  size_t cached;  ///< slots in magazines and remote batches
-  size_t free;    ///< slots free in spans
-  size_t mixed;   ///< blocks of the class in mixed spans, live or cached
-  size_t unbacked_pages;
+/// The class's bins, and where its other slots are.
+struct ClassSnapshot : BinStats {
+  size_t live;        ///< slots in the program's hands
+  size_t cached;      ///< slots in magazines, in the remote queue and in the stash
+  size_t mixed;       ///< blocks of the class in mixed spans, live or cached
   size_t tail_bytes;  ///< bytes of its spans' own pages that are in no slot
-  uint64_t taken;
-  uint64_t given;
-  size_t queued;  ///< cached slots that are in the remote queue
-  uint64_t remote_batches;
-  uint64_t remote_blocks;
-  uint32_t occupancy[8];  ///< spans by used share; full spans are not counted
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
-  uint64_t lock_refusals;
 };
 
 struct Snapshot {
@@ -56,16 +44,8 @@ struct Snapshot {
   size_t peak_used_bytes;
   size_t largest_free_bytes;
   size_t threads;
-  uint64_t refills;
-  uint64_t flushes;
-  uint64_t purge_calls;
   uint64_t purged_bytes;
   uint64_t refused_calls;
-  uint64_t fresh_bytes;
-  uint64_t page_lock_acquisitions;
-  uint64_t page_lock_contentions;
-  uint64_t mixed_lock_acquisitions;
-  uint64_t mixed_lock_contentions;
 
   [[nodiscard]] size_t live_bytes() const {
     return live_small_bytes + live_large_bytes + live_huge_bytes;

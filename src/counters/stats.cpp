@@ -116,7 +116,7 @@ LOAM_NOINLINE HeapReading add_private(PrivateHeap* heap, HeapSums* s) {
 
 // Adds one class of the default heap.
 void add_default_class(unsigned c, const ClassSnapshot& k, HeapSums* s) {
-  add_class(c, k.spans, k.tail_bytes, k.free, k.live, k.cached, s);
+  add_class(c, k.spans, k.tail_bytes, k.free_slots, k.live, k.cached, s);
   s->taken += k.taken;
   s->given += k.given;
   s->batches += k.remote_batches;
@@ -126,7 +126,7 @@ void add_default_class(unsigned c, const ClassSnapshot& k, HeapSums* s) {
   s->acquired += k.lock_acquisitions;
   s->contended += k.lock_contentions;
   s->refused += k.lock_refusals;
-  if (class_info(c).bytes > kLongSlots) s->long_slots += k.free;
+  if (class_info(c).bytes > kLongSlots) s->long_slots += k.free_slots;
 }
 
 // Adds mixed spans, and the locks that all heaps share.
@@ -330,7 +330,7 @@ bool read_class(loam_heap* heap, unsigned size_class, Class* out) {
     tail = k.tail_bytes;
     v[kClassLiveBlocks] = k.live;
     v[kClassCachedBlocks] = k.cached;
-    v[kClassFreeBlocks] = k.free;
+    v[kClassFreeBlocks] = k.free_slots;
     v[kClassQueuedBlocks] = k.queued;
     v[kClassUnbackedBytes] = Pages(k.unbacked_pages).bytes();
     v[kClassRefilledBlocks] = k.taken;

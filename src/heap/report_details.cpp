@@ -51,7 +51,8 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
   const Span* span = span_at(address);
   if (span == nullptr) return add_mapping(line, address);
   // An empty span that waits had a block there: its former heap tells what is wrong.
-  if (!(holds_blocks(span->kind) || span->kind == SpanKind::kEmpty)) return address;
+  const bool was_cut = span->kind == SpanKind::kStanding && span->size_class != kNoClass;
+  if (!holds_blocks(span->kind) && !was_cut) return address;
   uintptr_t base = span_base(span);
   size_t slot_bytes = 0;
   const char* heap = "default";
@@ -60,7 +61,7 @@ uintptr_t add_place(ReportLine& line, uintptr_t address) {
     if (run == nullptr) return address;
     slot_bytes = run->use == RunUse::kSpan ? run->slot_bytes : 0;
     heap = run->heap->name()[0] != '\0' ? run->heap->name() : "private";
-  } else if (is_cut_into_slots(span->kind) || span->kind == SpanKind::kEmpty) {
+  } else if (is_cut_into_slots(span->kind) || was_cut) {
     slot_bytes = class_info(index_of(span->size_class)).bytes;
   }
   if (slot_bytes != 0) base += (address - base) / slot_bytes * slot_bytes;

@@ -31,13 +31,12 @@ enum class SpanKind : uint8_t {
   kSmall,     ///< slots of one size class
   kLarge,     ///< one block of whole pages
   kMixed,     ///< was small and sparse; now blocks of any class up to 8 KiB
-  kCached,    ///< a freed run that is kept unchanged, named by its first page: in a thread's cache
-              ///< (cache/run_cache.h), or in a shard's batch (pages/page_shard.h)
+  kStanding,  ///< a freed run that is kept unchanged, still named by its pages: a large run in a
+              ///< thread's cache (cache/run_cache.h), or in a batch, or an empty span, which alone
+              ///< has a size class (pages/standing_runs.h)
   kParked,    ///< a freed run that is kept for the next request of its kind (pages/parked_runs.h)
-  kEmpty,  ///< was small; is kept unchanged, named by its pages, for the next request of its length
-           ///< (page_heap.h)
-  kPartial,  ///< as kSmall, but some pages do not belong to the span, nor do the slots that
-             ///< reach into them (small/bin.h)
+  kPartial,   ///< as kSmall, but some pages do not belong to the span, nor do the slots that
+              ///< reach into them (small/bin.h)
 };
 
 /// True if runs of that kind have blocks. A run that is kept for the next request may be named by
@@ -70,16 +69,16 @@ struct alignas(64) Span : ListLink<Span> {
     struct {
       uint64_t pages;      ///< kLarge, kParked: length of the run
       uint64_t requested;  ///< kLarge: bytes asked for
-      uint64_t cached_at;  ///< kCached: when it was cached, by its thread's count. In a private
-                           ///< heap's block: see owned
+      uint64_t cached_at;  ///< kStanding: when its thread kept it, by the thread's count. In a
+                           ///< private heap's block: see owned
       uint64_t parked_ms;  ///< kParked: when it was parked
     } large;
     struct {
       uint64_t pages;     ///< of each run: large.pages
       uint64_t runs;      ///< how many runs, this one included
       Span* rest;         ///< the other runs, linked through `next`
-      uint64_t since_ms;  ///< when the batch came
-    } batch;  ///< kCached: the first run of a batch that a shard keeps; the shard's list links it
+      uint64_t since_ms;  ///< when the entry came
+    } standing;  ///< kStanding: the first run of a batch; an empty span has only `since_ms`
     struct {
       uintptr_t tables;  ///< kMixed: which granules are free, and where blocks start; or two of its
                          ///< few blocks
@@ -106,7 +105,7 @@ struct alignas(64) Span : ListLink<Span> {
   };
   uint32_t first_page;      ///< number of the first page in the region
   uint32_t unbacked_pages;  ///< kSmall, kMixed: bit set = that page holds no memory: it was given
-                            ///< back, or no slot there was used; kEmpty: when it became empty
+                            ///< back, or no slot there was used
   uint16_t free_slots;  ///< kSmall: population of free_bits; kMixed: granules in no block, those of
                         ///< absent pages included
   uint8_t heap;         ///< kDefaultHeap, or kPrivateHeap: see owned

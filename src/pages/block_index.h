@@ -53,7 +53,7 @@ class BlockIndex {
   [[nodiscard]] bool is_valid() const {
     for (unsigned n = 1; n <= kPagesPerBlock; ++n) {
       if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
-      for (const Block* b = lists_[n].front(); b != nullptr; b = List<Block, Tag>::next(b)) {
+      for (const Block* b : lists_[n]) {
         if (b->*Bin != n) return false;
       }
     }

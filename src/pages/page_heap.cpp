@@ -95,7 +95,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
              search(From::kDirty, other, count, alignment, &block, &fit)) {
     activate(block, taker);
   } else {
-    block = take_whole(taker);
+    block = take_whole_block(taker);
     // Runs that are reserved for other shards' threads are better than a failure.
     if (block == nullptr && pages_in_shards() != Pages(0)) {
       release_parked();
@@ -117,7 +117,7 @@ PageHeap::Place PageHeap::take_in_block(unsigned count, unsigned alignment, Take
   return place;
 }
 
-Block* PageHeap::take_whole(Taker taker) {
+Block* PageHeap::take_whole_block(Taker taker) {
   if (whole_blocks_ == 0 && !grow(1)) return nullptr;
   for (Region* region = regions_; region != nullptr; region = region->next) {
     const unsigned i = region->whole.find_set(0);
@@ -427,7 +427,7 @@ void PageHeap::free(Span* span) {
       growth_.note_free(span_base(span));
       release_large(span, now_ms_);
       unmap_ends_if_locked();
-      note_long_free();
+      pay_after_long_free();
     }
   } else {
     free_span(span);
@@ -464,6 +464,33 @@ bool PageHeap::for_each_parked(RunKind kind, unsigned own, Visit visit) {
   return false;
 }
 
+unsigned PageHeap::join_entry(unsigned number, Span* entry) {
+  const uint64_t since_ms = entry->standing.since_ms;
+  if (number == ParkedRuns::kSpansRuns) {
+    park_span(entry, since_ms);
+    return 1;
+  }
+  const auto runs = static_cast<unsigned>(entry->standing.runs);
+  Span* rest = entry->standing.rest;
+  for (Span* run = entry; run != nullptr;) {
+    unpublish_large(run);
+    parked(number).push(run, number, since_ms);
+    run = rest;
+    if (run != nullptr) rest = List<Span>::next(run);
+  }
+  return runs;
+}
+
+bool PageHeap::join_standing(unsigned number, unsigned most) {
+  unsigned joined = 0;
+  while (joined < most) {
+    Span* const entry = standing(number).pop_older(UINT64_MAX);
+    if (entry == nullptr) break;
+    joined += join_entry(number, entry);
+  }
+  return joined != 0;
+}
+
 // pre: the lock of the place where it was parked is held
 void PageHeap::release_parked(Span* span) {
   const Pages pages(span->large.pages);
@@ -478,9 +505,8 @@ void PageHeap::release_parked(Span* span) {
 }
 
 void PageHeap::release_parked() {
-  static_cast<void>(join_whole(~0u));
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
-    if (number != ParkedRuns::kSpansRuns) static_cast<void>(join_batches(number - 1, ~0u));
+    static_cast<void>(join_standing(number, ~0u));
     while (Span* span = parked.pop_longest()) release_parked(span);
     return false;
   });
@@ -492,14 +518,13 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
                              Fit* fit) {
   const RunKind kind = taker.kind;
   const auto search_in = [&](ParkedRuns& parked, unsigned number) {
-    const bool is_spans = number == ParkedRuns::kSpansRuns;
-    while (!parked.empty() || (!is_spans && join_batches(number - 1, kJoinedPerSearch))) {
+    while (!parked.empty() || join_standing(number, kJoinedAtOnce)) {
       unsigned joined = 0;
       if (Span* span = parked.pop_fitting(count)) {
         release_parked(span);
-        joined = kJoinedPerSearch;
+        joined = kJoinedAtOnce;
       }
-      for (; joined < kJoinedPerSearch; ++joined) {
+      for (; joined < kJoinedAtOnce; ++joined) {
         Span* span = parked.pop_longest();
         if (span == nullptr) break;
         release_parked(span);
@@ -511,35 +536,28 @@ bool PageHeap::search_parked(unsigned count, unsigned alignment, Taker taker, Bl
     }
     return false;
   };
-  do {
-    if (for_each_parked(kind, taker.shard, search_in)) return true;
-  } while (join_whole(kJoinedPerSearch));
-  return false;
+  return for_each_parked(kind, taker.shard, search_in);
 }
 
 // Joins runs that have waited for longer than kParkedMs, a bounded number at each look.
 void PageHeap::release_old_parked() {
   if ((now_ms_ == looked_at_parked_ms_ && !is_behind()) || now_ms_ < kParkedMs) return;
   looked_at_parked_ms_ = now_ms_;
-  for (size_t left = 64 + parked_pages_.count / 512; left != 0; --left) {
-    Span* span = whole_spans_.back();
-    if (span == nullptr || static_cast<uint32_t>(now_ms_) - span->unbacked_pages <= kParkedMs)
-      break;
-    join_whole(span);
-  }
+  const uint64_t before_ms = now_ms_ - kParkedMs;
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
-    for (size_t left = 64; number != ParkedRuns::kSpansRuns && left != 0; --left) {
-      Span* batch = shards_[number - 1].batches.back();
-      if (batch == nullptr || batch->batch.since_ms + kParkedMs >= now_ms_) break;
-      join_batch(number - 1, batch);
+    const bool is_spans = number == ParkedRuns::kSpansRuns;
+    for (size_t left = 64 + (is_spans ? parked_pages_.count / 512 : 0); left != 0; --left) {
+      Span* const entry = standing(number).pop_older(before_ms);
+      if (entry == nullptr) break;
+      join_entry(number, entry);
     }
     unsigned length = 1;
     for (size_t left = 64 + parked.count() / 32; left != 0; --left) {
-      Span* span = parked.pop_older(now_ms_ - kParkedMs, &length);
+      Span* span = parked.pop_older(before_ms, &length);
       if (span == nullptr) break;
       release_parked(span);
     }
-    if (number != ParkedRuns::kSpansRuns) return_spares(number - 1);
+    if (!is_spans) return_spares(number - 1);
     return false;
   });
 }
@@ -560,12 +578,6 @@ PageStats PageHeap::stats() {
   s.purge_ns = purge_ns_;
   s.refused_calls = refused_calls_;
   s.fresh_pages = fresh_.of_runs();
-  s.lock_acquisitions = mutex_.acquisitions();
-  s.lock_contentions = mutex_.contentions();
-  for (const PageShard& shard : shards_) {
-    s.lock_acquisitions += shard.mutex.acquisitions();
-    s.lock_contentions += shard.mutex.contentions();
-  }
   s.large_blocks = large_blocks_;
   s.large_pages = large_pages_;
   s.large_requested = large_requested_;
@@ -610,12 +622,53 @@ void PageHeap::count_runs(RunCounts* out) {
   }
 }
 
+namespace {
+
+// Whether the map names the empty span as when it had blocks.
+bool stands_whole(const Span* span) {
+  const Region* region = region_of(span);
+  for (uint32_t page = span->first_page; page < span->first_page + span->page_count; ++page) {
+    if (&region->spans[region->page_span[page]] != span ||
+        region->page_class[page] != index_of(span->size_class))
+      return false;
+  }
+  return span->kind == SpanKind::kStanding;
+}
+
+}  // namespace
+
 bool PageHeap::block_is_valid(const Block* block) const {
   const Both<kPagesPerBlock> dirty = dirty_bits(block);
   if (block->free.count() != block->free_pages || dirty.count() != block->dirty_pages) return false;
   if ((block->state == BlockState::kWhole) != (block->free_pages == kPagesPerBlock)) return false;
   if (longest_run(dirty) > block->dirty_bin) return false;
   return block->state != BlockState::kActive || longest_run(block->free) <= block->free_bin;
+}
+
+// Whether the runs that wait at a place are as they should be, and have so many pages. pre: the
+// place's lock is held
+bool PageHeap::place_is_valid(unsigned number, Pages waiting) {
+  const StandingRuns& standing = this->standing(number);
+  if (!parked(number).is_valid(number) || !standing.entries().is_valid()) return false;
+  Pages pages = parked(number).pages();
+  for (const Span* entry : standing.entries()) {
+    if (number == ParkedRuns::kSpansRuns) {
+      if (!stands_whole(entry) || entry->page_count != standing.newest()->page_count) return false;
+      pages += Pages(entry->page_count);
+      continue;
+    }
+    uint64_t left = entry->standing.runs;
+    for (const Span* run = entry; run != nullptr;
+         run = run == entry ? entry->standing.rest : List<Span>::next(run)) {
+      if (left-- == 0 || run->kind != SpanKind::kStanding || run->size_class != kNoClass ||
+          run->large.pages != entry->standing.pages)
+        return false;
+      if (shard_of(run) + 1 != number || span_at(span_base(run)) != run) return false;
+      pages += Pages(run->large.pages);
+    }
+    if (left != 0) return false;
+  }
+  return pages == waiting;
 }
 
 bool PageHeap::is_valid() {
@@ -645,40 +698,10 @@ bool PageHeap::is_valid() {
   for (const DirtyIndex& index : dirty_) {
     if (!index.is_valid()) return false;
   }
-  if (!parked(ParkedRuns::kSpansRuns).is_valid(ParkedRuns::kSpansRuns)) return false;
-  if (!whole_spans_.is_valid()) return false;
-  Pages whole_spans{};
-  for (const Span* span = whole_spans_.front(); span != nullptr; span = List<Span>::next(span)) {
-    const Region* of = region_of(span);
-    if (span->kind != SpanKind::kEmpty || span->page_count != whole_spans_.front()->page_count)
-      return false;
-    for (uint32_t page = span->first_page; page < span->first_page + span->page_count; ++page) {
-      if (&of->spans[of->page_span[page]] != span ||
-          of->page_class[page] != index_of(span->size_class))
-        return false;
-    }
-    whole_spans += Pages(span->page_count);
-  }
-  if (parked(ParkedRuns::kSpansRuns).pages() + whole_spans != parked_pages_) return false;
+  if (!place_is_valid(ParkedRuns::kSpansRuns, parked_pages_)) return false;
   for (unsigned i = 0; i < kPageShards; ++i) {
     Lock its(shards_[i].mutex);
-    const ParkedRuns& parked = this->parked(1 + i);
-    Pages waiting = parked.pages();
-    if (!parked.is_valid(1 + i) || !shards_[i].batches.is_valid()) return false;
-    for (const Span* batch = shards_[i].batches.front(); batch != nullptr;
-         batch = List<Span>::next(batch)) {
-      uint64_t left = batch->batch.runs;
-      for (const Span* span = batch; span != nullptr;
-           span = span == batch ? batch->batch.rest : List<Span>::next(span)) {
-        if (left-- == 0 || span->kind != SpanKind::kCached ||
-            span->large.pages != batch->batch.pages)
-          return false;
-        if (shard_of(span) != i || span_at(span_base(span)) != span) return false;
-        waiting += Pages(span->large.pages);
-      }
-      if (left != 0) return false;
-    }
-    if (waiting != Pages(shards_[i].parked_pages)) return false;
+    if (!place_is_valid(1 + i, Pages(shards_[i].parked_pages))) return false;
     for (Region* region = regions_; region != nullptr; region = region->next) {
       uint32_t spares = 0;
       for (uint32_t n = region->spares[i].first; n != 0; n = region->spans[n].first_page) ++spares;

@@ -12,19 +12,13 @@
 // backed; a backed run in the other kind's blocks; a whole block, old or fresh; any run of the
 // other kind's blocks.
 //
-// A freed run is parked for a while, joined with parked neighbours. The next requests of its kind
-// take it or a part of it. Large runs are parked in shards (page_shard.h), each with a lock.
-// Batches of runs of one length wait there unchanged (kind kCached) for a request of that length.
-// They join the parked runs before a request of another length looks further. Parked runs return to
-// the bitmaps before any unbacked page is taken, and after they have waited for kParkedMs.
+// A freed run is parked for a while, joined with parked neighbours (parked_runs.h). The next
+// requests of its kind take it or a part of it. Large runs are parked in shards (page_shard.h),
+// each with a lock. Parked runs return to the bitmaps before any unbacked page is taken, and after
+// they have waited for kParkedMs. Empty spans of the last requested length, and batches of large
+// runs of one length, stand unchanged instead for a request of that length (standing_runs.h).
 //
-// An empty span of the last requested length waits whole (kind kEmpty). The map still names it, so
-// a program that takes and gives spans of one length in turn pays for no cut, no join and no entry
-// of the map. A request of another length joins some of these spans to the parked runs. All of them
-// are joined before any unbacked page is taken.
-//
-// Shorter spans fill one block after the other (take_filling()), from parked runs and from the
-// bitmaps alike, so that other blocks become whole.
+// Shorter spans fill one block after the other (filling_block.h).
 //
 // A run of more than one block begins where a block begins, at the place with the fewest unbacked
 // pages. Other runs may use the rest of its last block. All public functions take the locks
@@ -34,6 +28,7 @@
 #include "map/page_map.h"
 #include "os/mutex.h"
 #include "pages/block_index.h"
+#include "pages/filling_block.h"
 #include "pages/fresh_ledger.h"
 #include "pages/idle_mappings.h"
 #include "pages/page_shard.h"
@@ -97,8 +92,6 @@ struct PageStats {
   uint64_t purge_ns;       ///< time spent in purge calls
   uint64_t refused_calls;  ///< purge or commit calls that the system refused
   uint64_t fresh_pages;    ///< pages handed out that were not backed
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
   size_t large_blocks;  ///< live runs that are one block, of all heaps
   Pages large_pages;
   size_t large_requested;  ///< bytes requested in them
@@ -154,7 +147,7 @@ class PageHeap {
     SizeClass class_byte;
     SpanOwner owner;
   };
-  /// Takes up to `most` spans, linked through `next`: one, and more if they wait whole. The caller
+  /// Takes up to `most` spans, linked through `next`: one, and more if they stand. The caller
   /// fills in the slots of their records.
   [[nodiscard]] Run allocate_spans(unsigned most, SpanShape shape, Source source,
                                    Use use = Use::kAtOnce);
@@ -169,7 +162,8 @@ class PageHeap {
                                    unsigned shard = 0);
 
   /// A large run that is no block yet, or null; and the rest of its batch. The runs of the rest
-  /// have the same length and the kind kCached, their first pages name them, and `next` links them.
+  /// have the same length and the kind kStanding, their first pages name them, and `next` links
+  /// them.
   struct Runs {
     Span* first = nullptr;
     Span* rest = nullptr;
@@ -184,7 +178,7 @@ class PageHeap {
                               unsigned most = 0);  // shard_runs.h
 
   /// Parks a batch of runs of the default heap unchanged: `count` large runs of one length and one
-  /// shard, kind kCached, linked through `next`, that count as no block. pre: as give_run()
+  /// shard, kind kStanding, linked through `next`, that count as no block. pre: as give_run()
   void give_batch(Span* first, unsigned count);
   /// The shard in which a large run waits after it is freed. Only a hint without the page heap's
   /// lock or that shard's lock, because blocks move between shards.
@@ -218,7 +212,7 @@ class PageHeap {
   void free_pages_of(const Span* span, uint32_t pages);
 
   /// Parks runs that a thread kept, linked through `next`: large runs of the default heap, kind
-  /// kCached, that no longer count as blocks. pre: as give_run(). Consecutive runs of one shard
+  /// kStanding, that no longer count as blocks. pre: as give_run(). Consecutive runs of one shard
   /// cost one lock
   void give_home(Span* first);
 
@@ -343,7 +337,7 @@ class PageHeap {
   void use_blocks(Block* block, size_t pages, Taker taker);
   bool search(From from, unsigned index, unsigned count, unsigned alignment, Block** block,
               Fit* fit);
-  Block* take_whole(Taker taker);
+  Block* take_whole_block(Taker taker);
   bool grow(unsigned blocks);
   bool commit(Region* region, Extent& extent, unsigned blocks);
   /// Commits `blocks` blocks, the first one at `block`. False when no uncommitted part of an extent
@@ -385,18 +379,14 @@ class PageHeap {
   void free_span(Span* span);
   void release_some(const Span* span, uint32_t pages);
   void park_span(Span* span, uint64_t since_ms);
-  [[nodiscard]] bool should_stay_whole(const Span* span) const;
-  void keep_whole(Span* span);
-  Span* take_whole_spans(unsigned most, const SpanShape& shape);
-  void join_whole(Span* span);
-  /// Joins at most `most` whole spans to the parked runs, the longest kept first; false when there
-  /// was none.
-  bool join_whole(unsigned most);
+  [[nodiscard]] bool may_stand(const Span* span) const;
+  void let_stand(Span* span);
+  Span* take_standing_spans(unsigned most, const SpanShape& shape);
   /// pre: the lock of its shard is held
   void park_large(Span* span, uint64_t since_ms);
   void park_in(unsigned shard, Span* span, uint64_t since_ms);
   [[nodiscard]] bool is_reserved(const PageShard& shard) const;
-  void note_taken_elsewhere(unsigned own, const Span* span);
+  void count_taken_elsewhere(unsigned own, const Span* span);
   LOAM_NOINLINE void move_block(Block* block, unsigned to);
   Span* take_run_anywhere(unsigned count, unsigned more, unsigned own, bool own_too);
   /// Takes the first `count` pages of the shortest run that is parked at the place `number` and is
@@ -404,16 +394,17 @@ class PageHeap {
   /// held
   Cut cut_parked(unsigned number, unsigned count, unsigned more, Span** out);
   /// The same in a shard; also updates its count of parked pages.
-  Cut take_from(unsigned shard, unsigned count, unsigned more, Span** out);
-  /// The same where a batch waits. Takes a run of the batch; or one of the parked runs, after as
+  Cut take_parked(unsigned shard, unsigned count, unsigned more, Span** out);
+  /// The same where a batch stands. Takes a run of the batch; or one of the parked runs, after as
   /// many batches are joined as necessary.
-  LOAM_NOINLINE Cut take_beside_batches(unsigned shard, unsigned count, unsigned more, Span** out);
+  LOAM_NOINLINE Cut take_beside_standing(unsigned shard, unsigned count, unsigned more, Span** out);
   Span* take_one_of_batch(PageShard& shard);
-  /// Joins a batch to the shard's parked runs. pre: the lock of the shard is held
-  void join_batch(unsigned shard, Span* batch);
-  /// Joins batches of `most` runs or a few more, the longest kept first. False when there was no
-  /// batch. pre: as join_batch()
-  bool join_batches(unsigned shard, unsigned most);
+  /// Joins an entry to the parked runs of the place that it has left; returns its runs. pre: the
+  /// place's lock is held
+  unsigned join_entry(unsigned number, Span* entry);
+  /// Joins standing runs of the place `number`, `most` or a few more, the oldest first. False when
+  /// there was none. pre: as join_entry()
+  bool join_standing(unsigned number, unsigned most);
   /// As take_span_record(), but it can also take a record that a shard keeps. pre: the page heap's
   /// lock is held, and no shard's
   [[nodiscard]] LOAM_INLINE Span* take_record(Region* region) {
@@ -439,13 +430,6 @@ class PageHeap {
   void uncount_large(const Span* span);
   Span* unpark_span(Pages pages);
   Span* take_filling(unsigned count);
-  Span* cut_filling(Span* run, unsigned count);
-  LOAM_NOINLINE Span* search_filling(unsigned count);
-  void fill_from(Region* region, PageId page);
-  // How many parked runs are joined with their neighbours before the next search. Chosen: a search
-  // costs as much as joining one run. Fewer would cause more searches in vain; more would join runs
-  // that the next requests could have taken as they are.
-  static constexpr unsigned kJoinedPerSearch = 32;
   static constexpr unsigned kNoShard = kPageShards;
   /// Visits every place where runs are parked, with its lock held, until a visit returns true.
   /// Places of that kind come first. If `own` is a shard, runs that are reserved for the threads of
@@ -467,7 +451,7 @@ class PageHeap {
   void note_growth(Pages fresh, GrowthDebt::Debtor taker);
   /// A long run was freed. Its pages go back in exchange for fresh pages of the debtor that are not
   /// written to yet.
-  LOAM_NOINLINE void note_long_free();
+  LOAM_NOINLINE void pay_after_long_free();
   void pay_growth(Pages owed);
   void shed_mappings(Pages pages);
   LOAM_NOINLINE void shed_due_mappings();
@@ -478,6 +462,7 @@ class PageHeap {
   LOAM_NOINLINE size_t purge_records_locked(uint32_t least, size_t most);
   LOAM_NOINLINE size_t purge_maps(unsigned least);
   [[nodiscard]] bool block_is_valid(const Block* block) const;
+  [[nodiscard]] bool place_is_valid(unsigned number, Pages waiting);
 
   static char* block_base(const Block* block) {
     return static_cast<char*>(region_of(block)->page_address(first_page_of(block)));
@@ -487,6 +472,9 @@ class PageHeap {
   }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
+  StandingRuns& standing(unsigned number) {
+    return number == ParkedRuns::kSpansRuns ? standing_ : shards_[number - 1].standing;
+  }
   FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
   DirtyIndex& dirty_index(const Block* block) {
     return block->state == BlockState::kWhole ? dirty_[kRunKinds] : dirty_[unsigned(block->kind)];
@@ -519,12 +507,11 @@ class PageHeap {
   size_t committed_blocks_ = 0;
   Pages used_{};
   Pages dirty_pages_{};
-  Pages surplus_pages_{};      // pages that no run took of blocks that asked for a huge page
-  Pages parked_pages_{};       // of spans, also of those that wait whole
-  List<Span> whole_spans_;     // kind kEmpty, all of one length, the last freed first
-  Pages span_length_{};        // of the last requested span
-  Region* filling_ = nullptr;  // the region of the block that short spans fill; null: none
-  PageId filled_to_{};         // in that block: the pages before this one were passed
+  Pages surplus_pages_{};  // pages that no run took of blocks that asked for a huge page
+  Pages parked_pages_{};   // of spans, also of those that stand
+  StandingRuns standing_;  // empty spans, all of one length
+  Pages span_length_{};    // of the last requested span
+  FillingBlock filling_;
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t looked_at_records_ms_ = 0;

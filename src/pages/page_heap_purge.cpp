@@ -98,7 +98,7 @@ void PageHeap::note_growth(Pages fresh, GrowthDebt::Debtor taker) {
   pay_growth(growth_.owed(backed()));
 }
 
-void PageHeap::note_long_free() {
+void PageHeap::pay_after_long_free() {
   if (growth_.owed(backed()) < PurgePolicy::kBatch) return;
   growth_.note_untouched(untouched_pages(growth_.debtor()));
   pay_growth(growth_.owed(backed()));

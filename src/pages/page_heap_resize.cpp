@@ -23,8 +23,8 @@ bool PageHeap::clear_way(Block* block, unsigned first, unsigned count) {
       // bin, so it is not read here.
       const Span* whole =
           class_in(region, PageId(page)) == 0 ? span_in(region, PageId(page)) : nullptr;
-      const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kCached;
-      if (may_wait && !joined && join_batches(block->shard, kJoinedPerSearch)) {
+      const bool may_wait = whole != nullptr && whole->run_kind() == SpanKind::kStanding;
+      if (may_wait && !joined && join_standing(1u + block->shard, kJoinedAtOnce)) {
         joined = true;
         continue;
       }

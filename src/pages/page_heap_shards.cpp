@@ -17,10 +17,6 @@ constexpr uint32_t kMostSpares = 64;
 // other threads without a gain.
 constexpr uint32_t kParkedWhenBusy = 1024;
 
-// The runs of batches that one request of another length joins before its search, and again each
-// time that the search finds nothing. Chosen: as with spans (page_heap_spans.cpp).
-constexpr unsigned kRunsJoinedPerRequest = 32;
-
 // After the threads of a shard have taken this many runs from other shards, the block of the last
 // run moves to their shard. Chosen: a move costs some microseconds and the page heap's lock. A run
 // from another shard costs a lock that the threads of that shard may hold.
@@ -86,11 +82,11 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
     for (int attempt = 0; attempt < 2 && result == Cut::kNoRecord; ++attempt) {
       if (attempt == 1) stock_records(s);
       Lock lock(shard.mutex);
-      result = LOAM_UNLIKELY(!shard.batches.empty()) ? take_beside_batches(s, count, more, &span)
-                                                     : take_from(s, count, more, &span);
+      result = LOAM_UNLIKELY(!shard.standing.empty()) ? take_beside_standing(s, count, more, &span)
+                                                      : take_parked(s, count, more, &span);
     }
     if (result == Cut::kDone) {
-      if (s != own) note_taken_elsewhere(own, span);
+      if (s != own) count_taken_elsewhere(own, span);
       return span;
     }
     if (result == Cut::kCloserElsewhere) return nullptr;
@@ -101,7 +97,7 @@ Span* PageHeap::take_run_anywhere(unsigned count, unsigned more, unsigned own, b
 // A run returns to its block's shard when it is freed. So a thread that keeps taking runs from
 // other shards would contend with their threads at every free. Examples are threads that began
 // together, and a thread that follows one that had all blocks.
-void PageHeap::note_taken_elsewhere(unsigned own, const Span* span) {
+void PageHeap::count_taken_elsewhere(unsigned own, const Span* span) {
   // relaxed: if two threads of a shard count at once, one count may be lost
   std::atomic<uint32_t>& count = shards_[own].taken_elsewhere;
   const uint32_t taken = count.load(std::memory_order_relaxed) + 1;
@@ -118,8 +114,7 @@ void PageHeap::move_block(Block* block, unsigned to) LOAM_NO_THREAD_SAFETY_ANALY
   if (from != to && block->state == BlockState::kActive) {
     shards_[from < to ? from : to].mutex.lock();
     shards_[from < to ? to : from].mutex.lock();
-    while (join_batches(from, kPagesPerBlock)) {
-    }
+    static_cast<void>(join_standing(1 + from, ~0u));
     Region* const region = region_of(block);
     const uint32_t begin = first_page_of(block).index;
     uint64_t moved = 0;
@@ -219,10 +214,9 @@ void PageHeap::give_batch(Span* first, unsigned count) {
       if (pushes % kParkedPerLook == 0 || pushes % kParkedPerLook + count > kParkedPerLook)
         look_at_clock(shard);
       __atomic_store_n(&shard.pushes, pushes + count, __ATOMIC_RELAXED);
-      first->batch.runs = count;
-      first->batch.rest = rest;
-      first->batch.since_ms = shard.now_ms;
-      shard.batches.push_front(first);
+      first->standing.runs = count;
+      first->standing.rest = rest;
+      shard.standing.push(first, shard.now_ms);
       set_parked(shard, shard.parked_pages + count * pages);
     }
   }
@@ -232,57 +226,34 @@ void PageHeap::give_batch(Span* first, unsigned count) {
 
 // Takes the first run of the batch. The second run then leads the rest.
 Span* PageHeap::take_one_of_batch(PageShard& shard) {
-  Span* const first = shard.batches.front();
-  Span* const second = first->batch.rest;
-  shard.batches.remove(first);
+  Span* const first = shard.standing.newest();
+  Span* const second = first->standing.rest;
+  shard.standing.pop_newest(first);
   if (second != nullptr) {
     Span* const rest = List<Span>::next(second);
-    second->batch.runs = first->batch.runs - 1;
-    second->batch.rest = rest;
-    second->batch.since_ms = first->batch.since_ms;
-    shard.batches.push_front(second);
+    second->standing.runs = first->standing.runs - 1;
+    second->standing.rest = rest;
+    shard.standing.push(second, first->standing.since_ms);
   }
   first->kind = SpanKind::kLarge;
   set_parked(shard, shard.parked_pages - first->large.pages);
   return first;
 }
 
-PageHeap::Cut PageHeap::take_beside_batches(unsigned s, unsigned count, unsigned more, Span** out) {
+PageHeap::Cut PageHeap::take_beside_standing(unsigned s, unsigned count, unsigned more,
+                                             Span** out) {
   PageShard& shard = shards_[s];
-  if (shard.batches.front()->batch.pages == count) {
+  if (shard.standing.newest()->standing.pages == count) {
     *out = take_one_of_batch(shard);
     return Cut::kDone;
   }
   // A batch may hold a run from which this request can take a part, or one that fits after joining.
   Cut result;
   do {
-    static_cast<void>(join_batches(s, kRunsJoinedPerRequest));
-    result = take_from(s, count, more, out);
-  } while (result == Cut::kNothing && !shard.batches.empty());
+    static_cast<void>(join_standing(1 + s, kJoinedAtOnce));
+    result = take_parked(s, count, more, out);
+  } while (result == Cut::kNothing && !shard.standing.empty());
   return result;
-}
-
-void PageHeap::join_batch(unsigned s, Span* batch) {
-  shards_[s].batches.remove(batch);
-  const uint64_t since_ms = batch->batch.since_ms;
-  Span* rest = batch->batch.rest;
-  for (Span* span = batch; span != nullptr;) {
-    unpublish_large(span);
-    parked(1 + s).push(span, 1 + s, since_ms);
-    span = rest;
-    if (span != nullptr) rest = List<Span>::next(span);
-  }
-}
-
-bool PageHeap::join_batches(unsigned s, unsigned most) {
-  unsigned joined = 0;
-  Span* batch = shards_[s].batches.back();
-  const bool some = batch != nullptr;
-  for (; batch != nullptr && joined < most; batch = shards_[s].batches.back()) {
-    joined += static_cast<unsigned>(batch->batch.runs);
-    join_batch(s, batch);
-  }
-  return some;
 }
 
 }  // namespace loam

@@ -7,19 +7,10 @@ namespace loam {
 
 namespace {
 
-// The whole spans that one request of another length joins before its search, and again each time
-// that the search finds nothing. Chosen: a pause of some 5 us. Fewer would leave spans whole that
-// the request could have used.
-constexpr unsigned kJoinedPerRequest = 32;
-
-// The pages of the shortest span that waits whole. Chosen: shorter spans cost little a block to
-// take and free. When they waited whole, `queue` needed 2.5 % more memory, because single pages
-// were taken where they were and not where they fit best (decision 25).
+// The pages of the shortest span that stands when it is empty. Chosen: shorter spans cost little a
+// block to take and free. When they stood too, `queue` needed 2.5 % more memory, because single
+// pages were taken where they were and not where they fit best (decision 25).
 constexpr unsigned kShortestWhole = 8;
-
-// The most pages that one request passes in the block that short spans fill. Chosen: a pause of a
-// fraction of a microsecond. A request that finds nothing there takes a run of another block.
-constexpr uint32_t kPassedPerRequest = 64;
 
 // Makes the record that of a span without free slots, whatever it was before.
 void make_small(Span* span, uint32_t first_page, const PageHeap::SpanShape& shape) {
@@ -53,31 +44,30 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
 
 // Whether the next request is likely to want the span unchanged. Then the map, which names it by
 // its class, need not change.
-LOAM_INLINE bool PageHeap::should_stay_whole(const Span* span) const {
+LOAM_INLINE bool PageHeap::may_stand(const Span* span) const {
   if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
-  if (const Span* last = whole_spans_.front();
+  if (const Span* last = standing_.newest();
       last != nullptr && last->page_count != span->page_count)
     return false;
   return class_in(region_of(span), PageId(span->first_page)) == index_of(span->size_class);
 }
 
-LOAM_INLINE void PageHeap::keep_whole(Span* span) {
-  span->kind = SpanKind::kEmpty;
+LOAM_INLINE void PageHeap::let_stand(Span* span) {
+  span->kind = SpanKind::kStanding;
   span->heap = 0;
-  span->unbacked_pages = static_cast<uint32_t>(now_ms_);
-  whole_spans_.push_front(span);
+  standing_.push(span, now_ms_);
 }
 
-// Takes spans that wait whole, if they have the requested length. Their records are then as
+// Takes standing spans, if they have the requested length. Their records are then as
 // allocate_spans() leaves them.
-LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& shape) {
+LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& shape) {
   const auto [pages, size_class, class_byte, owner] = shape;
   span_length_ = pages;
-  Span* const first = whole_spans_.front();
+  Span* const first = standing_.newest();
   if (first == nullptr) return nullptr;
   if (LOAM_UNLIKELY(first->page_count != pages.count)) {
-    static_cast<void>(join_whole(kJoinedPerRequest));
+    static_cast<void>(join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
     return nullptr;
   }
   Span* last;
@@ -91,106 +81,36 @@ LOAM_INLINE Span* PageHeap::take_whole_spans(unsigned most, const SpanShape& sha
       last->next = rest;
       publish_span(region_of(last), last, pages, class_byte);
     } else {
-      last->unbacked_pages = 0;
+      last->standing.since_ms = 0;
       last->heap = owner.heap;
       last->set_label(Span::label_of(size_class, owner.shard, SpanKind::kSmall, 0));
     }
     taken += pages;
   } while (--most != 0 && rest != nullptr);
-  whole_spans_.remove_front(last);
+  standing_.pop_newest(last);
   parked_pages_ -= taken;
   used_ += taken;
   if (used_ > peak_used_) note_peak();
   return first;
 }
 
-void PageHeap::join_whole(Span* span) {
-  whole_spans_.remove(span);
-  const uint32_t waited = static_cast<uint32_t>(now_ms_) - span->unbacked_pages;
-  span->unbacked_pages = 0;
-  park_span(span, now_ms_ - waited);
-}
-
-bool PageHeap::join_whole(unsigned most) {
-  Span* span = whole_spans_.back();
-  const bool some = span != nullptr;
-  for (; span != nullptr && most != 0; --most, span = whole_spans_.back()) join_whole(span);
-  return some;
-}
-
-// Makes the block of that page the next one to fill, from its beginning on, unless a block is being
-// filled.
-LOAM_INLINE void PageHeap::fill_from(Region* region, PageId page) {
-  if (filling_ != nullptr) return;
-  filling_ = region;
-  filled_to_ = PageId(page.index / kPagesPerBlock * kPagesPerBlock);
-}
-
-// Takes the first `count` pages of the next long enough backed run, parked or in the bitmaps, in
-// the block that is being filled. Every page is passed once, even if pages behind become free
-// again. pre: a block is being filled, and no parked run has exactly that length
+// Takes the next `count` backed pages of the block that is being filled. pre: there is one, and no
+// parked run has exactly that length
 LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
-  // Usually this is the rest of the run that served the last request.
-  Span* const rest = free_run_at(filling_, filled_to_.index, ParkedRuns::kSpansRuns);
-  if (LOAM_UNLIKELY(rest == nullptr || rest->first_page != filled_to_.index ||
-                    rest->large.pages < count)) {
-    return search_filling(count);
-  }
-  return cut_filling(rest, count);
-}
-
-LOAM_INLINE Span* PageHeap::cut_filling(Span* run, unsigned count) {
-  Span* const span = take_record(filling_);
+  Span* run;
+  if (LOAM_UNLIKELY(!filling_.find(count, &run))) return nullptr;
+  Span* const span = take_record(filling_.region());
   if (LOAM_UNLIKELY(span == nullptr)) return nullptr;
-  parked(ParkedRuns::kSpansRuns).cut(run, count, span);
-  parked_pages_ -= Pages(count);
-  filled_to_ = PageId(run->first_page);
-  return span;
-}
-
-Span* PageHeap::search_filling(unsigned count) {
-  Region* const region = filling_;
-  Block* const block = &region->blocks[filled_to_.index / kPagesPerBlock];
-  const uint32_t begin = first_page_of(block).index, end = begin + kPagesPerBlock;
-  uint32_t page = filled_to_.index;
-  const uint32_t stop = page + kPassedPerRequest < end ? page + kPassedPerRequest : end;
-  // The block may have become whole meanwhile, or have changed its kind.
-  if (block->state != BlockState::kActive || block->kind != RunKind::kSpan) page = end;
-  while (page < stop) {
-    const unsigned offset = page - begin;
-    if (!block->free.test(offset)) {
-      Span* const run = free_run_at(region, page, ParkedRuns::kSpansRuns);
-      if (run == nullptr ||
-          run->first_page != page) {  // used, or the end of a run that began before the page
-        ++page;
-      } else if (run->large.pages < count) {
-        page += static_cast<uint32_t>(run->large.pages);
-      } else {
-        return cut_filling(run, count);
-      }
-      continue;
-    }
-    const auto dirty = dirty_bits(block);
-    unsigned next = dirty.find_set(offset);
-    if (next == offset) {
-      next = dirty.find_clear(offset);
-      if (next - offset >= count) {
-        Span* const span = take_record(region);
-        if (span == nullptr) return nullptr;
-        span->first_page = page;
-        static_cast<void>(mark_used(block, offset, count));
-        filled_to_ = PageId(page + count);
-        if (filled_to_.index == end) filling_ = nullptr;
-        return span;
-      }
-    } else if (const unsigned used = block->free.find_clear(offset); used < next) {
-      next = used;  // unbacked pages are passed at once
-    }
-    page = begin + next;
+  if (LOAM_LIKELY(run != nullptr)) {
+    parked(ParkedRuns::kSpansRuns).cut(run, count, span);
+    parked_pages_ -= Pages(count);
+  } else {
+    span->first_page = filling_.next().index;
+    static_cast<void>(mark_used(&filling_.region()->blocks[span->first_page / kPagesPerBlock],
+                                span->first_page % kPagesPerBlock, count));
   }
-  filled_to_ = PageId(page);
-  if (page >= end) filling_ = nullptr;
-  return nullptr;
+  filling_.pass(count);
+  return span;
 }
 
 // Takes a parked run for a span: the first pages of the shortest run that is long enough. A short
@@ -200,11 +120,11 @@ Span* PageHeap::unpark_span(Pages pages) {
   // The first test also saves a small program from touching the pages of empty lists.
   const bool some = parked_pages_ != Pages(0);
   const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
-  Span* span = fills && filling_ != nullptr ? take_filling(count) : nullptr;
+  Span* span = fills && !filling_.empty() ? take_filling(count) : nullptr;
   if (span == nullptr) {
     if (!some || cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
     parked_pages_ -= pages;
-    if (fills) fill_from(region_of(span), PageId(span->first_page));
+    if (fills) filling_.begin(region_of(span), PageId(span->first_page));
   }
   used_ += pages;
   if (used_ > peak_used_) note_peak();
@@ -213,7 +133,7 @@ Span* PageHeap::unpark_span(Pages pages) {
 
 PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source source, Use use) {
   Lock lock(mutex_);
-  Span* span = take_whole_spans(most, shape);
+  Span* span = take_standing_spans(most, shape);
   if (LOAM_LIKELY(span != nullptr)) {
     count_operation();
     return {span};
@@ -221,10 +141,10 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   const Pages pages = shape.pages;
   uint32_t fresh = 0;
   uint32_t unbacked = 0;  // of the first span's pages
-  // A whole span may serve a part of itself to this request, or more pages after joining.
+  // A standing span may serve a part of itself to this request, or more pages after joining.
   do {
     span = unpark_span(pages);
-  } while (span == nullptr && join_whole(kJoinedPerRequest));
+  } while (span == nullptr && join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
   if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
     if (place.region == nullptr) return {};
@@ -240,7 +160,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     if (use == Use::kBySlots && LOAM_LIKELY(os::granularity() == kPageBytes))
       unbacked = place.unbacked;
     // A block without backed pages need not be filled.
-    if (pages.count < kShortestWhole && !place.zero) fill_from(place.region, place.page);
+    if (pages.count < kShortestWhole && !place.zero) filling_.begin(place.region, place.page);
   }
   Span* last = span;
   for (;;) {
@@ -258,7 +178,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
 }
 
 // The spans are freed in the order in which they came. Otherwise a batch would be reversed among
-// the spans that wait whole. The next round's batches begin at other places, so after some hundred
+// the standing spans. The next round's batches begin at other places, so after some hundred
 // rounds of a program that frees in order, no span would be followed by its neighbour.
 void PageHeap::free_spans(Span* last) {
   Span* first = reversed(last);
@@ -297,7 +217,7 @@ void PageHeap::free_span(Span* span) {
   if (const uint32_t unbacked = span->unbacked_pages; LOAM_LIKELY(unbacked == 0)) {
     used_ -= pages;
     parked_pages_ += pages;
-    LOAM_LIKELY(should_stay_whole(span)) ? keep_whole(span) : park_span(span, now_ms_);
+    LOAM_LIKELY(may_stand(span)) ? let_stand(span) : park_span(span, now_ms_);
     note_dirty();
   } else {
     Region* region = region_of(span);

@@ -7,10 +7,9 @@
 // in its shard, whichever thread frees them, so that neighbours are under one lock. The bitmaps of
 // blocks belong to the page heap, and count runs that are parked in a shard as used.
 //
-// A batch of surplus runs of a thread's cache, all of the last requested length, waits unchanged.
-// The next request of that length takes the batch whole, and only then looks at its runs. A request
-// of another length first joins some batches to the parked runs. All batches are joined before any
-// unbacked page is taken.
+// A batch of surplus runs of a thread's cache, all of the last requested length, stands unchanged
+// (standing_runs.h). The next request of that length takes the batch whole, and only then looks at
+// its runs.
 //
 // Lock: `mutex`, after the page heap's. A thread that holds it takes another shard's lock only in
 // order: both locks for a block that moves, or all locks.
@@ -20,6 +19,7 @@
 
 #include "map/records.h"
 #include "os/mutex.h"
+#include "pages/standing_runs.h"
 
 namespace loam {
 
@@ -32,8 +32,8 @@ struct alignas(128) PageShard {
   uint64_t now_ms = 0;        ///< at the last look at the clock
   std::atomic<uint32_t> threads{0};          ///< threads whose own shard this is
   std::atomic<uint32_t> taken_elsewhere{0};  ///< runs that its threads took from other shards
-  uint32_t asked = 0;  ///< pages of the last request in this shard; a hint, without the lock
-  List<Span> batches;  ///< the first runs of waiting batches, the newest batch first
+  uint32_t asked = 0;     ///< pages of the last request in this shard; a hint, without the lock
+  StandingRuns standing;  ///< batches
 };
 
 }  // namespace loam

@@ -161,7 +161,7 @@ class ParkedRuns {
   [[nodiscard]] Pages pages() const {
     Pages found{};
     for (const List<Span>& list : lists_) {
-      for (const Span* span = list.front(); span != nullptr; span = List<Span>::next(span)) {
+      for (const Span* span : list) {
         found += Pages(span->large.pages);
       }
     }
@@ -174,7 +174,7 @@ class ParkedRuns {
     size_t count = 0;
     for (unsigned n = 0; n <= kPagesPerBlock; ++n) {
       if (occupied_.test(n) == lists_[n].empty() || !lists_[n].is_valid()) return false;
-      for (const Span* span = lists_[n].front(); span != nullptr; span = List<Span>::next(span)) {
+      for (const Span* span : lists_[n]) {
         if (span->kind != SpanKind::kParked || span->large.pages != n || span->list != number)
           return false;
         if (!tags_are_valid(span)) return false;

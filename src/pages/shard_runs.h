@@ -14,8 +14,8 @@ namespace loam {
 // a program that frees so few runs that nothing is lost.
 inline constexpr uint32_t kParkedPerLook = 8;
 
-LOAM_INLINE PageHeap::Cut PageHeap::take_from(unsigned shard, unsigned count, unsigned more,
-                                              Span** out) {
+LOAM_INLINE PageHeap::Cut PageHeap::take_parked(unsigned shard, unsigned count, unsigned more,
+                                                Span** out) {
   if (shard >= kPageShards)
     __builtin_unreachable();  // so the compiler knows that these are no spans' runs, and drops a
                               // test
@@ -41,18 +41,18 @@ LOAM_INLINE PageHeap::Runs PageHeap::take_run(Pages pages, unsigned more, unsign
   if (LOAM_LIKELY(__atomic_load_n(&shard.parked_pages, __ATOMIC_RELAXED) >= count)) {
     Span* span = nullptr;
     shard.mutex.lock();
-    Span* const batch = shard.batches.front();
-    if (const unsigned runs = batch != nullptr ? static_cast<unsigned>(batch->batch.runs) : ~0u;
-        runs - 1 <= most && batch->batch.pages == count &&
+    Span* const batch = shard.standing.newest();
+    if (const unsigned runs = batch != nullptr ? static_cast<unsigned>(batch->standing.runs) : ~0u;
+        runs - 1 <= most && batch->standing.pages == count &&
         (runs - 1) * uint64_t{count} <= room.count) {
-      shard.batches.remove(batch);
+      shard.standing.pop_newest(batch);
       set_parked(shard, shard.parked_pages - runs * uint64_t{count});
       shard.mutex.unlock();
       batch->set_run_kind(SpanKind::kLarge);
-      return {batch, batch->batch.rest, runs - 1};
+      return {batch, batch->standing.rest, runs - 1};
     }
-    result = LOAM_UNLIKELY(batch != nullptr) ? take_beside_batches(own, count, more, &span)
-                                             : take_from(own, count, more, &span);
+    result = LOAM_UNLIKELY(batch != nullptr) ? take_beside_standing(own, count, more, &span)
+                                             : take_parked(own, count, more, &span);
     shard.mutex.unlock();
     if (LOAM_LIKELY(result == Cut::kDone)) return {span};
     if (result == Cut::kCloserElsewhere) return {};

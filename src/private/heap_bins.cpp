@@ -95,45 +95,47 @@ void PrivateHeap::place(HeapBin* bin, HeapRun* run) {
   if (list != kNoHeapList) push_partial(bin->lists[list], run);
 }
 
-HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* why) {
-  const SizeClassInfo& info = kSizeClasses[size_class];
-  const size_t bytes = Pages(info.pages).bytes();
-  const size_t record_bytes = HeapRun::record_bytes(info.slots, exact());
-  use_set_aside(Pages(info.pages));
-  if (!has_room(bytes, record_bytes, true) || !charge(bytes)) {
-    *why = LOAM_LIMIT_REACHED;
-    return nullptr;
-  }
+// Takes pages for a run of slots or pieces, all of which are free. Null with *why set.
+HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, size_t slot_bytes,
+                                  unsigned slots, loam_status* why) {
+  const size_t record_bytes = HeapRun::record_bytes(slots, exact(), use == RunUse::kMixed);
+  *why = LOAM_LIMIT_REACHED;
+  if (!has_room(pages.bytes(), record_bytes, true)) return nullptr;
+  use_set_aside(pages);
+  if (!charge(pages.bytes())) return nullptr;
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
-  if (run == nullptr) {
-    *why = maximum_ != 0 && charged_ + record_bytes > maximum_ ? LOAM_LIMIT_REACHED
-                                                               : LOAM_OUT_OF_MEMORY;
-    uncharge(bytes);
-    return nullptr;
-  }
-  Span* span =
-      page_heap.allocate_span({Pages(info.pages), SizeClass(size_class), kNoClass, kPrivateHeap});
+  const auto its_class = SizeClass(size_class == 0 ? 1 : size_class);
+  Span* span = run == nullptr ? nullptr
+                              : page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});
   if (span == nullptr) {
-    *why = LOAM_OUT_OF_MEMORY;
-    free_record(run, record_bytes);
-    uncharge(bytes);
+    *why = run == nullptr ? why_no_record(record_bytes) : LOAM_OUT_OF_MEMORY;
+    if (run != nullptr) free_record(run, record_bytes);
+    uncharge(pages.bytes());
     return nullptr;
   }
   run->heap = this;
   run->base = span_base(span);
-  run->slot_bytes = info.bytes;
-  run->reciprocal = info.reciprocal;
-  run->slots = run->free_slots = info.slots;
+  run->slot_bytes = static_cast<uint32_t>(slot_bytes);
+  run->slots = run->free_slots = static_cast<uint16_t>(slots);
   run->size_class = static_cast<uint8_t>(size_class);
-  run->use = RunUse::kSpan;
+  run->use = use;
   run->exact = exact();
   run->list = kNoHeapList;
   run->span = span;
-  run->bytes = bytes;
-  for (unsigned slot = 0; slot < info.slots; slot += 64) {
-    run->free_bits()[slot / 64] = bit_range(0, info.slots - slot < 64 ? info.slots - slot : 64);
-  }
+  run->bytes = pages.bytes();
+  for (unsigned slot = 0; slot < slots; slot += 64)
+    run->free_bits()[slot / 64] = bit_range(0, slots - slot < 64 ? slots - slot : 64);
   span->unbacked_pages = 0;
+  return run;
+}
+
+HeapRun* PrivateHeap::add_span(HeapBin* bin, unsigned size_class, loam_status* why) {
+  const SizeClassInfo& info = kSizeClasses[size_class];
+  HeapRun* run =
+      add_cut_run(RunUse::kSpan, size_class, Pages(info.pages), info.bytes, info.slots, why);
+  if (run == nullptr) return nullptr;
+  run->reciprocal = info.reciprocal;
+  Span* const span = run->span;
   span->owned.base = run->base;
   span->owned.reciprocal = info.reciprocal;
   span->owned.magazine = HeapCache::offset_of(size_class);
@@ -158,8 +160,7 @@ void PrivateHeap::note_backed(HeapRun* run, size_t slot, size_t count) {
 unsigned PrivateHeap::take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why) {
   HeapBin* bin = make_bin(size_class);
   if (bin == nullptr) {
-    *why = maximum_ != 0 && charged_ + sizeof(HeapBins) > maximum_ ? LOAM_LIMIT_REACHED
-                                                                   : LOAM_OUT_OF_MEMORY;
+    *why = why_no_record(sizeof(HeapBins));
     return 0;
   }
   unsigned got = 0;
@@ -267,7 +268,6 @@ void PrivateHeap::release_span(HeapBin* bin, HeapRun* run) {
   --bin->spans;
   bin->free_slots -= run->slots;
   unbacked_pages_ -= count_bits(run->span->unbacked_pages);
-  forget_run(run);
   release_run(run);
 }
 

@@ -90,8 +90,7 @@ loam_status HeapRegistry::destroy(PrivateHeap* heap) {
     if (status != LOAM_OK) return status;
     if (heap->own_cache_ != nullptr) {
       // Many doors lead to the one cache of an unsynchronised heap.
-      for (ThreadHeaps* thread = threads_.front(); thread != nullptr;
-           thread = List<ThreadHeaps>::next(thread)) {
+      for (ThreadHeaps* thread : threads_) {
         const ThreadHeaps::Place& place = thread->places[ThreadHeaps::index_of(heap)];
         if (place.heap == heap && place.generation == generation) thread->close(heap);
       }
@@ -169,13 +168,13 @@ void HeapRegistry::end_thread() {
 
 void HeapRegistry::lock_all() {
   mutex_.lock();
-  for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) {
+  for (PrivateHeap* heap : heaps_) {
     if (!heap->unsynchronized()) heap->mutex_.lock();
   }
 }
 
 void HeapRegistry::unlock_all() {
-  for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) {
+  for (PrivateHeap* heap : heaps_) {
     if (!heap->unsynchronized()) heap->mutex_.unlock();
   }
   mutex_.unlock();
@@ -183,15 +182,13 @@ void HeapRegistry::unlock_all() {
 
 void HeapRegistry::reset_locks_after_fork() {
   mutex_.reset_after_fork();
-  for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap)) {
+  for (PrivateHeap* heap : heaps_) {
     heap->reset_after_fork(this_thread());
   }
 }
 
 void HeapRegistry::adopt_after_fork() {
-  ThreadHeaps* next = nullptr;
-  for (ThreadHeaps* thread = threads_.front(); thread != nullptr; thread = next) {
-    next = List<ThreadHeaps>::next(thread);
+  for (ThreadHeaps* thread : threads_) {
     if (thread == thread_heaps()) continue;
     thread->busy.store(0, std::memory_order_relaxed);
     drop_thread(thread);

@@ -26,8 +26,7 @@ class HeapRegistry {
   template <class Visit>
   void for_each(Visit visit) {
     Lock lock(mutex_);
-    for (PrivateHeap* heap = heaps_.front(); heap != nullptr; heap = List<PrivateHeap>::next(heap))
-      visit(heap);
+    for (PrivateHeap* heap : heaps_) visit(heap);
   }
   /// As for_each(), for the heap at `index` only. False when there are fewer heaps.
   template <class Visit>

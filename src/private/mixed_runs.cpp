@@ -112,33 +112,14 @@ uint64_t PrivateHeap::returns() const {
 // ---- mixed runs --------------------------------------------------------------------------------
 
 HeapRun* PrivateHeap::add_mixed(Pages pages, size_t piece_bytes) {
+  loam_status why;
   const auto pieces = static_cast<unsigned>(pages.bytes() / piece_bytes);
-  const size_t record_bytes = HeapRun::record_bytes(pieces, exact(), true);
-  if (make_bin(0) == nullptr || !has_room(pages.bytes(), record_bytes, true)) return nullptr;
-  use_set_aside(pages);
-  if (!charge(pages.bytes())) return nullptr;
-  HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
-  Span* span = run == nullptr
-                   ? nullptr
-                   : page_heap.allocate_span({pages, SizeClass(1), kNoClass, kPrivateHeap});
-  if (span == nullptr) {
-    if (run != nullptr) free_record(run, record_bytes);
-    uncharge(pages.bytes());
-    return nullptr;
-  }
-  run->heap = this;
-  run->base = span_base(span);
-  run->slot_bytes = run->piece_bytes = static_cast<uint32_t>(piece_bytes);
-  run->slots = run->free_slots = static_cast<uint16_t>(pieces);
-  run->use = RunUse::kMixed;
-  run->exact = exact();
-  run->list = kNoHeapList;
-  run->span = span;
-  run->bytes = pages.bytes();
-  set_free(run, 0, pieces, true);
-  span->unbacked_pages = 0;
-  // release: pairs with the acquire in private_run_at()
-  set_run(span, run);
+  HeapRun* run = make_bin(0) == nullptr
+                     ? nullptr
+                     : add_cut_run(RunUse::kMixed, 0, pages, piece_bytes, pieces, &why);
+  if (run == nullptr) return nullptr;
+  run->piece_bytes = static_cast<uint32_t>(piece_bytes);
+  set_run(run->span, run);
   add_run(run);
   count_mixed(run);
   return run;
@@ -156,7 +137,6 @@ void PrivateHeap::release_mixed(HeapRun* run) {
   mixed_pages_ -= run->span->page_count;
   place_mixed(run, 0);
   unbacked_pages_ -= count_bits(run->span->unbacked_pages);
-  forget_run(run);
   release_run(run);
 }
 

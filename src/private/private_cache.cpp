@@ -75,7 +75,7 @@ HeapCache* PrivateHeap::make_cache(ThreadHeaps* thread) {
 }
 
 void PrivateHeap::close_doors() {
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (HeapCache* cache : caches_) {
     if (cache->owner != nullptr)
       cache->owner->close(this);  // else the heap's own, or without an owner: no door leads there
   }
@@ -197,7 +197,7 @@ void PrivateHeap::stop_caches() {
   // Never refused: without the barrier there are no caches.
   const bool stopped = os::barrier_all_threads();
   LOAM_CHECK(stopped, "private heap: the system took its barrier back");
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (HeapCache* cache : caches_) {
     cache->owner->wait_until_left(
         [](unsigned looks) { looks < kLooks ? cpu_pause() : os::yield(); });
   }
@@ -206,16 +206,14 @@ void PrivateHeap::stop_caches() {
 void PrivateHeap::resume_caches() {
   if (unsynchronized() || lock_owner_ != 0) return;
   stopped_ = false;
-  HeapCache* next = nullptr;
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = next) {
-    next = List<HeapCache>::next(cache);
+  for (HeapCache* cache : caches_) {
     LOAM_LIKELY(cache->owner != nullptr) ? cache->owner->open(this, cache) : end_cache(cache);
   }
 }
 
 // pre: the caches are stopped
 void PrivateHeap::bring_home() {
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (HeapCache* cache : caches_) {
     flush_all(cache);
   }
   release_all_held_back();

@@ -54,7 +54,7 @@ void PrivateHeap::report_overflow(const void* block) {
 bool PrivateHeap::blocks_are_intact(bool report) {
   if (!canary()) return true;
   bool intact = true;
-  for (HeapRun* run = runs_.front(); run != nullptr; run = List<HeapRun>::next(run)) {
+  for (HeapRun* run : runs_) {
     // A large run has no slots; its one block is found at its base.
     const unsigned slots = run->slots != 0 ? run->slots : run->use == RunUse::kSetAside ? 0 : 1;
     for (unsigned slot = 0; slot < slots; ++slot) {

@@ -100,8 +100,7 @@ loam_status PrivateHeap::stop_for_ever() {
   close_doors();
 #if defined(LOAM_DEBUG)
   if (!unsynchronized() && !caches_.empty() && os::barrier_all_threads()) {
-    for (HeapCache* cache = caches_.front(); cache != nullptr;
-         cache = List<HeapCache>::next(cache)) {
+    for (HeapCache* cache : caches_) {
       if (cache->owner == nullptr) continue;
       // Many looks, because the store is on its way. A thread that is busy with another heap may
       // stay there for as long as the system likes.
@@ -129,10 +128,7 @@ void PrivateHeap::finish() {
   }
   own_cache_ = nullptr;
   release_all_held_back();
-  while (HeapRun* run = runs_.front()) {
-    runs_.remove(run);
-    release_run(run);
-  }
+  while (HeapRun* run = runs_.front()) release_run(run);
   for (HeapBins*& group : groups_) {
     if (group != nullptr) free_record(group, sizeof(HeapBins));
     group = nullptr;
@@ -185,10 +181,8 @@ void PrivateHeap::free_record(void* record, size_t bytes) {
 // caller requests next.
 void PrivateHeap::use_set_aside(Pages pages) {
   if (LOAM_LIKELY(set_aside_ == 0)) return;
-  HeapRun* next = nullptr;
-  for (HeapRun* run = runs_.front(); run != nullptr && pages.count != 0; run = next) {
-    next = List<HeapRun>::next(run);
-    if (run->use != RunUse::kSetAside) break;  // they are the oldest
+  for (HeapRun* run : runs_) {
+    if (pages.count == 0 || run->use != RunUse::kSetAside) break;  // they are the oldest
     const Pages have(run->bytes >> kPageShift);
     const Pages part = pages < have ? pages : have;
     set_aside_ -= part.bytes();
@@ -196,7 +190,6 @@ void PrivateHeap::use_set_aside(Pages pages) {
     pages -= part;
     if (part == have) {
       run->bytes = 0;  // uncharged already
-      forget_run(run);
       release_run(run);
     } else {
       run->bytes -= part.bytes();
@@ -211,10 +204,8 @@ void PrivateHeap::add_run(HeapRun* run) {
   runs_.push_back(run);
 }
 
-void PrivateHeap::forget_run(HeapRun* run) { runs_.remove(run); }
-
-// The run is in no list any more.
 void PrivateHeap::release_run(HeapRun* run) {
+  runs_.remove(run);
   uncharge(run->bytes);
   const size_t record_bytes = run->record_bytes();
   if (run->span != nullptr) {
@@ -314,8 +305,7 @@ void* PrivateHeap::allocate_large(size_t bytes, size_t alignment, bool zero, loa
       }
       run = static_cast<HeapRun*>(allocate_record(sizeof(HeapRun)));
       if (run != nullptr) break;
-      *why = maximum_ != 0 && charged_ + sizeof(HeapRun) > maximum_ ? LOAM_LIMIT_REACHED
-                                                                    : LOAM_OUT_OF_MEMORY;
+      *why = why_no_record(sizeof(HeapRun));
       uncharge(pages);
     }
     if (run == nullptr) return nullptr;
@@ -456,7 +446,6 @@ loam_status PrivateHeap::free_large(const Found& found, void* block) {
   if (find(block).run != run) return LOAM_INVALID_BLOCK;  // another thread was first
   ++large_given_;
   large_bytes_ -= run->bytes;
-  forget_run(run);
   release_run(run);
   return LOAM_OK;
 }
@@ -520,7 +509,7 @@ void PrivateHeap::set_small_threshold(size_t bytes) {
   stop_caches();
   threshold_ = bytes;
   cached_classes_.store(classes, std::memory_order_relaxed);
-  for (HeapCache* cache = caches_.front(); cache != nullptr; cache = List<HeapCache>::next(cache)) {
+  for (HeapCache* cache : caches_) {
     for (unsigned c = classes + 1; c < kSizeClassCount; ++c) {
       retire_magazine(cache, c);
     }
@@ -533,8 +522,7 @@ void PrivateHeap::reset_after_fork(uintptr_t survivor) {
   inside_.store(0, std::memory_order_relaxed);
   // A thread on a fast path may have had a slot in its hands: its state says cached, and it is in
   // no magazine.
-  for (const HeapCache* cache = caches_.front(); cache != nullptr;
-       cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache : caches_) {
     if (cache->owner == nullptr || cache->owner == thread_heaps()) continue;
     lost_slots_ += cache->owner->busy.load(std::memory_order_relaxed);
   }

@@ -81,7 +81,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] bool blocks_are_intact(bool report);
 
   // ---- the fast paths, without a lock
-  // -------------------------------------------------------------------
 
   /// A block from the calling thread's cache; null: then call allocate().
   [[nodiscard]] LOAM_INLINE static void* pop(const PrivateHeap* heap, size_t bytes);
@@ -95,7 +94,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
                                                        void* block);
 
   // ---- blocks
-  // -------------------------------------------------------------------------------------------
 
   /// pre: alignment is a power of two. Null with *why set.
   [[nodiscard]] void* allocate(size_t bytes, size_t alignment, bool zero, loam_status* why);
@@ -117,7 +115,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static PrivateHeap* heap_of(const void* block);
 
   // ---- the whole heap
-  // -----------------------------------------------------------------------------------
 
   [[nodiscard]] loam_status lock();
   [[nodiscard]] loam_status try_lock();
@@ -163,7 +160,6 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] size_t room();
 
   // ---- for the registry
-  // ---------------------------------------------------------------------------------
 
   /// 0 when this is no heap, or no longer one.
   [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
@@ -195,6 +191,10 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] static size_t charged_for_record(size_t bytes);
   [[nodiscard]] void* allocate_record(size_t bytes);
   void free_record(void* record, size_t bytes);
+  /// Why allocate_record() gave none.
+  [[nodiscard]] loam_status why_no_record(size_t bytes) const {
+    return maximum_ != 0 && charged_ + bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+  }
   void use_set_aside(Pages pages);
   /// A request for a small block, and the class that served it.
   struct Request {
@@ -221,12 +221,13 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   [[nodiscard]] void* resize_and_clear(const Found& found, void* block, size_t bytes,
                                        size_t alignment, bool zero, loam_status* why);
   void add_run(HeapRun* run);
-  void forget_run(HeapRun* run);
   void release_run(HeapRun* run);
 
   // heap_bins.cpp
   [[nodiscard]] HeapBin* bin_of(unsigned size_class) const;
   [[nodiscard]] HeapBin* make_bin(unsigned size_class);
+  [[nodiscard]] HeapRun* add_cut_run(RunUse use, unsigned size_class, Pages pages,
+                                     size_t slot_bytes, unsigned slots, loam_status* why);
   [[nodiscard]] HeapRun* add_span(HeapBin* bin, unsigned size_class, loam_status* why);
   void place(HeapBin* bin, HeapRun* run);
   unsigned take(unsigned size_class, CacheSlot* out, unsigned wanted, loam_status* why);

@@ -141,8 +141,7 @@ loam_status PrivateHeap::walk_next(loam_walk_entry* entry) {
 void PrivateHeap::summary(loam_heap_summary* out) {
   Use use(*this);
   stop_caches();
-  for (const HeapCache* cache = caches_.front(); cache != nullptr;
-       cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache : caches_) {
     for (unsigned c = 1; c < kSizeClassCount; ++c) {
       out->cached += cache->magazines[c].held() * size_t{kSizeClasses[c].bytes};
       out->blocks -= cache->magazines[c].held();  // the bins below count them as taken
@@ -189,8 +188,7 @@ HeapFigures PrivateHeap::figures() {
   f.large_given = large_given_;
   f.refills = ended_refills_;
   f.flushes = ended_flushes_;
-  for (const HeapCache* cache = caches_.front(); cache != nullptr;
-       cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache : caches_) {
     f.refills += cache->refills;
     f.flushes += cache->flushes;
     ++f.caches;
@@ -208,8 +206,7 @@ void PrivateHeap::read(HeapReading* out, VisitClass visit, void* context) {
   const bool running =
       locked && lock_owner_ == 0 && !caches_.empty();  // otherwise its caches are stopped already
   if (running) stop_caches();
-  for (const HeapCache* cache = caches_.front(); cache != nullptr;
-       cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache : caches_) {
     for (unsigned c = 1; c < kSizeClassCount; ++c)
       cached[c] += static_cast<uint32_t>(cache->magazines[c].held());
   }
@@ -247,7 +244,7 @@ Pages PrivateHeap::compact(size_t* largest) {
   reclaim();
   *largest = 0;
   Pages purged;
-  for (HeapRun* run = runs_.front(); run != nullptr; run = List<HeapRun>::next(run)) {
+  for (HeapRun* run : runs_) {
     if (run->use == RunUse::kSetAside && run->bytes > *largest) *largest = run->bytes;
     const bool is_cut = run->use == RunUse::kSpan || run->use == RunUse::kMixed;
     if (!is_cut || run->free_slots == 0) continue;
@@ -264,8 +261,7 @@ bool PrivateHeap::is_valid() {
   bool valid = bins_are_valid();
   size_t cached = 0, cached_states = 0, bytes = 0, spans = 0, large = 0, runs = 0, mixed = 0,
          mixed_pages = 0, in_mixed = 0;
-  for (const HeapCache* cache = caches_.front(); cache != nullptr;
-       cache = List<HeapCache>::next(cache)) {
+  for (const HeapCache* cache : caches_) {
     for (unsigned c = 0; c < kSizeClassCount; ++c) {
       const HeapMagazine& m = cache->magazines[c];
       valid = valid && m.base <= m.head && m.head <= m.end;
@@ -277,7 +273,7 @@ bool PrivateHeap::is_valid() {
       }
     }
   }
-  for (HeapRun* run = runs_.front(); run != nullptr; run = List<HeapRun>::next(run)) {
+  for (HeapRun* run : runs_) {
     ++runs;
     bytes += run->bytes;
     valid = valid && run->heap == this && run_based_at(run->base) == run;

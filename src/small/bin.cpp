@@ -599,7 +599,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
   for (unsigned k = 0; k < kLists; ++k) {
     size_t spans = 0;
     if (((occupied_ >> k) & 1) == lists_[k].empty() || !lists_[k].is_valid()) return false;
-    for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
+    for (const Span* span : lists_[k]) {
       const unsigned bits = count_free(span);
       if (bits != span->free_slots || bits == 0 || span->list != k) return false;
       if (is_partial(span)) {
@@ -615,7 +615,7 @@ bool Bin::is_valid_locked(unsigned size_class) const {
     if (spans != occupancy_[k]) return false;
   }
   size_t empty = 0;
-  for (const Span* span = empty_.front(); span != nullptr; span = List<Span>::next(span)) {
+  for (const Span* span : empty_) {
     const unsigned bits = count_free(span);
     if (bits != info.slots || span->free_slots != bits || span->list != kEmptyList ||
         !is_own(span, size_class))

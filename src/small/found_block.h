@@ -50,7 +50,7 @@ inline void found_huge(const HugeMap::Entry& entry, FoundBlock* found) {
     }
     return found;
   }
-  if (span->run_kind() == SpanKind::kEmpty) return found;
+  if (span->run_kind() == SpanKind::kStanding) return found;
   // For a block of the default heap the class byte decides, and is read once. The span's kind may
   // change meanwhile, if another thread makes the span of this small block mixed. Then both answers
   // are correct, because the block does not change.

@@ -406,7 +406,7 @@ LOAM_NOINLINE unsigned MixedShard::free_sealed(Span* span, unsigned first) {
 Pages MixedShard::compact_locked() {
   Pages purged;
   const auto compact_in = [&](List<Span>& list, bool may_have_pages) {
-    for (Span* span = list.front(); span != nullptr; span = List<Span>::next(span)) {
+    for (Span* span : list) {
       if (may_have_pages) {
         const Pages here = purge_idle_pages(span, MixedView(span).tables.free_pages());
         unbacked_pages_ += here.count;
@@ -517,8 +517,6 @@ void MixedShard::add_stats_locked(MixedStats* sum) const {
   sum->converted += converted_;
   sum->taken += taken_;
   sum->given += given_;
-  sum->lock_acquisitions += mutex_.acquisitions();
-  sum->lock_contentions += mutex_.contentions();
 }
 
 bool MixedShard::is_valid_locked() const {
@@ -562,11 +560,11 @@ bool MixedShard::is_valid_locked() const {
   };
   for (unsigned k = 0; k < kLists; ++k) {
     if (occupied_.test(k) == lists_[k].empty()) return false;
-    for (const Span* span = lists_[k].front(); span != nullptr; span = List<Span>::next(span)) {
+    for (const Span* span : lists_[k]) {
       if (!span_is_valid(span, k)) return false;
     }
   }
-  for (const Span* span = full_.front(); span != nullptr; span = List<Span>::next(span)) {
+  for (const Span* span : full_) {
     if (!span_is_valid(span, kFullList)) return false;
   }
   for (unsigned c = 1; c < kSizeClassCount; ++c) {

@@ -78,6 +78,20 @@ TEST(List, AnItemIsInTwoListsAtOnceWithoutMixingThem) {
   EXPECT_TRUE(second.is_valid());
 }
 
+TEST(List, ALoopMayRemoveItsItems) {
+  Item items[4];
+  FirstList list;
+  for (Item& item : items) list.push_back(&item);
+  std::vector<Item*> seen;
+  for (Item* item : list) {
+    seen.push_back(item);
+    if (item != &items[2]) list.remove(item);
+  }
+  EXPECT_EQ(seen, (std::vector<Item*>{&items[0], &items[1], &items[2], &items[3]}));
+  EXPECT_EQ(list.front(), &items[2]);
+  EXPECT_EQ(list.back(), &items[2]);
+}
+
 TEST(List, ARemovedItemForgetsItsNeighbours) {
   Item a, b;
   FirstList list;

@@ -39,13 +39,13 @@ inline void expect_equations(const WholeSnapshot& s) {
   for (unsigned i = 0; i < class_count(); ++i) {
     const unsigned c = class_number(i);
     const ClassSnapshot& k = s.classes[c];
-    EXPECT_EQ(k.live + k.cached + k.free, k.slots + k.mixed) << "class " << c;
+    EXPECT_EQ(k.live + k.cached + k.free_slots, k.slots + k.mixed) << "class " << c;
     EXPECT_LE(k.slots, k.spans * class_info(c).slots)
         << "less those of partial spans that are absent";
     EXPECT_EQ(k.taken - k.given + k.mixed, k.live + k.cached);
     live += k.live * class_info(c).bytes;
     cached += k.cached * class_info(c).bytes;
-    free += k.free * class_info(c).bytes;
+    free += k.free_slots * class_info(c).bytes;
   }
   EXPECT_EQ(live, s.live_small_bytes);
   EXPECT_EQ(cached + s.cached_run_bytes, s.cached_bytes);

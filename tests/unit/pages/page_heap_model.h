@@ -87,7 +87,7 @@ class PageHeapModel {
   /// Whether an empty span waits there as it stands, for the next request of its length.
   [[nodiscard]] static bool waits_whole(uintptr_t address) {
     const Span* span = span_at(address);
-    return span != nullptr && span->kind == SpanKind::kEmpty;
+    return span != nullptr && span->kind == SpanKind::kStanding;
   }
 
   bool resize(uintptr_t address, size_t pages) {

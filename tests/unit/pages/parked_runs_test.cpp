@@ -483,7 +483,7 @@ class BatchesTest : public ShardsTest {
   }
   void give(unsigned first) {
     for (unsigned i = first; i < 4; ++i) {
-      runs[i]->kind = SpanKind::kCached;
+      runs[i]->kind = SpanKind::kStanding;
       runs[i]->next = i < 3 ? runs[i + 1] : nullptr;
     }
     heap().give_batch(runs[first], 4 - first);
@@ -508,7 +508,7 @@ TEST_F(BatchesTest, RunsOfABlockThatHasMovedMeanwhileGoHomeOneByOne) {
   ASSERT_EQ(PageHeap::shard_of(runs[0]), kOther);
   Span* const stayed = part_of_block[kOwn];
   ASSERT_EQ(PageHeap::shard_of(stayed), kOwn);
-  stayed->kind = runs[0]->kind = SpanKind::kCached;
+  stayed->kind = runs[0]->kind = SpanKind::kStanding;
   stayed->next = runs[0];
   runs[0]->next = nullptr;
   heap().give_batch(stayed, 2);
