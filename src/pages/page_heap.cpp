@@ -484,7 +484,7 @@ unsigned PageHeap::join_entry(unsigned number, Span* entry) {
 bool PageHeap::join_standing(unsigned number, unsigned most) {
   unsigned joined = 0;
   while (joined < most) {
-    Span* const entry = standing(number).pop_older(UINT64_MAX);
+    Span* const entry = pop_standing(number, UINT64_MAX);
     if (entry == nullptr) break;
     joined += join_entry(number, entry);
   }
@@ -547,7 +547,7 @@ void PageHeap::release_old_parked() {
   for_each_parked(RunKind::kSpan, kNoShard, [&](ParkedRuns& parked, unsigned number) {
     const bool is_spans = number == ParkedRuns::kSpansRuns;
     for (size_t left = 64 + (is_spans ? parked_pages_.count / 512 : 0); left != 0; --left) {
-      Span* const entry = standing(number).pop_older(before_ms);
+      Span* const entry = pop_standing(number, before_ms);
       if (entry == nullptr) break;
       join_entry(number, entry);
     }
@@ -648,20 +648,28 @@ bool PageHeap::block_is_valid(const Block* block) const {
 // Whether the runs that wait at a place are as they should be, and have so many pages. pre: the
 // place's lock is held
 bool PageHeap::place_is_valid(unsigned number, Pages waiting) {
-  const StandingRuns& standing = this->standing(number);
-  if (!parked(number).is_valid(number) || !standing.entries().is_valid()) return false;
+  if (!parked(number).is_valid(number)) return false;
   Pages pages = parked(number).pages();
-  for (const Span* entry : standing.entries()) {
-    if (number == ParkedRuns::kSpansRuns) {
-      if (!stands_whole(entry) || entry->page_count != standing.newest()->page_count) return false;
-      pages += Pages(entry->page_count);
-      continue;
+  if (number == ParkedRuns::kSpansRuns) {
+    for (unsigned length = 0; length <= kMaxSpanPages; ++length) {
+      const List<Span>& spans = standing_spans_.of_length(length).entries();
+      if (!spans.is_valid()) return false;
+      if ((standing_spans_.newest(Pages(length)) != nullptr) == spans.empty()) return false;
+      for (const Span* span : spans) {
+        if (!stands_whole(span) || span->page_count != length) return false;
+        pages += Pages(length);
+      }
     }
-    uint64_t left = entry->standing.runs;
-    for (const Span* run = entry; run != nullptr;
-         run = run == entry ? entry->standing.rest : List<Span>::next(run)) {
+    return pages == waiting;
+  }
+  const List<Span>& batches = shards_[number - 1].standing.entries();
+  if (!batches.is_valid()) return false;
+  for (const Span* batch : batches) {
+    uint64_t left = batch->standing.runs;
+    for (const Span* run = batch; run != nullptr;
+         run = run == batch ? batch->standing.rest : List<Span>::next(run)) {
       if (left-- == 0 || run->kind != SpanKind::kStanding || run->size_class != kNoClass ||
-          run->large.pages != entry->standing.pages)
+          run->large.pages != batch->standing.pages)
         return false;
       if (shard_of(run) + 1 != number || span_at(span_base(run)) != run) return false;
       pages += Pages(run->large.pages);

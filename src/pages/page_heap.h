@@ -15,8 +15,8 @@
 // A freed run is parked for a while, joined with parked neighbours (parked_runs.h). The next
 // requests of its kind take it or a part of it. Large runs are parked in shards (page_shard.h),
 // each with a lock. Parked runs return to the bitmaps before any unbacked page is taken, and after
-// they have waited for kParkedMs. Empty spans of the last requested length, and batches of large
-// runs of one length, stand unchanged instead for a request of that length (standing_runs.h).
+// they have waited for kParkedMs. Empty spans, and batches of large runs of one length, stand
+// unchanged instead for a request of their length (standing_runs.h).
 //
 // Shorter spans fill one block after the other (filling_block.h).
 //
@@ -92,7 +92,7 @@ struct PageStats {
   uint64_t purge_ns;       ///< time spent in purge calls
   uint64_t refused_calls;  ///< purge or commit calls that the system refused
   uint64_t fresh_pages;    ///< pages handed out that were not backed
-  size_t large_blocks;  ///< live runs that are one block, of all heaps
+  size_t large_blocks;     ///< live runs that are one block, of all heaps
   Pages large_pages;
   size_t large_requested;  ///< bytes requested in them
   uint64_t large_allocations;
@@ -472,8 +472,10 @@ class PageHeap {
   }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
-  StandingRuns& standing(unsigned number) {
-    return number == ParkedRuns::kSpansRuns ? standing_ : shards_[number - 1].standing;
+  /// Takes the oldest entry that stands at the place `number` since before `before_ms`, else null.
+  [[nodiscard]] Span* pop_standing(unsigned number, uint64_t before_ms) {
+    return number == ParkedRuns::kSpansRuns ? standing_spans_.pop_older(before_ms)
+                                            : shards_[number - 1].standing.pop_older(before_ms);
   }
   FreeIndex& free_index(unsigned kind) { return free_[kRunKinds - 1 - kind]; }
   DirtyIndex& dirty_index(const Block* block) {
@@ -509,8 +511,7 @@ class PageHeap {
   Pages dirty_pages_{};
   Pages surplus_pages_{};  // pages that no run took of blocks that asked for a huge page
   Pages parked_pages_{};   // of spans, also of those that stand
-  StandingRuns standing_;  // empty spans, all of one length
-  Pages span_length_{};    // of the last requested span
+  StandingSpans standing_spans_;
   FillingBlock filling_;
   Pages peak_used_{};
   uint64_t looked_at_parked_ms_ = 0;

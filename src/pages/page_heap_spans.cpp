@@ -42,34 +42,26 @@ void PageHeap::park_span(Span* span, uint64_t since_ms) {
   parked(ParkedRuns::kSpansRuns).push(span, ParkedRuns::kSpansRuns, since_ms);
 }
 
-// Whether the next request is likely to want the span unchanged. Then the map, which names it by
+// Whether the span may wait unchanged for a request of its length. Then the map, which names it by
 // its class, need not change.
 LOAM_INLINE bool PageHeap::may_stand(const Span* span) const {
-  if (span->page_count != span_length_.count || span->page_count < kShortestWhole) return false;
+  if (span->page_count < kShortestWhole) return false;
   if (span->kind != SpanKind::kSmall || span->size_class == kNoClass) return false;
-  if (const Span* last = standing_.newest();
-      last != nullptr && last->page_count != span->page_count)
-    return false;
   return class_in(region_of(span), PageId(span->first_page)) == index_of(span->size_class);
 }
 
 LOAM_INLINE void PageHeap::let_stand(Span* span) {
   span->kind = SpanKind::kStanding;
   span->heap = 0;
-  standing_.push(span, now_ms_);
+  standing_spans_.push(span, now_ms_);
 }
 
-// Takes standing spans, if they have the requested length. Their records are then as
+// Takes standing spans of the requested length, if there are any. Their records are then as
 // allocate_spans() leaves them.
 LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& shape) {
   const auto [pages, size_class, class_byte, owner] = shape;
-  span_length_ = pages;
-  Span* const first = standing_.newest();
+  Span* const first = standing_spans_.newest(pages);
   if (first == nullptr) return nullptr;
-  if (LOAM_UNLIKELY(first->page_count != pages.count)) {
-    static_cast<void>(join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
-    return nullptr;
-  }
   Span* last;
   Pages taken{};
   Span* rest = first;
@@ -87,7 +79,7 @@ LOAM_INLINE Span* PageHeap::take_standing_spans(unsigned most, const SpanShape& 
     }
     taken += pages;
   } while (--most != 0 && rest != nullptr);
-  standing_.pop_newest(last);
+  standing_spans_.pop_newest(last);
   parked_pages_ -= taken;
   used_ += taken;
   if (used_ > peak_used_) note_peak();

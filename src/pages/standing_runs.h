@@ -1,19 +1,22 @@
 // Freed runs that stand unchanged, named by the map as before, for a request of just their length.
-// Empty spans stand with the page heap, batches of large runs in a shard (page_shard.h).
+// Empty spans stand with the page heap, in a list for each length. Batches of large runs stand in a
+// shard (page_shard.h).
 //
 //   newest -> ... -> oldest          entries: an empty span; or a batch of large runs of one length,
 //     |                              by its first run, which names the others (Span::standing)
 //     run -> run -> run
 //
-// A request of the newest entry's length takes it as it stands, without a cut, a join or an entry
-// of the map. A request of another length first joins kJoinedAtOnce runs to the parked runs of the
-// same place (parked_runs.h), the oldest first, and more each time that it finds nothing. All
-// entries are joined before any unbacked page is taken, and after they have stood for as long as
-// parked runs wait.
+// A request takes the newest entry of its length as it stands, without a cut, a join or an entry of
+// the map. In a shard only the newest entry is looked at. A request that finds none there, and none
+// among the parked runs of the same place (parked_runs.h), joins kJoinedAtOnce runs to these, and
+// more each time that it still finds none. The longest spans join first, and the oldest of a
+// length. All entries are joined before any unbacked page is taken, and after they have stood for
+// as long as parked runs wait.
 //
 // Lock: as for the parked runs of the place.
 #pragma once
 
+#include "base/bits.h"
 #include "map/records.h"
 
 namespace loam {
@@ -49,5 +52,48 @@ class StandingRuns {
  private:
   List<Span> entries_;
 };
+
+/// Standing spans of all lengths. Lock: the page heap's.
+class StandingSpans {
+ public:
+  /// The newest span of this length, or null.
+  [[nodiscard]] LOAM_INLINE Span* newest(Pages pages) const {
+    return (lengths_ >> pages.count & 1) != 0 ? of_length_[pages.count].newest() : nullptr;
+  }
+  LOAM_INLINE void push(Span* span, uint64_t now_ms) {
+    of_length_[span->page_count].push(span, now_ms);
+    lengths_ |= bit_of(span->page_count);
+  }
+  /// As StandingRuns::pop_newest().
+  LOAM_INLINE void pop_newest(Span* last) {
+    const unsigned pages = last->page_count;
+    of_length_[pages].pop_newest(last);
+    note_left(pages);
+  }
+  /// Takes the oldest span of the greatest length of which one came before `before_ms`, else null.
+  [[nodiscard]] Span* pop_older(uint64_t before_ms) {
+    for (uint64_t lengths = lengths_; lengths != 0;) {
+      const unsigned pages = highest_bit(lengths);
+      if (Span* const span = of_length_[pages].pop_older(before_ms)) {
+        note_left(pages);
+        return span;
+      }
+      lengths &= ~bit_of(pages);
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] const StandingRuns& of_length(unsigned pages) const { return of_length_[pages]; }
+
+ private:
+  static uint64_t bit_of(unsigned pages) { return uint64_t{1} << pages; }
+  LOAM_INLINE void note_left(unsigned pages) {
+    if (of_length_[pages].empty()) lengths_ &= ~bit_of(pages);
+  }
+
+  uint64_t lengths_ = 0;  // of which a span stands
+  StandingRuns of_length_[kMaxSpanPages + 1];
+};
+static_assert(kMaxSpanPages < 64, "a bit for each length");
 
 }  // namespace loam

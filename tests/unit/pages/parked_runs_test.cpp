@@ -277,16 +277,22 @@ TEST_F(WholeSpansTest, AnotherLengthGetsThemJoinedBeforeFreshMemory) {
   model.check();
 }
 
-TEST_F(WholeSpansTest, NoneWaitsWholeWhoseLengthWasNotTheLastToBeAskedFor) {
+TEST_F(WholeSpansTest, SpansOfSeveralLengthsWaitWholeAndEachServesItsOwn) {
   const uintptr_t span = model.span(kSpan, 112), other = model.span(kSpan + 1, 113);
   model.free(span);
-  EXPECT_FALSE(model.waits_whole(span));
   model.free(other);
+  EXPECT_TRUE(model.waits_whole(span));
   EXPECT_TRUE(model.waits_whole(other));
+  model.check();
+  EXPECT_EQ(model.span(kSpan, 112), span);
+  EXPECT_TRUE(model.waits_whole(other));
+  EXPECT_EQ(model.span(kSpan + 1, 113), other);
+  model.free(other);
+  const uint64_t fresh = stats().fresh_pages;
   const uintptr_t one = model.span(1, 1);
+  EXPECT_EQ(stats().fresh_pages, fresh) << "a span that waits whole serves before fresh memory";
   model.free(one);
   EXPECT_FALSE(model.waits_whole(one)) << "a short one is rather joined";
-  EXPECT_FALSE(model.waits_whole(other)) << "another length was asked for";
   model.check();
 }
 
