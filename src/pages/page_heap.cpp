@@ -164,6 +164,7 @@ PageHeap::Place PageHeap::take(Pages pages, Pages alignment, Taker taker, Source
     const auto address = reinterpret_cast<uintptr_t>(place.region->page_address(place.page));
     note_growth(Pages(place.fresh), {address, pages});
   }
+  if (place.fresh != 0) bound_idle(Pages(place.fresh));
   return place;
 }
 

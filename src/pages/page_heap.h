@@ -453,6 +453,9 @@ class PageHeap {
   /// written to yet.
   LOAM_NOINLINE void pay_after_long_free();
   void pay_growth(Pages owed);
+  /// A run took `fresh` pages that hold nothing yet. As many of the pages that lie idle for the
+  /// longest time go back while the heap holds more than its bound (kIdleShare).
+  void bound_idle(Pages fresh);
   void shed_mappings(Pages pages);
   LOAM_NOINLINE void shed_due_mappings();
   /// Releases all kept mappings; true if there was one.
@@ -514,6 +517,7 @@ class PageHeap {
   StandingSpans standing_spans_;
   FillingBlock filling_;
   Pages peak_used_{};
+  Pages unpaid_{};  // fresh pages beyond the bound for which no page went back yet
   uint64_t looked_at_parked_ms_ = 0;
   uint64_t looked_at_records_ms_ = 0;
   uint64_t looked_at_surplus_ms_ = 0;

@@ -108,6 +108,39 @@ TEST_F(PurgeTest, AfterASilenceCallsMakeUpForTheTicksThatWereMissed) {
   }
 }
 
+// Runs of a length stay between the freed runs of that length, so each longer length needs fresh
+// pages. No time passes, so nothing else gives pages back.
+TEST_F(PurgeTest, WhileItTakesFreshPagesTheHeapHoldsAtMostHalfAsMuchAgainAsItUsed) {
+  constexpr size_t kUse = 20'000;
+  std::vector<uintptr_t> survivors, before;
+  size_t most_idle = 0;
+  for (size_t length = 8; length <= kPagesPerBlock; length += length / 4) {
+    std::vector<uintptr_t> runs;
+    const size_t others = model.used();
+    while (model.used() - others < kUse - kUse / 4) {
+      runs.push_back(model.large(length, 1, length * kPageBytes));
+      const PageStats s = model.heap().stats();
+      const Pages held = s.used + s.dirty;
+      ASSERT_LE(held, s.peak_used + Pages(s.peak_used.count / 2) + PurgePolicy::kFloor +
+                          PurgePolicy::kBatch + Pages(length))
+          << length;
+      most_idle = std::max(most_idle, s.dirty.count);
+    }
+    for (const uintptr_t run : before) model.free(run);
+    before.swap(survivors);
+    survivors.clear();
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (i % 8 == 0)
+        survivors.push_back(runs[i]);
+      else
+        model.free(runs[i]);
+    }
+  }
+  EXPECT_GT(most_idle, kUse / 2) << "the bound was never met, so nothing was checked";
+  EXPECT_GT(purged(), 0u);
+  model.check();
+}
+
 TEST_F(PurgeTest, RecordsOfWhatIsFreeGoWithinSecondsABoundedNumberATick) {
   // Pages of records: 8 MiB at most in a tick.
   constexpr size_t kSpans = 200'000, kMost = 8 << 20;
