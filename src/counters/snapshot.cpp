@@ -55,8 +55,6 @@ void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
   out->mixed_span_bytes = mixed.span_bytes;
   out->mixed_free_bytes = mixed.free_bytes;
   out->mixed_conversions = mixed.converted;
-  out->mixed_lock_acquisitions = mixed.lock_acquisitions;
-  out->mixed_lock_contentions = mixed.lock_contentions;
   out->span_free_bytes += mixed.free_bytes;
   out->unbacked_bytes += Pages(mixed.unbacked_pages).bytes();
   const CacheRegistry::Runs runs = cache_registry.runs();
@@ -72,19 +70,13 @@ void take_snapshot(Snapshot* out, VisitClass visit, void* context) {
   out->metadata_bytes = pages.metadata_bytes + metadata.held_bytes() + sampler.table_bytes();
   out->peak_used_bytes = pages.peak_used.bytes();
   out->largest_free_bytes = pages.longest_backed_run_bytes;
-  out->purge_calls = pages.purge_calls;
   out->purged_bytes = Pages(pages.purged_pages).bytes();
   out->refused_calls = pages.refused_calls;
-  out->fresh_bytes = Pages(pages.fresh_pages).bytes();
-  out->page_lock_acquisitions = pages.lock_acquisitions;
-  out->page_lock_contentions = pages.lock_contentions;
   const HugeMap::Totals huge = huge_map.totals();
   out->live_huge_bytes = huge.mapped_bytes;
   out->huge_blocks = huge.blocks;
   const CacheRegistry::Totals caches = cache_registry.totals();
   out->threads = caches.threads;
-  out->refills = caches.refills;
-  out->flushes = caches.flushes;
 }
 
 }  // namespace loam

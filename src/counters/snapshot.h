@@ -44,16 +44,8 @@ struct Snapshot {
   size_t peak_used_bytes;
   size_t largest_free_bytes;
   size_t threads;
-  uint64_t refills;
-  uint64_t flushes;
-  uint64_t purge_calls;
   uint64_t purged_bytes;
   uint64_t refused_calls;
-  uint64_t fresh_bytes;
-  uint64_t page_lock_acquisitions;
-  uint64_t page_lock_contentions;
-  uint64_t mixed_lock_acquisitions;
-  uint64_t mixed_lock_contentions;
 
   [[nodiscard]] size_t live_bytes() const {
     return live_small_bytes + live_large_bytes + live_huge_bytes;

@@ -578,12 +578,6 @@ PageStats PageHeap::stats() {
   s.purge_ns = purge_ns_;
   s.refused_calls = refused_calls_;
   s.fresh_pages = fresh_.of_runs();
-  s.lock_acquisitions = mutex_.acquisitions();
-  s.lock_contentions = mutex_.contentions();
-  for (const PageShard& shard : shards_) {
-    s.lock_acquisitions += shard.mutex.acquisitions();
-    s.lock_contentions += shard.mutex.contentions();
-  }
   s.large_blocks = large_blocks_;
   s.large_pages = large_pages_;
   s.large_requested = large_requested_;

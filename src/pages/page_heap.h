@@ -92,9 +92,7 @@ struct PageStats {
   uint64_t purge_ns;       ///< time spent in purge calls
   uint64_t refused_calls;  ///< purge or commit calls that the system refused
   uint64_t fresh_pages;    ///< pages handed out that were not backed
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
-  size_t large_blocks;  ///< live runs that are one block, of all heaps
+  size_t large_blocks;     ///< live runs that are one block, of all heaps
   Pages large_pages;
   size_t large_requested;  ///< bytes requested in them
   uint64_t large_allocations;

@@ -517,8 +517,6 @@ void MixedShard::add_stats_locked(MixedStats* sum) const {
   sum->converted += converted_;
   sum->taken += taken_;
   sum->given += given_;
-  sum->lock_acquisitions += mutex_.acquisitions();
-  sum->lock_contentions += mutex_.contentions();
 }
 
 bool MixedShard::is_valid_locked() const {

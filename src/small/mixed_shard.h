@@ -39,8 +39,6 @@ struct MixedStats {
   uint64_t converted;  ///< spans converted since the start
   uint64_t taken;      ///< blocks, also those that came with a converted span
   uint64_t given;
-  uint64_t lock_acquisitions;
-  uint64_t lock_contentions;
   unsigned shards;  ///< in use
 };
 
