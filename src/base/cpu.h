@@ -83,6 +83,5 @@ template <class T>
 }
 
 LOAM_INLINE void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
-LOAM_INLINE void prefetch_for_read(const void* address) { __builtin_prefetch(address, 0, 3); }
 
 }  // namespace loam

@@ -80,8 +80,5 @@ void for_each_piece(void (*visit)(void*, const void*, size_t), void* context);
   return reinterpret_cast<const CounterTable*>(reinterpret_cast<const char*>(header) +
                                                header->header_size);
 }
-[[nodiscard]] inline const CounterField* fields_of(const CounterHeader* header) {
-  return reinterpret_cast<const CounterField*>(tables_of(header) + header->table_count);
-}
 
 }  // namespace loam

@@ -49,11 +49,6 @@ class BackgroundPurge {
     if (state_.load(std::memory_order_relaxed) != State::kOff) enable();
   }
 
-  /// False also if the system refused the thread.
-  [[nodiscard]] bool is_running() const {
-    return state_.load(std::memory_order_relaxed) == State::kRunning;
-  }
-
  private:
   enum class State : uint8_t { kOff, kIdle, kStarting, kRunning, kFailed };
   LOAM_NOINLINE void start();
