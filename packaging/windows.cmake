@@ -48,7 +48,7 @@ endif()
 
 enable_language(RC)
 add_library(loam SHARED $<TARGET_OBJECTS:loam_dll_objects> "${PROJECT_SOURCE_DIR}/packaging/loam_counters.rc")
-target_link_options(loam PRIVATE -static-libgcc)
+target_link_options(loam PRIVATE $<$<C_COMPILER_ID:GNU>:-static-libgcc>)  # clang names its libraries itself
 target_link_libraries(loam PRIVATE ${LOAM_WINDOWS_LIBRARIES})
 set_target_properties(loam PROPERTIES LINKER_LANGUAGE C PREFIX "" OUTPUT_NAME loam
   RUNTIME_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}" ARCHIVE_OUTPUT_DIRECTORY "${LOAM_OUTPUT_DIR}")

@@ -59,11 +59,11 @@ def build(variant: Variant, work: Path, programs: bool = False, options: tuple[s
     folder = work / "native" / (name or variant.name)
     if variant.missing:
         raise Failed(variant.missing)
+    # By the environment: CMake puts a toolchain's flags behind these. CMAKE_C_FLAGS would replace them.
     flags = f"-ffile-prefix-map={ROOT}=. -ffile-prefix-map={folder}=build"
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_BUILD_TESTS=OFF",
-         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", f"-DCMAKE_C_FLAGS={' '.join([*variant.compiler[1:], flags])}",
-         *variant.options, *options],
-        folder / "configure.log", CXXFLAGS=flags)
+         f"-DLOAM_BUILD_WORKLOADS={'ON' if programs else 'OFF'}", *variant.options, *options],
+        folder / "configure.log", CFLAGS=flags, CXXFLAGS=flags)
     run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 2)], folder / "build.log")
     return folder
 
