@@ -81,6 +81,16 @@ def scaling(data):
                 yield [pattern, threads, name, len(found["speed"]), *map(number, middle)]
 
 
+def coherence(data):
+    """Counts a pair of malloc and free, by the model; `program` columns are of the program's own accesses to its blocks."""
+    keys = ("lines", "bytes", "program_lines", "sections", "collisions", "changes", "failed_changes", "waits", "accesses")
+    yield ["workload", "threads", "allocator", *keys]
+    for name, entry in data["allocators"].items():
+        for workload, by_threads in entry["workloads"].items():
+            for threads, found in by_threads.items():
+                yield [workload, threads, name, *(number(found[key]) for key in keys)]
+
+
 def ageing(data):
     """Growth over all rounds, with its 95 % interval."""
     yield ["workload", "series", "figure", "rounds", "mean", "growth", "low", "high", "grows"]
