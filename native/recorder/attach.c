@@ -46,11 +46,13 @@ static void end(void) { session_forget(); }
 static int is_on(void) { return atomic_load_explicit(recording, memory_order_relaxed) != 0; }
 
 static void exists(const void* block, size_t bytes) {
+  touched_begins((void*)(uintptr_t)block, bytes);
   event_write(event_word(kExists, 0, (uintptr_t)block), bytes);
 }
 
 static void allocated(const void* block, size_t bytes, size_t alignment) {
-  hook_allocated(block, bytes, alignment != 0 ? kByAligned : kByMalloc, alignment);
+  hook_allocated((void*)(uintptr_t)block, bytes, alignment != 0 ? kByAligned : kByMalloc,
+                 alignment);
 }
 
 static void frees(void* block) { hook_frees(block, 0, kByFree); }

@@ -68,6 +68,7 @@ static bool move_to_large(Thread* thread) {
   if (!slots_claim(true, &large, &error)) return false;
   slots_release(&thread->ring);
   thread->ring = large;
+  lease_move(thread);
   return true;
 }
 
@@ -116,6 +117,7 @@ static void put_name(Ring* ring, const Units* units, uint64_t stamp) {
 // pre: there is room for all units but the stack
 static void put_all(Thread* thread, Ring* ring, const Units* units, const Registers* registers) {
   const uint64_t stamp = stamp_now();
+  lease_look(thread);
   // A handler that comes here meanwhile clears `beat`, and then no event shares this stamp.
   if (ring == &thread->ring) thread->stamp = stamp;
   // Computed before the time record takes its units. find_room() promised room for a stack and all

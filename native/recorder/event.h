@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "kernel.h"
+#include "lease.h"
 #include "registers.h"
 #include "ring.h"
 #include "session.h"
@@ -23,31 +24,30 @@ static inline uint64_t event_word(uint32_t kind, uint32_t family, uint64_t value
          (uint64_t)family << kFamilyShift;
 }
 
-// The most further events of a process's only thread that share a stamp.
+// The most further events that share a stamp.
 enum { kShareStamp = 16 };
 
 // The stamp of the thread's next event. Reading the counter takes longer than the rest of an event,
-// and the order of a single ring needs no stamps. So while the process has one thread, an event has
-// the stamp of the event before it. A new stamp is read after kShareStamp events, and after the
-// drainer's heartbeat. So the time of an event after a pause is wrong by at most one heartbeat
-// (some milliseconds).
+// and the order of a single ring needs no stamps. So while only one thread writes events, an event
+// has the stamp of the event before it (lease.h). A new stamp is read after kShareStamp events, and
+// after the drainer's heartbeat. So the time of an event after a pause is wrong by at most one
+// heartbeat (some milliseconds).
 //
-// Order. A second thread counts itself in `threads` before its first event. If this thread gets a
-// block from it, or frees a block after it, that happens later; so this thread sees the count, and
-// reads a new stamp. A signal handler's events are in another ring. They clear `beat`, and this
-// thread sets `beat` before it reads the stamp. So no event after them has a stamp from before
-// them.
+// A signal handler's events are in another ring. They clear `beat`, and this thread sets `beat`
+// before it reads the stamp. So no event after them has a stamp from before them.
 static inline uint64_t stamp_next(Thread* thread) {
   const uint64_t beat = atomic_load_explicit(&session->heartbeat, memory_order_relaxed);
   if (LOAM_LIKELY(thread->beat == beat && thread->same < kShareStamp &&
-                  atomic_load_explicit(&control->threads, memory_order_relaxed) == 1)) {
+                  atomic_load_explicit(&control->lease, memory_order_relaxed) == thread->lease)) {
     ++thread->same;
     return thread->stamp;
   }
   thread->same = 0;
-  thread->beat = beat;
+  if (LOAM_UNLIKELY(thread->beat != beat)) lease_beat(thread, beat);
   atomic_signal_fence(memory_order_seq_cst);
-  return thread->stamp = stamp_now();
+  const uint64_t stamp = thread->stamp = stamp_now();
+  lease_look(thread);
+  return stamp;
 }
 
 // A size of 32 bits or more goes the slow way.

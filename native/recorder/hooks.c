@@ -14,7 +14,6 @@
 #include "event.h"
 #include "real.h"
 #include "thread.h"
-#include "touched.h"
 
 static inline uint32_t family_or(uint32_t family) {
   Thread* thread = &self;
@@ -29,8 +28,10 @@ static uint64_t alignment_word(size_t alignment) {
   return (uint64_t)(63 - __builtin_clzll(alignment)) << kAlignmentShift;
 }
 
-void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment) {
+void hook_allocated(void* block, size_t size, uint32_t family, size_t alignment) {
   const int saved = errno;
+  // Allocators round a size up to its alignment.
+  touched_begins(block, size | alignment);
   const uint64_t word =
       event_word(kAllocate, family_or(family), (uintptr_t)block) | alignment_word(alignment);
   if (LOAM_LIKELY(block != NULL))
@@ -42,26 +43,16 @@ void hook_allocated(const void* block, size_t size, uint32_t family, size_t alig
 
 void hook_frees(void* block, size_t size, uint32_t family) {
   const uint64_t word = event_word(kFree, family, (uintptr_t)block);
-  if (LOAM_LIKELY(real.malloc_usable_size != NULL)) {
-    const size_t usable = real.malloc_usable_size(block);
-    if (LOAM_UNLIKELY(usable >= kTouchedFrom)) {
-      const uint64_t touched = touched_pages(block, usable);
-      if (touched != 0) {
-        event_write_slow(word, size, touched);
-        return;
-      }
-    }
-  }
-  event_write(word, size);
+  const uint64_t touched = LOAM_UNLIKELY(touched_may(block)) ? touched_pages(block) : 0;
+  if (LOAM_UNLIKELY(touched != 0))
+    event_write_slow(word, size, touched);
+  else
+    event_write(word, size);
 }
 
 void hook_resize_begins(void* block) {
   const uint64_t word = event_word(kResizeFrom, 0, (uintptr_t)block);
-  uint64_t touched = 0;
-  if (real.malloc_usable_size != NULL) {
-    const size_t usable = real.malloc_usable_size(block);
-    if (usable >= kTouchedFrom) touched = touched_pages(block, usable);
-  }
+  const uint64_t touched = touched_may(block) ? touched_pages(block) : 0;
   if (touched != 0)
     event_write_slow(word, 0, touched);
   else
@@ -69,6 +60,7 @@ void hook_resize_begins(void* block) {
 }
 
 void hook_resize_ends(void* block, size_t size) {
+  touched_begins(block, size);
   const uint64_t word = event_word(kResizeTo, 0, (uintptr_t)block);
   if (LOAM_LIKELY(block != NULL))
     stack_or_event(word, size);

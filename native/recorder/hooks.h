@@ -8,6 +8,7 @@
 #include "real.h"
 #include "stack.h"
 #include "thread.h"
+#include "touched.h"
 
 enum { kPageOfValloc = 4096 };
 
@@ -32,16 +33,17 @@ static inline __attribute__((always_inline)) void hook_leave(uintptr_t outer) {
   self.inside = outer;
 }
 
-void hook_allocated(const void* block, size_t size, uint32_t family, size_t alignment);
+void hook_allocated(void* block, size_t size, uint32_t family, size_t alignment);
 void hook_frees(void* block, size_t size, uint32_t family);
 void hook_resize_begins(void* block);
 // `block` is null if the call failed.
 void hook_resize_ends(void* block, size_t size);
 
-static inline void hook_allocated_fast(const void* block, size_t size, uint32_t family) {
+static inline void hook_allocated_fast(void* block, size_t size, uint32_t family) {
   if (LOAM_UNLIKELY(block == NULL || self.family != 0)) {
     hook_allocated(block, size, family, 0);
     return;
   }
+  touched_begins(block, size);
   stack_or_event(event_word(kAllocate, family, (uintptr_t)block), size);
 }

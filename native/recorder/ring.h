@@ -14,8 +14,9 @@
 //
 // Order. A free is stamped and published before it takes effect. An allocation is stamped and
 // published after it took effect and before its caller has the block. The drainer reads all heads
-// (S1), and then all heads again (S2). It takes T = the largest stamp within S1, and emits the
-// events of S2 with stamps up to T.
+// (S1), and then all heads again (S2): first that of the ring whose thread holds the lease on
+// shared stamps (lease.h), then all others. It takes T = the largest stamp within S1, and emits the
+// events of S2 with stamps up to T. It writes its heartbeat between passes only.
 //
 // Proof that no emitted event lacks a predecessor. Let x be an event with stamp(x) <= T, and y an
 // event on which x depends (the allocation of the block that x frees, or the free of the address
@@ -23,8 +24,10 @@
 // the event that gave T was stamped, so before its head was published, so before S1 read that head.
 // S2 reads every head after that, so S2 sees y. An event that comes later with a stamp below T is
 // independent of all emitted events. The processor may read the stamp some tens of nanoseconds
-// early; the reader of the trace repairs that. While a process has one thread, events share stamps
-// (stamp_next() in event.h): the order of its one ring is that of its units.
+// early; the reader of the trace repairs that.
+//
+// An event x that shares a stamp has the stamp of an earlier event of its ring, so the proof does
+// not hold for it. lease.h proves that its predecessors have lower stamps, and are in S2 if x is.
 #pragma once
 
 #include <stdatomic.h>
@@ -34,7 +37,7 @@
 #define LOAM_RING_MAGIC UINT64_C(0x31474e49524d4c00)  // "\0LMRING1"
 
 enum {
-  kRingVersion = 3,
+  kRingVersion = 4,
   kSlots = 65536,
   kControlBytes = 4096,
   kSlotBytes = 128,
@@ -63,7 +66,7 @@ typedef struct Session {
   uint32_t version;
   uint32_t drainer;            // its process
   uint64_t drainer_start;      // its start, in ticks since the machine's start, from /proc/PID/stat
-  _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written in every pass
+  _Atomic uint64_t heartbeat;  // CLOCK_MONOTONIC, ns; written between passes, every 5 to 15 ms
   _Atomic uint32_t is_over;    // the recording has ended, so no process begins to record
   uint32_t drops_when_full;    // 0: wait for the drainer
   uint64_t stack_bytes;        // one stack for this many requested bytes, on average; 0: none
@@ -93,7 +96,9 @@ typedef struct Control {
   char parent_file[32];   // its file in DIR
   char why[256];          // the reason if it was switched off
   char program[512];      // its file
-  char allocator[512];    // the file that contains the real malloc
+  char allocator[504];    // the file that contains the real malloc
+  // A cache line of its own, since every event reads it.
+  _Atomic uint64_t lease;  // on shared stamps (lease.h)
 } Control;
 
 enum { kSlotFree = 0, kSlotLive = 1, kSlotReleased = 2 };
@@ -168,3 +173,4 @@ _Static_assert(sizeof(Slot) == kSlotBytes, "the drainer finds slots by their num
 _Static_assert(offsetof(Slot, tail) == 64,
                "what the drainer writes lies in a cache line of its own");
 _Static_assert(sizeof(Control) <= kControlBytes, "slots follow the first page");
+_Static_assert(offsetof(Control, lease) % 64 == 0, "no other word of its cache line changes");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "lease.h"
 #include "real.h"
 #include "slots.h"
 #include "stamp.h"
@@ -172,6 +173,7 @@ static void fill_control(uint32_t how) {
   kernel_own_program(control->program, sizeof control->program);
   text_copy(control->allocator, control->allocator + sizeof control->allocator, real_file());
   atomic_store(&control->file_end, kTableBytes);
+  atomic_store(&control->lease, LOAM_FIRST_LEASE);
 }
 
 // Makes the file with its first pages, and the word that a fork zeroes. False after a failure,

@@ -7,6 +7,7 @@
 
 #include "event.h"
 #include "kernel.h"
+#include "lease.h"
 #include "session.h"
 #include "stamp.h"
 
@@ -41,6 +42,7 @@ static void forget(Thread* thread) {
   thread->generation = 0;
   thread->writing = 0;
   thread->beat = kNoBeat;
+  thread->lease = 0;
   thread->dropped = 0;
   thread->has_ended = false;
 }
@@ -87,6 +89,10 @@ bool thread_begin(Thread* thread) {
     return errno = saved, false;
   }
   name_thread(thread);
+  if (thread->ordinal == 1 && ring.slot == slots) {
+    thread->lease = LOAM_FIRST_LEASE;
+    thread->granted = kNoBeat;
+  }
   thread->ring = ring;
   atomic_signal_fence(memory_order_seq_cst);
   thread->generation = current;

@@ -26,6 +26,8 @@ typedef struct Thread {
   // event takes a new stamp (event.h).
   uint64_t stamp;
   uint64_t beat;
+  uint64_t lease;       // the last one that this thread got (lease.h); 0: none
+  uint64_t granted;     // the heartbeat at that time
   uint32_t same;        // events that have had this stamp since
   uint64_t dropped;     // since the last event that found room
   uint32_t fork;        // number of the fork in which this thread is

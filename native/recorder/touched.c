@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernel.h"
+#include "real.h"
 #include "session.h"
 #include "stamp.h"
 #include "thread.h"
@@ -15,6 +16,17 @@ enum { kAlwaysFrom = 64 * 1024, kOneOf = 8, kAtOnce = 4096, kShare = 32 };
 
 static _Atomic uint64_t spent;  // ticks
 static size_t page_bytes;
+_Atomic uint64_t touched_filter[kFilterBits / 64];
+
+void touched_add(void* block) {
+  const uint32_t bit = touched_bit(block);
+  if (block == NULL || touched_may(block) || real.malloc_usable_size == NULL ||
+      real.malloc_usable_size(block) < kTouchedFrom)
+    return;
+  // The program sends the block to other threads after this.
+  atomic_fetch_or_explicit(&touched_filter[bit / 64], UINT64_C(1) << bit % 64,
+                           memory_order_relaxed);
+}
 
 static bool is_chosen(size_t bytes) {
   if (bytes >= kAlwaysFrom) return true;
@@ -41,7 +53,9 @@ static uint64_t count(uintptr_t begin, uintptr_t end) {
   return pages + 1;
 }
 
-uint64_t touched_pages(const void* block, size_t bytes) {
+uint64_t touched_pages(void* block) {
+  const size_t bytes = real.malloc_usable_size(block);
+  if (bytes < kTouchedFrom) return 0;
   if (atomic_load_explicit(recording, memory_order_relaxed) == 0 || !is_chosen(bytes)) return 0;
   const uint64_t before = stamp_now();
   if (!is_affordable(before)) return 0;

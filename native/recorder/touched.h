@@ -3,12 +3,49 @@
 // The system is always asked for blocks from 64 KiB on, and for one in eight between two pages and
 // 64 KiB. The recorder spends at most about 3 % of the time since the process began on these
 // questions.
+//
+// Only the allocator knows a block's size, and it may have to read memory around the block that is
+// in no cache. So a filter says which blocks are too small:
+//
+//   a block of at least two pages begins -> the bit of its address is set
+//   a block is freed                     -> its bit says whether the allocator is asked
+//
+// Bits are never cleared. If such blocks began at very many addresses, the allocator is asked for
+// all blocks.
 #pragma once
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { kTouchedFrom = 8192 };
+#include "kernel.h"
 
-// The resident pages plus 1; 0 if the system was not asked.
-uint64_t touched_pages(const void* block, size_t bytes);
+enum { kTouchedFrom = 8192, kFilterBits = 65536 };
+
+// Requests for fewer bytes get less than kTouchedFrom: no allocator hands out four times as much.
+enum { kNotableFrom = kTouchedFrom / 4 };
+
+extern _Atomic uint64_t touched_filter[kFilterBits / 64];
+
+LOAM_COLD void touched_add(void* block);
+
+// Call for each block that is handed out. `block` may be null.
+static inline void touched_begins(void* block, size_t size) {
+  if (LOAM_UNLIKELY(size >= kNotableFrom)) touched_add(block);
+}
+
+static inline uint32_t touched_bit(const void* block) {
+  return (uint32_t)((uintptr_t)block >> 4) * UINT32_C(2654435761) >> 16;
+}
+
+// False if the block is smaller than kTouchedFrom.
+static inline bool touched_may(const void* block) {
+  const uint32_t bit = touched_bit(block);
+  // The thread got the block from the thread that set the bit, so the bit is visible.
+  return (atomic_load_explicit(&touched_filter[bit / 64], memory_order_relaxed) >> bit % 64 & 1) !=
+         0;
+}
+
+// pre: touched_may(). The resident pages plus 1; 0 if the system was not asked.
+uint64_t touched_pages(void* block);

@@ -35,8 +35,8 @@ import time
 from pathlib import Path
 
 MAGIC = 0x31474E49524D4C00
-VERSION = 3
-SLOTS, CONTROL, SLOT, UNIT = 65536, 4096, 128, 16
+VERSION = 4
+SLOTS, CONTROL, SLOT, UNIT, LEASE = 65536, 4096, 128, 16, 1408
 TIME, ALLOCATE, FREE, FROM, TO, BEGINS, ENDS, FORKS, DROPPED, HIGH, TOUCHED, MAPPED, UNMAPPED, TRIMS = range(1, 15)
 NAMED = {"mapped": MAPPED, "unmapped": UNMAPPED, "trims": TRIMS}
 REORDERED = 100_000  # ticks of the counter
@@ -93,7 +93,11 @@ class Image:
         return (self.control() or {"how": 0})["how"] == 2
 
     def heads(self, count: int) -> list[tuple[int, int, int, int]]:
-        raw = os.pread(self.file, count * SLOT, CONTROL)
+        # The head of the thread whose events may share stamps comes before all others (native/recorder/lease.h).
+        holder = struct.unpack("<I", os.pread(self.file, 4, LEASE))[0] - 1
+        first = os.pread(self.file, SLOT, CONTROL + holder * SLOT) if 0 <= holder < count else b""
+        raw = bytearray(os.pread(self.file, count * SLOT, CONTROL))
+        raw[holder * SLOT:holder * SLOT + len(first)] = first
         heads = []
         for index in range(len(raw) // SLOT):
             _, _, head, offset, size = struct.unpack_from("<IIQQQ", raw, index * SLOT)

@@ -1,19 +1,50 @@
-// Events of a process's only thread share stamps, but not over pauses. As soon as another thread
-// has allocated, none does.
+// Events share stamps while only one thread writes events, but not over pauses. None does while
+// threads take turns, and the thread that goes on alone shares stamps again.
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <unistd.h>
 
 #include "program.h"
 
-enum { kBlocks = 20000, kPauses = 8, kPause = 100000 };
+enum { kBlocks = 20000, kTurns = 2000, kPauses = 8, kPause = 100000, kBeats = 3, kHeartbeat = 24 };
 
-static void* once(void* unused) {
-  free(malloc(802));
+static _Atomic int turn;
+
+static void* take_turns(void* unused) {
+  for (int i = 0; i < kTurns; ++i) {
+    while (atomic_load(&turn) != 1) sched_yield();
+    free(malloc(802));
+    atomic_store(&turn, 0);
+  }
   return unused;
 }
 
 static void allocate(size_t size) {
   for (int i = 0; i < kBlocks; ++i) free(malloc(size));
+}
+
+static uint64_t heartbeat(int session) {
+  uint64_t beat = 0;
+  CHECK(pread(session, &beat, sizeof beat, kHeartbeat) == sizeof beat);
+  return beat;
+}
+
+// The thread is granted the lease at one heartbeat, and shares stamps from another one on.
+static void see_heartbeats(void) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/session", getenv("LOAM_RECORD"));
+  const int session = open(path, O_RDONLY);
+  CHECK(session >= 0);
+  for (int i = 0; i < kBeats; ++i) {
+    const uint64_t before = heartbeat(session);
+    while (heartbeat(session) == before) usleep(1000);
+    free(malloc(802));
+  }
+  close(session);
 }
 
 int main(void) {
@@ -23,11 +54,18 @@ int main(void) {
     usleep(kPause);
   }
   pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, once, NULL) == 0);
+  CHECK(pthread_create(&thread, NULL, take_turns, NULL) == 0);
+  for (int i = 0; i < kTurns; ++i) {
+    free(malloc(803));
+    atomic_store(&turn, 1);
+    while (atomic_load(&turn) != 0) sched_yield();
+  }
   CHECK(pthread_join(thread, NULL) == 0);
-  allocate(803);
+  see_heartbeats();
+  allocate(805);
   expect_size(801, kBlocks, kBlocks);
-  expect_size(803, kBlocks, kBlocks);
-  printf("expect shared 801\nexpect own 803\nexpect apart 804\n");
+  expect_size(803, kTurns, kTurns);
+  expect_size(805, kBlocks, kBlocks);
+  printf("expect shared 801\nexpect own 803\nexpect apart 804\nexpect shared 805\n");
   return 0;
 }

@@ -97,7 +97,7 @@ impl Recording {
 /// What a trace says of one process.
 #[derive(Debug, Default)]
 struct Told {
-    processes: Vec<Process>,
+    processes: HashMap<u32, Process>,
     ended: Option<Ended>,
     /// Blocks that lived before, by size.
     existing: HashMap<u64, u64>,
@@ -119,8 +119,9 @@ fn read(path: &Path) -> Told {
     let mut items = Items::new(BufReader::new(File::open(path).unwrap()), Wanted::ALL).unwrap();
     for item in items.by_ref() {
         let record = match item.unwrap() {
-            (_, Item::Process(process)) => {
-                told.processes.push(process);
+            (stream, Item::Process(process)) => {
+                // The last word on a process counts.
+                told.processes.insert(stream, process);
                 continue;
             }
             (_, Item::End(end)) => {
@@ -182,8 +183,8 @@ fn a_process_is_recorded_left_alone_and_recorded_again() {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.err.contains("none dropped"), "{ran:?}");
         let told = read(&program.trace());
-        assert_eq!(told.processes[0].how, How::Attach);
-        assert_eq!(told.processes[0].allocator, "loam");
+        assert_eq!(told.processes[&0].how, How::Attach);
+        assert_eq!(told.processes[&0].allocator, "loam");
         assert_eq!(told.ended, Some(Ended::Running));
         assert_eq!(told.sizes.get(&6_007), Some(&(100, 40)), "round {round}");
         assert_eq!(told.sizes.get(&7_011), None, "the child is not recorded");

@@ -99,7 +99,7 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut file = File::create(folder.path().join("1.0")).expect("a ring");
     file.set_len(BEGIN + RING).expect("a ring");
-    let mut control = vec![0; 1_408];
+    let mut control = vec![0; 1_416];
     control[..8].copy_from_slice(&MAGIC.to_le_bytes());
     control[8..12].copy_from_slice(&VERSION.to_le_bytes());
     control[64..68].copy_from_slice(&1_u32.to_le_bytes()); // slots_made

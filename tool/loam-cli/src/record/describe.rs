@@ -1,10 +1,12 @@
 //! Who a recorded process is, and on what it runs.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use loam_format::results::machine::Machine;
 use loam_format::trace::{Clock, Header, Module, Process};
@@ -31,9 +33,8 @@ const NOT_THOSE: [&str; 2] = ["LOAM_RECORD", "LOAM_LIBRARY"];
 #[derive(Debug)]
 pub struct Describer {
     layout: Layout,
-    /// What is known of the files that processes have their malloc from.
-    known: RefCell<HashMap<PathBuf, Option<Allocator>>>,
-    system: OnceCell<Option<Allocator>>,
+    /// By the files that processes have their malloc from; the system's allocator has no file here.
+    findings: RefCell<HashMap<Option<PathBuf>, Finding>>,
     command: u32,
     words: Vec<String>,
     environment: BTreeMap<String, String>,
@@ -50,8 +51,7 @@ impl Describer {
     ) -> Describer {
         Describer {
             layout: layout.clone(),
-            known: RefCell::default(),
-            system: OnceCell::new(),
+            findings: RefCell::default(),
             command,
             words: words.to_vec(),
             environment,
@@ -63,7 +63,7 @@ impl Describer {
         self.command
     }
 
-    /// What the process says of itself, and /proc says of it now.
+    /// What the process says of itself, and /proc says of it now. Of its allocator it has the file's name only.
     pub fn process(&self, image: &Image) -> Process {
         let folder = PathBuf::from(format!("/proc/{}", image.pid()));
         let mut process = Process {
@@ -76,28 +76,67 @@ impl Describer {
             process.arguments.clone_from(&self.words);
             process.allocator_settings.clone_from(&self.environment);
         }
+        process.allocator = file_name(Path::new(image.allocator()));
+        process
+    }
+
+    /// What is found out about the process's allocator.
+    pub fn finding(&self, image: &Image) -> Finding {
         let file = Path::new(image.allocator());
         let name = file_name(file);
         let is_c_library = ["libc.so", "libc-2.", "libc.musl", "ld-musl"]
             .iter()
             .any(|begin| name.starts_with(begin));
-        let known = match is_c_library {
-            true => self
-                .system
-                .get_or_init(|| discover::system(&self.layout))
-                .clone(),
-            false => self.known(file),
+        let file = (!is_c_library).then(|| file.to_path_buf());
+        let mut findings = self.findings.borrow_mut();
+        let begin = || Finding::begin(file.clone(), self.layout.clone());
+        findings.entry(file.clone()).or_insert_with(begin).clone()
+    }
+}
+
+/// An allocator's name and version. A thread of its own finds them out: to search for the allocators of this machine
+/// and to ask the package manager takes a tenth of a second, in which rings would fill.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    file: Option<PathBuf>,
+    layout: Layout,
+    found: Arc<OnceLock<Option<Allocator>>>,
+}
+
+impl Finding {
+    fn begin(file: Option<PathBuf>, layout: Layout) -> Finding {
+        let found = Arc::default();
+        let finding = Finding {
+            file,
+            layout,
+            found,
         };
-        process.allocator = known.as_ref().map_or(name, |one| one.name.clone());
-        process.allocator_version = known.and_then(|one| one.version);
-        process
+        let finds = finding.clone();
+        thread::spawn(move || {
+            finds.wait();
+        });
+        finding
     }
 
-    fn known(&self, file: &Path) -> Option<Allocator> {
-        let mut known = self.known.borrow_mut();
-        let one = known.entry(file.to_path_buf());
-        one.or_insert_with(|| discover::of_file(file, &self.layout))
-            .clone()
+    /// Whether `complete` need not wait.
+    pub fn is_known(&self) -> bool {
+        self.found.get().is_some()
+    }
+
+    fn wait(&self) -> Option<&Allocator> {
+        let find = || match &self.file {
+            None => discover::system(&self.layout),
+            Some(file) => discover::of_file(file, &self.layout),
+        };
+        self.found.get_or_init(find).as_ref()
+    }
+
+    /// Waits for the allocator's name and version, and sets them. An allocator that nobody knows keeps its file's name.
+    pub fn complete(&self, process: &mut Process) {
+        if let Some(found) = self.wait() {
+            process.allocator.clone_from(&found.name);
+            process.allocator_version.clone_from(&found.version);
+        }
     }
 }
 
@@ -231,6 +270,22 @@ fn file_name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_allocator_that_nobody_knows_keeps_its_name_and_is_looked_for_once() {
+        let file = Some(PathBuf::from("/nowhere/libown.so"));
+        let finding = Finding::begin(file, Layout::discover());
+        let mut process = Process {
+            allocator: "libown.so".to_owned(),
+            ..Process::default()
+        };
+        finding.complete(&mut process);
+        assert!(finding.is_known() && finding.clone().is_known());
+        assert_eq!(
+            (&process.allocator[..], process.allocator_version),
+            ("libown.so", None)
+        );
+    }
 
     #[test]
     fn only_what_allocators_read_is_kept_of_an_environment() {

@@ -15,7 +15,7 @@ use loam_process::rings::{now, Batch, Began, Clock, Image, Pass, Session};
 
 use super::attach::{Answer, Attached};
 use super::board::{lock, Board, Live, Note, Shared};
-use super::describe::Describer;
+use super::describe::{Describer, Finding};
 use super::stacks::Follower;
 
 /// The shortest and the longest sleep between two passes.
@@ -61,6 +61,8 @@ struct Running {
     stream: u32,
     blocks: Shared,
     stacks: Follower,
+    /// What is being found out about its allocator; none if that is in its description.
+    finding: Option<Finding>,
     /// Events that were given out.
     events: u64,
     lost: u64,
@@ -106,6 +108,7 @@ impl Drainer {
                 looked = Instant::now();
                 self.beat();
                 self.find_new();
+                self.complete_those_found();
             }
             let passed = self.pass_all();
             if self.board.is_stopped() {
@@ -187,13 +190,18 @@ impl Drainer {
         let (stamp, monotonic) = image.moment();
         self.clock.pair(stamp, monotonic);
         let (parent, how, at) = self.origin(&image, monotonic.saturating_sub(self.began));
-        let process = Process {
+        let mut process = Process {
             pid: image.pid(),
             parent,
             how,
             at,
             ..self.describer.process(&image)
         };
+        let finding = self.describer.finding(&image);
+        let is_known = finding.is_known();
+        if is_known {
+            finding.complete(&mut process);
+        }
         let stream = self.streams;
         self.streams += 1;
         for other in &mut self.images {
@@ -227,6 +235,7 @@ impl Drainer {
             stream,
             blocks,
             stacks,
+            finding: (!is_known).then_some(finding),
             events: 0,
             lost: 0,
             is_replaced: false,
@@ -354,6 +363,34 @@ impl Drainer {
         }
     }
 
+    fn complete_those_found(&mut self) {
+        for index in 0..self.images.len() {
+            let running = &self.images[index];
+            if running.finding.as_ref().is_some_and(Finding::is_known) {
+                self.complete(index);
+            }
+        }
+    }
+
+    /// Tells what was found out about an image's allocator.
+    fn complete(&mut self, index: usize) {
+        let running = &mut self.images[index];
+        let Some(finding) = running.finding.take() else {
+            return;
+        };
+        running.stacks.complete(&finding);
+        let stream = running.stream;
+        let process = running.stacks.process(&self.board);
+        for live in self.board.live().iter_mut() {
+            if live.stream == stream {
+                finding.complete(&mut live.process);
+            }
+        }
+        if let Some(process) = process {
+            self.send(Note::Update(stream, Box::new(process)));
+        }
+    }
+
     fn end_those_gone(&mut self) {
         let mut index = 0;
         while index < self.images.len() {
@@ -395,6 +432,7 @@ impl Drainer {
     }
 
     fn end(&mut self, index: usize, ended: Ended, reason: Option<String>) {
+        self.complete(index);
         let running = self.images.swap_remove(index);
         let unknown = running.image.unknown_units();
         if unknown > 0 {
@@ -407,7 +445,8 @@ impl Drainer {
         self.board
             .live()
             .retain(|live| live.stream != running.stream);
-        if let Some(process) = running.stacks.end(&self.board) {
+        // The sampler may have told an older description meanwhile.
+        if let Some(process) = running.stacks.process(&self.board) {
             self.send(Note::Update(running.stream, Box::new(process)));
         }
         let end = End {

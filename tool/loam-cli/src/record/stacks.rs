@@ -11,6 +11,7 @@ use loam_process::rings::{self, CopiedStack};
 use loam_process::unwind::{Place, Stacks};
 
 use super::board::Board;
+use super::describe::Finding;
 
 /// Stacks of one process image.
 #[derive(Debug)]
@@ -106,12 +107,19 @@ impl Follower {
         }
     }
 
-    /// The process with all its modules, if stacks name them: the last word on it.
-    pub fn end(self, board: &Board) -> Option<Process> {
+    /// Adds what was found out about the process's allocator.
+    pub fn complete(&mut self, finding: &Finding) {
+        finding.complete(&mut self.process);
+        self.is_told = true;
+    }
+
+    /// The process with all its modules, if more is known than at its beginning, or stacks name the modules: the last
+    /// word on it so far.
+    pub fn process(&self, board: &Board) -> Option<Process> {
         let (_, modules): (_, Vec<Module>) = board.know_modules(self.stream, &[]);
-        self.is_told.then_some(Process {
+        self.is_told.then(|| Process {
             modules,
-            ..self.process
+            ..self.process.clone()
         })
     }
 }

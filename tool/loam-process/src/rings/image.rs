@@ -311,6 +311,7 @@ impl Image {
         let count = self.control.slots_made as usize;
         let mut slots = std::mem::take(&mut self.slots);
         slots.resize(count * SLOT_BYTES as usize, 0);
+        let held = self.read_holder(count)?;
         let size = read_some(&self.file, &mut slots, CONTROL_BYTES);
         let size = size.map_err(|error| self.of_io(error))?;
         fence(Ordering::SeqCst);
@@ -318,7 +319,9 @@ impl Image {
             self.rings.resize_with(count, Ring::default);
         }
         for (index, raw) in slots[..size].chunks_exact(SLOT_BYTES as usize).enumerate() {
-            if let Some(slot) = Slot::parse(raw) {
+            let is_held = self.control.holder == Some(index);
+            let slot = if is_held { held } else { Slot::parse(raw) };
+            if let Some(slot) = slot {
                 let unread = slot.head.saturating_sub(self.rings[index].tail);
                 let fill = unread.saturating_mul(100) / slot.bytes.max(1);
                 pass.fullest = pass.fullest.max(fill);
@@ -327,6 +330,19 @@ impl Image {
         }
         self.slots = slots;
         Ok(())
+    }
+
+    /// The slot of the thread whose events may share stamps, as it was before all other slots are read
+    /// (`native/recorder/lease.h`).
+    fn read_holder(&self, count: usize) -> Result<Option<Slot>, ImageError> {
+        let Some(holder) = self.control.holder.filter(|holder| *holder < count) else {
+            return Ok(None);
+        };
+        let mut raw = [0; SLOT_BYTES as usize];
+        let at = CONTROL_BYTES + holder as u64 * SLOT_BYTES;
+        let size = read_some(&self.file, &mut raw, at).map_err(|error| self.of_io(error))?;
+        fence(Ordering::SeqCst);
+        Ok(Slot::parse(&raw[..size]))
     }
 
     fn read_ring(&mut self, index: usize, slot: Slot) -> Result<u64, ImageError> {

@@ -5,7 +5,7 @@ use loam_format::bytes::{text, u32_at, u64_at};
 /// The first bytes of the drainer's page and of every file.
 pub const MAGIC: u64 = 0x3147_4e49_524d_4c00;
 /// The version of the interface.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The number of slots in a file.
 pub const SLOTS: u64 = 65_536;
 /// The length of the first page.
@@ -21,7 +21,7 @@ pub const RING_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024];
 /// The most bytes of a stack that are copied.
 pub const STACK_BYTES: u64 = 32 * 1024;
 /// How much of the first page is read.
-pub const CONTROL_READ: usize = 1_408;
+pub const CONTROL_READ: usize = 1_416;
 
 /// Offsets in the drainer's page.
 pub mod session {
@@ -70,6 +70,8 @@ pub struct Control {
     pub program: String,
     /// The file of its real malloc.
     pub allocator: String,
+    /// The slot of the thread whose events may share stamps.
+    pub holder: Option<usize>,
 }
 
 impl Control {
@@ -96,6 +98,7 @@ impl Control {
             why: text(page.get(136..392)?),
             program: text(page.get(392..904)?),
             allocator: text(page.get(904..1_408)?),
+            holder: (u32_at(page, 1_408)? as usize).checked_sub(1),
         })
     }
 }
@@ -176,6 +179,7 @@ mod tests {
             ("offsetof(Control, why)", 136),
             ("offsetof(Control, program)", 392),
             ("offsetof(Control, allocator)", 904),
+            ("offsetof(Control, lease)", 1_408),
         ] {
             code += &format!("_Static_assert(({what}) == UINT64_C({value}), \"{what}\");\n");
         }
