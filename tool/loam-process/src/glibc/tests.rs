@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use loam_format::memory::{Memory, ReadError};
 
@@ -13,6 +13,8 @@ struct Heap {
     /// The number of the read before which it changes.
     change: Option<(u32, Vec<u8>)>,
     reads: AtomicU32,
+    /// Bytes that were read.
+    read: AtomicU64,
 }
 
 /// A stretch of chunks: length, and whether each is free. The last one is the top.
@@ -37,6 +39,7 @@ impl Heap {
             bytes: stretch(chunks),
             change: None,
             reads: AtomicU32::new(0),
+            read: AtomicU64::new(0),
         }
     }
 
@@ -60,6 +63,7 @@ impl Memory for Heap {
             _ => &self.bytes,
         };
         self.reads.fetch_add(1, Ordering::SeqCst);
+        self.read.fetch_add(buffer.len() as u64, Ordering::SeqCst);
         let unmapped = ReadError::Unmapped {
             address,
             length: buffer.len(),
@@ -184,6 +188,58 @@ fn a_few_chunks_behind_something_else_are_found_by_their_end() {
     heap.bytes.splice(24..32, to_the_end.to_le_bytes());
     let again = heap.walked().0;
     assert_eq!(again.len(), chunks.len(), "{again:?}");
+}
+
+/// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every multiple of
+/// `apart`, into the second third.
+fn after_leads(length: u64, apart: usize, chunks: &[(u64, bool)]) -> Heap {
+    let mut heap = Heap::of(chunks);
+    let mut before = vec![0xa7; length as usize];
+    let third = length / 3;
+    let lead = third.next_multiple_of(16) + 16 | PREVIOUS_IN_USE;
+    for place in (0..third as usize).step_by(apart) {
+        before[place + 8..place + 16].copy_from_slice(&lead.to_le_bytes());
+    }
+    heap.bytes.splice(0..0, before);
+    heap
+}
+
+/// How many times the heap's bytes a walk read, and how many reads it made.
+fn effort(heap: &Heap) -> (f64, u32) {
+    let read = heap.read.load(Ordering::SeqCst) as f64;
+    let reads = heap.reads.load(Ordering::SeqCst);
+    (read / heap.bytes.len() as f64, reads)
+}
+
+#[test]
+fn a_false_lead_costs_its_header_and_no_window() {
+    // 8,192 leads out of the window.
+    let chunks = many();
+    let heap = after_leads(6 << 20, 256, &chunks);
+    let (found, ended) = heap.walked();
+    assert_eq!((found.len(), ended.unread), (chunks.len(), 6 << 20));
+    let (times, reads) = effort(&heap);
+    assert!(reads > 4_000, "the leads were not followed: {reads}");
+    // The twelve returns read up to four windows each.
+    assert!(times < 9.0, "{times} times its bytes, {reads} reads");
+}
+
+#[test]
+fn a_heap_of_nothing_but_false_leads_is_given_up_early() {
+    // More leads than are followed, or chains that break after a few dozen chunks.
+    let leads = after_leads(12 << 20, 32, &[(4096, false)]);
+    let mut chains = Heap::of(&of_count(120_000));
+    for place in (0..chains.bytes.len() - 16).step_by(1600) {
+        chains.bytes[place & !15..][..16].fill(0xff);
+    }
+    for heap in [leads, chains] {
+        let (_, ended) = heap.walked();
+        let (times, reads) = effort(&heap);
+        // Up to four windows for each of 64 returns, and for one more for each window of the stretch.
+        let most = 6.0 + 4.0 * (64 << 20) as f64 / heap.bytes.len() as f64;
+        assert!(times < most, "{times} of {most}, {reads} reads, {ended:?}");
+        assert!(reads < 50_000, "{reads} reads, {ended:?}");
+    }
 }
 
 #[test]
