@@ -125,6 +125,7 @@ impl Modules {
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,
+            ..Module::default()
         })
         .collect()
     }
