@@ -196,7 +196,7 @@ fn after_leads(length: u64, apart: usize, chunks: &[(u64, bool)]) -> Heap {
     let mut heap = Heap::of(chunks);
     let mut before = vec![0xa7; length as usize];
     let third = length / 3;
-    let lead = third.next_multiple_of(16) + 16 | PREVIOUS_IN_USE;
+    let lead = (third.next_multiple_of(16) + 16) | PREVIOUS_IN_USE;
     for place in (0..third as usize).step_by(apart) {
         before[place + 8..place + 16].copy_from_slice(&lead.to_le_bytes());
     }
