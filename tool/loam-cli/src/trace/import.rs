@@ -56,7 +56,7 @@ fn unpacked(
     let mut file = BufReader::with_capacity(1 << 18, File::open(recording).with_context(told)?);
     match file.fill_buf().with_context(told)? {
         [] => bail!("{shown} is empty; copy or record it again"),
-        [start @ ..] if start.starts_with(MAGIC) => {
+        start if start.starts_with(MAGIC) => {
             bail!("{shown} is a trace already: `loam trace info`, `loam replay` and the like read it as it is")
         }
         [0x1f, 0x8b, ..] => read(&mut BufReader::new(MultiGzDecoder::new(file))),
