@@ -71,9 +71,9 @@ const MOST_RETURNS: u32 = 12;
 /// like one header, and each further header makes it 2^32 times as rare.
 const FURTHEST_CHAIN: u64 = 8 << 20;
 const CONVINCING: u32 = 16;
-/// How often a walk goes back in all: this often, and once more for each so many bytes of the stretch. Each time it may
-/// read two windows again. Chosen: a few dozen returns are the most that a look at a busy program has seen, and so
-/// hostile bytes are read three times at most.
+/// How often a walk goes back in all: this often, and once more for each so many bytes of the stretch. Each return may
+/// read up to four windows again. Chosen: six looks at programs whose threads replaced blocks left nothing unread, and a
+/// stretch of hostile bytes costs at most 256 MiB of copies, and four times its length.
 const RETURNS: u64 = 64;
 const BYTES_A_RETURN: u64 = WINDOW;
 /// How many leads out of the window a walk follows while it searches: this many, and one more for each page. Each is
