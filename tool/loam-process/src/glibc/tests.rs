@@ -1,3 +1,5 @@
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use loam_format::memory::{Memory, ReadError};
@@ -188,6 +190,59 @@ fn a_few_chunks_behind_something_else_are_found_by_their_end() {
     heap.bytes.splice(24..32, to_the_end.to_le_bytes());
     let again = heap.walked().0;
     assert_eq!(again.len(), chunks.len(), "{again:?}");
+}
+
+/// The main arena goes on after memory that the program itself took from the break. glibc marks the place with two
+/// chunks of 16 bytes.
+#[test]
+fn memory_that_the_program_took_from_the_break_is_passed_over() {
+    let fences = [(16, false), (16, false)];
+    let before = [(64, false), (96, true), (32, false)];
+    let chunks = many();
+    let mut heap = Heap::of(&[&before[..], &fences].concat());
+    let own = vec![0xa7; 1 << 20];
+    heap.bytes.extend(own.iter().chain(&stretch(&chunks)));
+    let (found, ended) = heap.walked();
+    assert_eq!(found.len(), before.len() + chunks.len());
+    assert_eq!((ended.unread, ended.returns), (32 + (1 << 20), 0));
+    // Nothing comes after the fences of an arena that goes on elsewhere.
+    let heap = Heap::of(&[&before[..], &fences].concat());
+    let (found, ended) = heap.walked();
+    assert_eq!((found.len(), ended.unread), (before.len(), 0));
+}
+
+#[test]
+fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("own.c");
+    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
+        if (sbrk(1 << 20) == (void*)-1) return 1;\n\
+        for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = folder.path().join("own");
+    let done = Command::new("cc")
+        .args(["-O0", "-w", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(done.unwrap().success());
+    let mut started = Command::new(&program);
+    started.env_remove("LD_PRELOAD").stdout(Stdio::piped());
+    let mut child = started.spawn().unwrap();
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    let found = super::read(child.id() as crate::process::Pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let found = match found {
+        Err(error @ super::GlibcError::Version(_)) => return eprintln!("skipped: {error}"),
+        found => found.unwrap(),
+    };
+    // 11,000 blocks of 1,008 bytes, and what the C library took.
+    let live = found.live();
+    assert!((11_088_000..11_200_000).contains(&live), "{found:?}");
+    assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
 }
 
 /// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every multiple of

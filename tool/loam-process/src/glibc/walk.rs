@@ -141,7 +141,14 @@ fn to_the_end<M: Memory>(
                     break;
                 }
             }
-            Step::Fence => break,
+            Step::Fence => {
+                // In the main arena the program itself moved the break, and the chain goes on behind its memory.
+                walk.held.drain(..).for_each(&mut tell);
+                let behind = stretch.is_main.then(|| walk.next_chain(place)).flatten();
+                let Some(behind) = behind else { break };
+                unread += behind - place;
+                (place, since, tries) = (behind, 0, 0);
+            }
             Step::Wrong => {
                 if since > 2 * HELD {
                     tries = 0;
