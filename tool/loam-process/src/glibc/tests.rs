@@ -205,6 +205,11 @@ fn memory_that_the_program_took_from_the_break_is_passed_over() {
     let (found, ended) = heap.walked();
     assert_eq!(found.len(), before.len() + chunks.len());
     assert_eq!((ended.unread, ended.returns), (32 + (1 << 20), 0));
+    // Too much for the search is said.
+    heap.bytes.splice(224..224, vec![0xa7; 16 << 20]);
+    let (found, ended) = heap.walked();
+    assert_eq!(found.len(), before.len());
+    assert_eq!(ended.unread, heap.bytes.len() as u64 - 192);
     // Nothing comes after the fences of an arena that goes on elsewhere.
     let heap = Heap::of(&[&before[..], &fences].concat());
     let (found, ended) = heap.walked();

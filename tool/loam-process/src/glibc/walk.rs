@@ -145,8 +145,15 @@ fn to_the_end<M: Memory>(
                 // In the main arena the program itself moved the break, and the chain goes on behind its memory.
                 walk.held.drain(..).for_each(&mut tell);
                 let behind = stretch.is_main.then(|| walk.next_chain(place)).flatten();
+                // At the end of an arena there are two fences, and nothing else.
+                let rest = walk.stretch.end.saturating_sub(place);
+                let is_end = !stretch.is_main || rest <= 2 * FENCE;
+                unread += match behind {
+                    Some(behind) => behind - place,
+                    None if is_end => 0,
+                    None => rest,
+                };
                 let Some(behind) = behind else { break };
-                unread += behind - place;
                 (place, since, tries) = (behind, 0, 0);
             }
             Step::Wrong => {
