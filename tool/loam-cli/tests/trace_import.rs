@@ -57,6 +57,69 @@ fn a_recording_of_heaptrack_has_the_programs_blocks() {
     );
 }
 
+/// The bytes of a stack in a table of collapsed ones, by a part of its text.
+fn bytes_of(collapsed: &str, part: &str) -> u64 {
+    let lines = collapsed.lines().filter(|line| line.contains(part));
+    let bytes = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    bytes.sum()
+}
+
+#[test]
+fn a_recording_of_heaptrack_has_the_stacks_of_its_blocks() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let ran = import(dir, &recording("heaptrack-1.4.zst"), "t.trace");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.err.contains("stacks (") && ran.err.contains("loam pins t.trace"));
+    let ran = loam_in(
+        dir,
+        &[
+            "trace",
+            "export",
+            "t.trace",
+            "--format",
+            "collapsed",
+            "--of",
+            "allocated",
+        ],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // server.c: 200 blocks of 100 to 299 bytes in one function; 50 of 1,000 in the other one, and two more.
+    let work = (0..200).map(|at| 100 + at).sum::<u64>();
+    assert_eq!(bytes_of(&ran.out, ";start_thread;work "), work, "{ran:?}");
+    let main = bytes_of(&ran.out, ";main ");
+    assert_eq!(main, 50 * 1000 + 5000 + 512, "{ran:?}");
+    assert!(ran
+        .out
+        .contains("main;__pthread_create_2_1;allocate_stack;"));
+    let ran = loam_in(dir, &["pins", "t.trace", "--at", "end"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("main"), "{ran:?}");
+
+    // One stack for each so many bytes, and none of what is smaller by far.
+    let few = recording("heaptrack-1.4.zst");
+    let few = few.to_str().unwrap();
+    let ran = loam_in(
+        dir,
+        &[
+            "trace",
+            "import",
+            few,
+            "--output",
+            "few.trace",
+            "--stacks",
+            "8K",
+        ],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let rows = |trace: &str| {
+        let arguments = ["trace", "export", trace, "--table", "stacks"];
+        let samples = loam_in(dir, &arguments).out;
+        samples.lines().count()
+    };
+    assert!(rows("few.trace") < rows("t.trace"));
+}
+
 #[test]
 fn what_heaptrack_records_here_is_imported_whole() {
     let temporary = tempfile::tempdir().unwrap();
@@ -89,6 +152,22 @@ fn what_heaptrack_records_here_is_imported_whole() {
         info(dir, "t.trace")["summary"]["allocations"].as_u64(),
         calls
     );
+    // A raw file names no function, and the program is here.
+    let recorded = Command::new("heaptrack")
+        .args(["--raw", "-o", "r", "./server"])
+        .current_dir(dir)
+        .output();
+    let raw = dir.join("r.raw.zst");
+    if recorded.is_err() || !raw.is_file() {
+        return common::skip("heaptrack has no --raw");
+    }
+    import(dir, &raw, "r.trace");
+    for trace in ["t.trace", "r.trace"] {
+        let arguments = ["trace", "export", trace, "--format", "collapsed"];
+        let ran = loam_in(dir, &[&arguments[..], &["--of", "allocated"]].concat());
+        let work = (0..200).map(|at| 100 + at).sum::<u64>();
+        assert_eq!(bytes_of(&ran.out, ";work "), work, "{trace}: {ran:?}");
+    }
 }
 
 #[test]
@@ -164,12 +243,16 @@ fn what_is_wrong_with_a_recording_is_said_and_what_came_before_is_kept() {
         ("script", "#!/bin/sh\n", "begins like none of the formats"),
         ("nothing", "", "is empty"),
         ("question", "5 5 jemalloc_stats()\n", "has no allocation"),
+        ("already", "LOAMTRC\n....", "is a trace already"),
     ] {
         fs::write(dir.join(name), text).unwrap();
         let ran = import(dir, &dir.join(name), "never.trace");
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.err.contains(part) && ran.err.contains(name), "{ran:?}");
     }
+    let ran = import(dir, dir, "never.trace");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("is a folder; name a recording in it"));
     assert!(!dir.join("never.trace").exists());
     fs::write(dir.join("log"), LOG).unwrap();
     let ran = import(dir, &dir.join("log"), "mixed.trace");

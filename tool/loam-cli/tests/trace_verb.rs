@@ -163,34 +163,6 @@ fn check_names_each_thing_that_is_wrong() {
 }
 
 #[test]
-fn what_is_no_trace_is_an_error_that_says_so() {
-    let temporary = tempfile::tempdir().unwrap();
-    let dir = temporary.path();
-    two_threads(&dir.join("t.trace"));
-    let mut newer = std::fs::read(dir.join("t.trace")).unwrap();
-    newer[8] = 9;
-    std::fs::write(dir.join("newer.trace"), &newer).unwrap();
-    std::fs::write(dir.join("none.trace"), "PK\x03\x04").unwrap();
-    std::fs::write(dir.join("zero.trace"), "").unwrap();
-    for verb in ["info", "head", "check", "export"] {
-        for (name, part) in [
-            ("newer.trace", "format version 9"),
-            ("none.trace", "no trace of `loam record`"),
-            ("zero.trace", "the file is empty"),
-            ("absent.trace", "No such file"),
-        ] {
-            let out = trace(dir, &[verb, name]);
-            assert_eq!(out.code, Some(2), "{verb} {out:?}");
-            assert!(
-                out.err.contains(part) && out.err.contains(name),
-                "{verb}: {}",
-                out.err
-            );
-        }
-    }
-}
-
-#[test]
 fn exported_tables_have_every_event_and_every_block() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();

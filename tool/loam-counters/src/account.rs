@@ -271,11 +271,14 @@ mod tests {
             ..Mapping::default()
         };
         let own = own_ranges(&snapshot, std::slice::from_ref(&joined));
-        let cut = own.cut(vec![joined], |_, start, end| {
-            Some(Held {
-                resident: end - start,
+        let cut = own.cut(vec![joined], |mapping, ends| {
+            let starts = [&[mapping.start], ends].concat();
+            let lengths = ends.iter().zip(starts).map(|(end, start)| end - start);
+            let resident = |resident| Held {
+                resident,
                 ..Held::default()
-            })
+            };
+            Some(lengths.map(resident).collect())
         });
         let residence = Residence::of(&cut, &[], &own);
         assert_eq!(residence.part(Kind::LoamHeap).resident, 0x3000);

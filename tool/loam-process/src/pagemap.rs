@@ -74,21 +74,29 @@ impl Pagemap {
         Ok(Pagemap { file, scans })
     }
 
-    /// What a stretch holds; none if only PAGEMAP_SCAN could say.
-    pub fn held(&self, start: u64, end: u64) -> Option<Held> {
-        let mut held = Held::default();
-        self.scan(start, end, |run| {
+    /// What the pieces of a stretch hold, by their ends in ascending order; none if only PAGEMAP_SCAN could say. One
+    /// scan goes over all pieces.
+    pub fn held(&self, start: u64, ends: &[u64]) -> Option<Vec<Held>> {
+        let mut pieces = vec![Held::default(); ends.len()];
+        let mut piece = 0;
+        self.scan(start, *ends.last()?, |run| {
             let has = |bit| run.pages & bit != 0;
-            let bytes = run.end - run.start;
-            if has(queries::PAGE_SWAPPED) {
-                held.swapped += bytes;
-            } else if !has(queries::PAGE_ZERO) {
-                held.resident += bytes;
-                held.anonymous += if has(queries::PAGE_OF_FILE) { 0 } else { bytes };
-                held.huge += if has(queries::PAGE_HUGE) { bytes } else { 0 };
+            let mut at = run.start;
+            while at < run.end && piece < ends.len() {
+                let bytes = run.end.min(ends[piece]).saturating_sub(at);
+                let held = &mut pieces[piece];
+                if has(queries::PAGE_SWAPPED) {
+                    held.swapped += bytes;
+                } else if !has(queries::PAGE_ZERO) {
+                    held.resident += bytes;
+                    held.anonymous += if has(queries::PAGE_OF_FILE) { 0 } else { bytes };
+                    held.huge += if has(queries::PAGE_HUGE) { bytes } else { 0 };
+                }
+                at += bytes;
+                piece += usize::from(ends[piece] <= at);
             }
         })
-        .then_some(held)
+        .then_some(pieces)
     }
 
     /// Tells each run that holds something. False: the kernel does not say.
@@ -197,11 +205,19 @@ mod tests {
         let resident = pages.iter().filter(|page| **page == Whereabouts::Resident);
         let resident = resident.count() as u64;
         assert!(resident >= 500 && resident < count, "{resident}");
-        assert_eq!(read.held(first * PAGE, (first + count) * PAGE), None);
-        match map.held(first * PAGE, (first + count) * PAGE) {
+        let ends = [100, 1_000, 1_001, 1_500, count].map(|page| (first + page) * PAGE);
+        assert_eq!(read.held(first * PAGE, &ends), None);
+        match map.held(first * PAGE, &ends) {
             Some(held) => {
-                assert_eq!(held.resident + held.swapped, resident * PAGE);
-                assert_eq!(held.anonymous, held.resident);
+                let mut from = 0;
+                for (held, end) in held.iter().zip(ends) {
+                    let to = (end / PAGE - first) as usize;
+                    let pages = pages[from..to].iter();
+                    let pages = pages.filter(|page| **page == Whereabouts::Resident);
+                    assert_eq!(held.resident, pages.count() as u64 * PAGE, "{from}..{to}");
+                    assert_eq!(held.anonymous, held.resident);
+                    from = to;
+                }
             }
             None => eprintln!("skipped: this kernel has no PAGEMAP_SCAN"),
         }

@@ -128,12 +128,12 @@ impl OwnRanges {
     }
 
     /// Cuts each mapping that the kernel has joined with a neighbour where a range begins or ends. The kernel joins
-    /// private memory that is alike, unless the heap could name its own. `look` says what a piece of the mapping
-    /// holds; if it does not, the mapping stays whole.
+    /// private memory that is alike, unless the heap could name its own. `look` is called once for a mapping with the
+    /// ends of its pieces, and says what each piece holds; if it does not, the mapping stays whole.
     pub fn cut(
         &self,
         mappings: Vec<Mapping>,
-        look: impl Fn(&Mapping, u64, u64) -> Option<Held>,
+        look: impl Fn(&Mapping, &[u64]) -> Option<Vec<Held>>,
     ) -> Vec<Mapping> {
         let mut found = Vec::with_capacity(mappings.len());
         for mapping in mappings {
@@ -148,7 +148,7 @@ impl OwnRanges {
     fn pieces(
         &self,
         mapping: &Mapping,
-        look: &impl Fn(&Mapping, u64, u64) -> Option<Held>,
+        look: &impl Fn(&Mapping, &[u64]) -> Option<Vec<Held>>,
     ) -> Option<Vec<Mapping>> {
         if mapping.inode != 0 || mapping.resident == 0 {
             return None;
@@ -171,10 +171,10 @@ impl OwnRanges {
             return None;
         }
         edges.push(mapping.end);
+        let held = look(mapping, &edges)?;
         let mut pieces = Vec::with_capacity(edges.len());
         let mut start = mapping.start;
-        for end in edges {
-            let held = look(mapping, start, end)?;
+        for (end, held) in edges.into_iter().zip(held) {
             pieces.push(Mapping {
                 start,
                 end,
@@ -225,12 +225,13 @@ impl OwnRanges {
 
 /// The contents of pieces of a process's mappings, for [`OwnRanges::cut`]. If a mapping has been replaced by now,
 /// nothing is known.
-pub fn look_into(pid: Pid) -> impl Fn(&Mapping, u64, u64) -> Option<Held> {
+pub fn look_into(pid: Pid) -> impl Fn(&Mapping, &[u64]) -> Option<Vec<Held>> {
     let pagemap = Pagemap::open(pid).ok();
-    move |mapping, start, end| {
-        let now = mappings::ask(pid, start)?;
+    move |mapping, ends| {
+        let now = mappings::ask(pid, mapping.start)?;
         let is_same = (now.start, now.end) == (mapping.start, mapping.end);
-        pagemap.as_ref().filter(|_| is_same)?.held(start, end)
+        let pagemap = pagemap.as_ref().filter(|_| is_same)?;
+        pagemap.held(mapping.start, ends)
     }
 }
 
@@ -417,13 +418,10 @@ mod tests {
             let pages = |kind| residence.part(kind).resident / 4096;
             (pages(Kind::LoamHeap), pages(Kind::Anonymous))
         };
-        let whole = own.cut(vec![joined.clone()], |_, _, _| None);
+        let whole = own.cut(vec![joined.clone()], |_, _| None);
         assert_eq!((whole.len(), of(&whole)), (1, (0, 16)));
-        let cut = own.cut(vec![joined, mapping(0x200000, 2, "")], |_, start, end| {
-            Some(Held {
-                resident: (end - start) / 2,
-                ..Held::default()
-            })
+        let cut = own.cut(vec![joined, mapping(0x200000, 2, "")], |mapping, ends| {
+            Some(held(mapping, ends, 2))
         });
         assert_eq!(of(&cut), (2, 6 + 2));
         let places: Vec<_> = cut.iter().map(|one| (one.start, one.end)).collect();
@@ -436,6 +434,43 @@ mod tests {
             ]
         );
         assert_eq!(cut.iter().map(|one| one.proportional).sum::<u64>(), 10);
+    }
+
+    /// One part in so many of each piece is resident.
+    fn held(mapping: &Mapping, ends: &[u64], part: u64) -> Vec<Held> {
+        let starts = [&[mapping.start], ends].concat();
+        let lengths = ends.iter().zip(starts).map(|(end, start)| end - start);
+        let resident = lengths.map(|length| length / part);
+        resident
+            .map(|resident| Held {
+                resident,
+                ..Held::default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_mapping_of_many_blocks_is_looked_into_once() {
+        // Few enough that the memory of this test is not what another test gets as fresh.
+        const BLOCKS: u64 = 2_000;
+        let joined = mapping(0x100000, 2 * BLOCKS, "");
+        let block = |number: u64| {
+            let start = joined.start + number * 8192;
+            (start, start + 4096, Kind::LoamHeap)
+        };
+        let own = OwnRanges::new((0..BLOCKS).map(block).collect());
+        let looks = std::cell::Cell::new(0);
+        let mut mappings = vec![joined.clone()];
+        // Mappings without a border of the heap's are not looked into.
+        mappings.extend((0..BLOCKS).map(|number| mapping((1 << 40) + number * 8192, 1, "")));
+        let cut = own.cut(mappings, |mapping, ends| {
+            looks.set(looks.get() + 1);
+            Some(held(mapping, ends, 1))
+        });
+        assert_eq!((cut.len() as u64, looks.get()), (3 * BLOCKS, 1));
+        let residence = Residence::of(&cut, &[], &own);
+        assert_eq!(residence.part(Kind::LoamHeap).resident, BLOCKS * 4096);
+        assert_eq!(residence.part(Kind::LoamHeap).mappings, BLOCKS);
     }
 
     #[test]

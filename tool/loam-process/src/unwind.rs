@@ -172,6 +172,7 @@ impl Stacks {
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,
+            ..Module::default()
         };
         let place = self.modules.iter().position(|known| *known == module);
         let place = place.unwrap_or_else(|| {

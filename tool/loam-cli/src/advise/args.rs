@@ -9,38 +9,42 @@ use loam_lab::options::MeasureOptions;
 use crate::replay::args::{measured, parse_speed, Speed};
 use crate::replay::Which;
 
-/// Say which allocator or setting a recorded program should run on, and what that brings.
+/// Say which allocator and settings suit a recorded program best, and what they save.
 ///
-/// Each allocator here is tried once, as it is and as its authors advise to save memory. Those that no other one
-/// beats in average memory and in processor time get all trials, in turn with the recorded allocator. One line to
-/// copy follows, or that nothing helps, and what to change in the program: sizes just above a size class, containers
-/// that grow step by step, caches without a cut-off, and what keeping long-lived blocks in a heap of their own saves. A replay that is more than 5 % off from what was recorded, or whose error is
-/// not known, is no source of advice.
+/// Each allocator is first tried once, with its defaults and with the settings that its authors advise to save memory.
+/// An allocator stays in the choice if no other one needs both less memory on average and less processor time. Those
+/// that stay are measured in all trials, in turn with the recorded allocator.
+///
+/// The answer is one line to copy, or that no allocator helps. Then it says what to change in the program: sizes
+/// just above a size class, containers that grow by small steps, caches without a limit, and what a heap of their own for
+/// long-lived blocks would save.
+///
+/// If the replay is more than 5 % off from what was recorded, or if its error is not known, there is no advice.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// What to try: NAME or PATH, each with :VARIABLE=VALUE settings (default: every allocator here)
+    /// Try these allocators: NAME or PATH, each with settings as :VARIABLE=VALUE (default: every allocator found)
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// Which process of the trace, by the number that `loam trace info` shows (default: the busiest)
+    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// `max` leaves out the program's pauses; a number keeps them, scaled: 1 as recorded, 10 ten times as fast
+    /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
     ///
-    /// What a heap gives back as time passes shows only with pauses.
+    /// Some allocators give memory back as time passes. That shows only with pauses.
     #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
     speed: Speed,
 
-    /// Rounds: trials of each that is left after the first
+    /// Measure each allocator that stays in the choice in so many trials
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     trials: u32,
 
-    /// Seconds after which a trial is stopped
+    /// Stop a trial after so many seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 
@@ -48,7 +52,7 @@ pub struct AdviseArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with the chart of processor time against memory
+    /// Write a page with a chart of processor time against memory to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -56,12 +60,12 @@ pub struct AdviseArgs {
 const EXAMPLES: &str = "\
 Examples:
   loam record --output t.trace -- ./server
-  loam advise t.trace                 every allocator here
-  loam advise t.trace --speed 1       with the program's pauses
+  loam advise t.trace                 try every allocator found
+  loam advise t.trace --speed 1       keep the program's pauses
   loam advise t.trace --allocators loam,jemalloc,jemalloc:memory
   loam advise t.trace --html advice.html
 
-Exit code 0 with and without advice, 2 if the trace is no source of it.";
+Exit code 0 with advice or if nothing helps, 2 if the trace allows no advice.";
 
 /// What to advise on.
 #[derive(Debug)]

@@ -8,24 +8,25 @@ use loam_process::choose::Target;
 
 /// Say what is wrong with a running program's memory, and what would help.
 ///
-/// One verdict in plain words, the figures behind it, what to do, and how many bytes that would bring; then
-/// what was looked for and not found. It needs no preparation and no restart: the heap of glibc's malloc is
-/// read from outside, block by block, and that of Loam by its counters. The program is neither stopped nor
-/// changed.
+/// The doctor prints what it finds in plain words, with the figures, the remedy, and how many bytes the remedy would
+/// save. Then it lists what it looked for and did not find.
 ///
-/// Growth shows only in time: `--watch 30` looks again and again for half a minute, and names the sizes of
-/// blocks that grow.
+/// The program needs no preparation and no restart, and is neither stopped nor changed. A heap of glibc's malloc is read
+/// from outside, block by block. A heap of Loam is read by its counters.
 ///
-/// Exit code 0 if the program is healthy, 1 if something was found, 2 if there is no such process, or it may
-/// not be read, or it ended meanwhile.
+/// Growth needs time to show. With `--watch 30` the doctor looks again and again for half a minute, and names the sizes
+/// of blocks that grow.
+///
+/// Exit code 0 if the program is healthy, 1 if something was found, 2 if there is no such process, if the process may
+/// not be read, or if it ended meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
-    /// The process: its number, or its name in full
+    /// The number or the full name of a process
     #[arg(value_name = "PID|NAME")]
     target: Target,
 
-    /// Look again and again for so many seconds, to see what grows
+    /// Look again and again for so many seconds, to find growth
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -36,9 +37,9 @@ pub struct DoctorArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  loam doctor 1234                    what is wrong, and what would help
-  loam doctor postgres --watch 60     and whether something grows
-  loam doctor 1234 --json             the same for programs";
+  loam doctor 1234                    one look
+  loam doctor postgres --watch 60     a minute, to find growth too
+  loam doctor 1234 --json             the same as JSON";
 
 /// A day is longer than anybody waits for an answer.
 const LONGEST: f64 = 86_400.0;

@@ -12,56 +12,59 @@ use crate::replay::Which;
 
 /// Fail when a recorded program needs more memory, page faults or processor time than a baseline.
 ///
-/// The trace is replayed on the allocator that it was recorded on. The baseline is another trace, such as that of
-/// the last release: then both are replayed in turn, and each figure is compared within a round. Or it is a small
-/// file that --write-baseline wrote, to be kept beside the sources; times are compared with it on the same machine
-/// only. A figure fails if it grew beyond its limit and that is no chance.
+/// The trace is replayed on the allocator on which it was recorded.
+///
+/// The baseline is another trace, such as that of the last release. Both traces are then replayed in turn, and figures of
+/// the same round are compared. Or the baseline is a small file that --write-baseline wrote, to keep beside the sources.
+/// Processor time is compared with it only on the machine on which it was written.
+///
+/// A figure fails if it grew by more than its limit, and if the difference is larger than chance explains.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GateArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// What to compare with: a trace, or a file that --write-baseline wrote
+    /// Compare with this trace, or with this file that --write-baseline wrote
     #[arg(long, value_name = "FILE")]
     baseline: PathBuf,
 
-    /// Write the figures of the trace to the baseline's file, and compare nothing
+    /// Write the figures of the trace to the baseline's file, and do not compare
     #[arg(long)]
     write_baseline: bool,
 
     /// How much a figure may grow: FIGURE=PERCENT, or FIGURE=off
     ///
-    /// Figures: peak (5 %), average (5 %), end (10 %), faults (10 %), processor (15 %), and error (5 %), which is
-    /// the most that a replay may be off from what was recorded.
+    /// The figures and their default limits: peak (5 %), average (5 %) and end (10 %) of resident memory; page faults
+    /// (faults, 10 %); processor time (processor, 15 %); error (5 %), which is how far a replay may be from what was recorded.
     #[arg(long, value_name = "FIGURE=PERCENT")]
     limit: Vec<Limit>,
 
-    /// The allocator to replay on: NAME or PATH, with :VARIABLE=VALUE settings (default: the recorded one)
+    /// Replay on this allocator: NAME or PATH, with settings as :VARIABLE=VALUE (default: the recorded one)
     #[arg(long, value_name = "SPEC")]
     allocator: Option<String>,
 
-    /// Which process of the trace, by the number that `loam trace info` shows (default: the busiest)
+    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// `max` leaves out the program's pauses; a number keeps them, scaled: 1 as recorded, 10 ten times as fast
+    /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
     #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
     speed: Speed,
 
-    /// Rounds: trials of each trace
+    /// Replay each trace in so many trials
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
-    /// Append the answer as Markdown, for a job's summary
+    /// Append the answer to this file as Markdown, for the summary of a CI job
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Keep the trials, in a results file of `loam lab`
+    /// Write the trials to this file, as results of `loam lab`
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Seconds after which a trial is stopped
+    /// Stop a trial after so many seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }
@@ -70,14 +73,14 @@ const EXAMPLES: &str = "\
 Examples:
   loam record --output now.trace -- ./tests/load
   loam gate now.trace --baseline release-1.4.trace
-                                 against the trace of the last release
+                                 compare with the trace of the last release
   loam gate now.trace --baseline tests/load.json --write-baseline
-                                 or write the figures down, commit them,
+                                 or write the figures to a file, commit it,
   loam gate now.trace --baseline tests/load.json --markdown \"$GITHUB_STEP_SUMMARY\"
-                                 and compare with them later
+                                 and compare with it later
   loam gate now.trace --baseline tests/load.json --limit peak=2% --limit processor=off
 
-Exit code 0 if nothing got worse, 1 if something did, 2 if that can not be told.";
+Exit code 0 if nothing got worse, 1 if something did, 2 if the trace or the baseline can not be used.";
 
 /// What the gate is to do.
 #[derive(Debug)]

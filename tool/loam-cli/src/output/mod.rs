@@ -5,13 +5,16 @@
 //! not show itself (`loam_format::plain`). A text with a name in it that is styled or padded is
 //! made plain before: only then does its width hold.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use anyhow::{bail, Context, Result};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use loam_format::plain;
 
@@ -83,6 +86,16 @@ pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
 }
 
+/// Whether the file is a pipe that would be opened only when a reader comes, and none may ever come.
+fn has_no_reader(file: &Path) -> bool {
+    let is_pipe = fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    let mut probe = OpenOptions::new();
+    probe.write(true);
+    probe.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let refused = |error: io::Error| error.raw_os_error() == Some(Errno::NXIO.raw_os_error());
+    is_pipe && probe.open(file).is_err_and(refused)
+}
+
 /// Opens a file that is to be written, and is never replaced unasked.
 pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     let mut open = OpenOptions::new();
@@ -92,9 +105,18 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
         false => open.create_new(true),
     };
     let shown = path(file);
+    if file.is_dir() {
+        bail!("{shown} is a folder; name a file in it with --output");
+    }
+    if has_no_reader(file) {
+        bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output");
+    }
     match open.open(file) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             bail!("{shown} exists; --overwrite replaces it, or name another file with --output")
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("{shown} can not be written: its folder does not exist; create it, or name another file with --output")
         }
         opened => opened.with_context(|| format!("{shown} can not be written")),
     }

@@ -4,38 +4,38 @@ use clap::{Args, ValueEnum};
 
 use loam_lab::pins::{By, When};
 
-/// Say whose blocks keep sparse pages: pages that are less than half live and can not go back.
+/// Show which blocks keep sparse pages: pages of which less than half is live.
 ///
-/// Memory goes back to the system page by page, so one live block keeps a page whose other blocks are freed.
-/// For each stack the page's free bytes are divided among its blocks (blame); what no other stack's blocks keep
-/// is its sole blame. Rows sum to the free bytes of all pages that blocks keep.
+/// An allocator gives memory back page by page, so one live block keeps its whole page. The free bytes of a page are
+/// divided among the blocks that keep it. The share of a row is its blame. The sole blame is the part that no block of
+/// another row keeps. All blame together is the sum of the free bytes of these pages.
 ///
-/// A trace that was recorded with `--stacks` names stacks; since they are known of a sample of blocks, blame has
-/// an error. A smaller distance between samples (`loam record --stacks=16K`) makes it smaller. Without stacks,
-/// blocks are told apart by size, age or thread, which is exact.
+/// Rows are stacks if the trace has stacks. Stacks are known for a sample of the blocks, so this blame has an error,
+/// which is shown. More stacks make it smaller (`loam record --stacks=16K`). Without stacks, rows are sizes, ages or threads of
+/// blocks, and blame is exact.
 ///
-/// A running process is looked at without a trace: on glibc's malloc block by block, from outside, while it runs;
-/// on Loam by its counters. Both tell blocks apart by size.
+/// A running process needs no trace, and is not stopped. A heap of glibc's malloc is read block by block from outside,
+/// a heap of Loam by its counters. Rows are then sizes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PinsArgs {
-    /// A trace that `loam record` wrote, or a process: its number, or its name in full
+    /// A trace, which `loam record` or `loam trace import` wrote; or the number or the full name of a process
     #[arg(value_name = "TRACE|PID|NAME")]
     target: String,
 
-    /// Which moment of a trace: when sparse pages cost most, when most bytes lived, the end, or seconds after its begin
+    /// The moment of a trace: `worst` (most free bytes in sparse pages), `peak` (most live bytes), `end`, or seconds after the start
     #[arg(long, value_name = "worst|peak|end|SECONDS", default_value = "worst", value_parser = when)]
     at: When,
 
-    /// By what to tell a trace's blocks apart (default: stacks if there are any, else sizes)
+    /// What a row of a trace stands for (default: a stack if the trace has stacks, else a size)
     #[arg(long, value_enum)]
     by: Option<ByName>,
 
-    /// Which process of a trace, by the number that `loam trace info` shows (default: the busiest)
+    /// Show this process of a trace, by its number in `loam trace info` (default: the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// How many rows to show; the JSON has all
+    /// Show so many rows; the JSON has all rows
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
 
@@ -47,20 +47,20 @@ pub struct PinsArgs {
 const EXAMPLES: &str = "\
 Examples:
   loam record --stacks=16K --output t.trace -- ./server
-  loam pins t.trace                    whose blocks kept sparse pages when that cost most
-  loam pins t.trace --at end --by age  at the end, and how old those blocks are
-  loam pins 1234                       of a running process, by size
+  loam pins t.trace                    at the worst moment, by stack
+  loam pins t.trace --at end --by age  at the end, by age of the blocks
+  loam pins 1234                       a running process, by size
   loam map t.trace                     the same as a picture";
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ByName {
-    /// Who allocated them
+    /// The stack that allocated the blocks
     Stack,
-    /// Their size
+    /// The size of the blocks
     Size,
-    /// How long they have lived
+    /// How long the blocks have lived
     Age,
-    /// The thread that allocated them
+    /// The thread that allocated the blocks
     Thread,
 }
 

@@ -32,10 +32,11 @@ pub enum Named {
     Process(Identity),
 }
 
-/// A file of that name is a trace; anything else is a process.
+/// A file of that name is a trace; anything else is a process, unless only a file can have such a name.
 pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
     let path = Path::new(target);
-    if path.is_file() {
+    let is_name_of_a_file = target.contains('/') || target.ends_with(".trace");
+    if is_name_of_a_file || path.exists() && !path.is_dir() {
         let survey = replay::survey(path)?;
         let stream = survey.choose(process)?;
         for damage in &survey.damage {
@@ -44,9 +45,6 @@ pub fn named(target: &str, process: Option<u32>) -> Result<Named> {
         return Ok(Named::Trace(Box::new(survey), stream));
     }
     let named: Target = target.parse().map_err(|error: String| anyhow!(error))?;
-    if target.contains('/') || target.ends_with(".trace") {
-        bail!("{}: there is no such trace", output::path(path));
-    }
     let mut found = choose::find(&named)?;
     match found.len() {
         1 => Ok(Named::Process(found.remove(0))),

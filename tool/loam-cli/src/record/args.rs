@@ -7,22 +7,23 @@ use clap::{Args, ValueEnum};
 
 /// Record what a program asks of its allocator.
 ///
-/// Every allocation, free and resize of the program and of the programs that it starts is written to one file, in the order
-/// in which they happened, with the thread and the time of each, and with the process's memory ten times a
-/// second. The program keeps the allocator that it has, unless another one is named. Programs that can not take a preload are refused
-/// with the reason, as `loam run` refuses them. Input, output, signals and the exit code are the program's
-/// own. Recording ends with the last recorded process, or with the second Ctrl-C, which leaves the processes
-/// alone. `loam replay FILE` runs the recorded program's allocations on any allocator.
+/// The trace is one file. It has each allocation, free and resize of the program and of the programs that it starts,
+/// in the order in which they happened, each with its thread and time. It also has the memory of each process, ten times
+/// a second. `loam replay FILE` repeats the recorded requests on any allocator.
 ///
-/// With `--pid` a process that runs already is recorded, on Loam only: what lives then comes first. Ctrl-C ends the
-/// recording, and the process goes on. The programs that it starts are not recorded.
+/// The program keeps its allocator, unless --allocator names another one. Its input, output, signals and exit code stay
+/// its own. If a program can not take a preload, the recorder refuses it and says why, as `loam run` does. The recording
+/// ends with the last recorded process. A second Ctrl-C ends it earlier, and the processes go on.
+///
+/// With --pid, a running process is recorded; it must run on Loam. The trace then begins with the blocks that are
+/// live at that moment. Ctrl-C ends the recording, and the process goes on. Programs that it starts are not recorded.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// The allocator to record the program on, as `loam lab` takes it; without it the program's own
+    /// Record the program on this allocator, a name as for `loam lab` (default: the program's own)
     #[arg(long, value_name = "NAME")]
     allocator: Option<String>,
 
-    /// The file to write; without it `loam-PROGRAM-PID.trace` in the current folder
+    /// Write the trace to this file (default: `loam-PROGRAM-PID.trace` in the current folder)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -30,15 +31,15 @@ pub struct RecordArgs {
     #[arg(long, requires = "output")]
     overwrite: bool,
 
-    /// What a thread does when events come faster than they can be written
+    /// What a thread of the program does when events come faster than they can be written
     #[arg(long, value_name = "WHAT", default_value = "block")]
     when_full: WhenFull,
 
-    /// End the recording when the file has this size (500M, 2G); the program goes on
+    /// End the recording when the file reaches this size (500M, 2G); the program goes on
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_size: Option<u64>,
 
-    /// Copy the stack of a block for each so many requested bytes, on average (64K, 1M; without a number 512K)
+    /// Record stacks: one for each BYTES requested bytes, on average (64K, 1M; without a number 512K)
     #[arg(
         long,
         value_name = "BYTES",
@@ -49,11 +50,11 @@ pub struct RecordArgs {
     )]
     stacks: Option<u64>,
 
-    /// Start the program even where the preload can not take
+    /// Start the program even if it can not take a preload; the trace then lacks its events
     #[arg(long)]
     force: bool,
 
-    /// Record this process, which runs already, on Loam
+    /// Record this running process, which must run on Loam
     #[arg(long, value_name = "PID", conflicts_with_all = ["allocator", "force", "command"])]
     pid: Option<i32>,
 
@@ -72,9 +73,9 @@ const MOST_STACK_BYTES: u64 = 1 << 31;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WhenFull {
-    /// It waits: no event is lost
+    /// The thread waits, and no event is lost
     Block,
-    /// It goes on: events are lost, and the trace says how many
+    /// The thread goes on; events are lost, and the trace says how many
     Drop,
 }
 
@@ -137,7 +138,7 @@ impl RecordArgs {
 }
 
 /// Bytes, with a unit of 1,024 or its powers if wanted.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,

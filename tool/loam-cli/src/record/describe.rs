@@ -164,6 +164,7 @@ impl Modules {
             start: mapping.start,
             end: mapping.end,
             offset: mapping.offset,
+            ..Module::default()
         })
         .collect()
     }

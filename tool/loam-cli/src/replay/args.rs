@@ -12,63 +12,67 @@ use super::Which;
 
 /// Repeat a recorded program's requests on other allocators, and measure memory and time.
 ///
-/// As many threads make the same calls in the same order and touch the same pages; a free waits for
-/// its block. Each trial is a fresh process with one allocator preloaded, in an order that changes from
-/// round to round, as in `loam lab`; table, results file and report are the lab's. The recorded
-/// allocator is among them, and the table says how far its replay is from what was recorded: above 5 %
-/// the trace does not reproduce the program, and no advice is drawn from it.
+/// The replay has as many threads as the program had. They make the same calls in the same order and touch the same
+/// pages. A thread that frees a block waits until the block is allocated.
+///
+/// Each trial is a new process with one allocator. The order of allocators changes from round to round. The table,
+/// the results file and the report are those of `loam lab`.
+///
+/// The recorded allocator is always measured too. The table says how far the memory of its replay is from the recorded
+/// memory. Above 5 % the trace does not reproduce the program, and its figures should not be used.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Which process of it, by the number that `loam trace info` shows (default: the busiest)
+    /// Replay this process, by its number in `loam trace info` (default: the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// Allocators to measure: NAME, PATH or LABEL=NAME, each with :VARIABLE=VALUE settings
+    /// Measure these allocators: NAME, PATH or LABEL=NAME, each with settings as :VARIABLE=VALUE
     ///
-    /// As for `loam lab`. Without the option: every allocator found.
+    /// The list is written as for `loam lab`. Without it, every allocator that `loam allocators` finds is measured.
     #[arg(long, value_name = "LIST")]
     allocators: Vec<String>,
 
-    /// `max` leaves out the program's pauses; a number keeps them, scaled: 1 as recorded, 10 ten times as fast
+    /// `max` leaves out the program's pauses; a number N keeps them and makes them N times shorter
     ///
-    /// Allocators give memory back as time passes: what they do meanwhile shows only with pauses.
+    /// Some allocators give memory back as time passes. That shows only with pauses.
     #[arg(long, value_name = "max|N", default_value = "max", value_parser = parse_speed)]
     speed: Speed,
 
-    /// Rounds: trials of each allocator
+    /// Measure each allocator in so many trials
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: u32,
 
-    /// Where the results go (default: loam-lab-DATE.json here)
+    /// Write the results to this file (default: loam-lab-DATE.json in the current folder)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Where the report goes (default: beside the results)
+    /// Write the report to this file (default: beside the results)
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Replace the results of an earlier run, which are refused otherwise
+    /// Replace the results of an earlier run
     #[arg(long, requires = "json")]
     overwrite: bool,
 
-    /// Seconds after which a trial is stopped
+    /// Stop a trial after so many seconds
     #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     timeout: u64,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  loam record -- ./server --port 80     record (`loam record`)
-  loam replay loam-server-1234.trace    every allocator found
+  loam record -- ./server --port 80     write the trace
+  loam replay loam-server-1234.trace    measure every allocator found
   loam replay t.trace --allocators system,loam,jemalloc:MALLOC_CONF=dirty_decay_ms:0
   loam replay t.trace --speed 10 --trials 1
-                                        with the program's pauses, a tenth as long
+                                        keep the pauses, a tenth as long
 
-Exit code 1: a trial failed, or the replay is not close enough to the program.";
+Exit code 0 if all trials succeeded, 1 if a trial failed or the replay is not close enough to the program, 2 if the trace
+can not be replayed.";
 
 /// How fast.
 #[derive(Debug, Clone, Copy, PartialEq)]

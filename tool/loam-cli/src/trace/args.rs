@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use loam_format::foreign;
 
-/// Say what is in a trace of allocations, check it, export it, import one.
+/// Show, check, export or import a trace of allocations.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TraceArgs {
@@ -15,13 +15,13 @@ pub struct TraceArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  loam trace info t.trace                                rates, sizes, lifetimes, threads, the peak
-  loam trace check t.trace                               exit code 1 if something is wrong with it
+  loam trace info t.trace                                its rates, sizes, lifetimes, threads and peak
+  loam trace check t.trace                               exit code 1 if something is wrong
   loam trace head -n 50 t.trace                          the first events
   loam trace export t.trace --table blocks > blocks.csv  a row for each block's life
   loam trace export t.trace --format pprof --output t.pb.gz && go tool pprof -top t.pb.gz
-  loam trace export t.trace --dataset fleet              add it to a dataset that SQL asks
-  loam trace import heaptrack.p.1.zst --output t.trace   another program's recording, to replay it";
+  loam trace export t.trace --dataset fleet              add it to a dataset for SQL queries
+  loam trace import heaptrack.p.1.zst --output t.trace   make a trace from a recording of heaptrack";
 
 #[derive(Debug, Subcommand)]
 enum TraceVerb {
@@ -32,13 +32,13 @@ enum TraceVerb {
     Import(ImportArgs),
 }
 
-/// Say what a program asked of its heap: rates, sizes, lifetimes, threads, what lived at the peak.
+/// Show what a program requested: rates, sizes, lifetimes, threads, and the blocks of the peak.
 #[derive(Debug, Args)]
 struct InfoArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Which process of it, by its number in the list (default: the busiest)
+    /// Show this process, by its number in the list (default: the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
@@ -47,28 +47,30 @@ struct InfoArgs {
     json: bool,
 }
 
-/// Print the first events.
+/// Print the first events of a trace.
 #[derive(Debug, Args)]
 struct HeadArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// How many
+    /// Print so many events
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     number: u64,
 
-    /// Of this process alone, by its number in `loam trace info`
+    /// Print only events of this process, by its number in `loam trace info`
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 }
 
-/// Read all of a trace and say what is wrong with it; exit code 1 if something is.
+/// Read a whole trace and say what is wrong with it.
 ///
-/// Damaged chunks, events that were not recorded, frees of blocks that nobody saw begin, blocks that
-/// were handed out where another one lived, a recording that was cut off.
+/// The check finds damaged parts of the file, events that were not recorded, frees of blocks whose allocation is not in
+/// the trace, blocks that overlap a live block, and a recording that was cut off.
+///
+/// Exit code 0 if nothing is wrong, 1 if something is, 2 if the file can not be read as a trace.
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
     /// Print JSON, for programs
@@ -76,76 +78,83 @@ struct CheckArgs {
     json: bool,
 }
 
-/// Write a trace as a table, as stacks or as a profile for other programs.
+/// Write a trace as a table, as stacks or as a profile, for other programs.
 ///
-/// Times are nanoseconds since the recording began, addresses are decimal numbers. A table of blocks
-/// has a row for each block's life, of one process; a resize ends a row and begins another one.
+/// Times are nanoseconds since the recording began. Addresses are decimal numbers. The table of blocks has a row for each
+/// block of one process. A resize ends a row and begins another one.
 #[derive(Debug, Args)]
 struct ExportArgs {
-    /// A trace that `loam record` wrote
+    /// A trace, which `loam record` or `loam trace import` wrote
     trace: PathBuf,
 
-    /// Which table
+    /// Write this table
     #[arg(long, value_enum, default_value_t = Table::Events)]
     table: Table,
 
-    /// In which form
+    /// Write it in this format
     #[arg(long, value_enum, default_value_t = Format::Csv)]
     format: Format,
 
-    /// Of this process alone, by its number in `loam trace info` (of blocks and stacks: default the busiest)
+    /// Write only this process, by its number in `loam trace info` (default: all; of blocks and stacks, the process with most events)
     #[arg(long, value_name = "N")]
     process: Option<u32>,
 
-    /// Which bytes of a stack are written (collapsed)
+    /// For collapsed stacks: which bytes are counted
     #[arg(long, value_enum, default_value_t = Of::Peak)]
     of: Of,
 
-    /// Where it goes (default: standard output)
+    /// Write to this file (default: standard output)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Add the trace to this dataset of many traces, as Parquet tables by host, program and day
+    /// Add the trace to this dataset: a folder of Parquet tables by host, program and day
     #[arg(long, value_name = "DIR", conflicts_with_all = ["table", "format", "of", "output"])]
     dataset: Option<PathBuf>,
 
-    /// Where it was recorded (default: what the trace says)
+    /// The host on which it was recorded (default: the one that the trace names)
     #[arg(long, value_name = "NAME", requires = "dataset")]
     host: Option<String>,
 
-    /// When it was recorded, as YYYY-MM-DD (default: what the trace says)
+    /// The day on which it was recorded, as YYYY-MM-DD (default: the one that the trace names)
     #[arg(long, value_name = "DAY", requires = "dataset")]
     day: Option<String>,
 
-    /// The release of the program, a column of the dataset
+    /// The release of the program; the dataset has a column for it
     #[arg(long, value_name = "NAME", requires = "dataset")]
     release: Option<String>,
 
-    /// Results files of `loam replay` of this trace, which become the dataset's table `replays`
+    /// Add these results of `loam replay` of this trace, as the dataset's table `replays`
     #[arg(long, value_name = "RESULTS", requires = "dataset", num_args = 1..)]
     replays: Vec<PathBuf>,
 }
 
-/// Make a trace of another program's recording of allocations.
+/// Make a trace from a recording of another tool.
 ///
-/// The formats: heaptrack's data files (raw or interpreted, of 1.0 to 1.5), the log of Firefox's logalloc (munged or not),
-/// Android's record_allocs as memory_replay reads it, and the binary trace of glibc-malloc-trace-utils. Files may be packed
-/// with gzip, zstd or zip. What is lost is said. None of the formats says which pages a program touched, so a replay of an
-/// imported trace can not be checked against the program, and ends with exit code 1.
+/// These recordings can be imported: data files of heaptrack 1.0 to 1.5, raw or interpreted; the log of Firefox's logalloc,
+/// munged or not; Android's record_allocs, as memory_replay reads it; the binary trace of glibc-malloc-trace-utils. The
+/// file may be packed by gzip, zstd or zip. The import says what the recording does not have. The stacks of heaptrack
+/// become stacks of the trace.
+///
+/// None of these recordings has the pages that a program touched. A replay of an imported trace can therefore not be
+/// checked against the program, and ends with exit code 1.
 #[derive(Debug, Args)]
 struct ImportArgs {
-    /// The recording
+    /// The file that the other tool wrote
     recording: PathBuf,
 
-    /// The trace that is written
+    /// Write the trace to this file
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace the output if it exists
+    /// Replace the file if it exists
     #[arg(long)]
     overwrite: bool,
 
-    /// The recording's format (default: what its first bytes say)
+    /// Import one stack for each BYTES requested bytes, on average (64K, 1M; default: the stacks of all blocks)
+    #[arg(long, value_name = "BYTES", value_parser = crate::record::args::size, default_value = "1", hide_default_value = true)]
+    stacks: u64,
+
+    /// The format of the recording (default: the one that its first bytes show)
     #[arg(long, value_enum, value_name = "FORMAT")]
     from: Option<Recording>,
 }
@@ -168,19 +177,19 @@ enum Recording {
 pub enum Table {
     /// Every event, as recorded
     Events,
-    /// The process as it looked from outside
+    /// The memory of the process, ten times a second
     Samples,
-    /// Every block's life
+    /// Every block, with its times of allocation and free
     Blocks,
-    /// The processes, each with its figures
+    /// Every process, with its figures
     Processes,
-    /// Blocks by size
+    /// Counts and bytes of blocks by size
     Sizes,
-    /// Threads
+    /// Every thread, with its figures
     Threads,
     /// Moments that the program named
     Marks,
-    /// Stacks of sampled blocks, of a trace with stacks
+    /// Stacks of sampled blocks, if the trace has stacks
     Stacks,
 }
 
@@ -189,24 +198,24 @@ pub enum Table {
 pub enum Format {
     /// Comma-separated values with a header
     Csv,
-    /// A JSON object a line
+    /// JSON lines: one object in each line
     Jsonl,
-    /// Parquet, the trace's header among its metadata
+    /// Parquet, with the trace's header in its metadata
     Parquet,
-    /// Stacks, a line each with its bytes, as flame graphs are drawn from; of a trace with stacks
+    /// A line for each stack with its bytes, for flame graphs; the trace must have stacks
     Collapsed,
-    /// Stacks for the program pprof (gzipped): alloc_objects, alloc_space, and inuse_objects, inuse_space at the peak
+    /// Stacks for pprof, gzipped: alloc_objects and alloc_space in all, inuse_objects and inuse_space at the peak; the trace must have stacks
     Pprof,
-    /// A profile for the Firefox Profiler: live and resident bytes as tracks, marks, and the allocations of a trace with stacks
+    /// A profile for the Firefox Profiler: live and resident bytes as tracks, marks, and sampled allocations if the trace has stacks
     Firefox,
 }
 
 /// Bytes of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Of {
-    /// That lived when most bytes lived
+    /// Bytes that were live at the peak
     Peak,
-    /// That were handed out in all
+    /// All bytes that were allocated
     Allocated,
 }
 
@@ -253,6 +262,8 @@ pub struct ImportOptions {
     pub output: PathBuf,
     /// Whether it may be replaced.
     pub overwrite: bool,
+    /// The stack of one block is taken for each so many requested bytes, on average.
+    pub stack_bytes: u64,
     /// The format; none: the one that the first bytes tell.
     pub from: Option<foreign::Format>,
 }
@@ -328,6 +339,7 @@ impl TraceArgs {
                 recording: args.recording,
                 output: args.output,
                 overwrite: args.overwrite,
+                stack_bytes: args.stacks,
                 from: args.from.map(|from| match from {
                     Recording::Heaptrack => foreign::Format::Heaptrack,
                     Recording::Logalloc => foreign::Format::Logalloc,

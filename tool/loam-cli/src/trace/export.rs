@@ -22,6 +22,7 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         dataset::write(&options.trace, options.process, dataset)?;
         return Ok(Exit::Done);
     }
+    lineage::require_file(&options.trace)?;
     // A trace that can not be read must not leave an empty file.
     drop(lineage::open(&options.trace, Wanted::ALL)?);
     let needs_stacks = matches!(options.format, Format::Collapsed | Format::Pprof);

@@ -9,6 +9,7 @@ use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
 use loam_format::foreign::{self, Imported, SNIFFED};
+use loam_format::trace::MAGIC;
 use loam_format::words;
 
 use super::args::ImportOptions;
@@ -28,12 +29,16 @@ pub fn run(options: &ImportOptions) -> Result<Exit> {
     }
     output::say(&format!(
         "{} events of {} and {} from {}: {trace}\nlost: {}\nA replay of it can not be checked against the program. \
-         Next: loam replay {trace}",
+         Next: loam replay {trace}{}",
         imported.events,
         words::count_of(imported.processes as usize, "process", "processes"),
         words::count(imported.threads as usize, "thread"),
         imported.about.format,
         words::list(&imported.about.lost),
+        match imported.about.has_stacks {
+            true => format!(", or for its stacks: loam pins {trace}"),
+            false => String::new(),
+        },
     ));
     Ok(Exit::Done)
 }
@@ -45,9 +50,15 @@ fn unpacked(
 ) -> Result<Imported> {
     let shown = output::path(recording);
     let told = || format!("{shown} can not be read");
+    if recording.is_dir() {
+        bail!("{shown} is a folder; name a recording in it");
+    }
     let mut file = BufReader::with_capacity(1 << 18, File::open(recording).with_context(told)?);
     match file.fill_buf().with_context(told)? {
-        [] => bail!("{shown} is empty"),
+        [] => bail!("{shown} is empty; copy or record it again"),
+        start if start.starts_with(MAGIC) => {
+            bail!("{shown} is a trace already: `loam trace info`, `loam replay` and the like read it as it is")
+        }
         [0x1f, 0x8b, ..] => read(&mut BufReader::new(MultiGzDecoder::new(file))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             let decoder = zstd::stream::read::Decoder::with_buffer(file);
@@ -86,7 +97,12 @@ fn write(options: &ImportOptions, input: &mut dyn BufRead) -> Result<Imported> {
     let begun = begun.with_context(|| shown.clone())?;
     let out = output::new_file(&options.output, options.overwrite)?;
     let file = options.recording.display().to_string();
-    let written = begun.write(loam_format::VERSION, &file, BufWriter::new(out));
+    let written = begun.write(
+        loam_format::VERSION,
+        &file,
+        BufWriter::new(out),
+        options.stack_bytes,
+    );
     let (_, imported) = written.with_context(|| shown)?;
     Ok(imported)
 }

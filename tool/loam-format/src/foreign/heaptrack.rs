@@ -4,19 +4,22 @@
 //! v 10400 3            program and file format
 //! X ./server --port 8  the command            I 1000 5e298f   bytes of a page, pages of the machine
 //! c 1f4                milliseconds since the start
-//! raw:          + SIZE TRACE ADDRESS          - ADDRESS
-//! interpreted:  a SIZE TRACE (the next kind of block)    + KIND    - KIND
+//! raw:          + SIZE CALL ADDRESS          - ADDRESS
+//! interpreted:  a SIZE CALL (the next kind of block)    + KIND    - KIND
 //! ```
+//!
+//! A call is one of the tree that [`super::calls`] reads.
 //!
 //! An interpreted file does not say which block of a kind was freed: the last one is taken.
 
 use std::collections::HashSet;
 use std::io::BufRead;
 
+use super::calls::Calls;
 use super::lines::{hexadecimal, Lines};
 use super::places::Places;
 use super::{freed, plain, About, Call, ForeignError, Source, What};
-use crate::trace::AllocFamily;
+use crate::trace::{AllocFamily, Frame, Module};
 
 /// The newest file format that is known.
 const NEWEST: u64 = 3;
@@ -31,16 +34,29 @@ pub fn is_start(start: &[u8]) -> bool {
     version.and_then(hexadecimal).is_some()
 }
 
+/// Blocks of one size that one call handed out.
+#[derive(Debug)]
+struct Kind {
+    size: u64,
+    call: u64,
+    /// Where those that live are.
+    live: Vec<u64>,
+}
+
 /// Reads a data file.
 #[derive(Debug)]
 pub struct Heaptrack<R> {
     lines: Lines<R>,
     version: u64,
+    /// The file format's version.
+    format: u64,
     command: Vec<String>,
     page_size: u64,
     time: u64,
-    /// Bytes of each kind of block, and where those that live are.
-    kinds: Vec<(u64, Vec<u64>)>,
+    kinds: Vec<Kind>,
+    calls: Calls,
+    /// The call that the last line's block is from; 0: none.
+    call: u64,
     /// Of a raw file: where the blocks that live are.
     live: HashSet<u64>,
     places: Places,
@@ -52,10 +68,13 @@ impl<R: BufRead> Heaptrack<R> {
         Heaptrack {
             lines: Lines::new(input),
             version: 0,
+            format: 1,
             command: Vec::new(),
             page_size: 0,
             time: 0,
             kinds: Vec::new(),
+            calls: Calls::default(),
+            call: 0,
             live: HashSet::new(),
             places: Places::new(),
             is_raw: false,
@@ -76,8 +95,8 @@ impl<R: BufRead> Heaptrack<R> {
         Some(match mode {
             b'v' => {
                 self.version = number()?;
-                let format = number().unwrap_or(1);
-                if format > NEWEST {
+                self.format = number().unwrap_or(1);
+                if self.format > NEWEST {
                     return None;
                 }
                 None
@@ -96,22 +115,28 @@ impl<R: BufRead> Heaptrack<R> {
                 None
             }
             b'a' => {
-                self.kinds.push((number()?, Vec::new()));
+                self.kinds.push(Kind {
+                    size: number()?,
+                    call: number().unwrap_or(0),
+                    live: Vec::new(),
+                });
                 None
             }
             b'+' => {
                 let first = number()?;
                 match (number(), number()) {
-                    (Some(_), Some(address)) => {
+                    (Some(call), Some(address)) => {
                         self.is_raw = true;
+                        self.call = call;
                         self.live.insert(address);
                         Some(plain(AllocFamily::Malloc, first, address))
                     }
                     (None, None) => {
-                        let (size, live) = self.kinds.get_mut(usize::try_from(first).ok()?)?;
-                        let address = self.places.take(*size);
-                        live.push(address);
-                        Some(plain(AllocFamily::Malloc, *size, address))
+                        let kind = self.kinds.get_mut(usize::try_from(first).ok()?)?;
+                        let address = self.places.take(kind.size);
+                        kind.live.push(address);
+                        self.call = kind.call;
+                        Some(plain(AllocFamily::Malloc, kind.size, address))
                     }
                     _ => return None,
                 }
@@ -122,13 +147,17 @@ impl<R: BufRead> Heaptrack<R> {
                 self.live.remove(&address).then(|| freed(address))
             }
             b'-' => {
-                let (size, live) = self.kinds.get_mut(usize::try_from(number()?).ok()?)?;
-                let address = live.pop()?;
-                self.places.give(address, *size);
+                let kind = self.kinds.get_mut(usize::try_from(number()?).ok()?)?;
+                let address = kind.live.pop()?;
+                self.places.give(address, kind.size);
                 Some(freed(address))
             }
-            // Strings, addresses of code, stacks, modules, resident memory, suppressions, comments.
-            b's' | b'i' | b't' | b'm' | b'x' | b'R' | b'A' | b'S' | b'#' => None,
+            b's' | b'i' | b't' | b'm' | b'x' => {
+                self.calls.line(self.format, mode, rest);
+                None
+            }
+            // Resident memory, suppressions, comments.
+            b'R' | b'A' | b'S' | b'#' => None,
             _ => return None,
         })
     }
@@ -145,12 +174,21 @@ impl<R: BufRead> Source for Heaptrack<R> {
                         process: 0,
                         thread: 0,
                         time: Some(self.time),
+                        frame: self.calls.frame(self.call),
                         what,
                     }))
                 }
             }
         }
         Ok(None)
+    }
+
+    fn frames(&mut self) -> Vec<Frame> {
+        self.calls.fresh()
+    }
+
+    fn modules(&self) -> Vec<Module> {
+        self.calls.modules()
     }
 
     fn about(&self) -> About {
@@ -161,12 +199,15 @@ impl<R: BufRead> Source for Heaptrack<R> {
             "functions and alignments (all is malloc and free)",
             "resizes (each is a free and an allocation)",
             "times finer than 10 ms",
-            "stacks",
         ];
         if !self.is_raw {
             lost.push("which of several blocks of one size and place of allocation was freed");
         }
+        if self.calls.is_full() {
+            lost.push("names of some functions");
+        }
         About {
+            has_stacks: true,
             format: match self.is_raw {
                 true => format!("heaptrack {version}, raw"),
                 false => format!("heaptrack {version}"),

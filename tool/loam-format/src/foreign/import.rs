@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use super::{About, Call, ForeignError, Source, What};
-use crate::trace::{End, Ended, Event, Header, Origin, Process, Record, Stream, Writer};
+use crate::trace::{
+    chance, End, Ended, Event, Frame, Header, Origin, Process, Record, Stack, Stream, Writer,
+};
 
 /// Nanoseconds from call to call of a recording that has no times. Chosen: so little that no pause of a replay comes
 /// of it.
@@ -38,18 +40,22 @@ impl<'a> Begun<'a> {
         Ok(Begun { source, first })
     }
 
-    /// Writes the trace. `tool` is the version that does so, `file` the recording's name.
+    /// Writes the trace. `tool` is the version that does so, `file` the recording's name. `stack_bytes`: the trace has
+    /// the stack of one block for each so many requested bytes, on average, if the recording has stacks.
     pub fn write<W: Write>(
         mut self,
         tool: &str,
         file: &str,
         out: W,
+        stack_bytes: u64,
     ) -> Result<(W, Imported), ForeignError> {
         let about = self.source.about();
+        let stack_bytes = if about.has_stacks { stack_bytes } else { 0 };
         let header = Header {
             tool: tool.to_owned(),
             command: about.command.clone(),
             page_size: about.page_size,
+            stack_bytes,
             origin: Some(Origin {
                 format: about.format.clone(),
                 file: file.to_owned(),
@@ -64,19 +70,22 @@ impl<'a> Begun<'a> {
             order: Vec::new(),
             zero: None,
             now: 0,
+            stack_bytes,
             imported: Imported {
                 about,
                 ..Imported::default()
             },
         };
-        importer.add(&self.first)?;
+        importer.add(&self.first, self.source.frames())?;
         importer.imported.stopped = loop {
             match self.source.next() {
-                Ok(Some(call)) => importer.add(&call)?,
+                Ok(Some(call)) => importer.add(&call, self.source.frames())?,
                 Ok(None) => break None,
                 Err(error) => break Some(error),
             }
         };
+        importer.modules(&*self.source)?;
+        importer.imported.about = self.source.about();
         importer.finish()
     }
 }
@@ -84,6 +93,7 @@ impl<'a> Begun<'a> {
 /// A process of the recording.
 struct Known {
     stream: Stream,
+    process: Process,
     /// Numbers in the trace of threads that live.
     threads: HashMap<u64, u32>,
     next: u32,
@@ -98,11 +108,13 @@ struct Importer<W> {
     /// The recording's time at the trace's 0.
     zero: Option<u64>,
     now: u64,
+    /// Bytes between two blocks with a stack, on average; 0: none has one.
+    stack_bytes: u64,
     imported: Imported,
 }
 
 impl<W: Write> Importer<W> {
-    fn add(&mut self, call: &Call) -> Result<(), ForeignError> {
+    fn add(&mut self, call: &Call, frames: Vec<Frame>) -> Result<(), ForeignError> {
         self.now = match call.time {
             Some(time) => {
                 let zero = *self.zero.get_or_insert(time);
@@ -114,6 +126,11 @@ impl<W: Write> Importer<W> {
         let (stream, thread, is_new) = self.thread(call.process, call.thread)?;
         if is_new {
             self.push(stream, thread, Event::ThreadBegins)?;
+        }
+        if self.stack_bytes > 0 {
+            for frame in frames {
+                self.writer.frame(stream, frame)?;
+            }
         }
         match call.what {
             What::Allocate {
@@ -128,6 +145,7 @@ impl<W: Write> Importer<W> {
                     size,
                     alignment,
                 };
+                self.stack(stream, size, call.frame)?;
                 self.push(stream, thread, event)
             }
             What::Free { family, address } => {
@@ -159,15 +177,17 @@ impl<W: Write> Importer<W> {
     /// The stream, the thread's number in it, and whether that begins now.
     fn thread(&mut self, process: u64, thread: u64) -> Result<(Stream, u32, bool), ForeignError> {
         if !self.processes.contains_key(&process) {
-            let stream = self.writer.process(&Process {
+            let image = Process {
                 pid: u32::try_from(process).unwrap_or(0),
                 at: self.now,
                 program: self.program.clone(),
                 ..Process::default()
-            })?;
+            };
+            let stream = self.writer.process(&image)?;
             self.order.push(stream);
             let known = Known {
                 stream,
+                process: image,
                 threads: HashMap::new(),
                 next: 0,
             };
@@ -186,6 +206,33 @@ impl<W: Write> Importer<W> {
         known.threads.insert(thread, number);
         self.imported.threads += 1;
         Ok((known.stream, number, true))
+    }
+
+    /// The stack of the block that the next event hands out, if the block is chosen.
+    fn stack(&mut self, stream: Stream, size: u64, frame: Option<u64>) -> Result<(), ForeignError> {
+        let event = self.writer.events(stream);
+        if self.stack_bytes == 0 || uniform(event) >= chance(size, self.stack_bytes) {
+            return Ok(());
+        }
+        let stack = Stack {
+            event: Some(event),
+            frame,
+            cut: Some(frame.is_none().into()),
+        };
+        Ok(self.writer.stack(stream, stack)?)
+    }
+
+    /// Tells the modules that the frames lie in.
+    fn modules(&mut self, source: &dyn Source) -> Result<(), ForeignError> {
+        let modules = source.modules();
+        if self.stack_bytes == 0 || modules.is_empty() {
+            return Ok(());
+        }
+        for known in self.processes.values_mut() {
+            known.process.modules.clone_from(&modules);
+            self.writer.update(known.stream, &known.process)?;
+        }
+        Ok(())
     }
 
     fn push(&mut self, stream: Stream, thread: u32, event: Event) -> Result<(), ForeignError> {
@@ -213,4 +260,13 @@ impl<W: Write> Importer<W> {
         let (out, _) = self.writer.finish()?;
         Ok((out, self.imported))
     }
+}
+
+/// A number from 0 to 1 that follows from another number and looks drawn by chance (splitmix64). The same recording
+/// always becomes the same trace.
+fn uniform(number: u64) -> f64 {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -126,6 +126,7 @@ impl<R: BufRead> Logalloc<R> {
             process,
             thread,
             time: None,
+            frame: None,
             what,
         }))
     }

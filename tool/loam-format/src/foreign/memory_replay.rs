@@ -79,6 +79,7 @@ fn parse(line: &[u8]) -> Option<Call> {
         process: 0,
         thread,
         time: time.filter(|time| *time > 0),
+        frame: None,
         what,
     })
 }

@@ -8,6 +8,7 @@
 //! the kinds of blocks that were seen. What a format does not have is not made up: `About::lost` lists it.
 //! Formats without times get `STEP` nanoseconds a call, so that events stay in order.
 
+mod calls;
 mod heaptrack;
 mod import;
 mod lines;
@@ -23,7 +24,7 @@ use std::io::{self, BufRead};
 
 use thiserror::Error;
 
-use crate::trace::{AllocFamily, FreeFamily, WriteError};
+use crate::trace::{AllocFamily, Frame, FreeFamily, Module, WriteError};
 
 pub use import::{Begun, Imported, STEP};
 
@@ -92,6 +93,8 @@ pub struct About {
     pub command: Vec<String>,
     /// Bytes of a page; 0: not known.
     pub page_size: u64,
+    /// Whether it has the stacks of the blocks.
+    pub has_stacks: bool,
     /// What of the program the recording does not have, as parts of a list.
     pub lost: Vec<&'static str>,
 }
@@ -105,6 +108,8 @@ pub struct Call {
     pub thread: u64,
     /// Nanoseconds since the recording's own zero.
     pub time: Option<u64>,
+    /// The innermost frame of the stack that handed a block out; none: it is not known.
+    pub frame: Option<u64>,
     /// What was called.
     pub what: What,
 }
@@ -147,6 +152,16 @@ pub enum What {
 pub trait Source {
     /// The next call; none: the recording ends here.
     fn next(&mut self) -> Result<Option<Call>, ForeignError>;
+
+    /// The frames that came since the last time, each after its caller.
+    fn frames(&mut self) -> Vec<Frame> {
+        Vec::new()
+    }
+
+    /// The modules that the frames lie in.
+    fn modules(&self) -> Vec<Module> {
+        Vec::new()
+    }
 
     /// What the recording said of itself before the last call that was read.
     fn about(&self) -> About;

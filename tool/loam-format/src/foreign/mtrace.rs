@@ -114,6 +114,7 @@ impl<R: BufRead> Mtrace<R> {
             process: 0,
             thread: thread.into(),
             time: None,
+            frame: None,
             what,
         }))
     }

@@ -8,7 +8,7 @@ use crate::trace::{Event, Item, Items, Record, Wanted};
 /// The records of a trace, by stream, and what was imported.
 fn imported(format: Format, bytes: &[u8]) -> (Vec<(u32, Record)>, Imported) {
     let begun = Begun::new(format.open(bytes)).unwrap();
-    let (trace, imported) = begun.write("test", "recording", Vec::new()).unwrap();
+    let (trace, imported) = begun.write("test", "recording", Vec::new(), 1).unwrap();
     let items = Items::new(&trace[..], Wanted::ALL).unwrap();
     assert_eq!(items.header().origin.as_ref().unwrap().file, "recording");
     let records = items.filter_map(|item| match item.unwrap() {
@@ -51,7 +51,7 @@ fn complaint(format: Format, bytes: &[u8]) -> String {
     match Begun::new(format.open(bytes)) {
         Err(error) => error.to_string(),
         Ok(begun) => {
-            let (_, imported) = begun.write("test", "recording", Vec::new()).unwrap();
+            let (_, imported) = begun.write("test", "recording", Vec::new(), 1).unwrap();
             imported.stopped.expect("something is wrong").to_string()
         }
     }
@@ -89,7 +89,7 @@ fn heaptracks_interpreted_files_have_kinds_and_its_raw_ones_addresses() {
         short(&records),
         ["0:begins", "0:malloc 100=0xa000", "0:free 0xa000"]
     );
-    assert!(found.about.format.ends_with("raw") && found.about.lost.len() == 6);
+    assert!(found.about.format.ends_with("raw") && found.about.lost.len() == 5);
 
     let later = HEAPTRACK.replace("10400 3", "20000 4");
     assert!(complaint(Format::Heaptrack, later.as_bytes()).starts_with("line 1: "));
@@ -101,6 +101,130 @@ fn heaptracks_interpreted_files_have_kinds_and_its_raw_ones_addresses() {
         wrong.starts_with("line 8: ") && wrong.contains("`+ 7`"),
         "{wrong}"
     );
+}
+
+/// The stacks of a trace, from the innermost place outwards, by the numbers of their events.
+fn stacks(bytes: &[u8], stack_bytes: u64) -> Vec<(u64, Vec<String>)> {
+    let begun = Begun::new(Format::Heaptrack.open(bytes)).unwrap();
+    let written = begun.write("test", "recording", Vec::new(), stack_bytes);
+    let (trace, _) = written.unwrap();
+    let items = Items::new(&trace[..], Wanted::ALL).unwrap();
+    assert_eq!(items.header().stack_bytes, stack_bytes);
+    let (mut frames, mut stacks, mut modules) = (Vec::new(), Vec::new(), Vec::new());
+    for item in items {
+        match item.unwrap().1 {
+            Item::Frame(frame) => frames.push(frame),
+            Item::Stack(stack) => stacks.push(stack),
+            Item::Process(process) => modules = process.modules,
+            _ => {}
+        }
+    }
+    let shown = |frame: u64| {
+        let frame = &frames[frame as usize];
+        let address = frame.address.unwrap();
+        let module = frame.module.map(|module| &modules[module as usize]);
+        let path = module.map_or("nowhere", |module| &module.path);
+        let names = module.map_or(&[][..], |module| &module.names);
+        let names = names.iter().filter(|named| named.address == address);
+        let names = names.map(|one| format!(" {}:{}", one.name, one.line.unwrap_or(0)));
+        format!("{path}+{address:x}{}", names.collect::<String>())
+    };
+    let places = |mut next: Option<u64>| {
+        let mut places = Vec::new();
+        while let Some(frame) = next {
+            places.push(shown(frame));
+            next = frames[frame as usize].caller;
+        }
+        places
+    };
+    let stacks = stacks.iter();
+    stacks
+        .map(|stack| (stack.event.unwrap(), places(stack.frame)))
+        .collect()
+}
+
+/// Two modules, one of them mapped elsewhere later; and a program whose texts have blanks.
+const RAW_STACKS: &str = "v 10400 3
+x a /srv/a ber
+X ./a
+m 1 -
+m 1 x 5000 0 100 200 100
+m 4 l.so 9000 0 1000
+t 5210 0
+t 9010 1
++ 64 2 a000
+m 1 -
+m 4 l.so 20000 0 1000
+t 20010 1
+t 9010 3
++ 64 4 b000
++ 64 9 c000
+";
+
+const STACKS: &str = "v 10400 3
+X ./a
+s 6 /srv/a
+s 4 main
+s 3 a.c
+s 8 take one
+i 1210 1 2 3 7
+t 1 0
+i 1310 1 4 3 9 2 3 8
+t 2 1
+i 1410 1
+t 3 2
+a 64 3
++ 0
+a 10 1
++ 1
+";
+
+#[test]
+fn heaptracks_calls_become_stacks() {
+    let of = |places: &[&str]| -> Vec<String> { places.iter().map(|one| (*one).into()).collect() };
+    // The thread's beginning is event 0.
+    assert_eq!(
+        stacks(RAW_STACKS.as_bytes(), 1),
+        [
+            (1, of(&["l.so+10", "/srv/a ber+210"])),
+            (2, of(&["nowhere+9010", "l.so+10", "/srv/a ber+210"])),
+            (3, of(&[])),
+        ]
+    );
+    let interpreted = [
+        (
+            1,
+            of(&[
+                "/srv/a+1410",
+                "/srv/a+1310 take one:9 main:8",
+                "/srv/a+1210 main:7",
+            ]),
+        ),
+        (2, of(&["/srv/a+1210 main:7"])),
+    ];
+    assert_eq!(stacks(STACKS.as_bytes(), 1), interpreted);
+    // Texts had no lengths once.
+    let old = STACKS.replace("10400 3", "10200 2");
+    let old = old.replace("s 6 ", "s ").replace("s 4 ", "s ");
+    let old = old.replace("s 3 ", "s ").replace("s 8 ", "s ");
+    assert_eq!(stacks(old.as_bytes(), 1), interpreted);
+    // A line that is damaged costs what leads through it.
+    let damaged = STACKS.replace("i 1310 1", "i nothing");
+    assert_eq!(
+        stacks(damaged.as_bytes(), 1)[0].1[1],
+        "nowhere+0",
+        "{damaged}"
+    );
+    assert_eq!(stacks(STACKS.as_bytes(), 1 << 40), []);
+}
+
+#[test]
+fn every_block_is_chosen_with_the_chance_of_its_size() {
+    let mut text = STACKS.replace("a 64 3\n+ 0\n", "a 1000 3\n");
+    text += &"+ 0\n".repeat(4_000);
+    let chosen = stacks(text.as_bytes(), 4_096).len();
+    // 0x1000 bytes are chosen in 63 of 100 cases.
+    assert!((2_400..2_650).contains(&chosen), "{chosen}");
 }
 
 const LOG: &str = "5 6 malloc(32)=0x7f90495120e0
@@ -301,18 +425,26 @@ proptest! {
     #[test]
     fn hostile_bytes_are_an_error_and_no_panic(
         which in 0..4usize,
-        good in 0..5usize,
+        good in 0..7usize,
         at in 0..600usize,
         bytes in proptest::collection::vec(any::<u8>(), 0..40),
     ) {
         let binary = binary();
-        let samples = [HEAPTRACK.as_bytes(), RAW.as_bytes(), LOG.as_bytes(), ANDROID.as_bytes(), &binary];
+        let samples = [
+            HEAPTRACK.as_bytes(),
+            RAW.as_bytes(),
+            STACKS.as_bytes(),
+            RAW_STACKS.as_bytes(),
+            LOG.as_bytes(),
+            ANDROID.as_bytes(),
+            &binary,
+        ];
         let mut input = samples[good].to_vec();
         let at = at.min(input.len());
         input.splice(at..(at + bytes.len()).min(samples[good].len()).max(at), bytes);
         let begun = Begun::new(Format::ALL[which].open(&input[..]));
         if let Ok(begun) = begun {
-            let (trace, found) = begun.write("test", "recording", Vec::new()).unwrap();
+            let (trace, found) = begun.write("test", "recording", Vec::new(), 1).unwrap();
             let events = Items::new(&trace[..], Wanted::ALL).unwrap();
             let events = events.filter(|item| matches!(item, Ok((_, Item::Event(..))))).count();
             prop_assert_eq!(events as u64, found.events);

@@ -141,6 +141,26 @@ pub struct Module {
     pub end: u64,
     /// Offset in the file of what is at `start`.
     pub offset: u64,
+    /// Functions at addresses of frames, if the recording that was imported named them; in ascending order, and of
+    /// several for one address the innermost inlined function first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<Named>,
+}
+
+/// The function at an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Named {
+    /// As frames have it.
+    pub address: u64,
+    /// The function's name.
+    pub name: String,
+    /// The source's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
 }
 
 /// A moment that the program named.

@@ -67,6 +67,18 @@ pub struct Items<R> {
     missing: u64,
 }
 
+/// Why the header is not there, and another chunk is or none.
+fn no_header<R: Read>(reader: &Reader<R>, found: Option<ChunkKind>) -> ReadError {
+    match (reader.damage().first(), found) {
+        (Some(damage), None) if damage.what == Wrong::Cut => ReadError::CutHead(reader.offset()),
+        (Some(damage), _) => ReadError::NoHeader(damage.to_string()),
+        (None, Some(kind)) => {
+            ReadError::NoHeader(format!("the first chunk is of kind {}", kind.name()))
+        }
+        (None, None) => ReadError::CutHead(reader.offset()),
+    }
+}
+
 impl<R: Read> Items<R> {
     /// Begins to read: the header is there at once.
     pub fn new(input: R, wanted: Wanted) -> Result<Items<R>, ReadError> {
@@ -76,14 +88,9 @@ impl<R: Read> Items<R> {
                 serde_json::from_slice(payload)
                     .map_err(|error| ReadError::NoHeader(error.to_string()))?
             }
-            Some((chunk, _)) => {
-                let found = format!("the first chunk is of kind {}", chunk.kind.name());
-                return Err(ReadError::NoHeader(found));
-            }
-            None => {
-                let why = reader.damage().first().map(ToString::to_string);
-                let why = why.unwrap_or_else(|| "the file ends before it".into());
-                return Err(ReadError::NoHeader(why));
+            other => {
+                let found = other.map(|(chunk, _)| chunk.kind);
+                return Err(no_header(&reader, found));
             }
         };
         Ok(Items {

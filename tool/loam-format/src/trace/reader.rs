@@ -20,7 +20,7 @@ use super::decode::DecodeError;
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The input refuses.
-    #[error("the trace can not be read at byte {offset}: {source}")]
+    #[error("the trace can not be read at byte {offset}: {source}; copy the file to another disk, or record again")]
     Io {
         /// Where.
         offset: u64,
@@ -29,17 +29,32 @@ pub enum ReadError {
     },
     /// It does not begin as a trace does.
     #[error(
-        "this is no trace of `loam record`: it begins with {0}, and a trace begins with `LOAMTRC`"
+        "this is no trace of `loam record`: it begins with {0}, and a trace begins with `LOAMTRC`; `loam trace import` \
+         makes a trace of another program's recording"
     )]
     NoTrace(String),
     /// Nothing is in it.
-    #[error("the file is empty; was the recording stopped before the program started?")]
+    #[error(
+        "the file is empty: the recording was stopped before the program started; record again"
+    )]
     Empty,
+    /// It ends before the first chunk, or within that.
+    #[error(
+        "the file ends at byte {0}, within the beginning that a trace can not be read without; copy it again, or record \
+         again"
+    )]
+    CutHead(u64),
+    /// Its numbers have their bytes in another order.
+    #[error(
+        "the trace has its bytes in the order of another machine; `loam record` writes the lowest byte first everywhere, \
+         so another program has changed the file: copy it again, or record again"
+    )]
+    ByteOrder,
     /// A later version wrote it.
     #[error("the trace has format version {0}, and this tool reads version {VERSION}; read it with the `loam` that recorded it or a later one")]
     Newer(u16),
     /// The first chunk is not a header, or not one that can be read.
-    #[error("the trace has no header ({0}); it can not be read without: record again")]
+    #[error("the trace has no header, and can not be read without ({0}); copy the file again, or record again")]
     NoHeader(String),
 }
 
@@ -140,11 +155,17 @@ impl<R: Read> Reader<R> {
         if got == 0 {
             return Err(ReadError::Empty);
         }
+        if got < FILE_HEAD && MAGIC.starts_with(&head[..got.min(8)]) {
+            return Err(ReadError::CutHead(got as u64));
+        }
         if got < FILE_HEAD || &head[..8] != MAGIC {
             let first = String::from_utf8_lossy(&head[..got.min(8)]).into_owned();
             return Err(ReadError::NoTrace(format!("{first:?}")));
         }
         let version = u16::from_le_bytes([head[8], head[9]]);
+        if version == VERSION.swap_bytes() {
+            return Err(ReadError::ByteOrder);
+        }
         if version != VERSION {
             return Err(ReadError::Newer(version));
         }

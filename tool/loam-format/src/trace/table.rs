@@ -151,6 +151,11 @@ row! {
     }
 }
 
+/// The chance that a block of so many bytes was chosen for the sample, if a block is chosen for each `mean` bytes.
+pub fn chance(size: u64, mean: u64) -> f64 {
+    -f64::exp_m1(-(size as f64) / mean as f64)
+}
+
 row! {
     /// A frame: a place in the code that was called from another one. Stacks that begin alike share frames.
     Frame {

@@ -19,8 +19,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use loam_format::trace::chance;
+
 use super::pages::Page;
-use crate::traces::stacks::chance;
 use crate::traces::summary::class_of;
 
 /// What a group of blocks is to blame for.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loam_format::trace::Block;
+use loam_format::trace::{chance, Block};
 use loam_process::symbols::Symbols;
 
 use super::blame::{self, Blamed, Figures};
@@ -10,7 +10,7 @@ use super::pages::{Page, Pages};
 use super::timeline::{self, Moment, Snapshot, Sums};
 use super::{age_class, name_of_age, name_of_size, By, Pins, PinsError, Row, TracePins, When};
 use crate::replay::{lineage, ProcessSurvey, Survey};
-use crate::traces::stacks::{chance, Key, Place, Read, Stacks};
+use crate::traces::stacks::{Key, Place, Read, Stacks};
 use crate::traces::summary::class_of;
 
 /// Whose blocks keep the pages of a trace's moment. `by`: none for stacks where there are some, else sizes.

@@ -1,7 +1,7 @@
 //! The events of a process, its ancestors' before their forks included, as blocks begin and end.
 
-use std::fs::File;
-use std::io::BufReader;
+use std::fs::{self, File};
+use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
 use loam_format::trace::{Act, Action, Batch, Item, Items, Ordered, Record, Repairs, Wanted};
@@ -162,12 +162,49 @@ pub fn walk(
     Ok(walked)
 }
 
+/// Opens the file of a trace.
+fn file(path: &Path) -> Result<File, ReplayError> {
+    let no_file = |what, remedy| ReplayError::NoFile {
+        path: path.to_owned(),
+        what,
+        remedy,
+    };
+    let opened = File::open(path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => no_file(
+            "there is no such trace",
+            "`loam record --output FILE -- COMMAND` writes one",
+        ),
+        ErrorKind::PermissionDenied => no_file(
+            "you may not read this file",
+            "run this as the user whose file it is, or let others read it with `chmod a+r`",
+        ),
+        _ => ReplayError::Io {
+            path: path.to_owned(),
+            source,
+        },
+    })?;
+    match opened.metadata() {
+        Ok(metadata) if metadata.is_dir() => Err(no_file("this is a folder", "name a trace in it")),
+        _ => Ok(opened),
+    }
+}
+
+/// Fails if the trace can be read only once, or has no end: what needs its events reads it several times.
+pub fn require_file(path: &Path) -> Result<(), ReplayError> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(ReplayError::NoFile {
+            path: path.to_owned(),
+            what: "this is a pipe or a device, and a trace is read several times",
+            remedy: "write it to a file and name that",
+        }),
+        // The reader says what else is wrong.
+        _ => Ok(()),
+    }
+}
+
 /// Opens a trace for reading.
 pub fn open(path: &Path, wanted: Wanted) -> Result<Items<BufReader<File>>, ReplayError> {
-    let file = File::open(path).map_err(|source| ReplayError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
+    let file = file(path)?;
     Items::new(BufReader::with_capacity(1 << 18, file), wanted).map_err(|source| {
         ReplayError::Read {
             path: path.to_owned(),

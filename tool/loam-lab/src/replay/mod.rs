@@ -44,6 +44,16 @@ pub enum ReplayError {
         /// Why.
         source: ReadError,
     },
+    /// What has the name is no file that holds a trace.
+    #[error("{path}: {what}; {remedy}")]
+    NoFile {
+        /// The name.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The file can not be opened, or a file of the replay not be written.
     #[error("{path}: {source}")]
     Io {

@@ -86,6 +86,7 @@ impl Survey {
 
 /// Reads a trace once.
 pub fn survey(path: &Path) -> Result<Survey, ReplayError> {
+    lineage::require_file(path)?;
     let mut items = lineage::open(path, Wanted::ALL)?;
     let mut processes: BTreeMap<u32, ProcessSurvey> = BTreeMap::new();
     let mut threads: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use loam_format::trace::{Action, Block, Frame, Item, Module};
+use loam_format::trace::{chance, Action, Block, Frame, Item, Module};
 use loam_process::symbols::{Function, Symbols};
 use serde::Serialize;
 
@@ -114,11 +114,6 @@ pub(crate) struct Read {
     frames: HashMap<(usize, u64), Frame>,
     /// By place of the stream in the lineage, and number of the event.
     stacks: HashMap<(usize, u64), (Option<u64>, bool)>,
-}
-
-/// The chance that a block of so many bytes was chosen.
-pub(crate) fn chance(size: u64, mean: u64) -> f64 {
-    -f64::exp_m1(-(size as f64) / mean as f64)
 }
 
 impl Read {
@@ -366,6 +361,20 @@ fn follow(
     Ok(())
 }
 
+/// The functions that the trace itself names at an address.
+fn named(module: &Module, address: u64) -> Vec<Function> {
+    let names = &module.names;
+    let first = names.partition_point(|named| named.address < address);
+    let here = names[first..].iter();
+    here.take_while(|named| named.address == address)
+        .map(|named| Function {
+            name: named.name.clone(),
+            file: named.file.clone(),
+            line: named.line,
+        })
+        .collect()
+}
+
 impl Stacks {
     /// All stacks together.
     pub fn total(&self) -> (Estimate, Estimate) {
@@ -381,6 +390,10 @@ impl Stacks {
     /// The functions of a frame, the innermost inlined one first. A place without a name is its file and address.
     pub fn functions(&self, place: &Place, symbols: &mut Symbols) -> Vec<Function> {
         let module = place.module.map(|module| &self.modules[module]);
+        let named = module.map_or_else(Vec::new, |module| named(module, place.address));
+        if !named.is_empty() {
+            return named;
+        }
         let found = module.map_or_else(Vec::new, |module| symbols.at(module, place.address));
         if !found.is_empty() {
             return found;

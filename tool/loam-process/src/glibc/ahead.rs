@@ -41,10 +41,25 @@ impl Window {
         }
     }
 
+    /// The two words from that address on, if it has them.
+    pub fn words(&self, place: u64) -> Option<(u64, u64)> {
+        if !self.has_header(place) {
+            return None;
+        }
+        words(&self.bytes[LEAD + (place - self.address) as usize..])
+    }
+
     /// Whether it has the 16 bytes from that address on.
     pub fn has_header(&self, place: u64) -> bool {
         place >= self.address && place + 16 <= self.address + self.length as u64
     }
+}
+
+/// The first two words of some bytes.
+pub fn words(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let second = rest.first_chunk()?;
+    Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
 /// A thread that reads ahead.

@@ -31,6 +31,12 @@ impl Arena {
         (0..arena::FAST_BIN_COUNT as u64).map(move |bin| first + 8 * bin)
     }
 
+    /// Whether an address lies in one of its stretches.
+    pub fn holds(&self, address: u64) -> bool {
+        let mut stretches = self.stretches.iter();
+        stretches.any(|(start, end)| (*start..*end).contains(&address))
+    }
+
     /// The present end of the stretch that holds the address.
     pub fn end_now(&self, memory: &impl Memory, address: u64) -> Option<u64> {
         if !self.is_main {

@@ -1,7 +1,8 @@
 //! Freed blocks that glibc keeps for the next request of their size: threads' caches (tcache) and fast bins. A walk
 //! of the chunks sees them as in use.
 
-use super::layout::{Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
+use super::layout::{arena, Layout, ALIGNMENT, CACHE_LISTS, SHORTEST};
+use super::walk::Chunk;
 use loam_format::memory::{Memory, Piece};
 
 /// Freed blocks of one size that are kept.
@@ -50,7 +51,7 @@ pub fn cache(layout: &Layout, bytes: &[u8], is_chunk: impl Fn(u64) -> bool) -> O
 }
 
 /// How many chunks of fast bins are followed, in all arenas together. Chosen: half a second of work, 64 MiB of
-/// chunks.
+/// chunks. Chunks beyond these are known by their links ([`FastChunks::is_linked`]).
 const MOST_FOLLOWED: usize = 1 << 20;
 
 /// The freed chunks in the arenas' fast bins.
@@ -109,6 +110,24 @@ impl FastChunks {
         // A list that changed meanwhile may lead into another one.
         found.addresses.dedup();
         found
+    }
+
+    /// Whether a chunk in use looks like one of a fast bin that was not followed: its first word leads to an arena's
+    /// chunk, or ends a list. Since 2.32 links are mixed with their own address, so that hardly any word of a program
+    /// looks like a link. A block that was handed out again and never written to still has its old link, so only
+    /// lists that were cut are completed in this way.
+    pub fn is_linked(
+        &self,
+        layout: &Layout,
+        chunk: &Chunk,
+        is_chunk: impl Fn(u64) -> bool,
+    ) -> bool {
+        const LONGEST: u64 = SHORTEST + ALIGNMENT * (arena::FAST_BIN_COUNT as u64 - 1);
+        if !self.is_cut || !layout.is_mangled || chunk.size > LONGEST || chunk.link == 0 {
+            return false;
+        }
+        let next = layout.follow(chunk.address + 16, chunk.link);
+        next == 0 || next % ALIGNMENT == 0 && is_chunk(next)
     }
 
     /// Says for one address after the other, each higher than the last one, whether it is one of the chunks.
@@ -185,6 +204,7 @@ fn words(memory: &impl Memory, addresses: &[u64]) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::super::layout::Version;
+    use super::super::walk::State;
     use super::*;
 
     fn record(counts: &[(usize, u16, u64)]) -> Vec<u8> {
@@ -194,6 +214,37 @@ mod tests {
             bytes[128 + 8 * list..136 + 8 * list].copy_from_slice(&head.to_le_bytes());
         }
         bytes
+    }
+
+    #[test]
+    fn beyond_a_cut_list_a_chunk_is_known_by_its_link() {
+        let layout = |minor| Layout::of(Version { major: 2, minor }).unwrap();
+        let fast = |is_cut| FastChunks {
+            addresses: Vec::new(),
+            is_cut,
+        };
+        let address = 0x5555_5000_1000;
+        let chunk = |size, link| Chunk {
+            address,
+            size,
+            state: State::InUse,
+            link,
+        };
+        let linked = |next: u64| next ^ ((address + 16) >> 12);
+        let is_linked = |minor, is_cut, chunk: Chunk| {
+            let holds = |place: u64| (0x5555_5000_0000..0x5555_6000_0000).contains(&place);
+            fast(is_cut).is_linked(&layout(minor), &chunk, holds)
+        };
+        let next = 0x5555_5000_8020;
+        assert!(is_linked(36, true, chunk(80, linked(next))));
+        assert!(is_linked(36, true, chunk(80, linked(0))), "the last one");
+        assert!(!is_linked(36, false, chunk(80, linked(next))), "not cut");
+        assert!(!is_linked(31, true, chunk(80, next)), "not mangled");
+        assert!(!is_linked(36, true, chunk(4096, linked(next))), "too long");
+        // A program's own words: nothing, a text, a pointer into the heap, a link that is not aligned.
+        for word in [0, 1, 0x6f66_206f_6c6c_6548, next, linked(next + 8)] {
+            assert!(!is_linked(36, true, chunk(80, word)), "{word:#x}");
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use loam_format::memory::{Memory, ReadError};
 
@@ -13,6 +15,8 @@ struct Heap {
     /// The number of the read before which it changes.
     change: Option<(u32, Vec<u8>)>,
     reads: AtomicU32,
+    /// Bytes that were read.
+    read: AtomicU64,
 }
 
 /// A stretch of chunks: length, and whether each is free. The last one is the top.
@@ -37,6 +41,7 @@ impl Heap {
             bytes: stretch(chunks),
             change: None,
             reads: AtomicU32::new(0),
+            read: AtomicU64::new(0),
         }
     }
 
@@ -60,6 +65,7 @@ impl Memory for Heap {
             _ => &self.bytes,
         };
         self.reads.fetch_add(1, Ordering::SeqCst);
+        self.read.fetch_add(buffer.len() as u64, Ordering::SeqCst);
         let unmapped = ReadError::Unmapped {
             address,
             length: buffer.len(),
@@ -184,6 +190,116 @@ fn a_few_chunks_behind_something_else_are_found_by_their_end() {
     heap.bytes.splice(24..32, to_the_end.to_le_bytes());
     let again = heap.walked().0;
     assert_eq!(again.len(), chunks.len(), "{again:?}");
+}
+
+/// The main arena goes on after memory that the program itself took from the break. glibc marks the place with two
+/// chunks of 16 bytes.
+#[test]
+fn memory_that_the_program_took_from_the_break_is_passed_over() {
+    let fences = [(16, false), (16, false)];
+    let before = [(64, false), (96, true), (32, false)];
+    let chunks = many();
+    let mut heap = Heap::of(&[&before[..], &fences].concat());
+    let own = vec![0xa7; 1 << 20];
+    heap.bytes.extend(own.iter().chain(&stretch(&chunks)));
+    let (found, ended) = heap.walked();
+    assert_eq!(found.len(), before.len() + chunks.len());
+    assert_eq!((ended.unread, ended.returns), (32 + (1 << 20), 0));
+    // Too much for the search is said.
+    heap.bytes.splice(224..224, vec![0xa7; 16 << 20]);
+    let (found, ended) = heap.walked();
+    assert_eq!(found.len(), before.len());
+    assert_eq!(ended.unread, heap.bytes.len() as u64 - 192);
+    // Nothing comes after the fences of an arena that goes on elsewhere.
+    let heap = Heap::of(&[&before[..], &fences].concat());
+    let (found, ended) = heap.walked();
+    assert_eq!((found.len(), ended.unread), (before.len(), 0));
+}
+
+#[test]
+fn the_heap_of_a_program_that_moves_the_break_is_read_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("own.c");
+    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        int main(void) { for (int i = 0; i < 1000; i++) malloc(1000);\n\
+        if (sbrk(1 << 20) == (void*)-1) return 1;\n\
+        for (int i = 0; i < 10000; i++) malloc(1000);\n puts(\"ready\"); fflush(stdout); pause(); }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = folder.path().join("own");
+    let done = Command::new("cc")
+        .args(["-O0", "-w", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(done.unwrap().success());
+    let mut started = Command::new(&program);
+    started.env_remove("LD_PRELOAD").stdout(Stdio::piped());
+    let mut child = started.spawn().unwrap();
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    let found = super::read(child.id() as crate::process::Pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let found = match found {
+        Err(error @ super::GlibcError::Version(_)) => return eprintln!("skipped: {error}"),
+        found => found.unwrap(),
+    };
+    // 11,000 blocks of 1,008 bytes, and what the C library took.
+    let live = found.live();
+    assert!((11_088_000..11_200_000).contains(&live), "{found:?}");
+    assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
+}
+
+/// Bytes that are no chunks, and then chunks. In the first third of these bytes is a lead at every multiple of
+/// `apart`, into the second third.
+fn after_leads(length: u64, apart: usize, chunks: &[(u64, bool)]) -> Heap {
+    let mut heap = Heap::of(chunks);
+    let mut before = vec![0xa7; length as usize];
+    let third = length / 3;
+    let lead = (third.next_multiple_of(16) + 16) | PREVIOUS_IN_USE;
+    for place in (0..third as usize).step_by(apart) {
+        before[place + 8..place + 16].copy_from_slice(&lead.to_le_bytes());
+    }
+    heap.bytes.splice(0..0, before);
+    heap
+}
+
+/// How many times the heap's bytes a walk read, and how many reads it made.
+fn effort(heap: &Heap) -> (f64, u32) {
+    let read = heap.read.load(Ordering::SeqCst) as f64;
+    let reads = heap.reads.load(Ordering::SeqCst);
+    (read / heap.bytes.len() as f64, reads)
+}
+
+#[test]
+fn a_false_lead_costs_its_header_and_no_window() {
+    // 8,192 leads out of the window.
+    let chunks = many();
+    let heap = after_leads(6 << 20, 256, &chunks);
+    let (found, ended) = heap.walked();
+    assert_eq!((found.len(), ended.unread), (chunks.len(), 6 << 20));
+    let (times, reads) = effort(&heap);
+    assert!(reads > 4_000, "the leads were not followed: {reads}");
+    // The twelve returns read up to four windows each.
+    assert!(times < 9.0, "{times} times its bytes, {reads} reads");
+}
+
+#[test]
+fn a_heap_of_nothing_but_false_leads_is_given_up_early() {
+    // More leads than are followed, or chains that break after a few dozen chunks.
+    let leads = after_leads(12 << 20, 32, &[(4096, false)]);
+    let mut chains = Heap::of(&of_count(120_000));
+    for place in (0..chains.bytes.len() - 16).step_by(1600) {
+        chains.bytes[place & !15..][..16].fill(0xff);
+    }
+    for heap in [leads, chains] {
+        let (_, ended) = heap.walked();
+        let (times, reads) = effort(&heap);
+        // Up to four windows for each of 64 returns, and for one more for each window of the stretch.
+        let most = 6.0 + 4.0 * (64 << 20) as f64 / heap.bytes.len() as f64;
+        assert!(times < most, "{times} of {most}, {reads} reads, {ended:?}");
+        assert!(reads < 50_000, "{reads} reads, {ended:?}");
+    }
 }
 
 #[test]

@@ -16,8 +16,9 @@
 
 use std::collections::VecDeque;
 
-use super::ahead::{Ahead, Window, LEAD};
+use super::ahead::{self, Ahead, Window, LEAD};
 use super::layout::{ALIGNMENT, FLAGS, IN_OTHER_ARENA, IS_MAPPED, PREVIOUS_IN_USE, SHORTEST};
+use super::pages::PAGE;
 use loam_format::memory::{Memory, Piece};
 
 /// The kind of a chunk.
@@ -40,6 +41,8 @@ pub struct Chunk {
     pub size: u64,
     /// What it is.
     pub state: State,
+    /// The first word of the block, which leads from a freed chunk to the next one; zero if it was not read.
+    pub link: u64,
 }
 
 /// A stretch of memory to walk.
@@ -68,6 +71,15 @@ const MOST_RETURNS: u32 = 12;
 /// like one header, and each further header makes it 2^32 times as rare.
 const FURTHEST_CHAIN: u64 = 8 << 20;
 const CONVINCING: u32 = 16;
+/// How often a walk goes back in all: this often, and once more for each so many bytes of the stretch. Each return may
+/// read up to four windows again. Chosen: six looks at programs whose threads replaced blocks left nothing unread, and a
+/// stretch of hostile bytes costs at most 256 MiB of copies, and four times its length.
+const RETURNS: u64 = 64;
+const BYTES_A_RETURN: u64 = WINDOW;
+/// How many leads out of the window a walk follows while it searches: this many, and one more for each page. Each is
+/// a system call for 16 bytes, which takes about a microsecond.
+const LEADS: u64 = 16 << 10;
+const BYTES_A_LEAD: u64 = PAGE;
 /// The chunk that ends a heap when the arena continues in another heap, or when the program itself moved the break.
 const FENCE: u64 = 16;
 
@@ -95,6 +107,7 @@ pub fn walk(
             stretch,
             ahead: is_long.then(|| Ahead::start(scope, memory)).flatten(),
             window: Window::default(),
+            leads: LEADS + stretch.end.saturating_sub(stretch.start) / BYTES_A_LEAD,
             next: (0, 0),
             held: VecDeque::with_capacity(HELD + 1),
         };
@@ -114,8 +127,9 @@ fn to_the_end<M: Memory>(
     let mut tries = 0;
     let mut returns = 0;
     let mut unread = 0;
+    let most_returns = RETURNS + stretch.end.saturating_sub(stretch.start) / BYTES_A_RETURN;
     loop {
-        match walk.step(place) {
+        match walk.step(place, Walk::header) {
             Step::Chunk(chunk) => {
                 place = chunk.address + chunk.size;
                 since += 1;
@@ -127,13 +141,27 @@ fn to_the_end<M: Memory>(
                     break;
                 }
             }
-            Step::Fence => break,
+            Step::Fence => {
+                // In the main arena the program itself moved the break, and the chain goes on behind its memory.
+                walk.held.drain(..).for_each(&mut tell);
+                let behind = stretch.is_main.then(|| walk.next_chain(place)).flatten();
+                // At the end of an arena there are two fences, and nothing else.
+                let rest = walk.stretch.end.saturating_sub(place);
+                let is_end = !stretch.is_main || rest <= 2 * FENCE;
+                unread += match behind {
+                    Some(behind) => behind - place,
+                    None if is_end => 0,
+                    None => rest,
+                };
+                let Some(behind) = behind else { break };
+                (place, since, tries) = (behind, 0, 0);
+            }
             Step::Wrong => {
                 if since > 2 * HELD {
                     tries = 0;
                 }
-                (tries, returns, since) = (tries + 1, returns + 1, 0);
-                if tries > MOST_RETURNS {
+                (tries, since) = (tries + 1, 0);
+                if tries > MOST_RETURNS || u64::from(returns) >= most_returns {
                     // The chain continues somewhere after this place.
                     walk.held.drain(..).for_each(&mut tell);
                     let end = walk.stretch.end;
@@ -145,6 +173,7 @@ fn to_the_end<M: Memory>(
                     }
                     continue;
                 }
+                returns += 1;
                 // Go back 1, 2, 4... chunks, and read all again.
                 for _ in 0..1u32 << (tries - 1).min(10) {
                     if let Some(chunk) = walk.held.pop_back() {
@@ -174,18 +203,25 @@ struct Walk<'a, M> {
     ahead: Option<Ahead>,
     /// The window that is walked, after room for the word that leads to it.
     window: Window,
+    /// How many leads out of the window may still be followed.
+    leads: u64,
     /// The header that the last step found after its chunk, with its address.
     next: (u64, u64),
     held: VecDeque<Chunk>,
 }
 
 impl<M: Memory> Walk<'_, M> {
-    fn step(&mut self, place: u64) -> Step {
+    /// `header` is [`Walk::header`], or [`Walk::glance`] in a search.
+    fn step(
+        &mut self,
+        place: u64,
+        header: impl Fn(&mut Self, u64, Option<(u64, u64)>) -> Option<(u64, u64)>,
+    ) -> Step {
         let end = self.stretch.end;
         let head = if self.next.0 == place {
             self.next.1
         } else {
-            let Some((_, head)) = self.header(place, None) else {
+            let Some((_, head)) = header(self, place, None) else {
                 return Step::Wrong;
             };
             head
@@ -197,16 +233,18 @@ impl<M: Memory> Walk<'_, M> {
         if size < SHORTEST || !self.is_sound(place, head) {
             return Step::Wrong;
         }
+        let link = self.window.words(place + 16).map_or(0, |(first, _)| first);
         let chunk = |state| Chunk {
             address: place,
             size,
             state,
+            link,
         };
         // The top chunk ends the stretch.
         if end - (place + size) < SHORTEST {
             return Step::Chunk(chunk(State::Top));
         }
-        let Some((size_before, next)) = self.header(place + size, Some((place, head))) else {
+        let Some((size_before, next)) = header(self, place + size, Some((place, head))) else {
             return Step::Wrong;
         };
         self.next = (place + size, next);
@@ -232,7 +270,8 @@ impl<M: Memory> Walk<'_, M> {
             && (head & IN_OTHER_ARENA == 0 || !self.stretch.is_main)
     }
 
-    /// The next place after another from which a chain of sound headers leads on.
+    /// The next place after another from which a chain of sound headers leads on. The window moves on with the places
+    /// that are tried, and not to the places where they lead: nearly all leads are wrong.
     fn next_chain(&mut self, place: u64) -> Option<u64> {
         let behind = place.saturating_add(FURTHEST_CHAIN).min(self.stretch.end);
         (place + ALIGNMENT..behind)
@@ -240,7 +279,7 @@ impl<M: Memory> Walk<'_, M> {
             .find(|start| {
                 let mut place = *start;
                 for count in 0..CONVINCING {
-                    match self.step(place) {
+                    match self.step(place, Walk::glance) {
                         // The chain leads to the very end, so few chunks are enough. A single word may be the rest
                         // of an earlier top.
                         Step::Chunk(chunk) if chunk.state == State::Top => return count > 0,
@@ -267,11 +306,25 @@ impl<M: Memory> Walk<'_, M> {
             self.read_window(place, leading)?;
             self.ask_ahead();
         }
-        let offset = LEAD + (place - self.window.address) as usize;
-        let words: &[u8; 16] = self.window.bytes.get(offset..)?.first_chunk()?;
-        let (before, head) = words.split_at(8);
-        let word = |bytes: &[u8]| bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
-        Some((word(before)?, word(head)?))
+        self.window.words(place)
+    }
+
+    /// The same for a search: a lead out of the window is read by its header alone.
+    fn glance(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<(u64, u64)> {
+        if self.window.has_header(place) {
+            return self.window.words(place);
+        }
+        if leading.is_none() {
+            // A window may reach over memory that is gone. Its first page may be there.
+            let to_page_end = (PAGE - place % PAGE) as usize;
+            self.read_window(place, None)
+                .or_else(|| self.window.fill(self.memory, place, to_page_end))?;
+            return self.window.words(place);
+        }
+        self.leads = self.leads.checked_sub(1)?;
+        let mut header = [0; 16];
+        self.memory.read(place, &mut header).ok()?;
+        ahead::words(&header)
     }
 
     fn read_window(&mut self, place: u64, leading: Option<(u64, u64)>) -> Option<()> {

@@ -36,7 +36,7 @@ fn golden() -> Vec<u8> {
         build_id: Some("00ff".into()),
         start: 0x5555_0000_0000,
         end: 0x5555_0001_0000,
-        offset: 0,
+        ..Module::default()
     };
     let process = Process {
         pid: 7,
@@ -103,6 +103,7 @@ fn golden_with_stacks() -> Vec<u8> {
         start,
         end: start + 0x1000,
         offset: 0x2000,
+        ..Module::default()
     };
     let process = Process {
         pid: 7,

@@ -44,7 +44,7 @@ fn a_trace_that_is_cut_anywhere_reads_to_its_last_whole_chunk() {
                 assert!(events >= last && events <= all && damaged <= 1);
                 last = events;
             }
-            Err(ReadError::Empty | ReadError::NoTrace(_) | ReadError::NoHeader(_)) => {
+            Err(ReadError::Empty | ReadError::CutHead(_) | ReadError::NoHeader(_)) => {
                 assert_eq!(last, 0)
             }
             Err(other) => panic!("{other}"),

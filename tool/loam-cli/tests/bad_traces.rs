@@ -1,0 +1,245 @@
+//! What is no trace, or none that can be read, told by each verb that takes one: what is wrong, where, and what to do.
+
+mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{loam_in, Ran};
+use loam_format::trace::{Header, Writer};
+use recorded::Program;
+
+/// The verbs, before the name of the trace and after it.
+const VERBS: [(&[&str], &[&str]); 10] = [
+    (&["trace", "info"], &[]),
+    (&["trace", "head"], &[]),
+    (&["trace", "check"], &[]),
+    (&["trace", "export"], &[]),
+    (&["trace", "export"], &["--dataset", "fleet"]),
+    (&["replay"], &[]),
+    (&["pins"], &[]),
+    (&["map"], &["--output", "never.html"]),
+    (&["advise"], &[]),
+    (&["gate"], &["--baseline", "t.trace"]),
+];
+/// Verbs that replay.
+const REPLAYING: [&str; 3] = ["replay", "advise", "gate"];
+/// Verbs that have an answer for a trace without events: its first events, what is wrong with it, a table without rows.
+const CONTENT: [&str; 3] = ["head", "check", "export"];
+/// Verbs that read a trace once, and so from a pipe too.
+const ONCE: [&str; 2] = ["head", "check"];
+
+fn sample(path: &Path) {
+    let mut program = Program::record(path);
+    for _ in 0..100 {
+        program.allocate(0, 100);
+    }
+    program.end();
+}
+
+/// Runs all verbs on a file that is no good, but for those that are named.
+fn all_say(dir: &Path, name: &str, parts: &[&str], but: &[&str]) {
+    let can_replay = common::replayer().is_some();
+    for (before, after) in VERBS {
+        let is_left_out = before.iter().any(|word| but.contains(word));
+        let replays = REPLAYING.contains(&before[0]);
+        if is_left_out && after.is_empty() || replays && !can_replay {
+            continue;
+        }
+        let ran = loam_in(dir, &[before, &[name], after].concat());
+        assert_eq!(ran.code, Some(2), "{before:?} {name}: {ran:?}");
+        assert!(ran.out.is_empty(), "{before:?} {name}: {ran:?}");
+        for part in [&[name][..], parts].concat() {
+            assert!(ran.err.contains(part), "{before:?} {name}, {part}: {ran:?}");
+        }
+    }
+    assert!(!dir.join("never.html").exists() && !dir.join("fleet").exists());
+}
+
+#[test]
+fn each_verb_says_what_is_wrong_where_and_what_to_do() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    sample(&dir.join("t.trace"));
+    let good = fs::read(dir.join("t.trace")).unwrap();
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let mut swapped = good.clone();
+    swapped[8..10].reverse();
+    // The first chunk begins at byte 16 with its own head of 24 bytes.
+    let files: [(&str, Vec<u8>, &[&str]); 9] = [
+        ("zero.trace", Vec::new(), &["is empty", "record again"]),
+        (
+            "text.trace",
+            b"hello, world; hello, world".to_vec(),
+            &["no trace of `loam record`", "\"hello, w\"", "trace import"],
+        ),
+        (
+            "magic.trace",
+            good[..8].to_vec(),
+            &["ends at byte 8", "copy it again"],
+        ),
+        (
+            "head.trace",
+            good[..30].to_vec(),
+            &["ends at byte 30", "copy it again"],
+        ),
+        (
+            "header.trace",
+            good[..100].to_vec(),
+            &["ends at byte 100", "copy it again"],
+        ),
+        (
+            "damaged.trace",
+            changed(60, !good[60]),
+            &["no header", "at byte 16", "copy the file again"],
+        ),
+        (
+            "newer.trace",
+            changed(8, 9),
+            &["format version 9", "a later one"],
+        ),
+        (
+            "swapped.trace",
+            swapped,
+            &["order of another machine", "copy it again"],
+        ),
+        (
+            "short.trace",
+            good[..3].to_vec(),
+            &["ends at byte 3", "copy it again"],
+        ),
+    ];
+    for (name, bytes, parts) in files {
+        fs::write(dir.join(name), bytes).unwrap();
+        all_say(dir, name, parts, &[]);
+    }
+    let absent: &[&str] = &["there is no such trace", "loam record"];
+    all_say(dir, "absent.trace", absent, &[]);
+    all_say(dir, "t.trace/more", absent, &[]);
+    fs::create_dir(dir.join("folder.trace")).unwrap();
+    all_say(
+        dir,
+        "folder.trace",
+        &["a folder", "name a trace in it"],
+        &[],
+    );
+
+    Program::record(&dir.join("nothing.trace")).end();
+    let nothing: &[&str] = &["has no events", "loam check"];
+    all_say(dir, "nothing.trace", nothing, &CONTENT);
+
+    fs::write(dir.join("secret.trace"), &good).unwrap();
+    let mut permissions = fs::metadata(dir.join("secret.trace"))
+        .unwrap()
+        .permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o000);
+    fs::set_permissions(dir.join("secret.trace"), permissions).unwrap();
+    if fs::read(dir.join("secret.trace")).is_ok() {
+        return common::skip("this user may read every file");
+    }
+    all_say(dir, "secret.trace", &["may not read", "chmod"], &[]);
+}
+
+#[test]
+fn a_pipe_is_read_once_or_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    sample(&dir.join("t.trace"));
+    let made = Command::new("mkfifo").arg(dir.join("pipe.trace")).status();
+    assert!(made.unwrap().success());
+    // It has no writer, so a verb that opened it would wait for one.
+    all_say(dir, "pipe.trace", &["a pipe", "write it to a file"], &ONCE);
+    for verb in ONCE {
+        let mut command = common::loam();
+        command.current_dir(dir).args(["trace", verb, "/dev/stdin"]);
+        let mut cat = Command::new("cat")
+            .arg(dir.join("t.trace"))
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        command.stdin(cat.stdout.take().unwrap());
+        let ran = Ran::of(command.output().unwrap());
+        cat.wait().unwrap();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+}
+
+/// What the recorder is to write to.
+#[test]
+fn a_recording_that_can_not_be_written_does_not_start_the_program() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    fs::create_dir(dir.join("folder")).unwrap();
+    fs::write(dir.join("there"), "something").unwrap();
+    let made = Command::new("mkfifo").arg(dir.join("pipe")).status();
+    assert!(made.unwrap().success());
+    for (output, parts) in [
+        ("folder", ["is a folder", "name a file in it"]),
+        ("nowhere/t.trace", ["folder does not exist", "create it"]),
+        ("there/t.trace", ["can not be written", "Not a directory"]),
+        ("there", ["exists", "--overwrite"]),
+        ("pipe", ["no program reads", "start its reader first"]),
+    ] {
+        let touch = ["--", "touch", "started"];
+        let arguments = [&["record", "--output", output][..], &touch].concat();
+        let ran = loam_in(dir, &arguments);
+        assert_eq!(ran.code, Some(2), "{output}: {ran:?}");
+        for part in [output, parts[0], parts[1]] {
+            assert!(ran.err.contains(part), "{output}, {part}: {ran:?}");
+        }
+        assert!(!dir.join("started").exists(), "{output}");
+    }
+    assert_eq!(fs::read(dir.join("there")).unwrap(), b"something");
+}
+
+#[test]
+fn a_trace_of_another_architecture_is_read_and_replayed_only_on_pages_like_its_own() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let header = Header {
+        architecture: "armv9".into(),
+        page_size: 65_536,
+        ..recorded::header()
+    };
+    let file = fs::File::create(dir.join("other.trace")).unwrap();
+    let mut writer = Writer::new(file, &header).unwrap();
+    let stream = writer.process(&recorded::process()).unwrap();
+    let record = loam_format::trace::Record {
+        time: Duration::from_millis(1).as_nanos() as u64,
+        thread: 0,
+        event: loam_format::trace::Event::Allocate {
+            family: loam_format::trace::AllocFamily::Malloc,
+            address: 4096,
+            size: 10,
+            alignment: 0,
+        },
+    };
+    writer.push(stream, &record).unwrap();
+    writer.end(stream, Default::default()).unwrap();
+    writer.finish().unwrap();
+    for verb in ["info", "head", "export"] {
+        let ran = loam_in(dir, &["trace", verb, "other.trace"]);
+        assert_eq!(ran.code, Some(0), "{verb}: {ran:?}");
+    }
+    if common::replayer().is_none() {
+        return;
+    }
+    for (before, after) in VERBS {
+        if !REPLAYING.contains(&before[0]) {
+            continue;
+        }
+        let ran = loam_in(dir, &[before, &["other.trace"], after].concat());
+        assert_eq!(ran.code, Some(2), "{before:?}: {ran:?}");
+        for part in ["other.trace", "pages of 65536 bytes", "armv9"] {
+            assert!(ran.err.contains(part), "{before:?}, {part}: {ran:?}");
+        }
+    }
+}

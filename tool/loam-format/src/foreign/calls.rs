@@ -1,0 +1,235 @@
+//! heaptrack's tree of calls, as frames, modules and names of a trace.
+//!
+//! ```text
+//! raw:          x LENGTH PATH                             the program
+//!               m LENGTH PATH BASE [ADDRESS BYTES]...     a module and its parts, relative to its base; path `x`:
+//!                                                         the program; path `-`: all modules are told anew
+//!               t ADDRESS CALLER                          the next call, and the call that it was made from
+//! interpreted:  s LENGTH TEXT                             the next text
+//!               i ADDRESS MODULE [FUNCTION [FILE LINE]]...  the next place, the innermost inlined function first
+//!               t PLACE CALLER                            the next call
+//! ```
+//!
+//! Texts, places and calls are numbered from 1 in the order of their lines, and 0 is none. Format 1 and 2 have no
+//! LENGTH. A line that can not be understood keeps its number, so that it costs only the stacks that lead through it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::lines::hexadecimal;
+use crate::trace::{Frame, Module, Named, MAX_RAW};
+
+/// The format from which texts have their length in front.
+const SIZED: u64 = 3;
+/// Bytes of names that are kept: all modules of a process are one chunk of the trace.
+const MOST_NAMES: usize = MAX_RAW / 4 * 3;
+
+/// A place in code: its module, and its address there or, in an interpreted file, in memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    module: Option<u64>,
+    address: u64,
+}
+
+/// The calls of a data file so far.
+#[derive(Debug, Default)]
+pub struct Calls {
+    program: String,
+    /// Where modules are mapped now: end, number and base, by their start.
+    mapped: BTreeMap<u64, (u64, u64, u64)>,
+    modules: Vec<Module>,
+    /// Numbers of modules by their path, and by their base in a raw file.
+    known: HashMap<(String, u64), u64>,
+    texts: Vec<String>,
+    places: Vec<Place>,
+    count: u64,
+    /// Calls that nobody has asked for.
+    fresh: Vec<Frame>,
+    /// Bytes of the names.
+    named: usize,
+}
+
+/// A text, with its length in front since format 3, and what follows it in the line.
+fn text(format: u64, line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.trim_ascii_start();
+    let space = line.iter().position(|byte| *byte == b' ');
+    let (first, rest) = line.split_at(space.unwrap_or(line.len()));
+    let rest = rest.get(1..).unwrap_or_default();
+    if format < SIZED {
+        return Some((first, rest));
+    }
+    rest.split_at_checked(usize::try_from(hexadecimal(first)?).ok()?)
+}
+
+fn numbers(line: &[u8]) -> Option<Vec<u64>> {
+    let words = line.split(|byte| *byte == b' ');
+    let words = words.filter(|word| !word.is_empty());
+    words.map(hexadecimal).collect()
+}
+
+impl Calls {
+    /// Reads a line of that letter.
+    pub fn line(&mut self, format: u64, letter: u8, line: &[u8]) {
+        match letter {
+            b'x' => self.program = whole(format, line).unwrap_or_default(),
+            b's' => self.texts.push(whole(format, line).unwrap_or_default()),
+            b'm' => drop(self.module(format, line)),
+            b'i' => {
+                let place = self.place(line).unwrap_or_default();
+                self.places.push(place);
+            }
+            _ => self.call(line),
+        }
+    }
+
+    /// The number of a call's frame.
+    pub fn frame(&self, call: u64) -> Option<u64> {
+        call.checked_sub(1).filter(|frame| *frame < self.count)
+    }
+
+    /// The frames since the last time.
+    pub fn fresh(&mut self) -> Vec<Frame> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// The modules, with the names of places in them.
+    pub fn modules(&self) -> Vec<Module> {
+        let mut modules = self.modules.clone();
+        for module in &mut modules {
+            module.names.sort_by_key(|named| named.address);
+        }
+        modules
+    }
+
+    /// Whether some names were left out, because the trace has no room for more.
+    pub fn is_full(&self) -> bool {
+        self.named > MOST_NAMES
+    }
+
+    fn module(&mut self, format: u64, line: &[u8]) -> Option<()> {
+        let (path, rest) = text(format, line)?;
+        if path == b"-" {
+            self.mapped.clear();
+            return None;
+        }
+        let path = match path {
+            b"x" => self.program.clone(),
+            path => String::from_utf8_lossy(path).into_owned(),
+        };
+        let numbers = numbers(rest)?;
+        let (base, parts) = numbers.split_first()?;
+        let parts = parts.chunks_exact(2).map(|part| {
+            let start = base.wrapping_add(part[0]);
+            (start, start.saturating_add(part[1]))
+        });
+        let parts: Vec<(u64, u64)> = parts.collect();
+        let start = parts.iter().map(|part| part.0).min()?;
+        let end = parts.iter().map(|part| part.1).max()?;
+        let number = self.number(path, *base);
+        let module = &mut self.modules[number as usize];
+        (module.start, module.end) = (start, end);
+        for (start, end) in parts {
+            self.mapped.insert(start, (end, number, *base));
+        }
+        Some(())
+    }
+
+    fn number(&mut self, path: String, base: u64) -> u64 {
+        let next = self.modules.len() as u64;
+        let number = *self.known.entry((path.clone(), base)).or_insert(next);
+        if number == next {
+            self.modules.push(Module {
+                path,
+                ..Module::default()
+            });
+        }
+        number
+    }
+
+    fn place(&mut self, line: &[u8]) -> Option<Place> {
+        let numbers = numbers(line)?;
+        let (&[address, module], mut rest) = numbers.split_first_chunk()?;
+        let Some(path) = self.text(module) else {
+            return Some(Place {
+                module: None,
+                address,
+            });
+        };
+        let module = self.number(path, 0);
+        while let Some((&function, behind)) = rest.split_first() {
+            let (file, line) = match behind {
+                [file, line, ..] => (self.text(*file), u32::try_from(*line).ok()),
+                _ => (None, None),
+            };
+            rest = behind.get(2..).unwrap_or_default();
+            let Some(name) = self.text(function) else {
+                continue;
+            };
+            // What the name takes in the trace, about.
+            self.named += name.len() + file.as_ref().map_or(0, String::len) + 64;
+            if self.is_full() {
+                break;
+            }
+            self.modules[module as usize].names.push(Named {
+                address,
+                name,
+                file,
+                line: line.filter(|line| *line > 0),
+            });
+        }
+        Some(Place {
+            module: Some(module),
+            address,
+        })
+    }
+
+    fn text(&self, number: u64) -> Option<String> {
+        let place = usize::try_from(number.checked_sub(1)?).ok()?;
+        self.texts.get(place).cloned()
+    }
+
+    fn call(&mut self, line: &[u8]) {
+        let numbers = numbers(line);
+        let (what, caller) = match numbers.as_deref() {
+            Some([what, caller, ..]) => (*what, *caller),
+            _ => (0, 0),
+        };
+        let place = match self.places.is_empty() {
+            true => self.mapped_at(what),
+            false => {
+                let place = what.checked_sub(1).and_then(|at| usize::try_from(at).ok());
+                let place = place.and_then(|at| self.places.get(at));
+                place.copied().unwrap_or_default()
+            }
+        };
+        self.fresh.push(Frame {
+            number: Some(self.count),
+            caller: self.frame(caller),
+            module: place.module,
+            address: Some(place.address),
+        });
+        self.count += 1;
+    }
+
+    fn mapped_at(&self, address: u64) -> Place {
+        let below = self.mapped.range(..=address).next_back();
+        match below {
+            Some((_, (end, module, base))) if address < *end => Place {
+                module: Some(*module),
+                address: address.wrapping_sub(*base),
+            },
+            _ => Place {
+                module: None,
+                address,
+            },
+        }
+    }
+}
+
+/// A text that is the whole line.
+fn whole(format: u64, line: &[u8]) -> Option<String> {
+    let text = match format < SIZED {
+        true => line.trim_ascii(),
+        false => text(format, line)?.0,
+    };
+    Some(String::from_utf8_lossy(text).into_owned())
+}
