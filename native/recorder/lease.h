@@ -26,7 +26,8 @@
 #include "session.h"
 #include "thread.h"
 
-// Held by the first slot's owner before any event is written. So of the proof (1) is enough.
+// Held by the first slot's owner before any event is written. Every other thread finds it, so part
+// (1) of the proof is enough.
 #define LOAM_FIRST_LEASE (UINT64_C(1) << 32 | 1)
 
 // Call when the heartbeat is not `thread->beat`. Takes the lease if it is free, and sets

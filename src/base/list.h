@@ -71,7 +71,7 @@ class List {
     return next(item) == nullptr && previous(item) == nullptr;
   }
 
-  /// For a range-based loop, whose body may remove its item from the list.
+  /// For a range-based loop, whose body may remove its item from the list, and no other item.
   struct Iterator {
     T* at;
     T* next = at != nullptr ? link(at)->next : nullptr;

@@ -50,7 +50,7 @@ class BackgroundPurge {
   }
 
  private:
-  enum class State : uint8_t { kOff, kIdle, kStarting, kRunning, kFailed };
+  enum class State : uint8_t { kOff, kIdle, kStarted };  // a start that fails is not repeated
   LOAM_NOINLINE void start();
   static void run();
 

@@ -4,7 +4,7 @@
 //   | passed . . . . . | next . . . . . |       `next` names a page of the block, or there is no block
 //
 // Each page is passed once, even if pages behind it become free again. At its end the block is
-// dropped, and begin() names the next one. Backed pages serve alone, parked or free in the bitmap.
+// dropped, and begin() names the next one. Only backed pages serve, parked or free in the bitmap.
 //
 // Lock: the page heap's.
 #pragma once

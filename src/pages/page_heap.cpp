@@ -652,11 +652,9 @@ bool PageHeap::place_is_valid(unsigned number, Pages waiting) {
   if (!parked(number).is_valid(number)) return false;
   Pages pages = parked(number).pages();
   if (number == ParkedRuns::kSpansRuns) {
+    if (!standing_spans_.is_valid()) return false;
     for (unsigned length = 0; length <= kMaxSpanPages; ++length) {
-      const List<Span>& spans = standing_spans_.of_length(length).entries();
-      if (!spans.is_valid()) return false;
-      if ((standing_spans_.newest(Pages(length)) != nullptr) == spans.empty()) return false;
-      for (const Span* span : spans) {
+      for (const Span* span : standing_spans_.of_length(length).entries()) {
         if (!stands_whole(span) || span->page_count != length) return false;
         pages += Pages(length);
       }

@@ -402,8 +402,8 @@ class PageHeap {
   /// Joins an entry to the parked runs of the place that it has left; returns its runs. pre: the
   /// place's lock is held
   unsigned join_entry(unsigned number, Span* entry);
-  /// Joins standing runs of the place `number`, `most` or a few more, the oldest first. False when
-  /// there was none. pre: as join_entry()
+  /// Joins standing runs of the place `number`, `most` or a few more, in the order of
+  /// pop_standing(). False when there was none. pre: as join_entry()
   bool join_standing(unsigned number, unsigned most);
   /// As take_span_record(), but it can also take a record that a shard keeps. pre: the page heap's
   /// lock is held, and no shard's
@@ -428,7 +428,7 @@ class PageHeap {
   Pages note_peak();
   void count_large(const Span* span);
   void uncount_large(const Span* span);
-  Span* unpark_span(Pages pages);
+  Span* unpark_span(Pages pages, bool* none);
   Span* take_filling(unsigned count);
   static constexpr unsigned kNoShard = kPageShards;
   /// Visits every place where runs are parked, with its lock held, until a visit returns true.
@@ -475,7 +475,8 @@ class PageHeap {
   }
   /// By ParkedRuns::number().
   ParkedRuns& parked(unsigned number) { return parked_[kPageShards - number]; }
-  /// Takes the oldest entry that stands at the place `number` since before `before_ms`, else null.
+  /// Takes an entry that stands at the place `number` since before `before_ms`: the longest span,
+  /// and the oldest of a length. Else null.
   [[nodiscard]] Span* pop_standing(unsigned number, uint64_t before_ms) {
     return number == ParkedRuns::kSpansRuns ? standing_spans_.pop_older(before_ms)
                                             : shards_[number - 1].standing.pop_older(before_ms);

@@ -99,9 +99,9 @@ bool PageHeap::resize_large(Span* span, Pages pages, size_t requested) {
   }
   span->large.pages = pages.count;
   span->large.requested = requested;
-  if (pages > old && pages.count > kPagesPerBlock) {
-    note_growth(Pages(fresh_.of_runs() - fresh_before), {span_base(span), pages});
-  }
+  const Pages fresh(fresh_.of_runs() - fresh_before);
+  if (pages > old && pages.count > kPagesPerBlock) note_growth(fresh, {span_base(span), pages});
+  if (fresh != Pages(0)) bound_idle(fresh);
   count_operation();
   return true;
 }

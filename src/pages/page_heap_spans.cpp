@@ -107,14 +107,17 @@ LOAM_INLINE Span* PageHeap::take_filling(unsigned count) {
 
 // Takes a parked run for a span: the first pages of the shortest run that is long enough. A short
 // span takes a run of exactly its length; otherwise a run in the block that is being filled.
-Span* PageHeap::unpark_span(Pages pages) {
+// *none says whether there is none, neither parked nor closer in length in the bitmaps.
+Span* PageHeap::unpark_span(Pages pages, bool* none) {
   const unsigned count = static_cast<unsigned>(pages.count);
   // The first test also saves a small program from touching the pages of empty lists.
   const bool some = parked_pages_ != Pages(0);
   const bool fills = count < kShortestWhole && !(some && parked(ParkedRuns::kSpansRuns).has(count));
   Span* span = fills && !filling_.empty() ? take_filling(count) : nullptr;
   if (span == nullptr) {
-    if (!some || cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) != Cut::kDone) return nullptr;
+    const Cut cut = some ? cut_parked(ParkedRuns::kSpansRuns, count, 0, &span) : Cut::kNothing;
+    *none = cut == Cut::kNothing;
+    if (cut != Cut::kDone) return nullptr;
     parked_pages_ -= pages;
     if (fills) filling_.begin(region_of(span), PageId(span->first_page));
   }
@@ -134,9 +137,10 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
   uint32_t fresh = 0;
   uint32_t unbacked = 0;  // of the first span's pages
   // A standing span may serve a part of itself to this request, or more pages after joining.
+  bool none = false;
   do {
-    span = unpark_span(pages);
-  } while (span == nullptr && join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
+    span = unpark_span(pages, &none);
+  } while (span == nullptr && none && join_standing(ParkedRuns::kSpansRuns, kJoinedAtOnce));
   if (span == nullptr) {
     const Place place = take(pages, Pages(1), Taker{RunKind::kSpan, 0}, source);
     if (place.region == nullptr) return {};
@@ -162,7 +166,7 @@ PageHeap::Run PageHeap::allocate_spans(unsigned most, SpanShape shape, Source so
     publish_span(region_of(last), last, pages, shape.class_byte);
     count_operation();
     if (--most == 0) return {span, fresh};
-    Span* const another = unpark_span(pages);
+    Span* const another = unpark_span(pages, &none);
     if (another == nullptr) return {span, fresh};
     last->next = another;
     last = another;

@@ -84,6 +84,15 @@ class StandingSpans {
   }
 
   [[nodiscard]] const StandingRuns& of_length(unsigned pages) const { return of_length_[pages]; }
+  /// Whether each list that is not empty has its bit, and no other.
+  [[nodiscard]] bool is_valid() const {
+    uint64_t lengths = 0;
+    for (unsigned pages = 0; pages <= kMaxSpanPages; ++pages) {
+      if (!of_length_[pages].entries().is_valid()) return false;
+      if (!of_length_[pages].empty()) lengths |= bit_of(pages);
+    }
+    return lengths == lengths_;
+  }
 
  private:
   static uint64_t bit_of(unsigned pages) { return uint64_t{1} << pages; }

@@ -104,6 +104,7 @@ HeapRun* PrivateHeap::add_cut_run(RunUse use, unsigned size_class, Pages pages, 
   use_set_aside(pages);
   if (!charge(pages.bytes())) return nullptr;
   HeapRun* run = static_cast<HeapRun*>(allocate_record(record_bytes));
+  // A span has some class; a mixed run has none.
   const auto its_class = SizeClass(size_class == 0 ? 1 : size_class);
   Span* span = run == nullptr ? nullptr
                               : page_heap.allocate_span({pages, its_class, kNoClass, kPrivateHeap});

@@ -193,7 +193,8 @@ class alignas(64) PrivateHeap : public ListLink<PrivateHeap> {
   void free_record(void* record, size_t bytes);
   /// Why allocate_record() gave none.
   [[nodiscard]] loam_status why_no_record(size_t bytes) const {
-    return maximum_ != 0 && charged_ + bytes > maximum_ ? LOAM_LIMIT_REACHED : LOAM_OUT_OF_MEMORY;
+    return maximum_ != 0 && charged_ + charged_for_record(bytes) > maximum_ ? LOAM_LIMIT_REACHED
+                                                                            : LOAM_OUT_OF_MEMORY;
   }
   void use_set_aside(Pages pages);
   /// A request for a small block, and the class that served it.

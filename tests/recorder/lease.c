@@ -1,6 +1,7 @@
 // One thread allocates all the time, so its events share stamps. Another one wakes now and then,
 // and the two exchange blocks: each frees a block that the other has just allocated.
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -18,8 +19,7 @@ static void* wake(void* unused) {
     usleep((useconds_t)(kPause * (1 + i % kPauses)));
     atomic_store(&offered, malloc(812));
     void* block;
-    while ((block = atomic_exchange(&answer, NULL)) == NULL) {
-    }
+    while ((block = atomic_exchange(&answer, NULL)) == NULL) sched_yield();
     free(block);
   }
   atomic_store(&offered, &offered);

@@ -33,25 +33,20 @@ static uint64_t heartbeat(int session) {
   return beat;
 }
 
-// The thread is granted the lease at one heartbeat, and shares stamps from another one on.
-static void see_heartbeats(void) {
+static void see_heartbeat(int session) {
+  const uint64_t before = heartbeat(session);
+  while (heartbeat(session) == before) usleep(1000);
+}
+
+int main(void) {
   char path[512];
   snprintf(path, sizeof path, "%s/session", getenv("LOAM_RECORD"));
   const int session = open(path, O_RDONLY);
   CHECK(session >= 0);
-  for (int i = 0; i < kBeats; ++i) {
-    const uint64_t before = heartbeat(session);
-    while (heartbeat(session) == before) usleep(1000);
-    free(malloc(802));
-  }
-  close(session);
-}
-
-int main(void) {
   allocate(801);
   for (int i = 0; i < kPauses; ++i) {
     free(malloc(804));
-    usleep(kPause);
+    see_heartbeat(session);
   }
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, take_turns, NULL) == 0);
@@ -61,7 +56,11 @@ int main(void) {
     while (atomic_load(&turn) != 0) sched_yield();
   }
   CHECK(pthread_join(thread, NULL) == 0);
-  see_heartbeats();
+  // The thread is granted the lease at one heartbeat, and shares stamps from another one on.
+  for (int i = 0; i < kBeats; ++i) {
+    see_heartbeat(session);
+    free(malloc(802));
+  }
   allocate(805);
   expect_size(801, kBlocks, kBlocks);
   expect_size(803, kTurns, kTurns);

@@ -35,5 +35,28 @@ TEST(StandingRuns, AnEntryGoesOnlyWhenItIsOldEnough) {
   EXPECT_TRUE(standing.empty());
 }
 
+TEST(StandingSpans, EachLengthServesItselfAndTheLongestGoesFirst) {
+  Span spans[5] = {};
+  const unsigned lengths[5] = {8, 16, 8, 32, 16};
+  StandingSpans standing;
+  for (unsigned i = 0; i < 5; ++i) {
+    spans[i].page_count = static_cast<uint8_t>(lengths[i]);
+    standing.push(&spans[i], 10 * i);
+  }
+  EXPECT_TRUE(standing.is_valid());
+  EXPECT_EQ(standing.newest(Pages(8)), &spans[2]);
+  EXPECT_EQ(standing.newest(Pages(9)), nullptr);
+  EXPECT_EQ(standing.pop_older(UINT64_MAX), &spans[3]);
+  EXPECT_EQ(standing.newest(Pages(32)), nullptr);
+  standing.pop_newest(&spans[4]);
+  EXPECT_EQ(standing.newest(Pages(16)), &spans[1]);
+  EXPECT_EQ(standing.pop_older(10), &spans[0]) << "the longer one came later";
+  EXPECT_TRUE(standing.is_valid());
+  EXPECT_EQ(standing.pop_older(UINT64_MAX), &spans[1]);
+  EXPECT_EQ(standing.pop_older(UINT64_MAX), &spans[2]);
+  EXPECT_EQ(standing.pop_older(UINT64_MAX), nullptr);
+  EXPECT_TRUE(standing.is_valid());
+}
+
 }  // namespace
 }  // namespace loam

@@ -132,6 +132,33 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
 }
 
 #[test]
+fn what_takes_too_long_is_run_once() {
+    let lab = Lab::new();
+    let library = lab.allocator("other");
+    lab.workload(
+        "fake",
+        &format!("case $LD_PRELOAD in *other*) sleep 600;; esac\n{GOOD}"),
+    );
+    let list = format!("system,{}", library.display());
+    let ran = lab.run(&[
+        "fake",
+        "--json",
+        "r.json",
+        "--trials",
+        "3",
+        "--timeout",
+        "3",
+        "--allocators",
+        &list,
+    ]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("not run again"), "{}", ran.out);
+    let found = statuses(&lab.results("r.json"));
+    let of = |allocator: &str| found.iter().filter(|(a, _)| a == allocator).count();
+    assert_eq!((of("system"), of("other")), (3, 1), "{found:?}");
+}
+
+#[test]
 fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
     let lab = Lab::new();
     // Exports malloc, so it passes the inspection, and needs a symbol that nobody has.

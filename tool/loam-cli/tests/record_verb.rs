@@ -11,20 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{compile, root, skip, Ran};
+use common::{compile, recorder, root, skip, Ran};
 use loam_format::trace::{
     Ended, Event, Frame, How, Item, Items, Mark, Process, Sample, Stack, Wanted,
 };
-
-/// The recorder, if it has been built.
-fn recorder() -> Option<PathBuf> {
-    let path = root().join("build/libloam-record.so");
-    let path = path.canonicalize().ok().filter(|path| path.is_file());
-    if path.is_none() {
-        skip("build/libloam-record.so has not been built");
-    }
-    path
-}
 
 /// A folder with a program of tests/recorder in it.
 struct Place {

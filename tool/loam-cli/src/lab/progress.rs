@@ -126,6 +126,13 @@ impl Progress for Bar {
             bar.inc(1);
         }
     }
+
+    fn skip(&mut self, _step: &Step) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
 }
 
 impl Drop for Bar {

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
@@ -86,30 +86,36 @@ pub fn path(path: &Path) -> String {
     plain::line(&path.to_string_lossy()).into_owned()
 }
 
-/// Whether the file is a pipe that would be opened only when a reader comes, and none may ever come.
-fn has_no_reader(file: &Path) -> bool {
-    let is_pipe = fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo());
-    let mut probe = OpenOptions::new();
-    probe.write(true);
-    probe.custom_flags(OFlags::NONBLOCK.bits() as i32);
-    let refused = |error: io::Error| error.raw_os_error() == Some(Errno::NXIO.raw_os_error());
-    is_pipe && probe.open(file).is_err_and(refused)
+/// Opens a pipe that some program reads. Without a reader, opening would wait, and none may ever come.
+fn open_pipe(file: &Path) -> Result<File> {
+    let shown = path(file);
+    let mut open = OpenOptions::new();
+    let open = open.write(true);
+    let at_once = open
+        .clone()
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(file);
+    // Held while the pipe is opened again: its reader would leave when the last writer does.
+    let _held = match at_once {
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output")
+        }
+        opened => opened.with_context(|| format!("{shown} can not be written"))?,
+    };
+    open.open(file)
+        .with_context(|| format!("{shown} can not be written"))
 }
 
-/// Opens a file that is to be written, and is never replaced unasked.
+/// Opens a file that is to be written, and is never replaced unasked. What it has stays until `empty()`.
 pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
     let mut open = OpenOptions::new();
-    open.write(true);
-    match overwrite {
-        true => open.create(true).truncate(true),
-        false => open.create_new(true),
-    };
+    open.write(true).create(overwrite).create_new(!overwrite);
     let shown = path(file);
     if file.is_dir() {
         bail!("{shown} is a folder; name a file in it with --output");
     }
-    if has_no_reader(file) {
-        bail!("{shown} is a pipe that no program reads; start its reader first, or name a file with --output");
+    if fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return open_pipe(file);
     }
     match open.open(file) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -119,6 +125,28 @@ pub fn new_file(file: &Path, overwrite: bool) -> Result<File> {
             bail!("{shown} can not be written: its folder does not exist; create it, or name another file with --output")
         }
         opened => opened.with_context(|| format!("{shown} can not be written")),
+    }
+}
+
+/// Removes what a file of `new_file()` has, just before the first byte is written.
+pub fn empty(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => file.set_len(0),
+        false => Ok(()),
+    }
+}
+
+/// An error if the output is the input, which would be lost.
+pub fn require_other_file(input: &Path, output: &Path) -> Result<()> {
+    let of = |file: &Path| fs::metadata(file).map(|metadata| (metadata.dev(), metadata.ino()));
+    match (of(input), of(output)) {
+        (Ok(read), Ok(written)) if read == written => {
+            bail!(
+                "{} is what is read; name another file with --output",
+                path(output)
+            )
+        }
+        _ => Ok(()),
     }
 }
 

@@ -52,7 +52,11 @@ impl Target {
     /// The file under its name, which `program` and `pid` give it if the caller did not.
     pub fn settle(self, program: &str, pid: u32) -> Result<(File, PathBuf)> {
         let (temporary, folder) = match self {
-            Target::Named(file, path) => return Ok((file, path)),
+            Target::Named(file, path) => {
+                let told = || format!("{} can not be written", output::path(&path));
+                output::empty(&file).with_context(told)?;
+                return Ok((file, path));
+            }
             Target::Unnamed(temporary, folder) => (temporary, folder),
         };
         let path = folder.join(format!("loam-{program}-{pid}.trace"));

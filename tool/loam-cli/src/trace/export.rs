@@ -23,14 +23,18 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     lineage::require_file(&options.trace)?;
-    // A trace that can not be read must not leave an empty file.
+    // A trace that can not be read, or has no such process, must not leave an empty file.
     drop(lineage::open(&options.trace, Wanted::ALL)?);
+    if options.process.is_some() {
+        replay::survey(&options.trace)?.choose(options.process)?;
+    }
     let needs_stacks = matches!(options.format, Format::Collapsed | Format::Pprof);
     if needs_stacks || options.table == Table::Stacks {
         profile::require_stacks(&options.trace)?;
     }
     match &options.output {
         Some(path) => {
+            output::require_other_file(&options.trace, path)?;
             let told = || format!("{} can not be written", output::path(path));
             let file = File::create(path).with_context(told)?;
             write(options, BufWriter::new(file)).with_context(told)?;

@@ -95,7 +95,10 @@ fn write(options: &ImportOptions, input: &mut dyn BufRead) -> Result<Imported> {
     })?;
     let begun = foreign::Begun::new(format.open(Cursor::new(start).chain(input)));
     let begun = begun.with_context(|| shown.clone())?;
+    output::require_other_file(&options.recording, &options.output)?;
     let out = output::new_file(&options.output, options.overwrite)?;
+    output::empty(&out)
+        .with_context(|| format!("{} can not be written", output::path(&options.output)))?;
     let file = options.recording.display().to_string();
     let written = begun.write(
         loam_format::VERSION,

@@ -355,3 +355,13 @@ pub fn trials(results: &Value) -> impl Iterator<Item = &Value> {
         .iter()
         .filter(|trial| trial["warm_up"] == false)
 }
+
+/// The recorder, if it has been built.
+pub fn recorder() -> Option<PathBuf> {
+    let path = root().join("build/libloam-record.so");
+    let path = path.canonicalize().ok().filter(|path| path.is_file());
+    if path.is_none() {
+        skip("build/libloam-record.so has not been built");
+    }
+    path
+}

@@ -42,7 +42,7 @@ pub struct Calls {
     texts: Vec<String>,
     places: Vec<Place>,
     count: u64,
-    /// Calls that nobody has asked for.
+    /// Frames that `fresh()` has not returned yet.
     fresh: Vec<Frame>,
     /// Bytes of the names.
     named: usize,
@@ -137,6 +137,7 @@ impl Calls {
         let next = self.modules.len() as u64;
         let number = *self.known.entry((path.clone(), base)).or_insert(next);
         if number == next {
+            self.named += written(&path) + 96;
             self.modules.push(Module {
                 path,
                 ..Module::default()
@@ -164,8 +165,7 @@ impl Calls {
             let Some(name) = self.text(function) else {
                 continue;
             };
-            // What the name takes in the trace, about.
-            self.named += name.len() + file.as_ref().map_or(0, String::len) + 64;
+            self.named += written(&name) + file.as_deref().map_or(0, written) + 64;
             if self.is_full() {
                 break;
             }
@@ -194,7 +194,8 @@ impl Calls {
             _ => (0, 0),
         };
         let place = match self.places.is_empty() {
-            true => self.mapped_at(what),
+            // A return address; the call is before it.
+            true => self.mapped_at(what.saturating_sub(1)),
             false => {
                 let place = what.checked_sub(1).and_then(|at| usize::try_from(at).ok());
                 let place = place.and_then(|at| self.places.get(at));
@@ -223,6 +224,11 @@ impl Calls {
             },
         }
     }
+}
+
+/// About how many bytes a name takes in the trace, where a control character has six.
+fn written(name: &str) -> usize {
+    name.len() + 5 * name.bytes().filter(|byte| byte.is_ascii_control()).count()
 }
 
 /// A text that is the whole line.

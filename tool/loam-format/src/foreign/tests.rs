@@ -186,8 +186,8 @@ fn heaptracks_calls_become_stacks() {
     assert_eq!(
         stacks(RAW_STACKS.as_bytes(), 1),
         [
-            (1, of(&["l.so+10", "/srv/a ber+210"])),
-            (2, of(&["nowhere+9010", "l.so+10", "/srv/a ber+210"])),
+            (1, of(&["l.so+f", "/srv/a ber+20f"])),
+            (2, of(&["nowhere+900f", "l.so+f", "/srv/a ber+20f"])),
             (3, of(&[])),
         ]
     );

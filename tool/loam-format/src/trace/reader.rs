@@ -40,7 +40,7 @@ pub enum ReadError {
     Empty,
     /// It ends before the first chunk, or within that.
     #[error(
-        "the file ends at byte {0}, within the beginning that a trace can not be read without; copy it again, or record \
+        "the file ends at byte {0}, before its header is complete; copy it again, or record \
          again"
     )]
     CutHead(u64),
@@ -54,7 +54,7 @@ pub enum ReadError {
     #[error("the trace has format version {0}, and this tool reads version {VERSION}; read it with the `loam` that recorded it or a later one")]
     Newer(u16),
     /// The first chunk is not a header, or not one that can be read.
-    #[error("the trace has no header, and can not be read without ({0}); copy the file again, or record again")]
+    #[error("the trace has no readable header ({0}); copy the file again, or record again")]
     NoHeader(String),
 }
 

@@ -106,7 +106,7 @@ fn conditions(results: &Results) -> String {
         "ranges"
     };
     format!(
-        "Medians of {}, ratios to the system's malloc paired by round with their {interval}; form \
+        "Medians of {}, ratios to the row of 1.00x paired by round with their {interval}; form \
          {}, seed {}; {}; measured {}.\n",
         loam_format::words::count(results.options.rounds as usize, "round"),
         results.options.form.name(),

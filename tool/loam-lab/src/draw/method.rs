@@ -50,7 +50,7 @@ fn how(results: &Results) -> Markup {
                 "experiment runs once uncounted, to bring its files into the page cache."
             }
             li {
-                "Figures are medians. Ratios to the system's malloc are formed within a round, "
+                "Figures are medians. Ratios to the row of 1.00x are formed within a round, "
                 "and their median is shown with the " (interval) "."
             }
             li {

@@ -127,7 +127,7 @@ fn footer(results: &Results, styled: bool) -> String {
     let best = if styled { "Bold" } else { "An asterisk" };
     lines.push(format!(
         "{best} marks the best of a column. Second lines: the median of the ratios to the \
-         system's malloc (1.00x), paired by round, and their {}.",
+         row of 1.00x, paired by round, and their {}.",
         if results.options.rounds >= crate::analyse::stats::BOOTSTRAP_FROM as u32 {
             "95% bootstrap interval"
         } else {

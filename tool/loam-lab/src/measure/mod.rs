@@ -41,6 +41,8 @@ pub trait Progress {
     fn begin(&mut self, step: &Step);
     /// It ended.
     fn end(&mut self, step: &Step, trial: &Trial);
+    /// A step is left out: an earlier trial of it took too long.
+    fn skip(&mut self, step: &Step);
 }
 
 /// What the trials need beyond what the results file says.
@@ -100,6 +102,10 @@ pub fn measure(
         if let Some(signal) = bench.stop.signal() {
             return interrupted(results, store, signal);
         }
+        if took_too_long(step, results, bench) {
+            progress.skip(step);
+            continue;
+        }
         progress.begin(step);
         let position = results.trials.len() as u32;
         let Some(mut trial) = trial::run(step, position, results, bench) else {
@@ -125,6 +131,19 @@ pub fn measure(
             lost: "the mark that the run is complete".into(),
         },
     }
+}
+
+/// Whether a counted trial of the same case and allocator was stopped after as long a time as is allowed
+/// now. A later round would only wait as long again.
+fn took_too_long(step: &Step, results: &Results, bench: &Bench) -> bool {
+    results.trials.iter().any(|trial| {
+        trial.status == Status::TimedOut
+            && !trial.warm_up
+            && trial.seconds >= bench.timeout.as_secs_f64()
+            && trial.experiment == step.experiment
+            && trial.case == step.case.name
+            && trial.allocator == step.allocator
+    })
 }
 
 fn interrupted(results: &mut Results, store: &Store, signal: u8) -> Ending {

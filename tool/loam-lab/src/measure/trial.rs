@@ -187,7 +187,9 @@ fn judge(observed: &Observed, library: Option<&Path>, bench: &Bench) -> Verdict 
             let limit = units::duration(bench.timeout.as_secs_f64());
             (
                 Status::TimedOut,
-                Some(format!("it was stopped after {limit} (see --timeout)")),
+                Some(format!(
+                    "it was stopped after {limit} (see --timeout), and is not run again"
+                )),
             )
         }
         Outcome::Unreadable(reason) => (Status::Garbage, Some(reason.clone())),
