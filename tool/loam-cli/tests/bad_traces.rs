@@ -41,6 +41,16 @@ fn sample(path: &Path) {
     program.end();
 }
 
+/// Runs `loam`, which refuses and says all of this.
+fn refused(dir: &Path, arguments: &[&str], parts: &[&str]) -> Ran {
+    let ran = loam_in(dir, arguments);
+    assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+    for part in parts {
+        assert!(ran.err.contains(part), "{arguments:?}, {part}: {ran:?}");
+    }
+    ran
+}
+
 /// Runs all verbs on a file that is no good, but for those that are named.
 fn all_say(dir: &Path, name: &str, parts: &[&str], but: &[&str]) {
     let can_replay = common::replayer().is_some();
@@ -50,12 +60,9 @@ fn all_say(dir: &Path, name: &str, parts: &[&str], but: &[&str]) {
         if is_left_out && after.is_empty() || replays && !can_replay {
             continue;
         }
-        let ran = loam_in(dir, &[before, &[name], after].concat());
-        assert_eq!(ran.code, Some(2), "{before:?} {name}: {ran:?}");
+        let arguments = [before, &[name], after].concat();
+        let ran = refused(dir, &arguments, &[&[name][..], parts].concat());
         assert!(ran.out.is_empty(), "{before:?} {name}: {ran:?}");
-        for part in [&[name][..], parts].concat() {
-            assert!(ran.err.contains(part), "{before:?} {name}, {part}: {ran:?}");
-        }
     }
     assert!(!dir.join("never.html").exists() && !dir.join("fleet").exists());
 }
@@ -193,11 +200,7 @@ fn a_recording_that_can_not_be_written_does_not_start_the_program() {
     ] {
         let touch = ["--", "touch", "started"];
         let arguments = [&["record", "--output", output][..], &touch].concat();
-        let ran = loam_in(dir, &arguments);
-        assert_eq!(ran.code, Some(2), "{output}: {ran:?}");
-        for part in [output, parts[0], parts[1]] {
-            assert!(ran.err.contains(part), "{output}, {part}: {ran:?}");
-        }
+        refused(dir, &arguments, &[output, parts[0], parts[1]]);
         assert!(!dir.join("started").exists(), "{output}");
     }
     assert_eq!(fs::read(dir.join("there")).unwrap(), b"something");
@@ -239,11 +242,8 @@ fn a_trace_of_another_architecture_is_read_and_replayed_only_on_pages_like_its_o
         if !REPLAYING.contains(&before[0]) {
             continue;
         }
-        let ran = loam_in(dir, &[before, &["other.trace"], after].concat());
-        assert_eq!(ran.code, Some(2), "{before:?}: {ran:?}");
-        for part in ["other.trace", "pages of 65536 bytes", "armv9"] {
-            assert!(ran.err.contains(part), "{before:?}, {part}: {ran:?}");
-        }
+        let parts = ["other.trace", "pages of 65536 bytes", "armv9"];
+        refused(dir, &[before, &["other.trace"], after].concat(), &parts);
     }
 }
 
@@ -261,9 +261,7 @@ fn what_is_there_is_not_lost_before_the_first_byte() {
         ("trace export t.trace --output same", "is what is read"),
         ("trace export t.trace --process 99 --output old.csv", "99"),
     ] {
-        let ran = loam_in(dir, &arguments.split(' ').collect::<Vec<_>>());
-        assert_eq!(ran.code, Some(2), "{arguments}: {ran:?}");
-        assert!(ran.err.contains(part), "{arguments}: {ran:?}");
+        refused(dir, &arguments.split(' ').collect::<Vec<_>>(), &[part]);
     }
     if common::recorder().is_some() {
         let arguments = [

@@ -12,16 +12,7 @@ fn a_good_run_leaves_a_table_a_results_file_and_a_report() {
         "fake",
         &format!("case $LD_PRELOAD in *other*) RATE=2000;; esac\n{GOOD}"),
     );
-    let list = format!("system,{}", library.display());
-    let ran = lab.run(&[
-        "fake",
-        "--json",
-        "r.json",
-        "--trials",
-        "2",
-        "--allocators",
-        &list,
-    ]);
+    let ran = lab.compare(&library, &["--trials", "2"]);
 
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
@@ -94,20 +85,9 @@ fn a_trial_that_goes_wrong_is_recorded_and_the_others_go_on() {
             "fake",
             &format!("case $LD_PRELOAD in *other*) {script};; esac\n{GOOD}"),
         );
-        let list = format!("system,{}", library.display());
         // Whose time is not to end has plenty, whatever else the machine does; the other cannot do without one.
         let timeout = if status == "timed-out" { "5" } else { "600" };
-        let ran = lab.run(&[
-            "fake",
-            "--json",
-            "r.json",
-            "--trials",
-            "1",
-            "--timeout",
-            timeout,
-            "--allocators",
-            &list,
-        ]);
+        let ran = lab.compare(&library, &["--trials", "1", "--timeout", timeout]);
         assert_eq!(ran.code, Some(1), "{status}: {ran:?}");
         let found = statuses(&lab.results("r.json"));
         let expected = [("system", "ok"), ("other", status)].map(|(a, b)| (a.into(), b.into()));
@@ -139,18 +119,7 @@ fn what_takes_too_long_is_run_once() {
         "fake",
         &format!("case $LD_PRELOAD in *other*) sleep 600;; esac\n{GOOD}"),
     );
-    let list = format!("system,{}", library.display());
-    let ran = lab.run(&[
-        "fake",
-        "--json",
-        "r.json",
-        "--trials",
-        "3",
-        "--timeout",
-        "3",
-        "--allocators",
-        &list,
-    ]);
+    let ran = lab.compare(&library, &["--trials", "3", "--timeout", "3"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("not run again"), "{words}");
@@ -170,16 +139,7 @@ fn a_library_that_does_not_load_is_a_failed_trial_with_the_loaders_reason() {
     let library = lab.path("libbroken.so");
     common::compile(&["-shared", "-fPIC", "-w"], &source, &library);
     lab.workload("fake", GOOD);
-    let list = format!("system,{}", library.display());
-    let ran = lab.run(&[
-        "fake",
-        "--json",
-        "r.json",
-        "--trials",
-        "1",
-        "--allocators",
-        &list,
-    ]);
+    let ran = lab.compare(&library, &["--trials", "1"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let results = lab.results("r.json");
     let broken = trials(&results)
@@ -221,16 +181,7 @@ fn another_result_under_another_allocator_is_a_failure() {
     let library = lab.allocator("other");
     let wrong = GOOD.replace("\"abc\"", "\"'${LD_PRELOAD:+x}'abc\"");
     lab.workload("fake", &wrong);
-    let list = format!("system,{}", library.display());
-    let ran = lab.run(&[
-        "fake",
-        "--json",
-        "r.json",
-        "--trials",
-        "1",
-        "--allocators",
-        &list,
-    ]);
+    let ran = lab.compare(&library, &["--trials", "1"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
         ran.out

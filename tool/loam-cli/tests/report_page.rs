@@ -182,16 +182,7 @@ fn the_report_draws_itself_in_a_browser_without_errors_or_requests() {
         "fake",
         &format!("case $LD_PRELOAD in *other*) RATE=2000;; esac\n{GOOD}"),
     );
-    let list = format!("system,{}", library.display());
-    let ran = lab.run(&[
-        "fake",
-        "--json",
-        "r.json",
-        "--trials",
-        "2",
-        "--allocators",
-        &list,
-    ]);
+    let ran = lab.compare(&library, &["--trials", "2"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let page = fs::read_to_string(lab.path("r.html")).unwrap();
     for word in ["src=\"", "@import", "url("] {

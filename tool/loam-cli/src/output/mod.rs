@@ -136,6 +136,51 @@ pub fn empty(file: &File) -> io::Result<()> {
     }
 }
 
+/// A file that is made, or emptied, when its first byte is written. What fails before leaves nothing and loses nothing.
+#[derive(Debug)]
+pub struct LateFile<'a> {
+    path: &'a Path,
+    file: Option<File>,
+}
+
+impl LateFile<'_> {
+    /// A file of this name.
+    pub fn new(path: &Path) -> LateFile<'_> {
+        LateFile { path, file: None }
+    }
+
+    /// Makes a file to which nothing was written.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.named(|file| file.flush())
+    }
+
+    /// An error of the file, with its name.
+    fn named<T>(&mut self, act: impl Fn(&mut File) -> io::Result<T>) -> io::Result<T> {
+        let done = match &mut self.file {
+            Some(file) => act(file),
+            none => File::create(self.path).and_then(|file| act(none.insert(file))),
+        };
+        let told = |error: io::Error| {
+            let message = format!("{} can not be written: {error}", path(self.path));
+            io::Error::new(error.kind(), message)
+        };
+        done.map_err(told)
+    }
+}
+
+impl Write for LateFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.named(|file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.flush(),
+            None => Ok(()),
+        }
+    }
+}
+
 /// An error if the output is the input, which would be lost.
 pub fn require_other_file(input: &Path, output: &Path) -> Result<()> {
     let of = |file: &Path| fs::metadata(file).map(|metadata| (metadata.dev(), metadata.ino()));

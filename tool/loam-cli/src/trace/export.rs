@@ -1,11 +1,9 @@
 //! `loam trace export`: a table, stacks, a profile or a dataset, into a file, a folder or standard output.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use loam_format::trace::Wanted;
 use loam_lab::replay::{self, lineage};
 use loam_lab::traces::summary;
 
@@ -14,7 +12,7 @@ use super::rows::{Rows, Sink};
 use super::tables::{self, EventRow};
 use super::{dataset, firefox, profile};
 use crate::exit::Exit;
-use crate::output;
+use crate::output::{self, LateFile};
 
 /// Writes it.
 pub fn run(options: &ExportOptions) -> Result<Exit> {
@@ -23,11 +21,6 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     lineage::require_file(&options.trace)?;
-    // A trace that can not be read, or has no such process, must not leave an empty file.
-    drop(lineage::open(&options.trace, Wanted::ALL)?);
-    if options.process.is_some() {
-        replay::survey(&options.trace)?.choose(options.process)?;
-    }
     let needs_stacks = matches!(options.format, Format::Collapsed | Format::Pprof);
     if needs_stacks || options.table == Table::Stacks {
         profile::require_stacks(&options.trace)?;
@@ -35,9 +28,9 @@ pub fn run(options: &ExportOptions) -> Result<Exit> {
     match &options.output {
         Some(path) => {
             output::require_other_file(&options.trace, path)?;
-            let told = || format!("{} can not be written", output::path(path));
-            let file = File::create(path).with_context(told)?;
-            write(options, BufWriter::new(file)).with_context(told)?;
+            let mut file = LateFile::new(path);
+            write(options, BufWriter::new(&mut file))?;
+            file.finish()?;
         }
         None => write(options, BufWriter::new(io::stdout()))?,
     }

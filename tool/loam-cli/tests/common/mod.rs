@@ -64,6 +64,13 @@ impl Lab {
         Ran::of(self.command(arguments).output().unwrap())
     }
 
+    /// Runs the workload `fake` under the system's allocator and this one, into `r.json`.
+    pub fn compare(&self, library: &Path, options: &[&str]) -> Ran {
+        let list = format!("system,{}", library.display());
+        let fixed = ["fake", "--json", "r.json", "--allocators", &list];
+        self.run(&[&fixed, options].concat())
+    }
+
     /// The results file of that name.
     pub fn results(&self, name: &str) -> Value {
         let text = fs::read_to_string(self.path(name)).unwrap();

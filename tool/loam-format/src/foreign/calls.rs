@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::lines::hexadecimal;
+use super::lines::{hexadecimal, hexadecimals};
 use crate::trace::{Frame, Module, Named, MAX_RAW};
 
 /// The format from which texts have their length in front.
@@ -58,12 +58,6 @@ fn text(format: u64, line: &[u8]) -> Option<(&[u8], &[u8])> {
         return Some((first, rest));
     }
     rest.split_at_checked(usize::try_from(hexadecimal(first)?).ok()?)
-}
-
-fn numbers(line: &[u8]) -> Option<Vec<u64>> {
-    let words = line.split(|byte| *byte == b' ');
-    let words = words.filter(|word| !word.is_empty());
-    words.map(hexadecimal).collect()
 }
 
 impl Calls {
@@ -115,7 +109,7 @@ impl Calls {
             b"x" => self.program.clone(),
             path => String::from_utf8_lossy(path).into_owned(),
         };
-        let numbers = numbers(rest)?;
+        let numbers = hexadecimals(rest).collect::<Option<Vec<_>>>()?;
         let (base, parts) = numbers.split_first()?;
         let parts = parts.chunks_exact(2).map(|part| {
             let start = base.wrapping_add(part[0]);
@@ -147,7 +141,7 @@ impl Calls {
     }
 
     fn place(&mut self, line: &[u8]) -> Option<Place> {
-        let numbers = numbers(line)?;
+        let numbers = hexadecimals(line).collect::<Option<Vec<_>>>()?;
         let (&[address, module], mut rest) = numbers.split_first_chunk()?;
         let Some(path) = self.text(module) else {
             return Some(Place {
@@ -188,7 +182,7 @@ impl Calls {
     }
 
     fn call(&mut self, line: &[u8]) {
-        let numbers = numbers(line);
+        let numbers: Option<Vec<_>> = hexadecimals(line).collect();
         let (what, caller) = match numbers.as_deref() {
             Some([what, caller, ..]) => (*what, *caller),
             _ => (0, 0),

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::io::BufRead;
 
 use super::calls::Calls;
-use super::lines::{hexadecimal, Lines};
+use super::lines::{hexadecimal, hexadecimals, Lines};
 use super::places::Places;
 use super::{freed, plain, About, Call, ForeignError, Source, What};
 use crate::trace::{AllocFamily, Frame, Module};
@@ -87,10 +87,7 @@ impl<R: BufRead> Heaptrack<R> {
         let Some((&mode, rest)) = text.split_first() else {
             return Some(None);
         };
-        let mut numbers = rest
-            .split(|byte| *byte == b' ')
-            .filter(|word| !word.is_empty())
-            .map(hexadecimal);
+        let mut numbers = hexadecimals(rest);
         let mut number = || numbers.next().flatten();
         Some(match mode {
             b'v' => {

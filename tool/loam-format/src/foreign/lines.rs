@@ -71,6 +71,13 @@ pub fn hexadecimal(word: &[u8]) -> Option<u64> {
     number(word.strip_prefix(b"0x").unwrap_or(word), 16)
 }
 
+/// The numbers in hexadecimal between blanks; none for a word that is no such number.
+pub fn hexadecimals(line: &[u8]) -> impl Iterator<Item = Option<u64>> + '_ {
+    line.split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty())
+        .map(hexadecimal)
+}
+
 /// A decimal number.
 pub fn decimal(word: &[u8]) -> Option<u64> {
     number(word, 10)

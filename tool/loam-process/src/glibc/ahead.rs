@@ -7,6 +7,7 @@
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread::{Builder, Scope};
 
+use loam_format::bytes::u64_at;
 use loam_format::memory::Memory;
 
 /// Bytes before a window that its reader fills itself.
@@ -57,9 +58,7 @@ impl Window {
 
 /// The first two words of some bytes.
 pub fn words(bytes: &[u8]) -> Option<(u64, u64)> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    let second = rest.first_chunk()?;
-    Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
+    Some((u64_at(bytes, 0)?, u64_at(bytes, 8)?))
 }
 
 /// A thread that reads ahead.
