@@ -456,6 +456,13 @@ class PageHeap {
   /// A run took `fresh` pages that hold nothing yet. As many of the pages that lie idle for the
   /// longest time go back while the heap holds more than its bound (kIdleShare).
   void bound_idle(Pages fresh);
+  struct Purged {
+    size_t all = 0;    ///< pages
+    size_t young = 0;  ///< of these, pages that count against the budget
+  };
+  /// Purges what the decision allows, and about `most` pages in all, from the blocks into which the
+  /// last free is the longest ago. Passes by huge pages that are neither old nor worth splitting.
+  Purged purge_oldest(const PurgePolicy::Decision& decision, size_t most);
   void shed_mappings(Pages pages);
   LOAM_NOINLINE void shed_due_mappings();
   /// Releases all kept mappings; true if there was one.

@@ -133,20 +133,35 @@ void PageHeap::bound_idle(Pages fresh) {
   unpaid_ += fresh;
   if (unpaid_ > over) unpaid_ = over;
   if (unpaid_ < PurgePolicy::kBatch) return;
-  Pages owed = unpaid_ < kMostPaid ? unpaid_ : kMostPaid;
+  const Pages owed = unpaid_ < kMostPaid ? unpaid_ : kMostPaid;
   unpaid_ = Pages(0);  // also if too few pages go: the next try comes with as many fresh pages
+  // No block counts as old.
+  if (!age_.empty()) purge_oldest({Pages(0), owed, age_.front()->last_free_ms}, owed.count);
+}
+
+PageHeap::Purged PageHeap::purge_oldest(const PurgePolicy::Decision& decision, size_t most) {
+  Purged gone;
+  size_t idle = decision.idle.count;
+  size_t young = decision.young.count;
   unsigned looks = kHugeBlocksPerTick;
-  for (Block* block = age_.front(); block != nullptr && owed != Pages(0);) {
-    if (LOAM_UNLIKELY(block->huge) && !is_worth_splitting(block)) {
+  for (Block* block = age_.front(); block != nullptr && gone.all < most;) {
+    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
+    size_t& allowed = old && idle != 0 ? idle : young;
+    const size_t limit = allowed < most - gone.all ? allowed : most - gone.all;
+    if (limit == 0) break;
+    if (LOAM_UNLIKELY(block->huge) && !old && !is_worth_splitting(block)) {
       if (--looks == 0) break;
       block = List<Block, AgeList>::next(block);
       continue;
     }
-    const Pages gone = purge_block(block, owed);
-    if (gone == Pages(0)) break;  // refused
-    owed -= gone < owed ? gone : owed;
+    const size_t done = purge_block(block, Pages(limit)).count;
+    if (done == 0) break;  // refused: try again at a later tick
+    if (&allowed == &young) gone.young += done;
+    gone.all += done;
+    allowed -= done < allowed ? done : allowed;
     block = age_.front();
   }
+  return gone;
 }
 
 // Surplus pages beyond the number of fresh pages taken since the last look will not be needed soon.
@@ -186,30 +201,12 @@ void PageHeap::tick_locked() {
     if (!records_remain && !pieces_remain) looked_at_records_ms_ = now_ms_;
   }
   if (LOAM_UNLIKELY(surplus_pages_ != Pages(0))) shed_surplus();
-  size_t idle = decision.idle.count;
-  size_t young = decision.young.count;
-  size_t bound = kPagesPerTick + idle / 64;
-  unsigned looks = kHugeBlocksPerTick;
-  for (Block* block = age_.front(); block != nullptr && bound != 0;) {
-    const bool old = static_cast<int32_t>(decision.idle_before_ms - block->last_free_ms) > 0;
-    size_t& allowed = old && idle != 0 ? idle : young;
-    const size_t limit = allowed < bound ? allowed : bound;
-    if (limit == 0) break;
-    if (LOAM_UNLIKELY(block->huge) && !old && !is_worth_splitting(block)) {
-      if (--looks == 0) break;
-      block = List<Block, AgeList>::next(block);
-      continue;
-    }
-    const size_t done = purge_block(block, Pages(limit)).count;
-    if (&allowed == &young) policy_.spend(Pages(done));
-    if (done == 0) break;  // refused: try again at a later tick
-    allowed -= done < allowed ? done : allowed;
-    bound -= done < bound ? done : bound;
-    block = age_.front();
-  }
+  const size_t most = kPagesPerTick + decision.idle.count / 64;
+  const Purged gone = purge_oldest(decision, most);
+  policy_.spend(Pages(gone.young));
   // The heap has caught up with the ticks that a clock would have made: this tick did not reach its
   // bound, and joined no parked run of spans.
-  if (LOAM_UNLIKELY(is_behind()) && bound != 0 && parked_pages_ == parked_before)
+  if (LOAM_UNLIKELY(is_behind()) && gone.all < most && parked_pages_ == parked_before)
     is_behind_.store(false, std::memory_order_relaxed);
   // This is the last tick for now, and there may be no further call.
   if (may_purge && dirty_pages_ + surplus_pages_ + parked_pages_ <= PurgePolicy::kFloor)
